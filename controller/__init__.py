@@ -1,0 +1,1 @@
+"""Job to Workload and PodGroup."""

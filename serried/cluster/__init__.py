@@ -1,0 +1,1 @@
+"""State: synchronous, in memory, no I/O and no await."""

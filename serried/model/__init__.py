@@ -1,0 +1,1 @@
+"""Values: frozen, slotted, comparable. No I/O, no clock, no raw JSON."""

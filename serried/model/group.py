@@ -1,0 +1,114 @@
+"""PodGroups, Workloads and Jobs in the vocabulary of scheduling.k8s.io/v1beta1."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from serried.model.selectors import Labels
+
+
+class Key(NamedTuple):
+    """Namespace and name of an object; which kind, the context says."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRef:
+    """An owner reference of a Workload or PodGroup."""
+
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """SchedulingPolicy: gang with ``min_count`` members, or basic when ``min_count`` is None."""
+
+    min_count: int | None
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether all-or-nothing holds."""
+        return self.min_count is not None
+
+
+BASIC = Policy(None)
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """A PodGroup. ``topology_key`` is ``schedulingConstraints.topology[0].key``, None without constraint.
+
+    ``workload`` and ``template`` are ``spec.workloadRef``. ``scheduled`` is whether the condition
+    PodGroupInitiallyScheduled is True already; ``condition`` is that condition's (status, reason, message).
+    """
+
+    key: Key
+    uid: str
+    policy: Policy
+    topology_key: str | None = None
+    workload: str | None = None
+    template: str | None = None
+    priority: int = 0
+    owners: tuple[OwnerRef, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    labels: Labels = field(default_factory=dict)
+    deleting: bool = False
+    generation: int = 0
+    version: str = ""
+    scheduled: bool = False
+    condition: tuple[str, str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """One PodGroupTemplate of a Workload."""
+
+    name: str
+    policy: Policy
+    topology_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A Workload. ``job`` is the Job name of its controllerRef, None if it refers to something else."""
+
+    key: Key
+    uid: str
+    job: str | None
+    templates: tuple[Template, ...]
+    owners: tuple[OwnerRef, ...] = ()
+    labels: Labels = field(default_factory=dict)
+    deleting: bool = False
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A batch/v1 Job, with the fields that eligibility (KEP-5547) and the reconciler need.
+
+    ``completions`` is None when the Job has none. ``group`` is the group its pod template names itself (field or
+    label): then the Job is not ours. ``topology_key`` is its annotation
+    ``scheduling.serried.dev/required-topology``. ``managed`` is False when another controller owns the Job.
+    """
+
+    key: Key
+    uid: str
+    parallelism: int
+    completions: int | None
+    indexed: bool
+    scheduler: str = "default-scheduler"
+    group: str | None = None
+    topology_key: str | None = None
+    owner: OwnerRef | None = None
+    suspended: bool = False
+    finished: bool = False
+    deleting: bool = False
+    succeeded: int = 0
+    version: str = ""

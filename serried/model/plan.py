@@ -1,0 +1,46 @@
+"""What the planner takes and gives."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from serried.model.node import Node
+from serried.model.pod import Pod
+from serried.model.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The cluster as one plan sees it: nodes in a fixed order and what is used on each, by node name.
+
+    ``used`` counts bound pods, reservations, assumed pods and nominated pods of equal or higher priority; a node
+    without entry is empty. Neither is copied: a plan must be finished before the state changes, which holds
+    because plans run without await.
+    """
+
+    nodes: Mapping[str, Node]
+    used: Mapping[str, Resources]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is to be placed.
+
+    ``members`` are the pending members in the order in which they get room (lowest index first); at least ``need``
+    of them must be placed or none is. ``topology_key`` confines all of them to one domain; ``pinned`` are the
+    domains that existing members occupy (more than one is an error, none means free choice). ``excluded`` holds
+    (member uid, node name) pairs that the scheduler has refused.
+    """
+
+    members: Sequence[Pod]
+    need: int
+    topology_key: str | None = None
+    pinned: frozenset[str] = frozenset()
+    excluded: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where each member goes: ``nodes`` maps member uid to node name. ``domain`` is "" without a key."""
+
+    domain: str
+    nodes: Mapping[str, str]

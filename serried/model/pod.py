@@ -1,0 +1,94 @@
+"""A pod, as far as gangs and placement need it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from serried.model.selectors import NodeSelectorTerm, Toleration
+
+HELD_GATE = "scheduling.serried.dev/held"
+"""Our scheduling gate: set by the MutatingAdmissionPolicy, lifted by the extender."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides where a pod fits. Members with equal shapes are one class to the planner.
+
+    ``requests`` is sorted by name and always has ``pods``. ``node_terms`` is required node affinity: None when
+    there is none, any one term suffices otherwise.
+    """
+
+    requests: tuple[tuple[str, int], ...]
+    node_selector: tuple[tuple[str, str], ...] = ()
+    node_terms: tuple[NodeSelectorTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class Link(StrEnum):
+    """How a pod names its group."""
+
+    FIELD = "schedulingGroup"
+    LABEL = "label"
+    JOB = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controlling owner reference."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class Phase(StrEnum):
+    """PodPhase, reduced to what counts: pods that still need or use a node, and those that are done."""
+
+    ACTIVE = "Active"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod. Identity is the ``uid``: Jobs and StatefulSets make pods anew under an old name.
+
+    ``group`` is the name of the PodGroup that the pod itself names (field, then label), None if it names none.
+    ``gates`` are all scheduling gates, ours included. ``index`` is the Indexed Job's completion index.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    shape: Shape
+    scheduler: str = "default-scheduler"
+    node: str = ""
+    nominated: str = ""
+    priority: int = 0
+    phase: Phase = Phase.ACTIVE
+    group: str | None = None
+    link: Link | None = None
+    owner: Owner | None = None
+    gates: tuple[str, ...] = ()
+    index: int | None = None
+    deleting: bool = False
+    version: str = ""
+
+    @property
+    def bound(self) -> bool:
+        """Has a node and still uses it."""
+        return bool(self.node) and self.phase is Phase.ACTIVE
+
+    @property
+    def pending(self) -> bool:
+        """Has no node yet and may still get one."""
+        return not self.node and self.phase is Phase.ACTIVE and not self.deleting
+
+    @property
+    def held_by_gate(self) -> bool:
+        """Carries our gate."""
+        return HELD_GATE in self.gates
+
+    @property
+    def gated_by_others(self) -> bool:
+        """Carries a scheduling gate that is not ours (reason MemberGated)."""
+        return any(gate != HELD_GATE for gate in self.gates)

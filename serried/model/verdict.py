@@ -1,0 +1,86 @@
+"""Why a gang waits: reasons as data, and the one place that renders them to a sentence.
+
+The value of a Reason is at once the metric label, the event's reason, the first word of the PodGroup condition's
+message and what ``/debug`` shows: one word, one meaning, everywhere.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Everything that a gang, or a pod, can wait for."""
+
+    JOB_UNKNOWN = "JobUnknown"
+    POD_GROUP_MISSING = "PodGroupMissing"
+    POD_GROUP_AMBIGUOUS = "PodGroupAmbiguous"
+    QUORUM_MISSING = "QuorumMissing"
+    MEMBER_GATED = "MemberGated"
+    NO_DOMAIN_FITS = "NoDomainFits"
+    NO_CAPACITY = "NoCapacity"
+    DOMAIN_FULL = "DomainFull"
+    DOMAIN_CONFLICT = "DomainConflict"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    PLAN_OUTDATED = "PlanOutdated"
+    RECORD_FAILED = "RecordFailed"
+    PLANNED = "Planned"
+    BINDING = "Binding"
+    SCHEDULED = "Scheduled"
+
+
+@dataclass(frozen=True, slots=True)
+class DomainShortage:
+    """How far one domain is from holding the quorum: ``slots`` of ``needed`` members fit."""
+
+    domain: str
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A reason with its numbers.
+
+    ``have`` of ``need`` members; ``key`` the topology key; ``domains`` the best domains that were too small, best
+    first (``domain_count`` in all); ``detail`` what else there is to say, a phrase without a full stop.
+    """
+
+    reason: Reason
+    have: int = 0
+    need: int = 0
+    key: str = ""
+    domains: tuple[DomainShortage, ...] = ()
+    domain_count: int = 0
+    detail: str = ""
+
+
+_SENTENCES: dict[Reason, str] = {
+    Reason.JOB_UNKNOWN: "waiting to see the pod's Job",
+    Reason.POD_GROUP_MISSING: "waiting for the PodGroup to be created",
+    Reason.POD_GROUP_AMBIGUOUS: "more than one Workload or PodGroup matches, so ordinary scheduling applies",
+    Reason.QUORUM_MISSING: "{have} of {need} members exist",
+    Reason.MEMBER_GATED: "{have} members carry a scheduling gate of another owner",
+    Reason.NO_DOMAIN_FITS: "no domain of {key} has room for {need} members",
+    Reason.NO_CAPACITY: "the cluster has room for {have} of {need} members",
+    Reason.DOMAIN_FULL: "the gang's domain of {key} has room for {have} of {need} waiting members",
+    Reason.DOMAIN_CONFLICT: "members already run in more than one domain of {key}",
+    Reason.DEADLINE_EXCEEDED: "only {have} of {need} members reached their bind call in time",
+    Reason.PLAN_OUTDATED: "the cluster changed before the gang could be bound",
+    Reason.RECORD_FAILED: "the Reservation could not be written",
+    Reason.PLANNED: "placed, waiting for {need} members to pass the scheduler",
+    Reason.BINDING: "quorum is at bind, {have} of {need} members are bound",
+    Reason.SCHEDULED: "{have} members are bound",
+}
+
+_DOMAINS_SHOWN = 5
+
+
+def render(verdict: Verdict) -> str:
+    """The sentence for people: ``Reason: text (per domain numbers); detail``."""
+    text = _SENTENCES[verdict.reason].format(have=verdict.have, need=verdict.need, key=verdict.key)
+    if verdict.domains:
+        shown = ", ".join(f"{d.domain}: {d.slots}" for d in verdict.domains[:_DOMAINS_SHOWN])
+        more = verdict.domain_count - len(verdict.domains[:_DOMAINS_SHOWN])
+        text += f" ({shown}{f', {more} more' if more > 0 else ''})"
+    if verdict.detail:
+        text += f"; {verdict.detail}"
+    return f"{verdict.reason}: {text}"

@@ -1,0 +1,1 @@
+"""The planner: pure functions from values to a Plan or a Refusal."""

@@ -1,0 +1,1 @@
+"""Test doubles and builders that ship with the product."""
