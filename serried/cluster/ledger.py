@@ -1,0 +1,102 @@
+"""The reservation ledger: which slots are kept for which members, between plan and bound.
+
+In memory it is the truth that every plan and every filter call reads; the Reservation object follows it and lets a
+restart rebuild it. Every slot lays a RESERVED claim in the Occupancy, so room is spoken for the moment a plan is held.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from serried.cluster.occupancy import Hand, Occupancy
+from serried.model.group import Key
+from serried.model.pod import Pod
+
+
+@dataclass(slots=True)
+class Slot:
+    """The place of one member."""
+
+    uid: str
+    name: str
+    node: str
+
+
+@dataclass(slots=True)
+class Reservation:
+    """The slots of one group. ``need`` of them must be at bind before any is bound (0: each binds as it comes).
+
+    ``committed`` are the UIDs whose Bindings may have been sent: from then on they are only ever rolled forward.
+    """
+
+    group: Key
+    group_uid: str
+    domain: str
+    need: int
+    slots: dict[str, Slot] = field(default_factory=dict)
+    committed: frozenset[str] = frozenset()
+
+    @property
+    def phase(self) -> str:
+        """Planned or Committed, as the Reservation object says it."""
+        return "Committed" if self.committed else "Planned"
+
+
+class Ledger:
+    """Reservations by group; at most one a group, and one slot a pod."""
+
+    def __init__(self, occupancy: Occupancy) -> None:
+        self._occupancy = occupancy
+        self._by_group: dict[Key, Reservation] = {}
+        self._by_uid: dict[str, Reservation] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_group)
+
+    def __iter__(self) -> Iterator[Reservation]:
+        return iter(list(self._by_group.values()))
+
+    def of_group(self, group: Key) -> Reservation | None:
+        """The group's reservation."""
+        return self._by_group.get(group)
+
+    def of_pod(self, uid: str) -> Reservation | None:
+        """The reservation that has a slot for this pod."""
+        return self._by_uid.get(uid)
+
+    def slot_of(self, uid: str) -> Slot | None:
+        """The slot of this pod."""
+        reservation = self._by_uid.get(uid)
+        return reservation.slots.get(uid) if reservation else None
+
+    def hold(self, reservation: Reservation, pods: Mapping[str, Pod]) -> None:
+        """Keep every slot of a reservation; ``pods`` has each member by UID.
+
+        Raises ValueError if the group holds one already: release it first.
+        """
+        if reservation.group in self._by_group:
+            raise ValueError(f"{reservation.group} already holds a reservation")
+        self._by_group[reservation.group] = reservation
+        for uid, slot in reservation.slots.items():
+            self._by_uid[uid] = reservation
+            self._occupancy.claim(uid, Hand.RESERVED, slot.node, pods[uid].shape.requests)
+
+    def move(self, pod: Pod, node: str) -> None:
+        """Give a member another node within its reservation. Raises KeyError if it has no slot."""
+        self._by_uid[pod.uid].slots[pod.uid].node = node
+        self._occupancy.claim(pod.uid, Hand.RESERVED, node, pod.shape.requests)
+
+    def drop(self, uid: str) -> None:
+        """Give one slot back; the rest of the reservation stays."""
+        reservation = self._by_uid.pop(uid, None)
+        if reservation is not None:
+            del reservation.slots[uid]
+            self._occupancy.release(uid, Hand.RESERVED)
+
+    def release(self, group: Key) -> Reservation | None:
+        """Give every slot of a group back; returns what it held."""
+        reservation = self._by_group.pop(group, None)
+        if reservation is not None:
+            for uid in reservation.slots:
+                del self._by_uid[uid]
+                self._occupancy.release(uid, Hand.RESERVED)
+        return reservation

@@ -1,0 +1,123 @@
+"""Which group a pod belongs to: the field, then the label, then its Job, at every API level (docs/api-levels.md)."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from serried.model.eligibility import is_gang_job
+from serried.model.group import Job, Key, PodGroup, Workload
+from serried.model.pod import Phase, Pod
+
+_JOB_PREFIX = "job:"
+
+
+def provisional(job: Key) -> Key:
+    """The key under which a Job's pods wait until its PodGroup exists; no object's name can contain a colon."""
+    return Key(job.namespace, _JOB_PREFIX + job.name)
+
+
+def job_of_provisional(group: Key) -> Key | None:
+    """The Job that a provisional key stands for, None for the key of a real PodGroup."""
+    return Key(group.namespace, group.name[len(_JOB_PREFIX) :]) if group.name.startswith(_JOB_PREFIX) else None
+
+
+class Membership:
+    """Resolves pods to groups over the Store's maps, and keeps the two indexes that this needs.
+
+    The maps are the Store's own: this class reads them and is told of every change by ``index_*``.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[Key, Job],
+        groups: Mapping[Key, PodGroup],
+        workloads: Mapping[Key, Workload],
+        schedulers: Collection[str],
+    ) -> None:
+        self._jobs, self._groups, self._workloads = jobs, groups, workloads
+        self._schedulers = schedulers
+        self._workloads_by_job: dict[Key, set[Key]] = {}
+        self._groups_by_workload: dict[Key, set[Key]] = {}
+
+    def index_workload(self, old: Workload | None, new: Workload | None) -> set[Key]:
+        """Follow one change; returns the Jobs whose pods may belong elsewhere now."""
+        return _reindex(self._workloads_by_job, _job_key(old), _job_key(new), (new or old))
+
+    def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[Key]:
+        """Follow one change; returns the Jobs whose pods may belong elsewhere now."""
+        touched = _reindex(self._groups_by_workload, _workload_key(old), _workload_key(new), (new or old))
+        return {job for key in touched if (job := _job_key(self._workloads.get(key))) is not None}
+
+    def workloads_of(self, job: Job) -> list[Workload]:
+        """The Workloads that refer to this Job (KEP-5547 discovery), by name.
+
+        A Workload whose controlling owner is another Job of the same name is a left-over of that Job, on its way to
+        garbage collection, and no match: controllerRef has no UID.
+        """
+        found = (self._workloads[key] for key in sorted(self._workloads_by_job.get(job.key, ())))
+        return [w for w in found if not w.deleting and not _owned_by_namesake(w, job)]
+
+    def groups_of(self, workload: Workload) -> list[PodGroup]:
+        """The PodGroups made from this Workload, by name."""
+        found = (self._groups[key] for key in sorted(self._groups_by_workload.get(workload.key, ())))
+        return [group for group in found if not group.deleting]
+
+    def resolve(self, pod: Pod, siblings: Iterable[Pod]) -> Key | None:
+        """The group of a pod, maybe provisional; None for a pod of no group.
+
+        ``siblings`` are the known pods of the same Job (read only when the Job has no Workload).
+        """
+        if pod.group is not None:
+            return Key(pod.namespace, pod.group)
+        if pod.owner is None or pod.owner.kind != "Job":
+            return None
+        key = Key(pod.namespace, pod.owner.name)
+        job = self._jobs.get(key)
+        if job is None or job.uid != pod.owner.uid:
+            return provisional(key)
+        return self._resolve_job(job, siblings)
+
+    def _resolve_job(self, job: Job, siblings: Iterable[Pod]) -> Key | None:
+        workloads = self.workloads_of(job)
+        if not workloads:
+            return provisional(job.key) if self.is_eligible(job, siblings) else None
+        if len(workloads) > 1 or len(workloads[0].templates) != 1:
+            return None
+        groups = self.groups_of(workloads[0])
+        if len(groups) > 1:
+            return None
+        if groups:
+            return groups[0].key
+        return provisional(job.key) if workloads[0].templates[0].policy.is_gang else None
+
+    def is_eligible(self, job: Job, siblings: Iterable[Pod]) -> bool:
+        """Whether the reconciler makes objects for this Job: a gang Job none of whose pods is bound or finished."""
+        return is_gang_job(job, self._schedulers) and not any(
+            pod.node or pod.phase is not Phase.ACTIVE for pod in siblings
+        )
+
+
+def _reindex(
+    index: dict[Key, set[Key]], old: Key | None, new: Key | None, item: PodGroup | Workload | None
+) -> set[Key]:
+    if item is None:
+        return set()
+    if old is not None and old != new:
+        index[old].discard(item.key)
+        if not index[old]:
+            del index[old]
+    if new is not None:
+        index.setdefault(new, set()).add(item.key)
+    return {key for key in (old, new) if key is not None}
+
+
+def _job_key(workload: Workload | None) -> Key | None:
+    return None if workload is None or workload.job is None else Key(workload.key.namespace, workload.job)
+
+
+def _workload_key(group: PodGroup | None) -> Key | None:
+    return None if group is None or group.workload is None else Key(group.key.namespace, group.workload)
+
+
+def _owned_by_namesake(workload: Workload, job: Job) -> bool:
+    return any(
+        o.controller and o.kind == "Job" and o.name == job.key.name and o.uid != job.uid for o in workload.owners
+    )

@@ -1,0 +1,248 @@
+"""The cluster as the watches tell it: objects by identity, indexes by group, and the changes not yet looked at."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from serried.cluster.membership import Membership, job_of_provisional
+from serried.cluster.occupancy import Hand, Occupancy
+from serried.model.group import Job, Key, PodGroup, Workload
+from serried.model.node import Node
+from serried.model.plan import View
+from serried.model.pod import Pod
+from serried.model.resources import Resources, add
+
+
+class Store:
+    """Holds nodes, pods, PodGroups, Workloads and Jobs. Every transition is O(what the object touches).
+
+    ``touched`` collects the groups that a change may concern, and ``orphaned`` the pods that left a group and belong
+    to none now; the reader empties both. Maps are public to read, and only these methods change them.
+    """
+
+    def __init__(self, schedulers: Collection[str]) -> None:
+        self.schedulers = frozenset(schedulers)
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        self.groups: dict[Key, PodGroup] = {}
+        self.workloads: dict[Key, Workload] = {}
+        self.jobs: dict[Key, Job] = {}
+        self.occupancy = Occupancy()
+        self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers)
+        self.touched: set[Key] = set()
+        self.orphaned: set[str] = set()
+        self._group_of: dict[str, Key] = {}
+        self._members: dict[Key, dict[str, None]] = {}
+        self._pods_by_job: dict[Key, dict[str, None]] = {}
+        self._nominated: dict[str, Pod] = {}
+        self._uids: dict[Key, str] = {}
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def group_of(self, uid: str) -> Key | None:
+        """The group of a known pod, maybe provisional; None for a pod of no group or an unknown pod."""
+        return self._group_of.get(uid)
+
+    def members(self, group: Key) -> list[Pod]:
+        """Every known pod of the group, also bound and finished ones, in the order of arrival."""
+        return [self.pods[uid] for uid in self._members.get(group, ())]
+
+    def member_groups(self) -> list[Key]:
+        """The groups that have a pod, with or without a PodGroup object."""
+        return list(self._members)
+
+    def pods_of_job(self, job: Key) -> list[Pod]:
+        """The known pods that a Job of this name controls, whatever its UID."""
+        return [self.pods[uid] for uid in self._pods_by_job.get(job, ())]
+
+    def uid_of(self, pod: Key) -> str | None:
+        """The UID of the pod that has this name now."""
+        return self._uids.get(pod)
+
+    def resolve(self, pod: Pod) -> Key | None:
+        """The group of a pod that need not be known: the scheduler's cache may be ahead of ours."""
+        siblings = self.pods_of_job(Key(pod.namespace, pod.owner.name)) if pod.owner else ()
+        return self.membership.resolve(pod, siblings)
+
+    def view(self, priority: int, members: Iterable[Pod]) -> View:
+        """The cluster for one plan of ``members``: nominations of equal or higher priority count as used.
+
+        The cost is that of the nominated pods, not of the cluster: nothing is copied that they do not touch.
+        """
+        own = {pod.uid for pod in members}
+        used: dict[str, Resources] = {}
+        for pod in self._nominated.values():
+            if pod.priority < priority or pod.uid in own or self.occupancy.node_of(pod.uid) is not None:
+                continue
+            base = used.get(pod.nominated) or self.occupancy.used.get(pod.nominated, {})
+            used[pod.nominated] = add(base, dict(pod.shape.requests))
+        return View(self.nodes, Overlay(used, self.occupancy.used) if used else self.occupancy.used)
+
+    # --- nodes -------------------------------------------------------------------------------------------------
+
+    def put_node(self, node: Node) -> None:
+        """A node came or changed; a heartbeat that changes nothing of ours frees nothing."""
+        old = self.nodes.get(node.name)
+        if old is not None and _same_room(old, node):
+            return
+        self.nodes[node.name] = node
+        self.occupancy.note_room()
+
+    def drop_node(self, name: str) -> None:
+        """A node went. Its pods keep their claims until they go themselves."""
+        self.nodes.pop(name, None)
+
+    # --- pods --------------------------------------------------------------------------------------------------
+
+    def put_pod(self, pod: Pod) -> None:
+        """A pod came or changed."""
+        old = self.pods.get(pod.uid)
+        self.pods[pod.uid] = pod
+        self._uids[Key(pod.namespace, pod.name)] = pod.uid
+        self._claim(pod)
+        if pod.nominated and pod.pending:
+            self._nominated[pod.uid] = pod
+        else:
+            self._nominated.pop(pod.uid, None)
+        self._join(pod)
+        if old is None or _standing(old) != _standing(pod):
+            self._rejoin_siblings(pod)
+
+    def drop_pod(self, uid: str) -> None:
+        """A pod went."""
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return
+        key = Key(pod.namespace, pod.name)
+        if self._uids.get(key) == uid:
+            del self._uids[key]
+        self.occupancy.forget(uid)
+        self._nominated.pop(uid, None)
+        self._leave(uid)
+        if pod.owner is not None and pod.owner.kind == "Job":
+            _discard(self._pods_by_job, Key(pod.namespace, pod.owner.name), uid)
+
+    def _claim(self, pod: Pod) -> None:
+        if pod.bound:
+            self.occupancy.claim(pod.uid, Hand.BOUND, pod.node, pod.shape.requests)
+        elif pod.node:
+            self.occupancy.forget(pod.uid)
+        else:
+            self.occupancy.release(pod.uid, Hand.BOUND)
+
+    def _join(self, pod: Pod) -> None:
+        if pod.owner is not None and pod.owner.kind == "Job":
+            self._pods_by_job.setdefault(Key(pod.namespace, pod.owner.name), {})[pod.uid] = None
+        group = self.resolve(pod)
+        before = self._group_of.get(pod.uid)
+        if before != group:
+            self._leave(pod.uid)
+            if group is not None:
+                self._group_of[pod.uid] = group
+                self._members.setdefault(group, {})[pod.uid] = None
+        if group is not None:
+            self.touched.add(group)
+        elif before is not None or pod.held_by_gate:
+            self.orphaned.add(pod.uid)
+
+    def _leave(self, uid: str) -> None:
+        group = self._group_of.pop(uid, None)
+        if group is not None:
+            _discard(self._members, group, uid)
+            self.touched.add(group)
+
+    def _rejoin_siblings(self, pod: Pod) -> None:
+        # A Job's eligibility ends with its first bound or finished pod: the others may become plain pods by that.
+        # With a Workload in place nothing changes, and the loop is not worth its cost.
+        group = self._group_of.get(pod.uid)
+        if not pod.node or pod.owner is None or (group is not None and job_of_provisional(group) is None):
+            return
+        self._rejoin_job(Key(pod.namespace, pod.owner.name))
+
+    def _rejoin_job(self, job: Key) -> None:
+        for sibling in self.pods_of_job(job):
+            self._join(sibling)
+
+    # --- groups, workloads, jobs -------------------------------------------------------------------------------
+
+    def put_group(self, group: PodGroup) -> None:
+        """A PodGroup came or changed."""
+        old = self.groups.get(group.key)
+        self.groups[group.key] = group
+        self.touched.add(group.key)
+        if old is None or (old.workload, old.deleting) != (group.workload, group.deleting):
+            self._rejoin_jobs(self.membership.index_group(old, group))
+
+    def drop_group(self, key: Key) -> None:
+        """A PodGroup went: its unbound members are held again, with reason PodGroupMissing."""
+        old = self.groups.pop(key, None)
+        if old is not None:
+            self.touched.add(key)
+            self._rejoin_jobs(self.membership.index_group(old, None))
+
+    def put_workload(self, workload: Workload) -> None:
+        """A Workload came or changed."""
+        old = self.workloads.get(workload.key)
+        self.workloads[workload.key] = workload
+        self._rejoin_jobs(self.membership.index_workload(old, workload))
+
+    def drop_workload(self, key: Key) -> None:
+        """A Workload went."""
+        old = self.workloads.pop(key, None)
+        if old is not None:
+            self._rejoin_jobs(self.membership.index_workload(old, None))
+
+    def put_job(self, job: Job) -> None:
+        """A Job came or changed."""
+        old = self.jobs.get(job.key)
+        self.jobs[job.key] = job
+        if old is None or _job_facts(old) != _job_facts(job):
+            self._rejoin_job(job.key)
+
+    def drop_job(self, key: Key) -> None:
+        """A Job went."""
+        if self.jobs.pop(key, None) is not None:
+            self._rejoin_job(key)
+
+    def _rejoin_jobs(self, jobs: Iterable[Key]) -> None:
+        for job in jobs:
+            self._rejoin_job(job)
+
+
+class Overlay(Mapping[str, Resources]):
+    """A few nodes' amounts over those of all the others, without a copy."""
+
+    def __init__(self, over: Mapping[str, Resources], base: Mapping[str, Resources]) -> None:
+        self._over, self._base = over, base
+
+    def __getitem__(self, node: str) -> Resources:
+        return self._over[node] if node in self._over else self._base[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._over.keys() | self._base.keys())
+
+    def __len__(self) -> int:
+        return len(self._over.keys() | self._base.keys())
+
+
+def _same_room(old: Node, new: Node) -> bool:
+    return (old.allocatable, old.labels, old.taints, old.unschedulable) == (
+        new.allocatable,
+        new.labels,
+        new.taints,
+        new.unschedulable,
+    )
+
+
+def _standing(pod: Pod) -> tuple[str, str]:
+    return pod.node, pod.phase
+
+
+def _job_facts(job: Job) -> tuple[object, ...]:
+    return job.uid, job.parallelism, job.completions, job.indexed, job.group, job.owner, job.finished, job.deleting
+
+
+def _discard(index: dict[Key, dict[str, None]], key: Key, uid: str) -> None:
+    entry = index.get(key)
+    if entry is not None:
+        entry.pop(uid, None)
+        if not entry:
+            del index[key]

@@ -1,0 +1,42 @@
+"""How a group stands: who counts toward minCount, and who still has to be placed."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from serried.model.pod import Phase, Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The members of one group, sorted by what they are to the planner.
+
+    ``placed`` counts bound and succeeded members: both count toward minCount, or a gang could never replace a
+    failed pod after another one completed (kubernetes/kubernetes#142330). ``waiting`` may be placed now, lowest
+    completion index first; ``gated`` carry a scheduling gate of another owner.
+    """
+
+    placed: int
+    bound: tuple[Pod, ...]
+    waiting: tuple[Pod, ...]
+    gated: tuple[Pod, ...]
+
+    def need(self, min_count: int) -> int:
+        """How many waiting members the quorum still takes; 0 when it stands."""
+        return max(0, min_count - self.placed)
+
+
+def size_up(members: Iterable[Pod], schedulers: Collection[str]) -> Standing:
+    """Sort the members of a group. Pending members of other schedulers are not ours to place and do not count."""
+    bound: list[Pod] = []
+    waiting: list[Pod] = []
+    gated: list[Pod] = []
+    succeeded = 0
+    for pod in members:
+        if pod.bound:
+            bound.append(pod)
+        elif pod.phase is Phase.SUCCEEDED:
+            succeeded += 1
+        elif pod.pending and pod.scheduler in schedulers:
+            (gated if pod.gated_by_others else waiting).append(pod)
+    waiting.sort(key=lambda pod: (pod.index if pod.index is not None else 0, pod.name))
+    return Standing(len(bound) + succeeded, tuple(bound), tuple(waiting), tuple(gated))
