@@ -1,0 +1,1 @@
+"""Measurements: each module prints JSON, none is shipped."""
