@@ -5,40 +5,11 @@ restart rebuild it. Every slot lays a RESERVED claim in the Occupancy, so room i
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from serried.cluster.occupancy import Hand, Occupancy
 from serried.model.group import Key
 from serried.model.pod import Pod
-
-
-@dataclass(slots=True)
-class Slot:
-    """The place of one member."""
-
-    uid: str
-    name: str
-    node: str
-
-
-@dataclass(slots=True)
-class Reservation:
-    """The slots of one group. ``need`` of them must be at bind before any is bound (0: each binds as it comes).
-
-    ``committed`` are the UIDs whose Bindings may have been sent: from then on they are only ever rolled forward.
-    """
-
-    group: Key
-    group_uid: str
-    domain: str
-    need: int
-    slots: dict[str, Slot] = field(default_factory=dict)
-    committed: frozenset[str] = frozenset()
-
-    @property
-    def phase(self) -> str:
-        """Planned or Committed, as the Reservation object says it."""
-        return "Committed" if self.committed else "Planned"
+from serried.model.reservation import Reservation, Slot
 
 
 class Ledger:
@@ -79,6 +50,13 @@ class Ledger:
         for uid, slot in reservation.slots.items():
             self._by_uid[uid] = reservation
             self._occupancy.claim(uid, Hand.RESERVED, slot.node, pods[uid].shape.requests)
+
+    def add(self, group: Key, pod: Pod, node: str) -> None:
+        """Keep one more slot in the group's reservation. Raises KeyError if it has none."""
+        reservation = self._by_group[group]
+        reservation.slots[pod.uid] = Slot(pod.uid, pod.name, node)
+        self._by_uid[pod.uid] = reservation
+        self._occupancy.claim(pod.uid, Hand.RESERVED, node, pod.shape.requests)
 
     def move(self, pod: Pod, node: str) -> None:
         """Give a member another node within its reservation. Raises KeyError if it has no slot."""

@@ -1,0 +1,100 @@
+"""One round of a gang: from a plan that is held in the ledger to its last Binding. State only, no I/O.
+
+    RECORDING -> GATHERING -> COMMITTING -> BINDING -> ENDED
+         \\______________\\______ abort: everything is given back
+
+Whoever learns something (a bind call, a deleted pod, a deadline) changes the round at once and sets ``changed``; the
+one task that drives the round wakes and decides. Nothing here awaits, so no two of these changes interleave.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from serried.model.group import PodGroup
+from serried.model.reservation import Reservation
+
+
+class Stage(StrEnum):
+    """How far a round is."""
+
+    RECORDING = "Recording"
+    GATHERING = "Gathering"
+    COMMITTING = "Committing"
+    BINDING = "Binding"
+    ENDED = "Ended"
+
+
+@dataclass(slots=True)
+class Round:
+    """The state of one round.
+
+    ``calls`` are the open bind calls by member UID; each future ends with the error text for the scheduler, "" for
+    success. ``confirmed`` has the loop time at which filter answered the planned node for a member; ``bound`` the
+    members whose Binding is known to stand. Times are loop seconds.
+    """
+
+    group: PodGroup
+    reservation: Reservation
+    started: float
+    progressed: float
+    stage: Stage = Stage.RECORDING
+    calls: dict[str, asyncio.Future[str]] = field(default_factory=dict)
+    confirmed: dict[str, float] = field(default_factory=dict)
+    bound: set[str] = field(default_factory=set)
+    stamped: set[str] = field(default_factory=set)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def over(self) -> bool:
+        """Whether the round has ended, well or not."""
+        return self.stage is Stage.ENDED
+
+    @property
+    def open_barrier(self) -> bool:
+        """Whether a member that comes to bind may be bound at once: the quorum stands, or none was needed."""
+        return self.stage is Stage.BINDING
+
+    def quorum_at_bind(self) -> bool:
+        """Whether enough members are at their bind call, or bound, to commit."""
+        return len(self.calls.keys() | self.bound) >= self.reservation.need
+
+    def out_of_reach(self) -> bool:
+        """Whether too few slots are left for the quorum."""
+        return len(self.reservation.slots.keys() | self.bound) < self.reservation.need
+
+    def open_call(self, uid: str, now: float) -> asyncio.Future[str]:
+        """A member has come to its bind call. A newer call replaces an older one, which fails."""
+        self.close_call(uid, "replaced by a newer bind call of the same pod")
+        call: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.calls[uid] = call
+        self.progressed = now
+        self.changed.set()
+        return call
+
+    def close_call(self, uid: str, error: str) -> None:
+        """Answer a member's open bind call, if it has one."""
+        call = self.calls.pop(uid, None)
+        if call is not None and not call.done():
+            call.set_result(error)
+        self.changed.set()
+
+    def abandon_call(self, uid: str, call: asyncio.Future[str]) -> None:
+        """The scheduler hung up: it has given the member's room away, so the member is not at bind any more."""
+        if self.calls.get(uid) is call:
+            del self.calls[uid]
+            self.confirmed.pop(uid, None)
+            self.changed.set()
+
+    def mark_bound(self, uid: str, now: float) -> None:
+        """A member's Binding stands."""
+        self.bound.add(uid)
+        self.progressed = now
+        self.close_call(uid, "")
+
+    def end(self, error: str) -> None:
+        """Close the round: every call that is still open fails with this text."""
+        self.stage = Stage.ENDED
+        for uid in list(self.calls):
+            self.close_call(uid, error)
+        self.changed.set()

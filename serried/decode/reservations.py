@@ -1,0 +1,48 @@
+"""The Reservation object (scheduling.serried.dev/v1beta1), both ways."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from serried.model.group import Key
+from serried.model.reservation import Reservation, Slot
+
+
+def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
+    """The object's spec; ``term`` names the extender that writes it."""
+    # A committed record names the committed members alone: surplus slots are not promised to anybody, and a
+    # restart must not bind a pod that the scheduler has not passed.
+    kept = reservation.committed or reservation.slots.keys()
+    by_node: dict[str, list[dict[str, str]]] = {}
+    for slot in reservation.slots.values():
+        if slot.uid in kept:
+            by_node.setdefault(slot.node, []).append({"uid": slot.uid, "name": slot.name})
+    return {
+        "podGroup": reservation.group.name,
+        "podGroupUID": reservation.group_uid,
+        "phase": reservation.phase,
+        "domain": reservation.domain,
+        "term": term,
+        "minCount": reservation.need,
+        "slots": [{"node": node, "members": members} for node, members in by_node.items()],
+    }
+
+
+def decode_reservation(item: Mapping[str, Any]) -> Reservation | None:
+    """A Reservation object as the ledger's value; None if it is not one that we could have written."""
+    try:
+        meta, spec = item["metadata"], item["spec"]
+        slots = {
+            str(member["uid"]): Slot(str(member["uid"]), str(member["name"]), str(slot["node"]))
+            for slot in spec.get("slots") or []
+            for member in slot["members"]
+        }
+        return Reservation(
+            group=Key(str(meta["namespace"]), str(meta["name"])),
+            group_uid=str(spec["podGroupUID"]),
+            domain=str(spec.get("domain", "")),
+            need=int(spec.get("minCount", 0)),
+            slots=slots,
+            committed=frozenset(slots) if spec["phase"] == "Committed" else frozenset(),
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
