@@ -1,0 +1,329 @@
+"""One cluster, from nothing to ready and back to nothing."""
+
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.cluster import binaries, installation, kwok, nodes, ports, processes, serried, state
+from bench.cluster.api import Api
+from bench.cluster.errors import ClusterError
+from bench.cluster.ports import LOOPBACK
+from bench.cluster.processes import Process
+from bench.cluster.progress import Report, silent
+from bench.cluster.spec import Spec
+from bench.cluster.state import Place, Record
+from bench.cluster.waiting import answers, raise_for_dead, wait_for
+
+_READY_TIMEOUT = 60.0
+# A second scheduler that takes over from a killed one waits out its Lease first.
+_LEASE_TIMEOUT = 90.0
+
+
+class Cluster:
+    """A running cluster. It belongs to nobody's lifetime: only `down` ends it."""
+
+    def __init__(self, place: Place, record: Record) -> None:
+        self._place = place
+        self._record = record
+        self.api = Api(record.ports["apiserver"], place.kwok / "pki")
+
+    @classmethod
+    def up(cls, spec: Spec, report: Report = silent) -> "Cluster":
+        """Start a cluster and return when all of it is ready; on any failure nothing of it is left."""
+        place = state.place(spec.name)
+        with place.lock(report):
+            if place.directory.exists():
+                raise ClusterError(
+                    f"cluster {spec.name} exists already: python -m bench.cluster down --name {spec.name}"
+                )
+            programs = binaries.locate(spec.kubernetes, report)
+            try:
+                return _Start(place, programs, report).run(spec)
+            except BaseException:
+                _remove(place)
+                raise
+
+    @classmethod
+    def open(cls, name: str) -> "Cluster":
+        """The cluster of this name that an earlier command has started."""
+        place = state.place(name)
+        record = place.read()
+        if record is None:
+            raise ClusterError(f"no cluster {name} in {place.root}: start it with 'up', or see 'status'")
+        return cls(place, record)
+
+    @property
+    def spec(self) -> Spec:
+        """What it was asked to be."""
+        return self._record.spec
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's credentials."""
+        return self._place.kwok / "kubeconfig.yaml"
+
+    @property
+    def kubeconfigs(self) -> dict[str, Path]:
+        """The credentials of every process of ours."""
+        directory = self._place.directory / "credentials"
+        return {name: directory / f"{name}.kubeconfig" for name in serried.PROCESSES}
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The pid of every process, also of those that have ended."""
+        return {name: process.pid for name, process in self._record.processes.items()}
+
+    @property
+    def logs(self) -> dict[str, str]:
+        """The log of every process."""
+        return {name: process.log for name, process in self._record.processes.items()}
+
+    @property
+    def alive(self) -> dict[str, bool]:
+        """Which processes run."""
+        return {name: process.alive for name, process in self._record.processes.items()}
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return f"https://{LOOPBACK}:{self._record.ports['apiserver']}"
+
+    @property
+    def filter_url(self) -> str:
+        """Where the scheduler sends filter, prioritize and preempt."""
+        return self._url("filter")
+
+    @property
+    def bind_url(self) -> str:
+        """Where the scheduler sends bind."""
+        return self._url("bind")
+
+    @property
+    def ops_url(self) -> str:
+        """The extender's probes, metrics and debug pages."""
+        return self._url("ops")
+
+    @property
+    def debug_url(self) -> str:
+        """The extender's debug pages."""
+        return f"{self.ops_url}/debug"
+
+    @property
+    def metrics_url(self) -> str:
+        """The extender's metrics."""
+        return f"{self.ops_url}/metrics"
+
+    @property
+    def controller_url(self) -> str:
+        """The controller's probes and metrics."""
+        return self._url("controller-ops")
+
+    def describe(self) -> dict[str, Any]:
+        """All of the above, as JSON."""
+        spec = self.spec
+        described: dict[str, Any] = {
+            "name": spec.name,
+            "phase": self._record.phase,
+            "kubernetes": spec.kubernetes,
+            "api": spec.api,
+            "hold": spec.hold,
+            "nodes": spec.nodes,
+            "server": self.server,
+            "kubeconfig": str(self.kubeconfig),
+            "kubectl": str(self.kubectl_program),
+        }
+        if spec.serried:
+            names = ("debug_url", "metrics_url", "controller_url", "filter_url", "bind_url")
+            described |= {name: getattr(self, name) for name in names}
+        return described | {"pids": self.pids, "logs": self.logs, "alive": self.alive}
+
+    @property
+    def kubectl_program(self) -> Path:
+        """The kubectl of the cluster's version."""
+        return self._place.directory / "kubectl"
+
+    def kubectl(self, *arguments: str) -> str:
+        """Run kubectl as administrator and return what it prints."""
+        command = [str(self.kubectl_program), "--kubeconfig", str(self.kubeconfig), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise ClusterError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def kill(self, name: serried.Name, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a process of ours; SIGKILL and SIGTERM return when it is gone."""
+        process = self._process(name)
+        if number in {signal.SIGKILL, signal.SIGTERM}:
+            processes.stop([process], number)
+        else:
+            process.send(number)
+
+    def start(self, name: serried.Name) -> None:
+        """Start a process of ours again: same command, ports and credentials. Does not wait until it is ready."""
+        process = self._process(name)
+        if process.alive:
+            return
+        again = processes.spawn(process.argv, Path(process.log), installation.REPOSITORY)
+        self._save(self._record.with_processes({name: again}))
+
+    def restart(self, name: serried.Name) -> None:
+        """End a process of ours with SIGTERM, start it and wait until it is ready."""
+        self.kill(name, signal.SIGTERM)
+        self.start(name)
+        self.await_ready(name)
+
+    def await_ready(self, name: serried.Name) -> None:
+        """Return when a process of ours is ready; for the scheduler, when it holds the Lease."""
+        mine: dict[str, Process] = {name: self._process(name)}
+        if name == "scheduler":
+            port = self._record.ports["scheduler"]
+            wait_for("the scheduler's port", lambda: not ports.is_free(port), mine, _READY_TIMEOUT)
+            wait_for("the scheduler's Lease", self._lease_is_held, mine, _LEASE_TIMEOUT)
+        else:
+            url = self.ops_url if name == "extender" else self.controller_url
+            wait_for(f"{url}/readyz of {name}", lambda: answers(f"{url}/readyz"), mine, _READY_TIMEOUT)
+
+    def down(self) -> None:
+        """End every process of the cluster and delete its directory."""
+        down(self.spec.name)
+
+    def _lease_is_held(self) -> bool:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{installation.NAMESPACE}/leases/{serried.LEASE}"
+        holder = str(self.api.get(path)["spec"].get("holderIdentity") or "")
+        return holder.startswith(f"{socket.gethostname()}_")
+
+    def _process(self, name: serried.Name) -> Process:
+        if name not in self._record.processes:
+            raise ClusterError(f"cluster {self.spec.name} has no {name}: it was started without Serried")
+        return self._record.processes[name]
+
+    def _save(self, record: Record) -> None:
+        self._record = record
+        self._place.write(record)
+
+    def _url(self, port: str) -> str:
+        return f"http://{LOOPBACK}:{self._record.ports[port]}"
+
+
+class _Start:
+    """The steps of `up`; the record on disk is always ahead of what may have to be removed."""
+
+    def __init__(self, place: Place, programs: binaries.Binaries, report: Report) -> None:
+        self._place = place
+        self._programs = programs
+        self._report = report
+
+    def run(self, spec: Spec) -> Cluster:
+        record = self._reserve(spec)
+        self._report(f"starting Kubernetes {spec.kubernetes} with kwokctl")
+        kwok.create(spec, self._place, record.ports, self._programs)
+        record = self._add(record, kwok.running(self._place))
+        self._require_components(record)
+        cluster = Cluster(self._place, record)
+        cluster.kubectl_program.symlink_to(self._programs["kubectl"])
+        wait_for("the API server", lambda: cluster.api.get("/readyz") == "ok", record.processes, _READY_TIMEOUT)
+        self._create_nodes(cluster, record)
+        if spec.serried:
+            record = self._start_serried(cluster, record)
+        return self._finish(record)
+
+    def _reserve(self, spec: Spec) -> Record:
+        with ports.reservation(self._place.root):
+            names = (*kwok.PORTS, *serried.PORTS)
+            record = Record(spec, "starting", ports.pick(names, state.recorded_ports(state.places())), {})
+            self._place.write(record)
+        return record
+
+    def _require_components(self, record: Record) -> None:
+        missing = [name for name in kwok.COMPONENTS if name not in record.processes]
+        if missing:
+            log = self._place.kwok / "logs" / f"{missing[0]}.log"
+            raise ClusterError(f"{', '.join(missing)} died at once. Last lines of {log}:\n{processes.tail(log)}")
+
+    def _create_nodes(self, cluster: Cluster, record: Record) -> None:
+        spec = record.spec
+        self._report(f"creating {spec.nodes} nodes in {spec.racks} racks")
+        nodes.create_nodes(cluster.api, spec)
+        wait_for(
+            f"{spec.nodes} ready nodes",
+            lambda: nodes.ready_nodes(cluster.api) >= spec.nodes,
+            record.processes,
+            _READY_TIMEOUT,
+        )
+
+    def _start_serried(self, cluster: Cluster, record: Record) -> Record:
+        spec = record.spec
+        self._report(f"applying {', '.join(installation.pieces(spec))}")
+        installation.apply(cluster.kubectl_program, cluster.kubeconfig, installation.pieces(spec))
+        wait_for("our CRDs", lambda: installation.established(cluster.api), record.processes, _READY_TIMEOUT)
+        self._report("starting extender, controller and scheduler")
+        for name, command in self._commands(cluster, record).items():
+            process = processes.spawn(command, self._place.logs / f"{name}.log", installation.REPOSITORY)
+            record = self._add(record, {name: process})
+        started = Cluster(self._place, record)
+        for name in serried.PROCESSES:
+            raise_for_dead(record.processes, "while starting")
+            self._report(f"waiting for {name}")
+            started.await_ready(name)
+        return record
+
+    def _commands(self, cluster: Cluster, record: Record) -> Mapping[str, list[str]]:
+        directory = self._place.directory
+        kubeconfigs = installation.write_kubeconfigs(
+            cluster.api, record.ports["apiserver"], self._place.kwok / "pki" / "ca.crt", directory / "credentials"
+        )
+        config = directory / "scheduler.yaml"
+        config.write_text(installation.scheduler_config(kubeconfigs["scheduler"], record.ports, record.spec.qps))
+        return serried.commands(record.spec, record.ports, kubeconfigs, self._programs["kube-scheduler"], config)
+
+    def _finish(self, record: Record) -> Cluster:
+        raise_for_dead(record.processes, "at the end of up")
+        ready = Record(record.spec, "ready", record.ports, record.processes)
+        self._place.write(ready)
+        self._report("ready")
+        return Cluster(self._place, ready)
+
+    def _add(self, record: Record, started: Mapping[str, Process]) -> Record:
+        record = record.with_processes(started)
+        self._place.write(record)
+        return record
+
+
+def down(name: str, report: Report = silent) -> bool:
+    """Remove a cluster, whatever state it is in; False if nothing of it was there."""
+    place = state.place(name)
+    with place.lock(report):
+        found = place.directory.exists()
+        _remove(place)
+    return found
+
+
+def status(name: str | None = None) -> list[dict[str, Any]]:
+    """Every cluster, or the one of this name; of a half removed one, what can still be said."""
+    found = [place for place in state.places() if name in {None, place.name}]
+    return [_describe(place) for place in found]
+
+
+def _describe(place: Place) -> dict[str, Any]:
+    record = place.read()
+    if record is None:
+        return {"name": place.name, "phase": "broken", "directory": str(place.directory)}
+    try:
+        return Cluster(place, record).describe()
+    except OSError:
+        alive = {name: process.alive for name, process in record.processes.items()}
+        return {"name": place.name, "phase": "broken", "directory": str(place.directory), "alive": alive}
+
+
+def _remove(place: Place) -> None:
+    record = place.read()
+    known = dict(record.processes) if record else {}
+    ours = [process for name, process in known.items() if name in serried.PROCESSES]
+    # A command that was killed between kwokctl and its own record leaves only kwokctl's.
+    rest = {name: process for name, process in known.items() if name not in serried.PROCESSES} | kwok.running(place)
+    processes.stop(ours)
+    processes.stop(rest.values(), signal.SIGKILL)
+    place.remove()

@@ -1,0 +1,102 @@
+"""Our manifests in the cluster, and the credentials that they grant."""
+
+import base64
+import json
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.cluster.api import Api
+from bench.cluster.errors import ClusterError
+from bench.cluster.ports import LOOPBACK
+from bench.cluster.spec import Spec
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MANIFESTS = REPOSITORY / "manifests"
+NAMESPACE = "serried-system"
+GROUP = "scheduling.serried.dev"
+ACCOUNTS = {"extender": "serried", "controller": "serried-controller", "scheduler": "serried-scheduler"}
+_TOKEN_SECONDS = 30 * 24 * 3600
+_ATTEMPTS = 10
+_PAUSE = 0.5
+
+
+def pieces(spec: Spec) -> list[str]:
+    """The kustomizations that a cluster of this spec gets, in order."""
+    return ["crds", "rbac", "policies", *(["gate"] if spec.gate_policy else [])]
+
+
+def apply(kubectl: Path, kubeconfig: Path, names: Iterable[str]) -> None:
+    """Apply our kustomizations; a kind that is not served yet is tried again."""
+    for name in names:
+        directory = MANIFESTS / "kustomize" / name
+        command = [str(kubectl), "--kubeconfig", str(kubeconfig), "apply", "-k", str(directory)]
+        for attempt in range(1, _ATTEMPTS + 1):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                break
+            if attempt == _ATTEMPTS:
+                raise ClusterError(f"kubectl apply -k {directory} failed:\n{done.stderr.strip()}")
+            time.sleep(_PAUSE)
+
+
+def established(api: Api) -> bool:
+    """Whether all CRDs of ours are served."""
+    listed = api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
+    ours = [crd for crd in listed if crd["spec"]["group"] == GROUP]
+    return bool(ours) and all(_is_established(crd) for crd in ours)
+
+
+def _is_established(crd: dict[str, Any]) -> bool:
+    conditions = crd.get("status", {}).get("conditions", ())
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
+
+
+def write_kubeconfigs(api: Api, port: int, ca: Path, directory: Path) -> dict[str, Path]:
+    """One kubeconfig per process, each with the token of its own ServiceAccount."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    paths = {}
+    for process, account in ACCOUNTS.items():
+        path = directory / f"{process}.kubeconfig"
+        path.write_text(json.dumps(kubeconfig(f"https://{LOOPBACK}:{port}", ca.read_bytes(), _token(api, account))))
+        path.chmod(0o600)
+        paths[process] = path
+    return paths
+
+
+def _token(api: Api, account: str) -> str:
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _TOKEN_SECONDS},
+    }
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+    return str(api.post(path, body)["status"]["token"])
+
+
+def kubeconfig(server: str, ca: bytes, token: str) -> dict[str, Any]:
+    """A kubeconfig with one cluster, one user, one context."""
+    cluster = {"server": server, "certificate-authority-data": base64.b64encode(ca).decode()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "serried", "cluster": cluster}],
+        "users": [{"name": "serried", "user": {"token": token}}],
+        "contexts": [{"name": "serried", "context": {"cluster": "serried", "user": "serried"}}],
+        "current-context": "serried",
+    }
+
+
+def scheduler_config(kubeconfig_path: Path, ports: Mapping[str, int], qps: int) -> str:
+    """The shipped scheduler config with this cluster's ports, credentials and client rate, else unchanged."""
+    source = MANIFESTS / "scheduler-config.yaml"
+    config = yaml.safe_load(source.read_text())
+    config["clientConnection"] = {"kubeconfig": str(kubeconfig_path), "qps": qps, "burst": qps}
+    for extender in config["extenders"]:
+        verb = "bind" if "bindVerb" in extender else "filter"
+        extender["urlPrefix"] = f"http://{LOOPBACK}:{ports[verb]}"
+    return yaml.safe_dump(config, sort_keys=False)

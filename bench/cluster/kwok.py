@@ -1,0 +1,135 @@
+"""The control plane, started by kwokctl with its binary runtime: no container engine, no network."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.cluster.binaries import Binaries
+from bench.cluster.errors import ClusterError
+from bench.cluster.ports import LOOPBACK
+from bench.cluster.processes import Process, adopt, tail
+from bench.cluster.spec import Spec
+from bench.cluster.state import Place
+
+PORTS = ("apiserver", "etcd", "etcd-peer", "controller-manager", "stock-scheduler", "kwok")
+# kwokctl calls its own component by another name than the program.
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
+STAGES = Path(__file__).with_name("stages.yaml")
+_CREATE_TIMEOUT = 180.0
+# ServiceAccount would give every pod a token volume that no kubelet mounts here. TaintNodesByCondition taints new nodes
+# until node-lifecycle-controller, which does not run here, finds them ready.
+_NO_ADMISSION = "ServiceAccount,TaintNodesByCondition"
+_CONTROLLERS = "*,-node-lifecycle-controller,-node-ipam-controller"
+
+
+def configuration(spec: Spec, ports: Mapping[str, int], binaries: Binaries, scheduler_config: Path) -> dict[str, Any]:
+    """The KwokctlConfiguration of a cluster."""
+    options = {
+        "runtime": "binary",
+        "kubeVersion": f"v{spec.kubernetes}",
+        "bindAddress": LOOPBACK,
+        "securePort": True,
+        "kubeAuthorization": True,
+        "kubeAdmission": True,
+        "quietPull": True,
+        "kubeRuntimeConfig": spec.runtime_config,
+        "kubeSchedulerConfig": str(scheduler_config),
+        "kubeApiserverPort": ports["apiserver"],
+        "etcdPort": ports["etcd"],
+        "etcdPeerPort": ports["etcd-peer"],
+        "kubeControllerManagerPort": ports["controller-manager"],
+        "kubeSchedulerPort": ports["stock-scheduler"],
+        "kwokControllerPort": ports["kwok"],
+        "etcdBinary": str(binaries["etcd"]),
+        "kubeApiserverBinary": str(binaries["kube-apiserver"]),
+        "kubeControllerManagerBinary": str(binaries["kube-controller-manager"]),
+        "kubeSchedulerBinary": str(binaries["kube-scheduler"]),
+        "kubectlBinary": str(binaries["kubectl"]),
+        "kwokControllerBinary": str(binaries["kwok"]),
+    }
+    patches = [
+        {"name": name, "extraArgs": [{"key": key, "value": value} for key, value in arguments.items()]}
+        for name, arguments in _arguments(spec).items()
+    ]
+    return {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokctlConfiguration",
+        "options": options,
+        "componentsPatches": patches,
+    }
+
+
+def _arguments(spec: Spec) -> dict[str, dict[str, str]]:
+    """Flags of single components; kwokctl's own option would set feature gates in all of them."""
+    qps = {"kube-api-qps": str(spec.qps), "kube-api-burst": str(spec.qps)}
+    stock_gates = {"feature-gates": spec.stock_gates} if spec.stock_gates else {}
+    server_gates = {"feature-gates": spec.api_server_gates} if spec.api_server_gates else {}
+    return {
+        "etcd": {"unsafe-no-fsync": "true"},
+        "kube-apiserver": {"disable-admission-plugins": _NO_ADMISSION} | server_gates,
+        "kube-controller-manager": {"controllers": _CONTROLLERS, "leader-elect": "false"} | qps | stock_gates,
+        "kube-scheduler": stock_gates,
+    }
+
+
+def stock_scheduler_config(qps: int) -> dict[str, Any]:
+    """The cluster's own scheduler: as shipped, but for the client's rate."""
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"qps": qps, "burst": qps},
+    }
+
+
+def create(spec: Spec, place: Place, ports: Mapping[str, int], binaries: Binaries) -> None:
+    """Start the control plane; it answers when this returns."""
+    place.directory.mkdir(parents=True, exist_ok=True)
+    scheduler = place.directory / "stock-scheduler.yaml"
+    scheduler.write_text(yaml.safe_dump(stock_scheduler_config(spec.qps)))
+    config = place.directory / "kwokctl.yaml"
+    config.write_text(f"{yaml.safe_dump(configuration(spec, ports, binaries, scheduler))}---\n{STAGES.read_text()}")
+    log = place.logs / "kwokctl.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [str(binaries["kwokctl"]), "--name", spec.name, "--config", str(config), "create", "cluster",
+               # No lease: nothing here reads one, and renewing thousands costs the API server.
+               "--node-lease-duration-seconds", "0", "--kubeconfig", ""]  # fmt: skip
+    with log.open("wb") as sink:
+        try:
+            code = subprocess.run(
+                command, env=_environment(place), stdout=sink, stderr=sink, timeout=_CREATE_TIMEOUT, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = -1
+    if code != 0:
+        raise ClusterError(f"kwokctl could not start the control plane (exit {code}). {log}:\n{tail(log)}")
+
+
+def _environment(place: Place) -> dict[str, str]:
+    # A user's own KWOK_ settings would override the configuration file.
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("KWOK_")}
+    return clean | {"KWOK_WORKDIR": str(place.kwok.parent.parent)}
+
+
+def running(place: Place) -> dict[str, Process]:
+    """The components that kwokctl has recorded as started and that are surely of this cluster."""
+    found = {}
+    for component in COMPONENTS:
+        pid = _pid(place.kwok / "pids" / f"{component}.pid")
+        process = adopt(pid, place.kwok / "logs" / f"{component}.log") if pid else None
+        # The cluster's directory stands in the arguments of every component: a pid that the system has given to
+        # somebody else since does not have it.
+        if process is not None and any(str(place.kwok) in argument for argument in process.argv):
+            found[component] = process
+    return found
+
+
+def _pid(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return 0

@@ -1,0 +1,101 @@
+"""Which binaries a control plane has, which module builds each, and where its official release lies."""
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Origin = Literal["kubernetes", "etcd", "kwok"]
+
+KWOK_VERSION = "0.8.0"
+KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+KWOK = ("kwok", "kwokctl")
+MODULES = Path(__file__).parent / "modules"
+
+# A mirror, or a local server in tests: below it lie kubernetes/, etcd/ and kwok/. The word "off" skips downloads.
+DOWNLOADS = "SERRIED_DOWNLOAD_URL"
+_BASES: dict[Origin, str] = {
+    "kubernetes": "https://dl.k8s.io",
+    "etcd": "https://github.com/etcd-io/etcd/releases/download",
+    "kwok": "https://github.com/kubernetes-sigs/kwok/releases/download",
+}
+_MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """One program: what it is called here, its version, and the Go package and module directory that build it."""
+
+    name: str
+    origin: Origin
+    version: str
+    package: str
+    module: Path
+    stamps: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """How progress names it."""
+        return f"{self.name} {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """Where the official build of a binary lies: a file, or a member of an archive, and the file with its SHA-256."""
+
+    url: str
+    checksums: str
+    member: str = ""
+
+
+def control_plane(version: str) -> tuple[Binary, ...]:
+    """The Kubernetes binaries of a version with their etcd."""
+    module = MODULES / f"kubernetes-{version}"
+    major, minor, _ = version.split(".")
+    stamps = (("gitVersion", f"v{version}"), ("gitMajor", major), ("gitMinor", minor))
+    stamped = tuple((f"k8s.io/component-base/version.{key}", value) for key, value in stamps)
+    kubernetes = tuple(
+        Binary(name, "kubernetes", version, f"k8s.io/kubernetes/cmd/{name}", module, stamped) for name in KUBERNETES
+    )
+    return (Binary("etcd", "etcd", etcd_version(module), "go.etcd.io/etcd/server/v3", module), *kubernetes)
+
+
+def nodes() -> tuple[Binary, ...]:
+    """The binaries that start the cluster and stand in for its kubelets."""
+    module = MODULES / f"kwok-{KWOK_VERSION}"
+    return tuple(Binary(name, "kwok", KWOK_VERSION, f"sigs.k8s.io/kwok/cmd/{name}", module) for name in KWOK)
+
+
+def etcd_version(module: Path) -> str:
+    """The etcd that the go.mod of a Kubernetes version pins; 'unknown' without one."""
+    try:
+        text = (module / "go.mod").read_text()
+    except OSError:
+        return "unknown"
+    words = (line.split() for line in text.splitlines() if "go.etcd.io/etcd/server/v3 v" in line)
+    return next((line[-1].removeprefix("v") for line in words), "unknown")
+
+
+def download_of(binary: Binary) -> Download:
+    """The official download of a binary for this machine."""
+    arch = _MACHINES.get(platform.machine().lower(), platform.machine().lower())
+    base = f"{_base(binary.origin)}/v{binary.version}"
+    if binary.origin == "kubernetes":
+        url = f"{base}/bin/linux/{arch}/{binary.name}"
+        return Download(url, f"{url}.sha256")
+    if binary.origin == "kwok":
+        url = f"{base}/{binary.name}-linux-{arch}"
+        return Download(url, f"{url}.sha256")
+    directory = f"etcd-v{binary.version}-linux-{arch}"
+    return Download(f"{base}/{directory}.tar.gz", f"{base}/SHA256SUMS", f"{directory}/etcd")
+
+
+def downloads_enabled() -> bool:
+    """Whether the user wants downloads to be tried."""
+    return os.environ.get(DOWNLOADS, "") != "off"
+
+
+def _base(origin: Origin) -> str:
+    mirror = os.environ.get(DOWNLOADS, "").rstrip("/")
+    return f"{mirror}/{origin}" if mirror else _BASES[origin]

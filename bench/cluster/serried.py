@@ -1,0 +1,57 @@
+"""The three processes of ours in a cluster: extender, controller, and the stock scheduler that calls the extender."""
+
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from bench.cluster.installation import NAMESPACE
+from bench.cluster.ports import LOOPBACK
+from bench.cluster.spec import Spec
+
+Name = Literal["extender", "controller", "scheduler"]
+PROCESSES: tuple[Name, ...] = ("extender", "controller", "scheduler")
+PORTS = ("filter", "bind", "ops", "controller-ops", "scheduler")
+LEASE = "serried"
+
+
+def commands(
+    spec: Spec, ports: Mapping[str, int], kubeconfigs: Mapping[str, Path], scheduler: Path, scheduler_config: Path
+) -> dict[str, list[str]]:
+    """The command line of every process."""
+    return {
+        "extender": _extender(spec, ports, kubeconfigs["extender"]),
+        "controller": _controller(spec, ports, kubeconfigs["controller"]),
+        "scheduler": _scheduler(ports, kubeconfigs["scheduler"], scheduler, scheduler_config),
+    }
+
+
+def _extender(spec: Spec, ports: Mapping[str, int], kubeconfig: Path) -> list[str]:
+    return [
+        sys.executable, "-m", "extender", "--kubeconfig", str(kubeconfig),
+        "--filter-listen", f"{LOOPBACK}:{ports['filter']}",
+        "--bind-listen", f"{LOOPBACK}:{ports['bind']}",
+        "--ops-listen", f"{LOOPBACK}:{ports['ops']}",
+        "--lease", f"{NAMESPACE}/{LEASE}",
+        # kube-scheduler signs its Lease with the host name and a random suffix.
+        "--lease-holder-prefix", socket.gethostname(),
+        "--hold", spec.hold if spec.gate_policy else "filter",
+        "--api", spec.api,
+        *spec.serried_args,
+    ]  # fmt: skip
+
+
+def _controller(spec: Spec, ports: Mapping[str, int], kubeconfig: Path) -> list[str]:
+    return [
+        sys.executable, "-m", "controller", "--kubeconfig", str(kubeconfig),
+        "--ops-listen", f"{LOOPBACK}:{ports['controller-ops']}", "--api", spec.api,
+    ]  # fmt: skip
+
+
+def _scheduler(ports: Mapping[str, int], kubeconfig: Path, program: Path, config: Path) -> list[str]:
+    return [
+        str(program), f"--config={config}", f"--bind-address={LOOPBACK}", f"--secure-port={ports['scheduler']}",
+        f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}",
+        "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
+    ]  # fmt: skip

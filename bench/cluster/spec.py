@@ -1,0 +1,103 @@
+"""What a cluster is asked to be."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from bench.cluster.errors import ClusterError
+
+Api = Literal["native", "fallback"]
+Hold = Literal["auto", "filter", "gate"]
+Switch = Literal["on", "off"]
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+VERSION = re.compile(r"1\.\d+\.\d+")
+DEFAULT_VERSION = "1.37.1"
+
+# scheduling.k8s.io changes its served version with every minor.
+_API_VERSION = {35: "v1alpha1", 36: "v1alpha2", 37: "v1beta1"}
+_NATIVE_GATES = {
+    35: ("GenericWorkload", "GangScheduling"),
+    36: ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling", "WorkloadWithJob"),
+    37: ("GenericWorkload", "TopologyAwareWorkloadScheduling", "WorkloadWithJob"),
+}
+_FIRST_MUTATING_POLICY = 36
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One cluster: its size, its Kubernetes, its API level and what of Serried runs in it.
+
+    Racks are split evenly over blocks and blocks over zones, so that a rack never lies in two blocks. `server_gates`
+    are gates of the API server alone, written `Name=true`. With `gates` on, the stock scheduler and
+    kube-controller-manager schedule gangs natively (the thing to compare with); Serried's scheduler never does.
+    """
+
+    name: str
+    nodes: int = 100
+    racks: int = 10
+    blocks: int = 2
+    zones: int = 1
+    kubernetes: str = DEFAULT_VERSION
+    api: Api = "native"
+    hold: Hold = "auto"
+    node_cpu: str = "32"
+    node_memory: str = "256Gi"
+    node_pods: int = 110
+    serried: bool = True
+    gates: Switch = "off"
+    server_gates: tuple[str, ...] = ()
+    qps: int = 5000
+    serried_args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what could only fail later, half-way through."""
+        if not NAME.fullmatch(self.name):
+            raise ClusterError(f"name {self.name!r}: use up to 40 lower-case letters, digits and '-'")
+        if not VERSION.fullmatch(self.kubernetes) or self.minor not in _API_VERSION:
+            raise ClusterError(f"Kubernetes {self.kubernetes!r}: use 1.35.x, 1.36.x or 1.37.x, for example 1.37.1")
+        if not self.nodes >= self.racks >= self.blocks >= self.zones >= 1:
+            raise ClusterError(
+                f"{self.nodes} nodes, {self.racks} racks, {self.blocks} blocks, {self.zones} zones: "
+                "every level needs at least as many members as the level above it, and at least one"
+            )
+        if self.api == "fallback" and self.gates == "on":
+            raise ClusterError("--api fallback has no native API: --gates on needs --api native")
+        if self.hold == "gate" and not self.has_mutating_policies:
+            raise ClusterError(f"--hold gate needs Kubernetes 1.36 or newer, not {self.kubernetes}: use --hold filter")
+
+    @property
+    def minor(self) -> int:
+        """37 for 1.37.1."""
+        return int(self.kubernetes.split(".")[1])
+
+    @property
+    def has_mutating_policies(self) -> bool:
+        """Whether MutatingAdmissionPolicy v1 is served."""
+        return self.minor >= _FIRST_MUTATING_POLICY
+
+    @property
+    def gate_policy(self) -> bool:
+        """Whether the policy that puts scheduling gates on gang pods is installed."""
+        return self.hold != "filter" and self.has_mutating_policies
+
+    @property
+    def runtime_config(self) -> str:
+        """The API server's --runtime-config."""
+        return f"scheduling.k8s.io/{_API_VERSION[self.minor]}=true" if self.api == "native" else ""
+
+    @property
+    def api_server_gates(self) -> str:
+        """The API server's --feature-gates."""
+        if self.api == "fallback":
+            return ",".join(self.server_gates)
+        names = _NATIVE_GATES[self.minor] if self.gates == "on" else ("GenericWorkload",)
+        gates = {f"{name}=true": None for name in names} | dict.fromkeys(self.server_gates)
+        return ",".join(gates)
+
+    @property
+    def stock_gates(self) -> str:
+        """--feature-gates of the stock scheduler and of kube-controller-manager."""
+        if self.gates == "off":
+            return ""
+        return ",".join(f"{name}=true" for name in _NATIVE_GATES[self.minor])
