@@ -1,0 +1,63 @@
+"""Names of the objects that the controller makes: byte for byte those of upstream's Job controller (1.36 on).
+
+Equal names are what keeps two reconcilers from making two Workloads for one Job: the second create fails with
+AlreadyExists (pkg/controller/job/job_scheduling_manager.go, pkg/util/hash, k8s.io/apimachinery/pkg/util/rand).
+"""
+
+from serried.model.group import Job
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # rand.SafeEncodeString: no vowels, no digits that look like them
+_FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
+_MAX_NAME = 253
+_MAX_LABEL = 63
+_TEMPLATE_SUFFIX = "-pgt-0"
+
+
+def hash_fnv32a(text: str) -> int:
+    """FNV-1a with 32 bits over the UTF-8 bytes."""
+    value = _FNV_OFFSET
+    for byte in text.encode():
+        value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
+    return value
+
+
+def encode_safe(number: int) -> str:
+    """``rand.SafeEncodeString`` of the decimal digits: letters that spell no words."""
+    return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(number))
+
+
+def workload_name(job: Job) -> str:
+    """The Workload's name: the Job's name and a hash of its UID, as spew prints the Go type."""
+    tail = "-" + encode_safe(hash_fnv32a(f"(types.UID){job.uid}"))
+    return job.key.name[: _MAX_NAME - len(tail)] + tail
+
+
+def template_name(job: Job) -> str:
+    """The name of the Workload's one PodGroupTemplate, always a DNS label.
+
+    Upstream's ``<job>-pgt-0`` where that is a DNS label. A Job name with dots, or one too long, would make it an
+    invalid one there; here it is shortened with a hash of the whole name.
+    """
+    plain = f"{job.key.name}{_TEMPLATE_SUFFIX}"
+    if len(plain) <= _MAX_LABEL and "." not in plain:
+        return plain
+    tail = f"-{encode_safe(hash_fnv32a(job.key.name))}{_TEMPLATE_SUFFIX}"
+    return job.key.name.replace(".", "-")[: _MAX_LABEL - len(tail)].rstrip("-") + tail
+
+
+def pod_group_name(workload: str, template: str) -> str:
+    """The PodGroup's name: Workload, template and a hash of both uncut, cut in fair halves if too long."""
+    tail = encode_safe(hash_fnv32a(workload + template))
+    room = _MAX_NAME - len(tail) - 2
+    if len(workload) + len(template) > room:
+        workload, template = _halve(workload, template, room)
+    return f"{workload}-{template}-{tail}"
+
+
+def _halve(workload: str, template: str, room: int) -> tuple[str, str]:
+    half = room // 2
+    if len(workload) <= half:
+        return workload, template[: room - len(workload)]
+    if len(template) <= half:
+        return workload[: room - len(template)], template
+    return workload[: room - half], template[:half]
