@@ -1,0 +1,59 @@
+"""Metadata that all kinds share: key, labels, owners."""
+
+from sys import intern
+
+from serried.decode.fields import Raw, read_flag, read_map, read_name, read_objects, read_required, read_text
+from serried.model.group import Key, OwnerRef
+
+POD_GROUP_LABEL = "scheduling.serried.dev/pod-group"
+"""Names a pod's PodGroup where ``spec.schedulingGroup`` is not served."""
+
+
+def read_key(obj: Raw) -> Key:
+    """Namespace and name. ValueError without a name."""
+    metadata = read_map(obj, "metadata")
+    return Key(read_name(metadata, "namespace"), read_required(metadata, "name"))
+
+
+def read_uid(obj: Raw) -> str:
+    """The UID. ValueError without one: identity hangs on it."""
+    return read_required(read_map(obj, "metadata"), "uid")
+
+
+def read_version(obj: Raw) -> str:
+    """The resourceVersion, "" if unknown."""
+    return read_text(read_map(obj, "metadata"), "resourceVersion")
+
+
+def is_deleting(obj: Raw) -> bool:
+    """Whether the object has a deletion timestamp."""
+    return bool(read_text(read_map(obj, "metadata"), "deletionTimestamp"))
+
+
+def read_owners(obj: Raw) -> tuple[OwnerRef, ...]:
+    """All owner references, in their order."""
+    references = read_objects(read_map(obj, "metadata"), "ownerReferences")
+    return tuple(
+        OwnerRef(
+            kind=read_name(reference, "kind"),
+            name=read_name(reference, "name"),
+            uid=read_name(reference, "uid"),
+            controller=read_flag(reference, "controller"),
+        )
+        for reference in references
+    )
+
+
+def read_controller(obj: Raw) -> OwnerRef | None:
+    """The controlling owner reference, None if there is none."""
+    return next((owner for owner in read_owners(obj) if owner.controller), None)
+
+
+def read_group_field(spec: Raw) -> str | None:
+    """The group that ``spec.schedulingGroup`` of a pod or a pod template names."""
+    return read_name(read_map(spec, "schedulingGroup"), "podGroupName") or None
+
+
+def read_group_label(metadata: Raw) -> str | None:
+    """The group that the label of a pod or a pod template names."""
+    return intern(read_text(read_map(metadata, "labels"), POD_GROUP_LABEL)) or None

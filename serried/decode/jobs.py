@@ -1,0 +1,53 @@
+"""Jobs of ``batch/v1``, as eligibility and the reconciler see them."""
+
+from serried.decode.fields import Raw, read_flag, read_int, read_map, read_name, read_objects, read_text
+from serried.decode.identity import (
+    is_deleting,
+    read_controller,
+    read_group_field,
+    read_group_label,
+    read_key,
+    read_uid,
+    read_version,
+)
+from serried.decode.malformed import Malformed, attempt
+from serried.model.group import Job
+
+REQUIRED_TOPOLOGY = "scheduling.serried.dev/required-topology"
+"""Annotation of a Job: the topology key that all its pods must share a value of."""
+
+
+def decode_job(obj: object) -> Job | Malformed:
+    """A Job; name and uid are required."""
+    return attempt("Job", _decode, obj)
+
+
+def _decode(obj: Raw) -> Job:
+    spec, status = read_map(obj, "spec"), read_map(obj, "status")
+    template = read_map(spec, "template")
+    pod_spec = read_map(template, "spec")
+    annotations = read_map(read_map(obj, "metadata"), "annotations")
+    return Job(
+        key=read_key(obj),
+        uid=read_uid(obj),
+        parallelism=read_int(spec, "parallelism", 1),
+        completions=None if spec.get("completions") is None else read_int(spec, "completions"),
+        indexed=read_text(spec, "completionMode") == "Indexed",
+        scheduler=read_name(pod_spec, "schedulerName", "default-scheduler"),
+        group=read_group_field(pod_spec) or read_group_label(read_map(template, "metadata")),
+        topology_key=read_name(annotations, REQUIRED_TOPOLOGY) or None,
+        owner=read_controller(obj),
+        suspended=read_flag(spec, "suspend"),
+        finished=_is_finished(status),
+        deleting=is_deleting(obj),
+        succeeded=read_int(status, "succeeded"),
+        version=read_version(obj),
+    )
+
+
+def _is_finished(status: Raw) -> bool:
+    """Complete or Failed. SuccessCriteriaMet and FailureTarget come before the last pods have ended."""
+    return any(
+        condition.get("type") in {"Complete", "Failed"} and condition.get("status") == "True"
+        for condition in read_objects(status, "conditions")
+    )

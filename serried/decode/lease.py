@@ -1,0 +1,15 @@
+"""Leases of ``coordination.k8s.io/v1``."""
+
+from serried.decode.fields import Raw, read_int, read_map, read_text
+from serried.decode.malformed import Malformed, attempt
+from serried.model.lease import Lease
+
+
+def decode_lease(obj: object) -> Lease | Malformed:
+    """A Lease; every field may be absent."""
+    return attempt("Lease", _decode, obj)
+
+
+def _decode(obj: Raw) -> Lease:
+    spec = read_map(obj, "spec")
+    return Lease(read_text(spec, "holderIdentity"), read_text(spec, "renewTime"), read_int(spec, "leaseTransitions"))

@@ -1,0 +1,84 @@
+"""Pods. Nothing of the raw object is kept; strings that many pods share are interned."""
+
+from functools import lru_cache
+
+from serried.decode.fields import Raw, read_int, read_map, read_name, read_objects, read_text
+from serried.decode.identity import (
+    is_deleting,
+    read_controller,
+    read_group_field,
+    read_group_label,
+    read_key,
+    read_uid,
+    read_version,
+)
+from serried.decode.malformed import Malformed, attempt
+from serried.decode.shapes import decode_shape
+from serried.model.pod import Link, Owner, Phase, Pod
+
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+"""Annotation, and since 1.28 label too, of the pods of an Indexed Job."""
+
+_PHASES = {"Succeeded": Phase.SUCCEEDED, "Failed": Phase.FAILED}
+_LARGEST_INDEX_DIGITS = 9
+
+
+def decode_pod(obj: object) -> Pod | Malformed:
+    """A Pod from its JSON object; namespace, name and uid are required."""
+    return attempt("Pod", _decode, obj)
+
+
+def _decode(obj: Raw) -> Pod:
+    spec, status = read_map(obj, "spec"), read_map(obj, "status")
+    namespace, name = read_key(obj)
+    if not namespace:
+        raise ValueError("namespace is missing")
+    group, link = _read_group(obj, spec)
+    return Pod(
+        namespace=namespace,
+        name=name,
+        uid=read_uid(obj),
+        shape=decode_shape(obj),
+        scheduler=read_name(spec, "schedulerName", "default-scheduler"),
+        node=read_name(spec, "nodeName"),
+        nominated=read_name(status, "nominatedNodeName"),
+        priority=read_int(spec, "priority"),
+        phase=_PHASES.get(read_text(status, "phase"), Phase.ACTIVE),
+        group=group,
+        link=link,
+        owner=_read_owner(obj),
+        gates=tuple([read_name(gate, "name") for gate in read_objects(spec, "schedulingGates")]),
+        index=_read_index(obj),
+        deleting=is_deleting(obj),
+        version=read_version(obj),
+    )
+
+
+def _read_group(obj: Raw, spec: Raw) -> tuple[str | None, Link | None]:
+    """The group that the pod names, the field before the label; an empty name names none."""
+    if group := read_group_field(spec):
+        return group, Link.FIELD
+    if group := read_group_label(read_map(obj, "metadata")):
+        return group, Link.LABEL
+    return None, None
+
+
+def _read_owner(obj: Raw) -> Owner | None:
+    reference = read_controller(obj)
+    return _shared_owner(reference.kind, reference.name, reference.uid) if reference else None
+
+
+@lru_cache(maxsize=8192)
+def _shared_owner(kind: str, name: str, uid: str) -> Owner:
+    return Owner(kind, name, uid)
+
+
+def _read_index(obj: Raw) -> int | None:
+    """The completion index; anything but a plain small number is no index."""
+    metadata = read_map(obj, "metadata")
+    for field in ("annotations", "labels"):
+        text = read_text(read_map(metadata, field), COMPLETION_INDEX)
+        if text:
+            usable = text.isascii() and text.isdigit() and len(text) <= _LARGEST_INDEX_DIGITS
+            return int(text) if usable else None
+    return None

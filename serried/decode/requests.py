@@ -1,0 +1,115 @@
+"""What a pod asks of a node, as kube-scheduler counts it (component-helpers resource/helpers.go: PodRequests).
+
+The sum of the containers and the sidecars, or the peak of the init phase where that is more; the pod-level request
+instead of it for each resource that has one; and the overhead on top. While a running pod is being resized, what
+the kubelet has granted and what it has put into effect count as well (KEP-1287). Not counted: requests that come
+from device claims, and a resize of pod-level resources in flight.
+"""
+
+from collections.abc import Iterable
+from sys import intern
+
+from serried.decode.fields import Raw, read_map, read_objects, read_text
+from serried.decode.quantity import parse_cpu, parse_quantity
+from serried.model.resources import PODS
+
+Amounts = dict[str, int]
+
+
+def read_amounts(obj: Raw, name: str) -> Amounts:
+    """The resource list at ``name``: cpu in millicores, all else in base units. ValueError on a bad quantity."""
+    return {intern(resource): _parse(resource, quantity) for resource, quantity in read_map(obj, name).items()}
+
+
+def pod_requests(pod: Raw) -> tuple[tuple[str, int], ...]:
+    """The requests of a raw pod, sorted by name, without zeros, always with one ``pods``."""
+    spec, status = read_map(pod, "spec"), read_map(pod, "status")
+    containers, inits = read_objects(spec, "containers"), read_objects(spec, "initContainers")
+    asked = _aggregate(_requests_of(containers), _requests_of(inits), inits)
+    asked = _with_resize(asked, containers, inits, status)
+    for resource, amount in read_amounts(read_map(spec, "resources"), "requests").items():
+        if resource in {"cpu", "memory"} or resource.startswith("hugepages-"):
+            asked[resource] = amount
+    _add(asked, read_amounts(spec, "overhead"))
+    asked[PODS] = 1
+    return tuple(sorted(item for item in asked.items() if item[1] > 0))
+
+
+def _requests_of(containers: Iterable[Raw]) -> list[Amounts]:
+    return [read_amounts(read_map(container, "resources"), "requests") for container in containers]
+
+
+def _aggregate(main: list[Amounts], init: list[Amounts], inits: list[Raw]) -> Amounts:
+    """The larger of the main phase and the init phase; ``inits`` says which of ``init`` are sidecars."""
+    asked: Amounts = {}
+    for amounts in main:
+        _add(asked, amounts)
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container, amounts in zip(inits, init, strict=True):
+        if container.get("restartPolicy") == "Always":
+            _add(asked, amounts)
+            _add(sidecars, amounts)
+            _raise_to(peak, sidecars)
+        else:
+            running = dict(sidecars)
+            _add(running, amounts)
+            _raise_to(peak, running)
+    _raise_to(asked, peak)
+    return asked
+
+
+def _with_resize(asked: Amounts, containers: list[Raw], inits: list[Raw], status: Raw) -> Amounts:
+    """``asked``, or more while granted or effective amounts of the kubelet differ from the spec."""
+    known = {
+        read_text(entry, "name"): entry
+        for field in ("containerStatuses", "initContainerStatuses")
+        for entry in read_objects(status, field)
+        if entry.get("allocatedResources") or entry.get("resources")
+    }
+    if not known:
+        return asked
+    refused = _resize_refused(status)
+    groups = [list(zip(group, _requests_of(group), strict=True)) for group in (containers, inits)]
+    result: Amounts = {} if refused else asked
+    for read in (_granted, _effective):
+        main, init = (
+            [read(known.get(read_text(container, "name"), {}), {} if refused else spec) for container, spec in group]
+            for group in groups
+        )
+        _raise_to(result, _aggregate(main, init, inits))
+    return result
+
+
+def _granted(status: Raw, otherwise: Amounts) -> Amounts:
+    """What the kubelet has granted to a container."""
+    return otherwise if status.get("allocatedResources") is None else read_amounts(status, "allocatedResources")
+
+
+def _effective(status: Raw, otherwise: Amounts) -> Amounts:
+    """What a container runs with."""
+    resources = read_map(status, "resources")
+    return _granted(status, otherwise) if resources.get("requests") is None else read_amounts(resources, "requests")
+
+
+def _resize_refused(status: Raw) -> bool:
+    pending = [c for c in read_objects(status, "conditions") if c.get("type") == "PodResizePending"]
+    return bool(pending) and pending[0].get("reason") == "Infeasible"
+
+
+def _parse(resource: str, quantity: object) -> int:
+    if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
+        raise ValueError(f"{resource} is not a quantity")  # noqa: TRY004  # one kind of error reaches attempt
+    text = quantity if isinstance(quantity, str) else repr(quantity)
+    return parse_cpu(text) if resource == "cpu" else parse_quantity(text)
+
+
+def _add(total: Amounts, more: Amounts) -> None:
+    for resource, amount in more.items():
+        total[resource] = total.get(resource, 0) + amount
+
+
+def _raise_to(total: Amounts, floor: Amounts) -> None:
+    for resource, amount in floor.items():
+        if amount > total.get(resource, 0):
+            total[resource] = amount

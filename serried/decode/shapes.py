@@ -1,0 +1,71 @@
+"""The part of a pod that decides where it fits. Equal shapes become one object: pods come in thousands of twins."""
+
+from functools import lru_cache
+
+from serried.decode.fields import (
+    Raw,
+    read_labels,
+    read_map,
+    read_name,
+    read_objects,
+    read_texts,
+)
+from serried.decode.requests import pod_requests
+from serried.model.pod import Shape
+from serried.model.selectors import NodeSelectorTerm, Requirement, Toleration
+
+Terms = tuple[NodeSelectorTerm, ...]
+
+
+def decode_shape(pod: Raw) -> Shape:
+    """The shape of a raw pod, shared with all pods that have an equal one (as far back as the cache reaches)."""
+    spec = read_map(pod, "spec")
+    return _shared_shape(
+        pod_requests(pod),
+        tuple(sorted(read_labels(spec, "nodeSelector").items())),
+        _read_terms(spec),
+        tuple([_read_toleration(raw) for raw in read_objects(spec, "tolerations")]),
+    )
+
+
+@lru_cache(maxsize=8192)
+def _shared_shape(
+    requests: tuple[tuple[str, int], ...],
+    node_selector: tuple[tuple[str, str], ...],
+    node_terms: Terms | None,
+    tolerations: tuple[Toleration, ...],
+) -> Shape:
+    return Shape(requests, node_selector, node_terms, tolerations)
+
+
+@lru_cache(maxsize=4096)
+def _shared_toleration(key: str, operator: str, value: str, effect: str) -> Toleration:
+    return Toleration(key, operator, value, effect)
+
+
+def _read_toleration(raw: Raw) -> Toleration:
+    return _shared_toleration(
+        read_name(raw, "key"), read_name(raw, "operator", "Equal"), read_name(raw, "value"), read_name(raw, "effect")
+    )
+
+
+def _read_terms(spec: Raw) -> Terms | None:
+    """Required node affinity. A selector without terms is not "no selector": it matches no node."""
+    affinity = read_map(spec, "affinity")
+    if not affinity:
+        return None
+    affinity = read_map(affinity, "nodeAffinity")
+    selector = read_map(affinity, "requiredDuringSchedulingIgnoredDuringExecution")
+    if affinity.get("requiredDuringSchedulingIgnoredDuringExecution") is None:
+        return None
+    return tuple(
+        NodeSelectorTerm(_read_requirements(term, "matchExpressions"), _read_requirements(term, "matchFields"))
+        for term in read_objects(selector, "nodeSelectorTerms")
+    )
+
+
+def _read_requirements(term: Raw, name: str) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(read_name(raw, "key"), read_name(raw, "operator"), read_texts(raw, "values"))
+        for raw in read_objects(term, name)
+    )

@@ -1,0 +1,336 @@
+"""Fluent builders of cluster objects: ``node("n1").rack("r1").cpu(8)``, ``pod("p1").cpu(1).in_group("g")``.
+
+Every step gives a new builder, so a half-built object can be the start of many. ``raw()`` is the object as the API
+server sends it, ``value()`` what ``serried.decode`` makes of it: one source for both.
+"""
+
+from copy import deepcopy
+from typing import Any, Self, TypeVar
+
+from serried.decode.groups import decode_pod_group, decode_workload
+from serried.decode.identity import POD_GROUP_LABEL
+from serried.decode.jobs import REQUIRED_TOPOLOGY, decode_job
+from serried.decode.malformed import Malformed
+from serried.decode.nodes import decode_node
+from serried.decode.pods import COMPLETION_INDEX, decode_pod
+from serried.model.group import Job, PodGroup, Workload
+from serried.model.node import Node
+from serried.model.pod import HELD_GATE, Pod
+
+RACK = "example.com/rack"
+"""The topology key that ``rack`` sets."""
+
+Raw = dict[str, Any]
+Value = TypeVar("Value")
+
+
+class Builder:
+    """What all builders share: metadata, and a way to set any field."""
+
+    def __init__(self, raw: Raw) -> None:
+        self._raw = raw
+
+    def raw(self) -> Raw:
+        """The JSON object, the caller's own copy."""
+        return deepcopy(self._raw)
+
+    def having(self, value: Any, *path: str) -> Self:
+        """``value`` at ``path``, whatever it was before; parents are made as needed."""
+        return type(self)(_put(self._raw, path, value))
+
+    def joining(self, item: Any, *path: str) -> Self:
+        """``item`` at the end of the list at ``path``."""
+        found: Any = self._raw
+        for name in path:
+            found = found.get(name) or {}
+        return self.having([*found, item], *path)
+
+    def label(self, key: str, value: str) -> Self:
+        """With a label."""
+        return self.having(value, "metadata", "labels", key)
+
+    def annotation(self, key: str, value: str) -> Self:
+        """With an annotation."""
+        return self.having(value, "metadata", "annotations", key)
+
+    def uid(self, uid: str) -> Self:
+        """With this UID instead of the one made from kind and name."""
+        return self.having(uid, "metadata", "uid")
+
+    def namespace(self, namespace: str) -> Self:
+        """In a namespace other than "default"."""
+        return self.having(namespace, "metadata", "namespace")
+
+    def version(self, version: str) -> Self:
+        """With a resourceVersion."""
+        return self.having(version, "metadata", "resourceVersion")
+
+    def deleting(self) -> Self:
+        """With a deletion timestamp."""
+        return self.having("2026-01-01T00:00:00Z", "metadata", "deletionTimestamp")
+
+    def controlled_by(self, kind: str, name: str, uid: str = "") -> Self:
+        """With a controlling owner reference; the UID is the builders' own for that kind and name unless given."""
+        reference = {"kind": kind, "name": name, "uid": uid or _uid(kind, name), "controller": True}
+        return self.joining(reference, "metadata", "ownerReferences")
+
+    def owned_by(self, kind: str, name: str, uid: str = "") -> Self:
+        """With an owner reference that does not control."""
+        reference = {"kind": kind, "name": name, "uid": uid or _uid(kind, name)}
+        return self.joining(reference, "metadata", "ownerReferences")
+
+
+class NodeBuilder(Builder):
+    """A node."""
+
+    def value(self) -> Node:
+        """As the planner sees it."""
+        return _usable(decode_node(self._raw))
+
+    def allocatable(self, resource: str, quantity: str | int) -> Self:
+        """With an amount of any resource."""
+        return self.having(str(quantity), "status", "allocatable", resource)
+
+    def cpu(self, quantity: str | int) -> Self:
+        """With this many CPUs."""
+        return self.allocatable("cpu", quantity)
+
+    def memory(self, quantity: str | int) -> Self:
+        """With this much memory."""
+        return self.allocatable("memory", quantity)
+
+    def pods(self, count: int) -> Self:
+        """With room for this many pods."""
+        return self.allocatable("pods", count)
+
+    def rack(self, name: str) -> Self:
+        """In a rack (label ``RACK``)."""
+        return self.label(RACK, name)
+
+    def taint(self, key: str, effect: str = "NoSchedule", value: str = "") -> Self:
+        """With a taint."""
+        return self.joining({"key": key, "value": value, "effect": effect}, "spec", "taints")
+
+    def cordoned(self) -> Self:
+        """Unschedulable."""
+        return self.having(True, "spec", "unschedulable")  # noqa: FBT003  # a JSON value
+
+
+class PodBuilder(Builder):
+    """A pod with one container."""
+
+    def value(self) -> Pod:
+        """As the planner sees it."""
+        return _usable(decode_pod(self._raw))
+
+    def request(self, resource: str, quantity: str | int) -> Self:
+        """Asking for an amount of any resource."""
+        container = deepcopy(self._raw["spec"]["containers"][0])
+        container.setdefault("resources", {}).setdefault("requests", {})[resource] = str(quantity)
+        return self.having([container, *self._raw["spec"]["containers"][1:]], "spec", "containers")
+
+    def cpu(self, quantity: str | int) -> Self:
+        """Asking for CPUs."""
+        return self.request("cpu", quantity)
+
+    def memory(self, quantity: str | int) -> Self:
+        """Asking for memory."""
+        return self.request("memory", quantity)
+
+    def selecting(self, key: str, value: str) -> Self:
+        """With a node selector."""
+        return self.having(value, "spec", "nodeSelector", key)
+
+    def affine(self, *terms: Raw) -> Self:
+        """With required node affinity: raw node selector terms, of which one must match."""
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        return self.having(list(terms), "spec", "affinity", "nodeAffinity", required, "nodeSelectorTerms")
+
+    def tolerating(self, key: str = "", operator: str = "Exists", value: str = "", effect: str = "") -> Self:
+        """With a toleration; without arguments it tolerates everything."""
+        toleration = {"key": key, "operator": operator, "value": value, "effect": effect}
+        return self.joining(toleration, "spec", "tolerations")
+
+    def priority(self, priority: int) -> Self:
+        """With a priority."""
+        return self.having(priority, "spec", "priority")
+
+    def scheduler(self, name: str) -> Self:
+        """For a scheduler other than the default one."""
+        return self.having(name, "spec", "schedulerName")
+
+    def gate(self, name: str = HELD_GATE) -> Self:
+        """With a scheduling gate, ours unless named."""
+        return self.joining({"name": name}, "spec", "schedulingGates")
+
+    def on(self, node_name: str) -> Self:
+        """Bound to a node."""
+        return self.having(node_name, "spec", "nodeName")
+
+    def nominated(self, node_name: str) -> Self:
+        """Stamped with a nominated node."""
+        return self.having(node_name, "status", "nominatedNodeName")
+
+    def phase(self, phase: str) -> Self:
+        """In a phase, as the kubelet writes it."""
+        return self.having(phase, "status", "phase")
+
+    def in_group(self, group: str) -> Self:
+        """Member of a PodGroup by ``spec.schedulingGroup``."""
+        return self.having(group, "spec", "schedulingGroup", "podGroupName")
+
+    def labelled_group(self, group: str) -> Self:
+        """Member of a PodGroup by our label."""
+        return self.label(POD_GROUP_LABEL, group)
+
+    def index(self, index: int) -> Self:
+        """With a completion index."""
+        return self.annotation(COMPLETION_INDEX, str(index))
+
+    def of_job(self, name: str, index: int, uid: str = "") -> Self:
+        """A pod of an Indexed Job."""
+        return self.controlled_by("Job", name, uid).index(index)
+
+
+class PodGroupBuilder(Builder):
+    """A PodGroup, basic unless it becomes a gang."""
+
+    def value(self) -> PodGroup:
+        """As Serried sees it."""
+        return _usable(decode_pod_group(self._raw))
+
+    def gang(self, min_count: int) -> Self:
+        """All or nothing, with a quorum."""
+        return self.having({"gang": {"minCount": min_count}}, "spec", "schedulingPolicy")
+
+    def topology(self, key: str = RACK) -> Self:
+        """Confined to one domain of ``key``."""
+        return self.having([{"key": key}], "spec", "schedulingConstraints", "topology")
+
+    def priority(self, priority: int) -> Self:
+        """With a priority."""
+        return self.having(priority, "spec", "priority")
+
+    def of(self, workload_name: str, template: str) -> Self:
+        """Made from a template of a Workload."""
+        reference = {"workloadName": workload_name, "templateName": template}
+        return self.having(reference, "spec", "workloadRef")
+
+    def finalizer(self, name: str) -> Self:
+        """With a finalizer."""
+        return self.joining(name, "metadata", "finalizers")
+
+    def condition(self, status: str, reason: str, message: str = "") -> Self:
+        """With the condition PodGroupInitiallyScheduled."""
+        condition = {"type": "PodGroupInitiallyScheduled", "status": status, "reason": reason, "message": message}
+        return self.joining(condition, "status", "conditions")
+
+
+class WorkloadBuilder(Builder):
+    """A Workload without templates."""
+
+    def value(self) -> Workload:
+        """As Serried sees it."""
+        return _usable(decode_workload(self._raw))
+
+    def for_job(self, name: str) -> Self:
+        """Whose controllerRef is a Job."""
+        return self.having({"apiGroup": "batch", "kind": "Job", "name": name}, "spec", "controllerRef")
+
+    def gang_template(self, name: str, min_count: int, topology_key: str = "") -> Self:
+        """With one more PodGroupTemplate, a gang."""
+        template: Raw = {"name": name, "schedulingPolicy": {"gang": {"minCount": min_count}}}
+        if topology_key:
+            template["schedulingConstraints"] = {"topology": [{"key": topology_key}]}
+        return self.joining(template, "spec", "podGroupTemplates")
+
+    def basic_template(self, name: str) -> Self:
+        """With one more PodGroupTemplate, basic."""
+        return self.joining({"name": name, "schedulingPolicy": {"basic": {}}}, "spec", "podGroupTemplates")
+
+
+class JobBuilder(Builder):
+    """An Indexed Job of one pod."""
+
+    def value(self) -> Job:
+        """As Serried sees it."""
+        return _usable(decode_job(self._raw))
+
+    def size(self, parallelism: int, completions: int | None = None) -> Self:
+        """With a parallelism, and the same completions unless given."""
+        count = parallelism if completions is None else completions
+        return self.having(parallelism, "spec", "parallelism").having(count, "spec", "completions")
+
+    def not_indexed(self) -> Self:
+        """Without completion indexes."""
+        return self.having("NonIndexed", "spec", "completionMode")
+
+    def scheduler(self, name: str) -> Self:
+        """Whose pods another scheduler than the default one places."""
+        return self.having(name, "spec", "template", "spec", "schedulerName")
+
+    def topology(self, key: str = RACK) -> Self:
+        """With the annotation that confines it to one domain of ``key``."""
+        return self.annotation(REQUIRED_TOPOLOGY, key)
+
+    def template_group(self, group: str) -> Self:
+        """Whose pod template names a PodGroup itself."""
+        return self.having(group, "spec", "template", "spec", "schedulingGroup", "podGroupName")
+
+    def suspended(self) -> Self:
+        """Suspended."""
+        return self.having(True, "spec", "suspend")  # noqa: FBT003  # a JSON value
+
+    def succeeded(self, count: int) -> Self:
+        """With pods that have succeeded."""
+        return self.having(count, "status", "succeeded")
+
+    def condition(self, kind: str) -> Self:
+        """With a condition that is True."""
+        return self.joining({"type": kind, "status": "True"}, "status", "conditions")
+
+
+def node(name: str) -> NodeBuilder:
+    """A node of 32 CPU, 256Gi and 110 pods."""
+    allocatable = {"cpu": "32", "memory": "256Gi", "pods": "110"}
+    return NodeBuilder({"metadata": {"name": name, "uid": _uid("Node", name)}, "status": {"allocatable": allocatable}})
+
+
+def pod(name: str) -> PodBuilder:
+    """A pending pod of one container that asks for nothing."""
+    return PodBuilder({**_named("Pod", name), "spec": {"containers": [{"name": "main"}]}})
+
+
+def pod_group(name: str) -> PodGroupBuilder:
+    """A basic PodGroup."""
+    return PodGroupBuilder({**_named("PodGroup", name), "spec": {"schedulingPolicy": {"basic": {}}}})
+
+
+def workload(name: str) -> WorkloadBuilder:
+    """A Workload without templates."""
+    return WorkloadBuilder(_named("Workload", name))
+
+
+def job(name: str) -> JobBuilder:
+    """An Indexed Job of one pod."""
+    spec = {"parallelism": 1, "completions": 1, "completionMode": "Indexed", "template": {"spec": {}}}
+    return JobBuilder({**_named("Job", name), "spec": spec})
+
+
+def _named(kind: str, name: str) -> Raw:
+    return {"metadata": {"namespace": "default", "name": name, "uid": _uid(kind, name)}}
+
+
+def _uid(kind: str, name: str) -> str:
+    return f"{kind.lower()}-{name}"
+
+
+def _put(raw: Raw, path: tuple[str, ...], value: Any) -> Raw:
+    if len(path) == 1:
+        return {**raw, path[0]: value}
+    return {**raw, path[0]: _put(raw.get(path[0]) or {}, path[1:], value)}
+
+
+def _usable(value: Value | Malformed) -> Value:
+    assert not isinstance(value, Malformed), value
+    return value
