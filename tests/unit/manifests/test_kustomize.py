@@ -1,0 +1,136 @@
+"""The files hang together: nothing is left out, nothing points nowhere."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from serried import __version__
+from tests.unit.manifests.shipped import MANIFESTS, Document
+
+KUSTOMIZATIONS = sorted(MANIFESTS.rglob("kustomization.yaml"))
+IMAGE_TAG = re.compile(r"v?\d+\.\d+\.\d+")
+
+
+def load(path: Path) -> dict[str, Any]:
+    return dict(yaml.safe_load(path.read_text()))
+
+
+def listed(kustomization: Path) -> set[Path]:
+    content = load(kustomization)
+    generated = [file for generator in content.get("configMapGenerator", []) for file in generator["files"]]
+    return {(kustomization.parent / entry).resolve() for entry in [*content.get("resources", []), *generated]}
+
+
+def pod_specs(documents: Sequence[Document]) -> Iterator[dict[str, Any]]:
+    for document in documents:
+        if document.kind == "Deployment":
+            yield document.content["spec"]["template"]["spec"]
+
+
+def containers(documents: Sequence[Document]) -> Iterator[dict[str, Any]]:
+    for spec in pod_specs(documents):
+        yield from spec["containers"]
+
+
+@pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=lambda path: str(path.parent.relative_to(MANIFESTS)))
+def test_a_kustomization_lists_existing_files_and_leaves_none_beside_it_out(kustomization: Path) -> None:
+    entries = listed(kustomization)
+    for entry in entries:
+        assert (entry / "kustomization.yaml").is_file() if entry.is_dir() else entry.is_file()
+    assert set(kustomization.parent.glob("*.yaml")) - {kustomization} <= entries
+
+
+def test_the_base_takes_in_every_part_but_the_gate() -> None:
+    parts = {path.parent for path in KUSTOMIZATIONS} - {MANIFESTS / "kustomize" / name for name in ("base", "gate")}
+    parts.remove(MANIFESTS / "kustomize" / "overlays" / "gate")
+    assert {
+        entry for entry in listed(MANIFESTS / "kustomize" / "base" / "kustomization.yaml") if entry.is_dir()
+    } == parts
+
+
+def test_no_object_is_written_twice(documents: Sequence[Document]) -> None:
+    names = [(document.kind, document.name) for document in documents]
+    assert len(names) == len(set(names))
+
+
+def test_images_are_pinned_by_kustomize_to_a_version(documents: Sequence[Document]) -> None:
+    images = load(MANIFESTS / "kustomize" / "base" / "kustomization.yaml")["images"]
+    tags = {image["name"]: image["newTag"] for image in images}
+    assert {container["image"] for container in containers(documents)} == set(tags)
+    assert all(IMAGE_TAG.fullmatch(tag) for tag in tags.values())
+    assert tags["serried"] == __version__
+
+
+def test_no_file_says_latest_or_invents_a_digest() -> None:
+    for path in MANIFESTS.rglob("*.yaml"):
+        assert not re.search(r":latest\b|@sha256:", path.read_text()), path
+
+
+def test_roles_and_accounts_that_are_bound_exist(documents: Sequence[Document]) -> None:
+    existing = {(document.kind, document.name) for document in documents}
+    built_in = {"system:kube-scheduler", "system:volume-scheduler", "extension-apiserver-authentication-reader"}
+    for document in documents:
+        if document.kind.endswith("RoleBinding"):
+            role = document.content["roleRef"]
+            assert (role["kind"], role["name"]) in existing or role["name"] in built_in
+            assert all((s["kind"], s["name"]) in existing for s in document.content["subjects"])
+
+
+def test_policies_that_are_bound_exist(documents: Sequence[Document]) -> None:
+    existing = {(document.kind, document.name) for document in documents}
+    bindings = [document for document in documents if document.kind.endswith("AdmissionPolicyBinding")]
+    assert len(bindings) == 3
+    for binding in bindings:
+        assert (binding.kind.removesuffix("Binding"), binding.content["spec"]["policyName"]) in existing
+        if parameters := binding.content["spec"].get("paramRef"):
+            assert ("ConfigMap", parameters["name"]) in existing
+
+
+def test_everything_namespaced_is_in_our_namespace_or_binds_a_role_of_kube_system(
+    documents: Sequence[Document],
+) -> None:
+    for document in documents:
+        namespace = document.content["metadata"].get("namespace", "")
+        assert namespace in {"", "serried-system"} or document.kind == "RoleBinding"
+
+
+def test_pods_are_not_scheduled_by_serried_itself(documents: Sequence[Document]) -> None:
+    for spec in pod_specs(documents):
+        assert spec["schedulerName"] == "default-scheduler"
+        assert spec["priorityClassName"] == "system-cluster-critical"
+
+
+def test_containers_are_locked_down_probed_and_sized(documents: Sequence[Document]) -> None:
+    for spec in pod_specs(documents):
+        assert spec["securityContext"] == {
+            "runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"},
+        }  # fmt: skip
+    for container in containers(documents):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+        }  # fmt: skip
+        assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
+        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+        assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+
+
+def test_selectors_ports_and_volumes_agree(documents: Sequence[Document]) -> None:
+    deployments = [document.content for document in documents if document.kind == "Deployment"]
+    labels = [deployment["spec"]["template"]["metadata"]["labels"] for deployment in deployments]
+    for deployment, own in zip(deployments, labels, strict=True):
+        assert deployment["spec"]["selector"]["matchLabels"] == own
+    for service in (document.content for document in documents if document.kind == "Service"):
+        assert [own.items() >= service["spec"]["selector"].items() for own in labels].count(True) == 1
+    for container in containers(documents):
+        named = {port["name"] for port in container["ports"]}
+        assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} <= named
+
+
+def test_the_switch_ships_as_filter(documents: Sequence[Document]) -> None:
+    (switch,) = [document.content for document in documents if document.kind == "ConfigMap"]
+    assert switch["metadata"]["name"] == "serried-hold"
+    assert switch["data"] == {"hold": "filter"}

@@ -1,0 +1,84 @@
+"""The scheduler's config and the extender's flags are two halves of one agreement."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.manifests.shipped import MANIFESTS, Document
+
+
+@pytest.fixture
+def config() -> dict[str, Any]:
+    return dict(yaml.safe_load((MANIFESTS / "scheduler-config.yaml").read_text()))
+
+
+@pytest.fixture
+def flags(documents: Sequence[Document]) -> dict[str, str]:
+    """The extender's flags in the Deployment."""
+    (deployment,) = [d.content for d in documents if d.kind == "Deployment" and d.name == "serried"]
+    (extender,) = [c for c in deployment["spec"]["template"]["spec"]["containers"] if c["name"] == "extender"]
+    return dict(argument.removeprefix("--").split("=", 1) for argument in extender["args"])
+
+
+def entry(config: dict[str, Any], verb: str) -> dict[str, Any]:
+    (found,) = [extender for extender in config["extenders"] if verb in extender]
+    return dict(found)
+
+
+def test_the_shipped_file_is_the_one_in_the_base() -> None:
+    inside: Path = MANIFESTS / "kustomize" / "scheduler" / "scheduler-config.yaml"
+    assert (MANIFESTS / "scheduler-config.yaml").resolve() == inside
+
+
+@pytest.mark.parametrize(("verb", "flag"), [("filterVerb", "filter-listen"), ("bindVerb", "bind-listen")])
+def test_an_entry_calls_where_the_extender_listens(
+    config: dict[str, Any], flags: dict[str, str], verb: str, flag: str
+) -> None:
+    assert entry(config, verb)["urlPrefix"] == f"http://{flags[flag]}"
+
+
+def test_verbs_listen_on_loopback_only(flags: dict[str, str]) -> None:
+    assert {flags[name].split(":")[0] for name in ("filter-listen", "bind-listen")} == {"127.0.0.1"}
+
+
+def test_the_extender_follows_the_scheduler_s_lease(config: dict[str, Any], flags: dict[str, str]) -> None:
+    election = config["leaderElection"]
+    assert election["leaderElect"]
+    assert flags["lease"] == f"{election['resourceNamespace']}/{election['resourceName']}"
+
+
+def test_only_one_entry_binds_and_its_timeout_holds_a_gang(config: dict[str, Any]) -> None:
+    assert entry(config, "bindVerb")["httpTimeout"] == "15m"
+    assert "weight" not in entry(config, "bindVerb")
+    assert entry(config, "filterVerb")["httpTimeout"] == "5s"
+
+
+def test_no_entry_fails_open_or_asks_for_whole_nodes(config: dict[str, Any]) -> None:
+    for extender in config["extenders"]:
+        assert extender["nodeCacheCapable"] is True
+        assert extender["ignorable"] is False
+
+
+def test_one_point_outweighs_all_built_in_scores(config: dict[str, Any]) -> None:
+    built_in_weights = (3, 2, 2, 2, 1, 1, 1)
+    assert entry(config, "prioritizeVerb")["weight"] * 10 > 100 * sum(built_in_weights)
+
+
+def test_sampling_stays_adaptive(config: dict[str, Any]) -> None:
+    assert "percentageOfNodesToScore" not in config
+
+
+def test_ops_ports_of_flags_and_services_agree(documents: Sequence[Document]) -> None:
+    flags = {
+        document.name: argument.rsplit(":", 1)[1]
+        for document in documents
+        if document.kind == "Deployment"
+        for container in document.content["spec"]["template"]["spec"]["containers"]
+        for argument in container.get("args", [])
+        if argument.startswith("--ops-listen=")
+    }
+    services = {d.name: str(d.content["spec"]["ports"][0]["port"]) for d in documents if d.kind == "Service"}
+    assert services == flags == {"serried": "8912", "serried-controller": "8913"}
