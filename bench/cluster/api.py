@@ -3,7 +3,8 @@
 import http.client
 import json
 import ssl
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,54 +21,61 @@ class ApiError(Exception):
         self.status = status
 
 
-class Api:
-    """JSON over one kept connection per thread."""
+class Session:
+    """JSON over one kept connection; for one thread."""
 
-    def __init__(self, port: int, pki: Path) -> None:
-        self._port = port
-        self._tls = ssl.create_default_context(cafile=str(pki / "ca.crt"))
-        self._tls.load_cert_chain(pki / "admin.crt", pki / "admin.key")
-        self._local = threading.local()
+    def __init__(self, connection: http.client.HTTPSConnection) -> None:
+        self._connection = connection
 
-    def get(self, path: str) -> Any:
-        """The object or list at a path."""
-        return self.request("GET", path)
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        """One request: the decoded object, or text where the answer is none."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        self._connection.request(method, path, data, headers)
+        answer = self._connection.getresponse()
+        payload = answer.read()
+        if not 200 <= answer.status < 300:
+            raise ApiError(answer.status, _message(payload))
+        return json.loads(payload) if payload.startswith(b"{") else payload.decode()
 
     def post(self, path: str, body: object) -> Any:
         """Create an object."""
         return self.request("POST", path, body)
 
-    def request(self, method: str, path: str, body: object = None) -> Any:
-        """One request; a connection that the server has closed in between is opened again once."""
-        data = None if body is None else json.dumps(body).encode()
-        try:
-            return self._exchange(method, path, data)
-        except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
-            self.close()
-            return self._exchange(method, path, data)
 
-    def close(self) -> None:
-        """Close this thread's connection."""
-        connection = getattr(self._local, "connection", None)
-        if connection is not None:
+class Api:
+    """The API server of one cluster."""
+
+    def __init__(self, port: int, pki: Path) -> None:
+        self._port = port
+        self._pki = pki
+        self._tls: ssl.SSLContext | None = None
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """A connection that is closed after the body."""
+        connection = http.client.HTTPSConnection(LOOPBACK, self._port, context=self._context(), timeout=_TIMEOUT)
+        try:
+            yield Session(connection)
+        finally:
             connection.close()
-            self._local.connection = None
 
-    def _exchange(self, method: str, path: str, data: bytes | None) -> Any:
-        connection = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = http.client.HTTPSConnection(LOOPBACK, self._port, context=self._tls, timeout=_TIMEOUT)
-            self._local.connection = connection
-        try:
-            connection.request(method, path, data, {"Content-Type": "application/json", "Accept": "application/json"})
-            answer = connection.getresponse()
-            payload = answer.read()
-        except (OSError, http.client.HTTPException):
-            self.close()
-            raise
-        if not 200 <= answer.status < 300:
-            raise ApiError(answer.status, _message(payload))
-        return json.loads(payload) if payload.startswith(b"{") else payload.decode()
+    def get(self, path: str) -> Any:
+        """The object or list at a path."""
+        with self.session() as session:
+            return session.request("GET", path)
+
+    def post(self, path: str, body: object) -> Any:
+        """Create an object."""
+        with self.session() as session:
+            return session.post(path, body)
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            tls = ssl.create_default_context(cafile=str(self._pki / "ca.crt"))
+            tls.load_cert_chain(self._pki / "admin.crt", self._pki / "admin.key")
+            self._tls = tls
+        return self._tls
 
 
 def _message(payload: bytes) -> str:

@@ -4,6 +4,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -192,8 +193,11 @@ class Cluster:
 
     def _lease_is_held(self) -> bool:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{installation.NAMESPACE}/leases/{serried.LEASE}"
-        holder = str(self.api.get(path)["spec"].get("holderIdentity") or "")
-        return holder.startswith(f"{socket.gethostname()}_")
+        lease = self.api.get(path)["spec"]
+        # A killed scheduler stays the holder until its Lease has run out.
+        acquired = datetime.fromisoformat(lease["acquireTime"]).timestamp() if lease.get("acquireTime") else 0.0
+        held_here = str(lease.get("holderIdentity") or "").startswith(f"{socket.gethostname()}_")
+        return held_here and acquired > self._process("scheduler").started_at
 
     def _process(self, name: serried.Name) -> Process:
         if name not in self._record.processes:

@@ -26,7 +26,9 @@ _NO_ADMISSION = "ServiceAccount,TaintNodesByCondition"
 _CONTROLLERS = "*,-node-lifecycle-controller,-node-ipam-controller"
 
 
-def configuration(spec: Spec, ports: Mapping[str, int], binaries: Binaries, scheduler_config: Path) -> dict[str, Any]:
+def configuration(
+    spec: Spec, place: Place, ports: Mapping[str, int], binaries: Binaries, scheduler_config: Path
+) -> dict[str, Any]:
     """The KwokctlConfiguration of a cluster."""
     options = {
         "runtime": "binary",
@@ -53,7 +55,7 @@ def configuration(spec: Spec, ports: Mapping[str, int], binaries: Binaries, sche
     }
     patches = [
         {"name": name, "extraArgs": [{"key": key, "value": value} for key, value in arguments.items()]}
-        for name, arguments in _arguments(spec).items()
+        for name, arguments in _arguments(spec, place).items()
     ]
     return {
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
@@ -63,16 +65,27 @@ def configuration(spec: Spec, ports: Mapping[str, int], binaries: Binaries, sche
     }
 
 
-def _arguments(spec: Spec) -> dict[str, dict[str, str]]:
+def _arguments(spec: Spec, place: Place) -> dict[str, dict[str, str]]:
     """Flags of single components; kwokctl's own option would set feature gates in all of them."""
     qps = {"kube-api-qps": str(spec.qps), "kube-api-burst": str(spec.qps)}
     stock_gates = {"feature-gates": spec.stock_gates} if spec.stock_gates else {}
     server_gates = {"feature-gates": spec.api_server_gates} if spec.api_server_gates else {}
     return {
         "etcd": {"unsafe-no-fsync": "true"},
-        "kube-apiserver": {"disable-admission-plugins": _NO_ADMISSION} | server_gates,
+        "kube-apiserver": {"disable-admission-plugins": _NO_ADMISSION} | _front_proxy(place) | server_gates,
         "kube-controller-manager": {"controllers": _CONTROLLERS, "leader-elect": "false"} | qps | stock_gates,
         "kube-scheduler": stock_gates,
+    }
+
+
+def _front_proxy(place: Place) -> dict[str, str]:
+    """What every real API server publishes and kwokctl leaves out: schedulers look for it and complain without it."""
+    return {
+        "requestheader-client-ca-file": str(place.kwok / "pki" / "ca.crt"),
+        "requestheader-allowed-names": "front-proxy-client",
+        "requestheader-username-headers": "X-Remote-User",
+        "requestheader-group-headers": "X-Remote-Group",
+        "requestheader-extra-headers-prefix": "X-Remote-Extra-",
     }
 
 
@@ -92,7 +105,9 @@ def create(spec: Spec, place: Place, ports: Mapping[str, int], binaries: Binarie
     scheduler = place.directory / "stock-scheduler.yaml"
     scheduler.write_text(yaml.safe_dump(stock_scheduler_config(spec.qps)))
     config = place.directory / "kwokctl.yaml"
-    config.write_text(f"{yaml.safe_dump(configuration(spec, ports, binaries, scheduler))}---\n{STAGES.read_text()}")
+    config.write_text(
+        f"{yaml.safe_dump(configuration(spec, place, ports, binaries, scheduler))}---\n{STAGES.read_text()}"
+    )
     log = place.logs / "kwokctl.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [str(binaries["kwokctl"]), "--name", spec.name, "--config", str(config), "create", "cluster",

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
-from bench.cluster.api import Api, ApiError
+from bench.cluster.api import Api, ApiError, Session
 from bench.cluster.spec import Spec
 
 ZONE = "topology.kubernetes.io/zone"
@@ -84,16 +84,14 @@ def _parts(count: int) -> list[Sequence[int]]:
 
 
 def _create_part(api: Api, spec: Spec, part: Sequence[int]) -> None:
-    try:
+    with api.session() as session:
         for index in part:
-            _create(api, node_object(spec, index))
-    finally:
-        api.close()
+            _create(session, node_object(spec, index))
 
 
-def _create(api: Api, node: dict[str, Any]) -> None:
+def _create(session: Session, node: dict[str, Any]) -> None:
     try:
-        api.post("/api/v1/nodes", node)
+        session.post("/api/v1/nodes", node)
     except ApiError as error:
         if error.status != _CONFLICT:
             raise

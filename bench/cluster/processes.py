@@ -25,6 +25,12 @@ class Process:
         """Whether this very process runs; a pid that was given to another process counts as dead."""
         return start_time(self.pid) == self.started and command_line(self.pid) == self.argv
 
+    @property
+    def started_at(self) -> float:
+        """The start in seconds since 1970, to a hundredth."""
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - self.started / os.sysconf("SC_CLK_TCK")
+        return time.time() - age
+
     def send(self, number: int) -> bool:
         """Send a signal if the process is still this one; False if it is gone."""
         reap(self.pid)
