@@ -1,0 +1,109 @@
+"""Whether a pod may run on a node, and how many of it fit: the rules of kube-scheduler's filters.
+
+NodeAffinity, TaintToleration, NodeUnschedulable and NodeResourcesFit of 1.37
+(component-helpers scheduling/corev1/nodeaffinity, api core/v1 toleration.go). The comparison operators Lt and Gt of
+tolerations are alpha and off upstream; such a toleration tolerates nothing here.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from serried.model.node import Node
+from serried.model.pod import Shape
+from serried.model.resources import Resources, count_slots
+from serried.model.selectors import Labels, NodeSelectorTerm, Requirement, Taint, Toleration
+
+UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+"""What a cordoned node counts as tainted with, whether or not the taint is there already."""
+
+_REPELLING = frozenset({"NoSchedule", "NoExecute"})
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_NOTHING: Resources = {}
+
+
+def admits(shape: Shape, node: Node) -> bool:
+    """Whether ``node`` would take a pod of ``shape`` if it had room (labels, fields, taints, cordon)."""
+    if node.unschedulable and not _tolerated(UNSCHEDULABLE, shape.tolerations):
+        return False
+    if node.taints and not tolerates(shape.tolerations, node.taints):
+        return False
+    if shape.node_selector and not _selects(shape.node_selector, node.labels):
+        return False
+    return shape.node_terms is None or matches_terms(shape.node_terms, node)
+
+
+def slots(shape: Shape, node: Node, used: Resources | None) -> int:
+    """How many pods of ``shape`` the node takes on top of ``used`` (None: it is empty)."""
+    if not admits(shape, node):
+        return 0
+    return count_slots(node.allocatable, used or _NOTHING, dict(shape.requests))
+
+
+def tolerates(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
+    """Whether every taint that keeps pods away is tolerated."""
+    return all(_tolerated(taint, tolerations) for taint in taints if taint.effect in _REPELLING)
+
+
+def matches_terms(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
+    """Whether any term matches: all its labels and all its fields. No term, or an empty one, matches nothing."""
+    return any(_matches_term(term, node) for term in terms)
+
+
+def matches(requirement: Requirement, labels: Labels) -> bool:
+    """Whether labels meet one match expression. One that upstream calls invalid is met by nothing."""
+    rule = _OPERATORS.get(requirement.operator)
+    return rule is not None and rule(labels.get(requirement.key), requirement.values)
+
+
+def _matches_term(term: NodeSelectorTerm, node: Node) -> bool:
+    if not term.labels and not term.fields:
+        return False
+    return all(matches(requirement, node.labels) for requirement in term.labels) and all(
+        _matches_field(requirement, node) for requirement in term.fields
+    )
+
+
+def _matches_field(requirement: Requirement, node: Node) -> bool:
+    """The one field of a node is its name; any other is empty. In and NotIn take exactly one value here."""
+    if len(requirement.values) != 1:
+        return False
+    equal = requirement.values[0] == (node.name if requirement.key == "metadata.name" else "")
+    return {"In": equal, "NotIn": not equal}.get(requirement.operator, False)
+
+
+def _selects(selector: Iterable[tuple[str, str]], labels: Labels) -> bool:
+    return all(labels.get(key) == value for key, value in selector)
+
+
+def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(_covers(toleration, taint) for toleration in tolerations)
+
+
+def _covers(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in {"", "Equal"} and toleration.value == taint.value
+
+
+def _compare(value: str | None, values: tuple[str, ...]) -> int | None:
+    """The sign of label minus bound, None where one of them is no integer."""
+    if value is None or len(values) != 1:
+        return None
+    if not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(values[0]):
+        return None
+    left, right = int(value), int(values[0])
+    return (left > right) - (left < right)
+
+
+_OPERATORS: Mapping[str, Callable[[str | None, tuple[str, ...]], bool]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: bool(values) and value not in values,
+    "Exists": lambda value, values: value is not None and not values,
+    "DoesNotExist": lambda value, values: value is None and not values,
+    "Gt": lambda value, values: _compare(value, values) == 1,
+    "Lt": lambda value, values: _compare(value, values) == -1,
+}

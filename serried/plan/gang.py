@@ -1,0 +1,67 @@
+"""Planning one gang: generate placements, feasible, score, choose, assign (the step names of the native scheduler)."""
+
+from collections.abc import Sequence
+
+from serried.model.plan import Ask, Plan, View
+from serried.model.verdict import DomainShortage, Reason, Verdict
+from serried.plan.domains import Candidate, Trial, assign, choose, feasible, measure
+from serried.plan.topology import Placement, generate_placements
+
+_DOMAINS_REPORTED = 10
+
+
+def plan_gang(view: View, ask: Ask) -> Plan | Verdict:
+    """Nodes for at least ``ask.need`` members in one domain, or the reason why not.
+
+    Members beyond the quorum get a node as far as they fit into the same domain. With ``need`` 0 (members that come
+    late, or are surplus) one placed member is enough. Deterministic: the order of nodes does not matter. Exact for
+    members of one shape; with several shapes a refusal can be wrong, a plan cannot.
+    """
+    pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
+    if len(pinned) > 1:
+        return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(pinned)))
+    if len(ask.members) < ask.need:
+        return Verdict(Reason.QUORUM_MISSING, have=len(ask.members), need=ask.need)
+    if not ask.members:
+        return Plan(next(iter(pinned), ""), {})
+    trial = Trial(view, ask)
+    placements = generate_placements(view.nodes.values(), ask.topology_key, pinned)
+    candidates = [measure(trial, placement) for placement in placements]
+    fitting = feasible(candidates, ask.need)
+    if not fitting:
+        return _refuse(view, trial, candidates)
+    best = choose(fitting)
+    return Plan(best.placement.domain, assign(trial, best))
+
+
+def _refuse(view: View, trial: Trial, candidates: Sequence[Candidate]) -> Verdict:
+    ask = trial.ask
+    if ask.topology_key is None:
+        return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1))
+    domains = _rank(candidates)
+    if ask.pinned:
+        waiting = ask.need or len(ask.members)
+        return Verdict(Reason.DOMAIN_FULL, domains[0].slots, waiting, ask.topology_key, domains, len(candidates))
+    return Verdict(
+        Reason.NO_DOMAIN_FITS,
+        have=domains[0].slots if domains else 0,
+        need=max(ask.need, 1),
+        key=ask.topology_key,
+        domains=domains[:_DOMAINS_REPORTED],
+        domain_count=len(candidates),
+        detail=_explain(view, trial, candidates),
+    )
+
+
+def _rank(candidates: Sequence[Candidate]) -> tuple[DomainShortage, ...]:
+    ranked = sorted(candidates, key=lambda candidate: (-candidate.room, candidate.placement.domain))
+    return tuple(DomainShortage(candidate.placement.domain, candidate.room) for candidate in ranked)
+
+
+def _explain(view: View, trial: Trial, candidates: Sequence[Candidate]) -> str:
+    """What else is worth saying when no domain fits."""
+    whole = measure(trial, Placement("", tuple(view.nodes.values())))
+    parts = [] if candidates else ["no node carries that label"]
+    if feasible([whole], trial.ask.need):
+        parts.append(f"the whole cluster has room for {whole.room}")
+    return ", ".join(parts)
