@@ -1,0 +1,88 @@
+"""The objects that a Job should have: Job and API level in, JSON bodies out. Pure.
+
+Shapes are those of ``scheduling.k8s.io/v1beta1`` (1.37), which the fallback group shares. What upstream's Job
+controller writes is written here too (pkg/controller/job/job_scheduling_manager.go); the label and the annotation are
+ours, and are what tells our objects from others'.
+"""
+
+from typing import Any
+
+from controller.names import pod_group_name, template_name, workload_name
+from serried.model.group import Job, Policy, Template, Workload
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "serried"
+JOB_UID = "scheduling.serried.dev/job-uid"
+
+Body = dict[str, Any]
+
+
+def desired_template(job: Job) -> Template:
+    """The one template of a gang Job: all of its pods at once, in one domain if the Job names a topology key."""
+    members = job.parallelism if job.completions is None else min(job.parallelism, job.completions)
+    return Template(template_name(job), Policy(members), job.topology_key)
+
+
+def workload_body(job: Job, api_version: str) -> Body:
+    """The Workload to create for an eligible Job. It refers to the Job and is owned and controlled by it."""
+    template = desired_template(job)
+    return {
+        "apiVersion": api_version,
+        "kind": "Workload",
+        "metadata": _metadata(job, workload_name(job), [_controller_reference(job)]),
+        "spec": {
+            "controllerRef": {"apiGroup": "batch", "kind": "Job", "name": job.key.name},
+            "podGroupTemplates": [{"name": template.name, **_scheduling(template)}],
+        },
+    }
+
+
+def pod_group_body(job: Job, workload: Workload, api_version: str) -> Body:
+    """The PodGroup to create from the Workload's only template, whoever made the Workload.
+
+    The Job controls it; the Workload is a plain owner, so that it goes with either.
+    """
+    template = workload.templates[0]
+    owner = {"apiVersion": api_version, "kind": "Workload", "name": workload.key.name, "uid": workload.uid}
+    name = pod_group_name(workload.key.name, template.name)
+    return {
+        "apiVersion": api_version,
+        "kind": "PodGroup",
+        "metadata": _metadata(job, name, [_controller_reference(job), owner]),
+        "spec": {
+            "workloadRef": {"workloadName": workload.key.name, "templateName": template.name},
+            **_scheduling(template),
+        },
+    }
+
+
+def _metadata(job: Job, name: str, owners: list[Body]) -> Body:
+    return {
+        "namespace": job.key.namespace,
+        "name": name,
+        "labels": {MANAGED_BY: MANAGER, JOB_UID: job.uid},
+        "ownerReferences": owners,
+    }
+
+
+def _controller_reference(job: Job) -> Body:
+    """``metav1.NewControllerRef``."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job.key.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _scheduling(template: Template) -> Body:
+    count = template.policy.min_count
+    policy: Body = {"basic": {}} if count is None else {"gang": {"minCount": count}}
+    if template.topology_key is None:
+        return {"schedulingPolicy": policy}
+    return {
+        "schedulingPolicy": policy,
+        "schedulingConstraints": {"topology": [{"key": template.topology_key}]},
+    }

@@ -1,0 +1,113 @@
+"""A keyed work queue with client-go's promises (util/workqueue), for one event loop.
+
+A key waits at most once; a key that is added while it is worked on comes again afterwards, so it is never worked on
+twice at a time and no change is missed; a key that fails comes again after an exponential delay of its own.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Delays after the first, second, ... failure in a row: doubling, capped, and spread by up to half downwards."""
+
+    initial: float = 0.1
+    longest: float = 60.0
+
+    def delay(self, failures: int, spread: float) -> float:
+        """The delay after so many failures; ``spread`` is random in [0, 1)."""
+        whole = min(self.initial * 2.0 ** min(failures - 1, 30), self.longest)
+        return float(whole * (1 - spread / 2))
+
+
+class WorkQueue(Generic[K]):
+    """The queue. ``clock`` is monotonic; ``random`` gives numbers in [0, 1)."""
+
+    def __init__(self, clock: Callable[[], float], random: Callable[[], float], backoff: Backoff | None = None) -> None:
+        self._clock, self._random = clock, random
+        self._backoff = backoff or Backoff()
+        self._ready: deque[K] = deque()
+        self._waiting: set[K] = set()
+        self._working: set[K] = set()
+        self._again: set[K] = set()
+        self._later: list[tuple[float, int, K]] = []
+        self._added = 0
+        self._failures: dict[K, int] = {}
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._again)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is worked on; keys with a delay do not count."""
+        return not self._ready and not self._working
+
+    def add(self, key: K) -> None:
+        """The key needs work."""
+        if key in self._working:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting.add(key)
+            self._ready.append(key)
+            self._wake.set()
+
+    def add_after(self, key: K, delay: float) -> None:
+        """The key needs work after ``delay`` seconds."""
+        self._added += 1
+        heapq.heappush(self._later, (self._clock() + delay, self._added, key))
+        self._wake.set()
+
+    def retry(self, key: K) -> int:
+        """The key failed: it comes again after its backoff. Returns how often it has failed in a row."""
+        failures = self._failures.get(key, 0) + 1
+        self._failures[key] = failures
+        self.add_after(key, self._backoff.delay(failures, self._random()))
+        return failures
+
+    def forget(self, key: K) -> None:
+        """The key succeeded: its next failure is the first."""
+        self._failures.pop(key, None)
+
+    def take(self) -> K | None:
+        """The next key to work on, None if there is none now. Call ``done`` with it in any case."""
+        self._wake_due()
+        if not self._ready:
+            return None
+        key = self._ready.popleft()
+        self._waiting.discard(key)
+        self._working.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """The work on a taken key has ended, well or not."""
+        self._working.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def next_delay(self) -> float | None:
+        """Seconds until a delayed key is due, None without one."""
+        return max(0.0, self._later[0][0] - self._clock()) if self._later else None
+
+    async def get(self) -> K:
+        """The next key to work on, when there is one."""
+        while (key := self.take()) is None:
+            self._wake.clear()
+            try:
+                await asyncio.wait_for(self._wake.wait(), self.next_delay())
+            except TimeoutError:
+                continue
+        return key
+
+    def _wake_due(self) -> None:
+        now = self._clock()
+        while self._later and self._later[0][0] <= now:
+            self.add(heapq.heappop(self._later)[2])

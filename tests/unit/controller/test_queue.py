@@ -1,0 +1,120 @@
+import asyncio
+
+import pytest
+
+from controller.queue import Backoff, WorkQueue
+
+
+class Clock:
+    """Time that passes only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def make_queue(clock: Clock, spread: float = 0.0) -> WorkQueue[str]:
+    return WorkQueue(clock, lambda: spread, Backoff(initial=1.0, longest=10.0))
+
+
+def take_all(queue: WorkQueue[str]) -> list[str]:
+    keys = []
+    while (key := queue.take()) is not None:
+        keys.append(key)
+        queue.done(key)
+    return keys
+
+
+async def test_a_key_waits_once_and_keys_come_in_their_order(clock: Clock) -> None:
+    queue = make_queue(clock)
+    for key in ("a", "b", "a"):
+        queue.add(key)
+    assert take_all(queue) == ["a", "b"]
+    assert queue.idle
+
+
+async def test_a_key_added_while_worked_on_comes_again_but_never_twice_at_a_time(clock: Clock) -> None:
+    queue = make_queue(clock)
+    queue.add("a")
+    assert queue.take() == "a"
+    queue.add("a")
+    queue.add("a")
+    assert queue.take() is None
+    queue.done("a")
+    assert take_all(queue) == ["a"]
+
+
+async def test_a_failed_key_comes_again_after_doubling_delays_up_to_the_cap(clock: Clock) -> None:
+    queue = make_queue(clock)
+    for count, delay in enumerate([1.0, 2.0, 4.0, 8.0, 10.0, 10.0], start=1):
+        queue.add("a")
+        assert queue.take() == "a"
+        assert queue.retry("a") == count
+        queue.done("a")
+        assert queue.next_delay() == delay
+        clock.advance(delay - 0.01)
+        assert queue.take() is None
+        clock.advance(0.02)
+        assert take_all(queue) == ["a"]
+
+
+async def test_a_key_that_succeeded_starts_anew(clock: Clock) -> None:
+    queue = make_queue(clock)
+    queue.retry("a")
+    queue.retry("a")
+    queue.forget("a")
+    assert queue.retry("a") == 1
+
+
+async def test_failures_of_one_key_do_not_delay_another(clock: Clock) -> None:
+    queue = make_queue(clock)
+    queue.retry("a")
+    queue.add("b")
+    assert take_all(queue) == ["b"]
+
+
+@pytest.mark.parametrize(("spread", "delay"), [(0.0, 8.0), (0.5, 6.0), (0.999999, 4.000004)])
+def test_jitter_takes_up_to_half(spread: float, delay: float) -> None:
+    assert Backoff(initial=1.0, longest=60.0).delay(4, spread) == pytest.approx(delay)
+
+
+def test_a_great_number_of_failures_is_no_overflow() -> None:
+    assert Backoff().delay(5000, 0.0) == 60.0
+
+
+async def test_a_delayed_key_comes_in_time(clock: Clock) -> None:
+    queue = make_queue(clock)
+    queue.add_after("late", 5)
+    queue.add_after("soon", 1)
+    assert queue.next_delay() == 1
+    clock.advance(6)
+    assert take_all(queue) == ["soon", "late"]
+    assert queue.next_delay() is None
+
+
+async def test_workers_are_woken_by_a_new_key(clock: Clock) -> None:
+    queue = make_queue(clock)
+    workers = [asyncio.create_task(queue.get()) for _ in range(2)]
+    await asyncio.sleep(0)
+    queue.add("a")
+    queue.add("b")
+    assert set(await asyncio.gather(*workers)) == {"a", "b"}
+
+
+async def test_a_waiting_worker_is_woken_when_a_delay_ends() -> None:
+    loop = asyncio.get_running_loop()
+    queue: WorkQueue[str] = WorkQueue(loop.time, lambda: 0.0)
+    worker = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add_after("a", 0.01)
+    assert await asyncio.wait_for(worker, 5) == "a"
