@@ -5,7 +5,8 @@ from collections import defaultdict
 from typing import Any
 
 from serried.decode.reservations import decode_reservation, encode_reservation
-from serried.kube.client import ApiClient, ApiError
+from serried.kube.client import ApiClient
+from serried.kube.errors import NotFound
 from serried.kube.wire import RESERVATIONS
 from serried.model.group import Key, PodGroup
 from serried.model.reservation import Reservation
@@ -23,45 +24,51 @@ class Records:
         self._group_version = group_version
         self._term = term
         self._versions: dict[Key, str] = {}
+        self._latest: dict[Key, Reservation] = {}
         self._locks: dict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def write(self, group: PodGroup, reservation: Reservation) -> None:
         """Create or replace the record. Raises ApiError if the API server did not take it, or did not say."""
         async with self._locks[reservation.group]:
+            self._latest[reservation.group] = reservation
             body = self._body(group, reservation)
             version = self._versions.get(reservation.group)
             if version is None:
-                written = await self._client.create(RESERVATIONS, reservation.group.namespace, body)
+                written = await self._client.create(RESERVATIONS, group.key.namespace, body)
             else:
                 body["metadata"]["resourceVersion"] = version
-                written = await self._client.replace(RESERVATIONS, reservation.group, body)
+                written = await self._client.replace(RESERVATIONS, body)
             self._versions[reservation.group] = str(written["metadata"]["resourceVersion"])
 
     async def read_committed(self, group: Key) -> frozenset[str]:
         """What the API server holds for a group: the committed UIDs, empty if none. Raises ApiError."""
         async with self._locks[group]:
             try:
-                found = await self._client.get(RESERVATIONS, group)
-            except ApiError as error:
-                if error.not_found:
-                    self._versions.pop(group, None)
-                    return frozenset()
-                raise
+                found = await self._client.get(RESERVATIONS, group.namespace, group.name)
+            except NotFound:
+                self._versions.pop(group, None)
+                return frozenset()
             self._versions[group] = str(found["metadata"]["resourceVersion"])
             reservation = decode_reservation(found)
             return reservation.committed if reservation else frozenset()
 
-    async def remove(self, group: Key) -> None:
-        """Delete the record; one that is gone already is fine. Raises ApiError."""
-        async with self._locks[group]:
-            if group not in self._versions:
-                return
-            try:
-                await self._client.delete(RESERVATIONS, group)
-            except ApiError as error:
-                if not error.not_found:
-                    raise
-            del self._versions[group]
+    async def remove(self, reservation: Reservation) -> None:
+        """Delete the record of this reservation; one that is gone already is fine. Raises ApiError.
+
+        Nothing happens if the group's record says something newer by now: the next round's plan.
+        """
+        key = reservation.group
+        async with self._locks[key]:
+            if key in self._versions and self._latest.get(key, reservation) is reservation:
+                await self._delete(key)
+
+    async def _delete(self, key: Key) -> None:
+        try:
+            await self._client.delete(RESERVATIONS, key.namespace, key.name)
+        except NotFound:
+            pass
+        self._versions.pop(key, None)
+        self._latest.pop(key, None)
 
     async def load(self) -> list[Reservation]:
         """Every record there is, at the start of a term; a record that cannot be read is deleted. Raises ApiError."""
@@ -72,7 +79,7 @@ class Records:
             self._versions[key] = str(meta["resourceVersion"])
             reservation = decode_reservation(item)
             if reservation is None:
-                await self.remove(key)
+                await self._delete(key)
             else:
                 found.append(reservation)
         return found
@@ -80,7 +87,7 @@ class Records:
     def _body(self, group: PodGroup, reservation: Reservation) -> dict[str, Any]:
         owner = {"apiVersion": self._group_version, "kind": "PodGroup", "name": group.key.name, "uid": group.uid}
         return {
-            "apiVersion": RESERVATIONS.group_version,
+            "apiVersion": RESERVATIONS.api_version,
             "kind": "Reservation",
             "metadata": {
                 "name": group.key.name,

@@ -1,7 +1,7 @@
-"""One round of a gang: from a plan that is held in the ledger to its last Binding. State only, no I/O.
+r"""One round of a gang: from a plan that is held in the ledger to its last Binding. State only, no I/O.
 
     RECORDING -> GATHERING -> COMMITTING -> BINDING -> ENDED
-         \\______________\\______ abort: everything is given back
+         \______________\______ abort: everything is given back
 
 Whoever learns something (a bind call, a deleted pod, a deadline) changes the round at once and sets ``changed``; the
 one task that drives the round wakes and decides. Nothing here awaits, so no two of these changes interleave.
@@ -31,7 +31,8 @@ class Round:
 
     ``calls`` are the open bind calls by member UID; each future ends with the error text for the scheduler, "" for
     success. ``confirmed`` has the loop time at which filter answered the planned node for a member; ``bound`` the
-    members whose Binding is known to stand. Times are loop seconds.
+    members whose Binding is known to stand, ``sending`` those whose Binding is on its way; ``stamped`` and
+    ``restamped`` the members that were nominated once and twice. Times are loop seconds.
     """
 
     group: PodGroup
@@ -43,6 +44,8 @@ class Round:
     confirmed: dict[str, float] = field(default_factory=dict)
     bound: set[str] = field(default_factory=set)
     stamped: set[str] = field(default_factory=set)
+    restamped: set[str] = field(default_factory=set)
+    sending: set[str] = field(default_factory=set)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property

@@ -1,0 +1,82 @@
+"""The start of a term: committed Reservations are rolled forward, planned ones taken up again or dropped.
+
+Runs once all caches are listed and before the first plan: a plan made earlier would not see the slots that an
+earlier term has promised.
+"""
+
+import logging
+
+from extender.conductor import Conductor
+from extender.gang import Gang, find_misfit
+from extender.records import Records
+from extender.round import Round, Stage
+from extender.steering import Steering
+from serried.cluster.store import Store
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, NotFound
+from serried.kube.wire import PODS
+from serried.model.pod import Pod
+from serried.model.reservation import Reservation
+
+log = logging.getLogger(__name__)
+
+FIELD_MANAGER = "serried"
+
+
+class Adoption:
+    """Rebuilds the ledger from the records of earlier terms."""
+
+    def __init__(self, conductor: Conductor, records: Records, client: ApiClient, steering: Steering) -> None:
+        self._conductor, self._records, self._client, self._steering = conductor, records, client, steering
+
+    @property
+    def _store(self) -> Store:
+        return self._conductor.store
+
+    async def adopt(self) -> None:
+        """Take every record over, then take stray stamps off. Raises ApiError if the records cannot be read."""
+        for reservation in await self._records.load():
+            if not self._take(reservation):
+                await self._records.remove(reservation)
+        await self._clear_stray_stamps()
+
+    def _take(self, reservation: Reservation) -> bool:
+        """Hold a record's slots and drive its round on; whether there was anything left to drive."""
+        group = self._store.groups.get(reservation.group)
+        pods = {uid: pod for uid in reservation.slots if (pod := self._store.pods.get(uid)) is not None and pod.pending}
+        committed = bool(reservation.committed)
+        if group is None or group.uid != reservation.group_uid or not pods:
+            return False
+        if not committed and len(pods) < len(reservation.slots):
+            return False
+        reservation.slots = {uid: slot for uid, slot in reservation.slots.items() if uid in pods}
+        self._conductor.ledger.hold(reservation, pods)
+        if not committed and find_misfit(reservation, pods, self._store) is not None:
+            self._conductor.ledger.release(reservation.group)
+            return False
+        now = self._conductor.clock()
+        stage = Stage.BINDING if committed else Stage.GATHERING
+        log.info("took up a reservation", extra={"podGroup": str(reservation.group), "phase": reservation.phase})
+        gang = self._conductor.gangs.setdefault(reservation.group, Gang(now))
+        self._conductor.start(gang, Round(group, reservation, now, now, stage))
+        return True
+
+    async def _clear_stray_stamps(self) -> None:
+        """Take our stamps off pods that hold no slot: left by a process that died between stamp and record's end."""
+        for pod in list(self._store.pods.values()):
+            stray = pod.pending and pod.nominated and self._conductor.ledger.of_pod(pod.uid) is None
+            if stray and self._store.group_of(pod.uid) is not None and await self._is_ours(pod):
+                self._steering.release([pod.uid], [pod])
+
+    async def _is_ours(self, pod: Pod) -> bool:
+        # The scheduler nominates members too (preemption); only the field's manager tells the two apart.
+        try:
+            found = await self._client.get(PODS, pod.namespace, pod.name)
+        except (NotFound, ApiError):
+            return False
+        managers = found["metadata"].get("managedFields") or []
+        return any(
+            entry.get("manager") == FIELD_MANAGER
+            and "f:nominatedNodeName" in (entry.get("fieldsV1") or {}).get("f:status", {})
+            for entry in managers
+        )

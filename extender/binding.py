@@ -1,0 +1,107 @@
+"""Sending Bindings: one at a time for plain pods, a whole gang at once after its commit."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+
+from serried.kube.client import ApiClient
+from serried.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, TooMany
+from serried.kube.wire import PODS
+from serried.model.group import Key
+
+
+class Outcome(StrEnum):
+    """What became of one Binding."""
+
+    BOUND = "Bound"
+    ELSEWHERE = "BoundElsewhere"
+    LOST = "PodGone"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The outcome of one Binding; ``error`` says why it failed, ``node`` where the pod is if it is elsewhere."""
+
+    outcome: Outcome
+    error: str = ""
+    node: str = ""
+
+
+class Window:
+    """How many Bindings may be in flight: grows by one a windowful, halves on 429 (additive increase)."""
+
+    def __init__(self, size: int, least: int = 4) -> None:
+        self._limit = float(size)
+        self._most, self._least = size * 4, least
+        self._flying = 0
+        self._free = asyncio.Condition()
+
+    @property
+    def limit(self) -> int:
+        """The present bound."""
+        return int(self._limit)
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait for a free place and keep it for the length of the block."""
+        async with self._free:
+            await self._free.wait_for(lambda: self._flying < self.limit)
+            self._flying += 1
+        try:
+            yield
+        finally:
+            async with self._free:
+                self._flying -= 1
+                self._free.notify()
+
+    def widen(self) -> None:
+        """A Binding went through."""
+        self._limit = min(self._most, self._limit + 1 / self._limit)
+
+    def narrow(self) -> None:
+        """The API server asked for less."""
+        self._limit = max(self._least, self._limit / 2)
+
+
+class Binder:
+    """Sends Bindings with the pod's UID as precondition, so that a pod made anew under the name is never hit."""
+
+    def __init__(self, client: ApiClient, window: Window) -> None:
+        self._client = client
+        self._window = window
+
+    async def bind(self, pod: Key, uid: str, node: str) -> Sent:
+        """Bind one pod. Never raises ApiError: each answer of the API server is an outcome."""
+        async with self._window.slot():
+            try:
+                await self._client.bind(pod.namespace, pod.name, uid, node)
+            except NotFound:
+                return Sent(Outcome.LOST, f"pod {pod} does not exist any more")
+            except (Conflict, AlreadyExists) as error:
+                return await self._settle_conflict(pod, uid, node, error)
+            except TooMany as error:
+                self._window.narrow()
+                return Sent(Outcome.FAILED, str(error))
+            except ApiError as error:
+                return Sent(Outcome.FAILED, str(error))
+            self._window.widen()
+            return Sent(Outcome.BOUND)
+
+    async def _settle_conflict(self, pod: Key, uid: str, node: str, conflict: ApiError) -> Sent:
+        # 409 has three meanings: bound already (also by our own Binding whose answer was lost), another pod of that
+        # name, or a write that raced ours. Only the pod itself can tell them apart.
+        try:
+            found = await self._client.get(PODS, pod.namespace, pod.name)
+        except NotFound:
+            return Sent(Outcome.LOST, f"pod {pod} does not exist any more")
+        except ApiError as error:
+            return Sent(Outcome.FAILED, str(error))
+        at = str(found.get("spec", {}).get("nodeName") or "")
+        if found["metadata"].get("uid") != uid:
+            return Sent(Outcome.LOST, f"pod {pod} was made anew")
+        if not at:
+            return Sent(Outcome.FAILED, str(conflict))
+        return Sent(Outcome.BOUND) if at == node else Sent(Outcome.ELSEWHERE, f"pod {pod} is bound to {at}", at)

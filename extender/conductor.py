@@ -1,0 +1,382 @@
+"""Decides which group is planned when, and begins, tends and ends rounds.
+
+The watches change the Store; ``wake`` says that something did. A pass takes the touched groups in queue order and
+considers each: synchronously, from the state at that instant, so that no await lies between reading the state and
+reserving in it. Effects (record, stamps, Bindings, conditions) are left to the round's task and the writers.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from serried.plan.gang import plan_gang
+
+from extender.gang import Gang, ask_for
+from extender.round import Round, Stage
+from extender.steering import Steering
+from serried.cluster.ledger import Ledger
+from serried.cluster.membership import job_of_provisional
+from serried.cluster.store import Store
+from serried.model.group import Key, PodGroup
+from serried.model.plan import Ask, Plan
+from serried.model.pod import Phase, Pod
+from serried.model.reservation import Reservation, Slot
+from serried.model.verdict import Reason, Verdict
+from serried.plan.quorum import Standing, size_up
+
+log = logging.getLogger(__name__)
+
+_TICK = 0.5
+_RETRY_SECONDS = 60.0
+_BACKOFF_BASE, _BACKOFF_CAP = 1.0, 10.0
+
+
+class Voice(Protocol):
+    """Where verdicts go: condition, event, ``/debug``."""
+
+    def say(self, group: Key, verdict: Verdict) -> None:
+        """The group stands like this now."""
+
+
+class Watcher(Protocol):
+    """Told of plans, for the metrics."""
+
+    def planned(self, outcome: str, seconds: float) -> None:
+        """A plan was made or refused."""
+
+
+class Conductor:
+    """The one owner of Gangs and rounds. Every method but ``run`` is synchronous.
+
+    ``drive`` starts the task of a new round (extender.driver). ``held`` are the pods that filter has turned away,
+    so that those which turn out to need no gang can be woken.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        ledger: Ledger,
+        steering: Steering,
+        voice: Voice,
+        watcher: Watcher,
+        clock: Callable[[], float],
+        job_unknown_deadline: float = 30.0,
+    ) -> None:
+        self.store, self.ledger, self.steering = store, ledger, steering
+        self.gangs: dict[Key, Gang] = {}
+        self.held: dict[str, float] = {}
+        self.active = False
+        self.drive: Callable[[Round], Coroutine[Any, Any, None]] = _undriven
+        self._voice, self._watcher, self.clock = voice, watcher, clock
+        self._job_unknown_deadline = job_unknown_deadline
+        self._wake = asyncio.Event()
+        self._freed_seen = -1
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- the loop ----------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Something changed: look again."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Consider groups until cancelled."""
+        loop = asyncio.get_running_loop()
+        tick, rest_until = loop.time(), 0.0
+        while True:
+            try:
+                await asyncio.wait_for(self._wake.wait(), _TICK)
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            if not self.active:
+                continue
+            now = loop.time()
+            due = self._take_touched()
+            if now >= rest_until:
+                due |= self._take_blocked(now)
+            await self._pass(due)
+            # Plans that fail again and again may take a tenth of the loop at most: filter is served by it, too.
+            rest_until = loop.time() + min(1.0, 10 * (loop.time() - now))
+            if now - tick >= _TICK:
+                tick = now
+                self._tick()
+
+    async def _pass(self, due: set[Key]) -> None:
+        for key in sorted(due, key=self._turn):
+            try:
+                self.consider(key)
+            except Exception:
+                log.exception("considering a group failed", extra={"podGroup": str(key)})
+            await asyncio.sleep(0)
+
+    def _take_touched(self) -> set[Key]:
+        touched, self.store.touched = self.store.touched, set()
+        orphaned, self.store.orphaned = self.store.orphaned, set()
+        for uid in orphaned:
+            self._let_go(uid)
+        return touched
+
+    def _take_blocked(self, now: float) -> set[Key]:
+        freed = self.store.occupancy.freed
+        changed, self._freed_seen = freed != self._freed_seen, freed
+        return {
+            key
+            for key, gang in self.gangs.items()
+            if gang.round is None
+            and ((changed and gang.blocked_at is not None) or 0 < gang.not_before <= now or gang.retry_at <= now)
+        }
+
+    def _tick(self) -> None:
+        now = self.clock()
+        for key, gang in list(self.gangs.items()):
+            if gang.round is not None and gang.round.stage in (Stage.GATHERING, Stage.BINDING):
+                self.steering.kick_idle(gang.round)
+            elif gang.verdict is not None and gang.verdict.reason is Reason.JOB_UNKNOWN:
+                self.consider(key)
+        for uid in [uid for uid, since in self.held.items() if now - since > 600 and uid not in self.store.pods]:
+            del self.held[uid]
+
+    def _turn(self, key: Key) -> tuple[int, float, Key]:
+        gang, group = self.gangs.get(key), self.store.groups.get(key)
+        since = gang.quorum_since if gang is not None and gang.quorum_since is not None else math.inf
+        return (-group.priority if group is not None else 0, since, key)
+
+    # --- one group ---------------------------------------------------------------------------------------------
+
+    def consider(self, key: Key) -> None:
+        """Look at one group and do what its state asks for."""
+        members, group = self.store.members(key), self.store.groups.get(key)
+        if not members and group is None:
+            self._forget(key)
+            return
+        gang = self.gangs.setdefault(key, Gang(self.clock()))
+        verdict = self._tend(gang, group, members) if gang.round else self._assess(key, gang, group, members)
+        if verdict is not None:
+            self.say(key, verdict)
+
+    def say(self, key: Key, verdict: Verdict) -> None:
+        """Record and publish how a group stands."""
+        gang = self.gangs.get(key)
+        if gang is not None and gang.verdict != verdict:
+            gang.verdict = verdict
+            self._voice.say(key, verdict)
+
+    def _forget(self, key: Key) -> None:
+        gang = self.gangs.get(key)
+        if gang is None:
+            return
+        if gang.round is not None and not gang.round.reservation.committed:
+            self.abort(gang.round, Verdict(Reason.POD_GROUP_MISSING))
+        if gang.round is None:
+            del self.gangs[key]
+
+    def _assess(self, key: Key, gang: Gang, group: PodGroup | None, members: list[Pod]) -> Verdict | None:
+        if group is None or group.deleting:
+            return self._assess_missing(key, gang, members)
+        standing = size_up(members, self.store.schedulers)
+        if not group.policy.is_gang and group.topology_key is None:
+            self._let_all_go(standing)
+            return Verdict(Reason.SCHEDULED, have=standing.placed) if standing.placed else None
+        shortage = _find_shortage(group, standing)
+        if shortage is not None:
+            gang.quorum_since = None
+            return shortage
+        if gang.quorum_since is None:
+            gang.quorum_since = self.clock()
+        if not standing.waiting:
+            return Verdict(Reason.SCHEDULED, have=standing.placed)
+        return self._try(gang, group, standing)
+
+    def _assess_missing(self, key: Key, gang: Gang, members: list[Pod]) -> Verdict | None:
+        job = job_of_provisional(key)
+        if job is None or job in self.store.jobs:
+            return Verdict(Reason.POD_GROUP_MISSING)
+        if not gang.passed and self.clock() - gang.first_seen > self._job_unknown_deadline:
+            # A pod whose Job does not exist is on its way to garbage collection; holding it longer helps nobody.
+            gang.passed = True
+            for pod in members:
+                self._let_go(pod.uid)
+        return Verdict(Reason.JOB_UNKNOWN)
+
+    def _try(self, gang: Gang, group: PodGroup, standing: Standing) -> Verdict | None:
+        now = self.clock()
+        tried = (tuple(pod.uid for pod in standing.waiting), standing.placed, group.policy)
+        blocked = gang.blocked_at == self.store.occupancy.freed and gang.tried == tried and now < gang.retry_at
+        if blocked or now < gang.not_before:
+            return None
+        gang.not_before, gang.retry_at, gang.tried = 0.0, math.inf, tried
+        excluded = gang.exclusions(standing.waiting, now, self.store.nodes)
+        ask = ask_for(group, standing, excluded, self.store.nodes)
+        answer = ask if isinstance(ask, Verdict) else self._plan(ask)
+        if isinstance(answer, Verdict):
+            gang.blocked_at = self.store.occupancy.freed
+            if excluded:
+                gang.retry_at = now + _RETRY_SECONDS / 2
+            return answer
+        assert isinstance(ask, Ask)  # noqa: S101 - narrows for the type checker: a Plan answers an Ask
+        self._begin(gang, group, ask, answer)
+        return Verdict(Reason.PLANNED, need=ask.need)
+
+    def _plan(self, ask: Ask) -> Plan | Verdict:
+        start = self.clock()
+        priority = min((pod.priority for pod in ask.members), default=0)
+        answer = plan_gang(self.store.view(priority, ask.members), ask)
+        outcome = answer.reason.value if isinstance(answer, Verdict) else "Planned"
+        self._watcher.planned(outcome, self.clock() - start)
+        return answer
+
+    def _begin(self, gang: Gang, group: PodGroup, ask: Ask, plan: Plan) -> None:
+        now = self.clock()
+        pods = {pod.uid: pod for pod in ask.members if pod.uid in plan.nodes}
+        slots = {uid: Slot(uid, pods[uid].name, node) for uid, node in plan.nodes.items()}
+        reservation = Reservation(group.key, group.uid, plan.domain, ask.need, slots)
+        self.ledger.hold(reservation, pods)
+        self.start(gang, Round(group, reservation, now, now))
+
+    def start(self, gang: Gang, round_: Round) -> None:
+        """Give a round whose reservation is held to its task."""
+        gang.round, gang.blocked_at = round_, None
+        self.spawn(self.drive(round_))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work in the background, kept from the garbage collector until it is done."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- a group in a round ------------------------------------------------------------------------------------
+
+    def _tend(self, gang: Gang, group: PodGroup | None, members: list[Pod]) -> Verdict | None:
+        round_ = gang.round
+        if round_ is None:
+            return None
+        committed = bool(round_.reservation.committed)
+        if not committed and (group is None or group.deleting or group.uid != round_.group.uid):
+            self.abort(round_, Verdict(Reason.POD_GROUP_MISSING))
+            return None
+        for uid in list(round_.reservation.slots):
+            self._tend_member(round_, uid)
+        if round_.stage is Stage.GATHERING:
+            self._refill(gang, round_, members)
+        round_.changed.set()
+        if committed:
+            need = len(round_.reservation.committed)
+            return Verdict(Reason.BINDING, have=len(round_.bound), need=need)
+        return None
+
+    def _tend_member(self, round_: Round, uid: str) -> None:
+        pod, slot = self.store.pods.get(uid), round_.reservation.slots[uid]
+        if pod is None or pod.deleting or pod.phase is not Phase.ACTIVE:
+            round_.close_call(uid, "the pod is being deleted")
+            self.ledger.drop(uid)
+        elif pod.node == slot.node and uid not in round_.bound:
+            round_.mark_bound(uid, self.clock())
+        elif pod.node and pod.node != slot.node:
+            round_.bound.add(uid)
+            round_.close_call(uid, f"the pod is bound to {pod.node}")
+            self.ledger.drop(uid)
+
+    def _refill(self, gang: Gang, round_: Round, members: list[Pod]) -> None:
+        # A member that came after the plan, or in the place of one that died, joins the round in the same domain.
+        standing = size_up(members, self.store.schedulers)
+        late = tuple(pod for pod in standing.waiting if pod.uid not in round_.reservation.slots)
+        if not late:
+            return
+        pinned = frozenset({round_.reservation.domain}) if round_.group.topology_key else frozenset[str]()
+        excluded = gang.exclusions(late, self.clock(), self.store.nodes)
+        answer = self._plan(Ask(late, 0, round_.group.topology_key, pinned, excluded))
+        if isinstance(answer, Plan):
+            for pod in late:
+                if pod.uid in answer.nodes:
+                    self.ledger.add(round_.reservation.group, pod, answer.nodes[pod.uid])
+            self.steering.steer(round_, answer.nodes)
+
+    def refuse(self, uid: str) -> None:
+        """The scheduler knows that a member's planned node will not do: move that slot, or plan the gang anew."""
+        reservation, pod = self.ledger.of_pod(uid), self.store.pods.get(uid)
+        gang = self.gangs.get(reservation.group) if reservation else None
+        if reservation is None or pod is None or gang is None or gang.round is None or reservation.committed:
+            return
+        node = reservation.slots[uid].node
+        gang.refuse(pod.shape, node, self.clock(), self.store.nodes)
+        if not self.replace(gang.round, pod):
+            detail = f"the scheduler refused node {node} for {pod.name}"
+            self.abort(gang.round, Verdict(Reason.PLAN_OUTDATED, detail=detail))
+
+    def replace(self, round_: Round, pod: Pod) -> bool:
+        """Find one member another slot in the round's domain; whether there was one."""
+        key = round_.group.topology_key
+        pinned = frozenset({round_.reservation.domain}) if key else frozenset[str]()
+        gang = self.gangs[round_.reservation.group]
+        excluded = gang.exclusions([pod], self.clock(), self.store.nodes)
+        answer = self._plan(Ask([pod], 1, key, pinned, excluded))
+        if isinstance(answer, Verdict):
+            return False
+        self.ledger.move(pod, answer.nodes[pod.uid])
+        round_.confirmed.pop(pod.uid, None)
+        self.steering.steer(round_, [pod.uid])
+        return True
+
+    # --- the end of a round ------------------------------------------------------------------------------------
+
+    def abort(self, round_: Round, verdict: Verdict) -> None:
+        """End a round that has not committed: all its waiting calls fail together, everything is given back."""
+        self._close(round_, f"serried: {verdict.reason}")
+        gang = self.gangs[round_.reservation.group]
+        gang.attempts += 1
+        if verdict.reason is not Reason.PLAN_OUTDATED:
+            size = max(1, len(round_.reservation.slots))
+            backoff = min(_BACKOFF_CAP * math.sqrt(size), _BACKOFF_BASE * 2 ** min(gang.attempts, 20))
+            gang.blocked_at = self.store.occupancy.freed
+            gang.retry_at = self.clock() + max(backoff, _RETRY_SECONDS)
+        if verdict.reason is Reason.RECORD_FAILED:
+            gang.retry_at = gang.not_before = self.clock() + _BACKOFF_BASE
+        self.say(round_.reservation.group, verdict)
+        self.store.touched.add(round_.reservation.group)
+        self.wake()
+
+    def finish(self, round_: Round) -> None:
+        """End a round whose members are bound, as far as they still exist."""
+        self._close(round_, "serried: the round is over")
+        self.gangs[round_.reservation.group].attempts = 0
+        self.store.touched.add(round_.reservation.group)
+        self.wake()
+
+    def _close(self, round_: Round, error: str) -> None:
+        key = round_.reservation.group
+        uids = round_.reservation.slots.keys() | round_.stamped
+        round_.end(error)
+        self.ledger.release(key)
+        pods = (self.store.pods.get(uid) for uid in round_.stamped - round_.bound)
+        self.steering.release(uids, [pod for pod in pods if pod is not None and pod.pending])
+        gang = self.gangs.setdefault(key, Gang(self.clock()))
+        if gang.round is round_:
+            gang.round = None
+
+    def _let_all_go(self, standing: Standing) -> None:
+        for pod in standing.waiting:
+            self._let_go(pod.uid)
+
+    def _let_go(self, uid: str) -> None:
+        # The pod belongs to no gang (any more): the scheduler must hear of it, or it waits for its 5 minute flush.
+        pod = self.store.pods.get(uid)
+        was_held = self.held.pop(uid, None) is not None
+        if pod is not None and pod.pending and (was_held or pod.held_by_gate):
+            self.steering.wake(pod)
+
+
+def _find_shortage(group: PodGroup, standing: Standing) -> Verdict | None:
+    min_count = group.policy.min_count or 1
+    need = standing.need(min_count)
+    if need and standing.gated:
+        return Verdict(Reason.MEMBER_GATED, have=len(standing.gated), need=min_count)
+    if need > len(standing.waiting):
+        return Verdict(Reason.QUORUM_MISSING, have=standing.placed + len(standing.waiting), need=min_count)
+    return None
+
+
+async def _undriven(_: Round) -> None:
+    raise RuntimeError("no driver is set")

@@ -1,0 +1,210 @@
+"""``/debug``: why a gang waits, what is reserved, what was decided. Reads the state, changes nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter, HTTPException
+from pydantic import BaseModel
+
+from extender.conductor import Conductor
+from extender.gang import Gang
+from extender.reports import Reports
+from serried.model.group import Key, PodGroup
+from serried.model.pod import Pod
+from serried.model.verdict import render
+from serried.plan.quorum import size_up
+
+
+class MemberView(BaseModel):
+    """A member: ``node`` is where it runs, ``planned`` the node reserved for it, ``state`` where it stands."""
+
+    name: str
+    uid: str
+    state: str
+    node: str
+    planned: str
+    nominated: str
+
+
+class GroupView(BaseModel):
+    """A group in one line. ``placed`` of ``minCount`` members are bound or succeeded; minCount 0 is policy basic."""
+
+    namespace: str
+    name: str
+    policy: str
+    minCount: int  # noqa: N815 - the API's own name
+    members: int
+    placed: int
+    waiting: int
+    topologyKey: str  # noqa: N815
+    domain: str
+    state: str
+    reason: str
+    message: str
+
+
+class GroupDetail(GroupView):
+    """A group with its members."""
+
+    detail: list[MemberView]
+
+
+class NodeView(BaseModel):
+    """A node: what it has, and what bound, assumed and reserved pods take of it."""
+
+    name: str
+    allocatable: dict[str, int]
+    used: dict[str, int]
+    unschedulable: bool
+    labels: dict[str, str]
+
+
+class ReservationView(BaseModel):
+    """The slots kept for one gang: member names by node."""
+
+    namespace: str
+    name: str
+    phase: str
+    stage: str
+    domain: str
+    need: int
+    atBind: int  # noqa: N815
+    bound: int
+    slots: dict[str, list[str]]
+
+
+class DecisionView(BaseModel):
+    """One decision, newest first."""
+
+    at: str
+    group: str
+    reason: str
+    text: str
+
+
+def debug_routes(conductor: Conductor, reports: Reports, selfcheck: Callable[[], dict[str, Any]]) -> APIRouter:
+    """The routes under ``/debug``."""
+    router = APIRouter(prefix="/debug", tags=["debug"])
+
+    @router.get("/groups")
+    def list_groups() -> list[GroupView]:
+        keys = conductor.store.groups.keys() | set(conductor.store.member_groups())
+        return [_view_group(conductor, key) for key in sorted(keys)]
+
+    @router.get("/groups/{namespace}/{name}")
+    def show_group(namespace: str, name: str) -> GroupDetail:
+        key = Key(namespace, name)
+        members = conductor.store.members(key)
+        if key not in conductor.store.groups and not members:
+            raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
+        view = _view_group(conductor, key)
+        return GroupDetail(**view.model_dump(), detail=[_view_member(conductor, pod) for pod in members])
+
+    @router.get("/nodes")
+    def list_nodes(prefix: str = "", limit: int = 500) -> list[NodeView]:
+        names = sorted(name for name in conductor.store.nodes if name.startswith(prefix))
+        return [_view_node(conductor, name) for name in names[: max(0, limit)]]
+
+    @router.get("/reservations")
+    def list_reservations() -> list[ReservationView]:
+        return [view for reservation in conductor.ledger if (view := _view_reservation(conductor, reservation.group))]
+
+    @router.get("/decisions")
+    def list_decisions(limit: int = 100, group: str = "") -> list[DecisionView]:
+        said = [one for one in reversed(reports.decisions) if not group or one.group == group]
+        return [DecisionView(at=s.at, group=s.group, reason=s.reason, text=s.text) for s in said[: max(0, limit)]]
+
+    @router.get("/selfcheck")
+    def check() -> dict[str, Any]:
+        return selfcheck()
+
+    return router
+
+
+def _view_group(conductor: Conductor, key: Key) -> GroupView:
+    group, gang = conductor.store.groups.get(key), conductor.gangs.get(key)
+    members = conductor.store.members(key)
+    standing = size_up(members, conductor.store.schedulers)
+    verdict = gang.verdict if gang is not None else None
+    return GroupView(
+        namespace=key.namespace,
+        name=key.name,
+        policy="" if group is None else "Gang" if group.policy.is_gang else "Basic",
+        minCount=(group.policy.min_count or 0) if group else 0,
+        members=len(members),
+        placed=standing.placed,
+        waiting=len(standing.waiting) + len(standing.gated),
+        topologyKey=(group.topology_key or "") if group else "",
+        domain=_domain(conductor, group, gang, standing.bound),
+        state=_state(gang),
+        reason=verdict.reason.value if verdict else "",
+        message=render(verdict) if verdict else "",
+    )
+
+
+def _state(gang: Gang | None) -> str:
+    if gang is None or gang.verdict is None:
+        return "Unknown"
+    if gang.round is not None:
+        return gang.round.stage.value
+    return "Scheduled" if gang.verdict.reason.value == "Scheduled" else "Waiting"
+
+
+def _domain(conductor: Conductor, group: PodGroup | None, gang: Gang | None, bound: tuple[Pod, ...]) -> str:
+    if group is None or group.topology_key is None:
+        return ""
+    if gang is not None and gang.round is not None:
+        return gang.round.reservation.domain
+    nodes = (conductor.store.nodes.get(pod.node) for pod in bound)
+    return ",".join(sorted({node.labels.get(group.topology_key, "") for node in nodes if node is not None}))
+
+
+def _view_member(conductor: Conductor, pod: Pod) -> MemberView:
+    slot = conductor.ledger.slot_of(pod.uid)
+    state = "Bound" if pod.bound else pod.phase.value if pod.phase.value != "Active" else "Waiting"
+    if pod.deleting:
+        state = "Deleting"
+    elif pod.gates:
+        state = "Gated"
+    elif slot is not None and not pod.bound:
+        state = "Planned"
+    return MemberView(
+        name=pod.name,
+        uid=pod.uid,
+        state=state,
+        node=pod.node,
+        planned=slot.node if slot else "",
+        nominated=pod.nominated,
+    )
+
+
+def _view_node(conductor: Conductor, name: str) -> NodeView:
+    node = conductor.store.nodes[name]
+    return NodeView(
+        name=name,
+        allocatable=dict(node.allocatable),
+        used=dict(conductor.store.occupancy.used.get(name, {})),
+        unschedulable=node.unschedulable,
+        labels=dict(node.labels),
+    )
+
+
+def _view_reservation(conductor: Conductor, key: Key) -> ReservationView | None:
+    reservation, gang = conductor.ledger.of_group(key), conductor.gangs.get(key)
+    if reservation is None:
+        return None
+    slots: dict[str, list[str]] = {}
+    for slot in reservation.slots.values():
+        slots.setdefault(slot.node, []).append(slot.name)
+    round_ = gang.round if gang else None
+    return ReservationView(
+        namespace=key.namespace,
+        name=key.name,
+        phase=reservation.phase,
+        stage=round_.stage.value if round_ else "",
+        domain=reservation.domain,
+        need=reservation.need,
+        atBind=len(round_.calls) if round_ else 0,
+        bound=len(round_.bound) if round_ else 0,
+        slots=slots,
+    )

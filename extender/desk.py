@@ -1,0 +1,199 @@
+"""What the verbs answer. Filter, prioritize and preempt are synchronous and constant in the size of the cluster."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from extender.binding import Binder, Outcome
+from extender.conductor import Conductor
+from extender.driver import Driver
+from extender.round import Round
+from serried.cluster.occupancy import Hand
+from serried.cluster.store import Store
+from serried.decode.malformed import Malformed
+from serried.decode.pods import decode_pod
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, NotFound
+from serried.kube.wire import PODS
+from serried.model.group import Key
+from serried.model.pod import Pod
+
+HELD = "Serried holds this pod for its gang: see the PodGroup's condition and events"
+"""Constant on purpose: a text that changes makes the scheduler patch the pod and retry in a loop (facts A5)."""
+
+_COMPLETE_LIST = 100
+"""Up to this many nodes kube-scheduler does not sample (schedule_one.go: minFeasibleNodesToFind)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Every offered node is fine with us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steer:
+    """This node and no other."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """No node for now."""
+
+
+Answer = Pass | Steer | Hold
+
+
+@dataclass(frozen=True, slots=True)
+class BindRequest:
+    """ExtenderBindingArgs."""
+
+    pod: Key
+    uid: str
+    node: str
+
+
+class Desk:
+    """Answers kube-scheduler from the Store and the ledger.
+
+    ``synced`` is whether all caches are listed: before, a pod that may be a gang's is held and every other one passes.
+    """
+
+    def __init__(
+        self, conductor: Conductor, driver: Driver, binder: Binder, client: ApiClient, clock: Callable[[], float]
+    ) -> None:
+        self.synced = False
+        self._conductor, self._driver, self._binder = conductor, driver, binder
+        self._client, self._clock = client, clock
+
+    @property
+    def _store(self) -> Store:
+        return self._conductor.store
+
+    def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
+        """Which of the offered nodes the pod may use.
+
+        Has no effect but to note evidence: what the scheduler offered for a planned member. The native group cycle
+        calls it in simulations.
+        """
+        key = self._gang_of(pod)
+        if key is None:
+            return Pass()
+        reservation = self._conductor.ledger.of_pod(pod.uid)
+        gang = self._conductor.gangs.get(key)
+        if reservation is None or gang is None or gang.round is None:
+            self._conductor.held.setdefault(pod.uid, self._clock())
+            return Hold()
+        self._conductor.steering.arrived(pod.uid)
+        node = reservation.slots[pod.uid].node
+        if node in names:
+            gang.round.confirmed[pod.uid] = self._clock()
+            self._conductor.held.pop(pod.uid, None)
+            return Steer(node)
+        self._note_absence(gang.round, pod, node)
+        return Hold()
+
+    def _note_absence(self, round_: Round, pod: Pod, node: str) -> None:
+        # The planned node was not offered. That is a refusal only if it was tried: the stamp in this very request
+        # made the scheduler evaluate it first, or the list is complete. A sample without it teaches nothing.
+        if pod.nominated == node or len(self._store.nodes) <= _COMPLETE_LIST:
+            asyncio.get_running_loop().call_soon(self._conductor.refuse, pod.uid)
+        elif pod.uid not in round_.restamped:
+            round_.restamped.add(pod.uid)
+            round_.confirmed.pop(pod.uid, None)
+            self._conductor.steering.steer(round_, [pod.uid])
+
+    def prioritize(self, names: Iterable[str]) -> list[dict[str, object]]:
+        """A constant: a planned member has one node and is not asked about, the rest is the scheduler's to rank."""
+        return [{"Host": name, "Score": 0} for name in names]
+
+    def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> list[str]:
+        """The candidate nodes that may stay, by node name to victims' UIDs.
+
+        None for a member of a gang: its group's room is planned, never taken pod by pod. For other pods, nodes stay
+        whose victims are not at a bind call that a gang waits for.
+        """
+        if self._gang_of(pod) is not None:
+            return []
+        return [node for node, uids in victims.items() if not any(self._at_bind(uid) for uid in uids)]
+
+    def _at_bind(self, uid: str) -> bool:
+        reservation = self._conductor.ledger.of_pod(uid)
+        gang = self._conductor.gangs.get(reservation.group) if reservation else None
+        return gang is not None and gang.round is not None and uid in gang.round.calls
+
+    def _gang_of(self, pod: Pod) -> Key | None:
+        """The group for which this pod has to be held or steered, None if it passes like any plain pod."""
+        if not self.synced:
+            maybe = pod.group is not None or (pod.owner is not None and pod.owner.kind == "Job")
+            return Key(pod.namespace, pod.group or "") if maybe else None
+        key = self._store.group_of(pod.uid) if pod.uid in self._store.pods else self._store.resolve(pod)
+        group = self._store.groups.get(key) if key else None
+        if group is not None and not group.policy.is_gang and group.topology_key is None:
+            return None
+        gang = self._conductor.gangs.get(key) if key else None
+        return None if gang is not None and gang.passed and group is None else key
+
+    async def bind(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
+        """Bind a pod, a gang's member together with its gang. Returns the error text, "" for success.
+
+        ``hangup`` returns when the scheduler has closed the connection.
+        """
+        pod = self._store.pods.get(request.uid)
+        if pod is None:
+            try:
+                pod = await self._fetch(request)
+            except ApiError as error:
+                return f"cannot read pod {request.pod}: {error}"
+            if pod is None:
+                return f"pod {request.pod} with UID {request.uid} does not exist"
+        return await (
+            self._bind_plain(request, pod) if self._gang_of(pod) is None else self._bind_member(request, hangup)
+        )
+
+    async def _fetch(self, request: BindRequest) -> Pod | None:
+        try:
+            found = await self._client.get(PODS, request.pod.namespace, request.pod.name)
+        except NotFound:
+            return None
+        pod = decode_pod(found)
+        return None if isinstance(pod, Malformed) or pod.uid != request.uid else pod
+
+    async def _bind_plain(self, request: BindRequest, pod: Pod) -> str:
+        # Counted before the write: a plan between the write and its echo must not see the room as free.
+        self._store.occupancy.claim(pod.uid, Hand.ASSUMED, request.node, pod.shape.requests)
+        sent = await self._binder.bind(request.pod, request.uid, request.node)
+        if sent.outcome is Outcome.BOUND:
+            if pod.uid not in self._store.pods:
+                # It was deleted, or was never seen: the watch will not take the claim back, or will lay its own.
+                self._store.occupancy.release(pod.uid, Hand.ASSUMED)
+            return ""
+        self._store.occupancy.release(pod.uid, Hand.ASSUMED)
+        return sent.error
+
+    async def _bind_member(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
+        reservation = self._conductor.ledger.of_pod(request.uid)
+        gang = self._conductor.gangs.get(reservation.group) if reservation else None
+        if reservation is None or gang is None or gang.round is None:
+            return f"serried: {request.pod} has no planned slot (its plan was given up); it is tried again"
+        round_, node = gang.round, reservation.slots[request.uid].node
+        if node != request.node:
+            return f"serried: {request.pod} is planned on {node}, not on {request.node}; it is tried again"
+        if request.uid in round_.bound:
+            return ""
+        return await self._wait_for_gang(round_, request.uid, hangup)
+
+    async def _wait_for_gang(self, round_: Round, uid: str, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
+        call = round_.open_call(uid, self._clock())
+        watch: asyncio.Future[Any] = asyncio.ensure_future(hangup())
+        try:
+            waits: list[asyncio.Future[Any]] = [call, watch]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            watch.cancel()
+        if call.done():
+            return call.result()
+        round_.abandon_call(uid, call)
+        return "the scheduler hung up"

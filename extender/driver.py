@@ -1,0 +1,231 @@
+"""The task of one round: record, steer, gather the quorum at bind, commit, bind, and what follows.
+
+Each await is a place where the world can change, or where this process can die. What holds then:
+
+- while recording: nothing is stamped or bound; a restart finds no record, or a planned one that it may drop;
+- while gathering: the record says Planned, so a restart takes the plan up again or drops it; nothing is bound;
+- while committing: the compare-and-swap is either done or not; only a read-back decides, never the error we got;
+- while binding: the record says Committed, so every restart rolls forward, whatever was sent already.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from extender.binding import Binder, Outcome, Sent
+from extender.conductor import Conductor
+from extender.gang import find_misfit
+from extender.records import Records
+from extender.round import Round, Stage
+from serried.kube.errors import ApiError
+from serried.model.group import Key
+from serried.model.verdict import Reason, Verdict
+
+log = logging.getLogger(__name__)
+
+_ROLL_FORWARD_BASE, _ROLL_FORWARD_CAP = 0.2, 5.0
+
+
+class Meter(Protocol):
+    """Told of bursts, for the metrics."""
+
+    def burst(self, seconds: float, members: int) -> None:
+        """The Bindings of one commit have all been answered."""
+
+    def bound(self, outcome: str) -> None:
+        """One Binding has this outcome."""
+
+
+class Driver:
+    """Drives rounds. ``total`` and ``idle`` are the deadlines of the barrier, in seconds."""
+
+    def __init__(
+        self,
+        conductor: Conductor,
+        records: Records,
+        binder: Binder,
+        meter: Meter,
+        clock: Callable[[], float],
+        total: float = 300.0,
+        idle: float = 60.0,
+    ) -> None:
+        self._conductor, self._records, self._binder = conductor, records, binder
+        self._meter, self._clock = meter, clock
+        self._total, self._idle = total, idle
+
+    async def drive(self, round_: Round) -> None:
+        """Run a round from wherever it stands to its end. Never raises but for cancellation."""
+        try:
+            await self._run(round_)
+        except Exception:
+            log.exception("a round failed", extra={"podGroup": str(round_.reservation.group)})
+            if not round_.over and not round_.reservation.committed:
+                self._conductor.abort(round_, Verdict(Reason.PLAN_OUTDATED, detail="internal error, see the log"))
+        finally:
+            if round_.over:
+                await self._remove_record(round_)
+
+    async def _run(self, round_: Round) -> None:
+        if round_.stage is Stage.RECORDING:
+            await self._record(round_)
+        if round_.stage is Stage.GATHERING:
+            self._conductor.steering.steer(round_, list(round_.reservation.slots))
+            await self._gather(round_)
+        if round_.stage is Stage.COMMITTING:
+            await self._commit(round_)
+        if round_.stage is Stage.BINDING:
+            await self._bind_committed(round_)
+            await self._drain(round_)
+
+    async def _record(self, round_: Round) -> None:
+        if round_.reservation.need == 0:
+            # The quorum stands: each member binds as it comes, there is nothing that could be left half done.
+            round_.stage = Stage.BINDING
+            self._conductor.steering.steer(round_, list(round_.reservation.slots))
+            return
+        try:
+            await self._records.write(round_.group, round_.reservation)
+        except ApiError as error:
+            if not round_.over:
+                self._conductor.abort(round_, Verdict(Reason.RECORD_FAILED, detail=str(error)))
+            return
+        if not round_.over:
+            round_.stage = Stage.GATHERING
+
+    async def _gather(self, round_: Round) -> None:
+        while not round_.over:
+            verdict = self._judge(round_)
+            if verdict is not None:
+                self._conductor.abort(round_, verdict)
+            elif round_.quorum_at_bind():
+                round_.stage = Stage.COMMITTING
+                return
+            else:
+                await self._wait(round_)
+
+    def _judge(self, round_: Round) -> Verdict | None:
+        now, reservation = self._clock(), round_.reservation
+        if round_.out_of_reach():
+            return Verdict(Reason.PLAN_OUTDATED, detail="a planned member was deleted")
+        if round_.quorum_at_bind():
+            return None
+        if now - round_.started > self._total or now - round_.progressed > self._idle:
+            return Verdict(Reason.DEADLINE_EXCEEDED, have=len(round_.calls), need=reservation.need)
+        return None
+
+    async def _wait(self, round_: Round) -> None:
+        round_.changed.clear()
+        deadline = min(round_.started + self._total, round_.progressed + self._idle)
+        try:
+            await asyncio.wait_for(round_.changed.wait(), max(0.01, deadline - self._clock()))
+        except TimeoutError:
+            pass
+
+    async def _commit(self, round_: Round) -> None:
+        reservation = round_.reservation
+        chosen = frozenset(round_.calls)
+        if not chosen:
+            round_.stage = Stage.BINDING
+            return
+        misfit = find_misfit(reservation, chosen, self._conductor.store)
+        if misfit is not None:
+            self._conductor.abort(round_, Verdict(Reason.PLAN_OUTDATED, detail=misfit))
+            return
+        # From here to the answer neither abort nor deadline may touch the round: the swap may be done already.
+        reservation.committed = chosen
+        try:
+            await self._records.write(round_.group, reservation)
+        except ApiError as error:
+            if not await self._was_committed(round_, error):
+                reservation.committed = frozenset()
+                self._conductor.abort(round_, Verdict(Reason.RECORD_FAILED, detail=str(error)))
+                return
+        round_.stage = Stage.BINDING
+
+    async def _was_committed(self, round_: Round, error: ApiError) -> bool:
+        """Whether the swap happened although its answer was an error. Asks until the API server says."""
+        log.warning("commit answered with an error", extra={"podGroup": str(round_.group.key), "err": str(error)})
+        pause = _ROLL_FORWARD_BASE
+        while True:
+            try:
+                return bool(await self._records.read_committed(round_.reservation.group))
+            except ApiError:
+                await asyncio.sleep(pause)
+                pause = min(_ROLL_FORWARD_CAP, pause * 2)
+
+    async def _bind_committed(self, round_: Round) -> None:
+        start = self._clock()
+        committed = round_.reservation.committed
+        if committed:
+            await asyncio.gather(*(self._roll_forward(round_, uid) for uid in committed))
+            self._meter.burst(self._clock() - start, len(committed))
+
+    async def _roll_forward(self, round_: Round, uid: str) -> None:
+        """Bind one committed member, however long it takes: after a commit there is no way back."""
+        pause = _ROLL_FORWARD_BASE
+        while uid in round_.reservation.slots and uid not in round_.bound:
+            sent = await self.send(round_, uid)
+            if sent.outcome is not Outcome.FAILED:
+                return
+            log.warning("a committed member could not be bound yet", extra={"uid": uid, "err": sent.error})
+            await asyncio.sleep(pause)
+            pause = min(_ROLL_FORWARD_CAP, pause * 2)
+            self._mend(round_, uid)
+
+    def _mend(self, round_: Round, uid: str) -> None:
+        # The slot itself may have become impossible (its node is gone): the member keeps its domain, not its node.
+        pod = self._conductor.store.pods.get(uid)
+        if pod is not None and find_misfit(round_.reservation, [uid], self._conductor.store) is not None:
+            self._conductor.replace(round_, pod)
+
+    async def send(self, round_: Round, uid: str) -> Sent:
+        """Send one member's Binding and settle what its answer means for the round."""
+        slot = round_.reservation.slots[uid]
+        sent = await self._binder.bind(Key(round_.group.key.namespace, slot.name), uid, slot.node)
+        self._meter.bound(sent.outcome.value)
+        if sent.outcome is Outcome.BOUND:
+            round_.mark_bound(uid, self._clock())
+        elif sent.outcome in (Outcome.LOST, Outcome.ELSEWHERE):
+            if sent.outcome is Outcome.ELSEWHERE:
+                round_.bound.add(uid)
+            round_.close_call(uid, sent.error)
+            self._conductor.ledger.drop(uid)
+        return sent
+
+    async def _drain(self, round_: Round) -> None:
+        """Wait for the members beyond the quorum: each binds as it comes, none has to."""
+        while not round_.over:
+            waiting = round_.reservation.slots.keys() - round_.bound
+            idle = self._clock() - round_.progressed > self._idle
+            if idle or not (waiting or self._unseen(round_)):
+                self._conductor.finish(round_)
+                return
+            for uid in waiting & round_.calls.keys():
+                self._conductor.spawn(self.bind_surplus(round_, uid))
+            await self._wait(round_)
+
+    def _unseen(self, round_: Round) -> bool:
+        # Until our own watch shows a member bound, its slot must stay: it would be planned a second time.
+        pods = (self._conductor.store.pods.get(uid) for uid in round_.bound)
+        return any(pod is not None and pod.pending for pod in pods)
+
+    async def bind_surplus(self, round_: Round, uid: str) -> None:
+        """Bind a member that needs no quorum; its call gets the answer, good or bad."""
+        call = round_.calls.get(uid)
+        if call is None or uid not in round_.reservation.slots or uid in round_.sending:
+            return
+        round_.sending.add(uid)
+        try:
+            sent = await self.send(round_, uid)
+        finally:
+            round_.sending.discard(uid)
+        if sent.outcome is Outcome.FAILED and round_.calls.get(uid) is call:
+            round_.close_call(uid, sent.error)
+
+    async def _remove_record(self, round_: Round) -> None:
+        try:
+            await self._records.remove(round_.reservation)
+        except ApiError as error:
+            # The owner reference takes it with the PodGroup, the next write of this group replaces it.
+            log.warning("could not delete a Reservation", extra={"podGroup": str(round_.group.key), "err": str(error)})

@@ -1,0 +1,97 @@
+"""What the conductor remembers of one group between looks at it, and the pure steps of its decisions."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from extender.round import Round
+from serried.cluster.store import Store
+from serried.model.group import PodGroup
+from serried.model.node import Node
+from serried.model.plan import Ask
+from serried.model.pod import Pod, Shape
+from serried.model.reservation import Reservation
+from serried.model.resources import count_slots
+from serried.model.verdict import Reason, Verdict
+from serried.plan.fit import admits
+from serried.plan.quorum import Standing
+
+EXCLUSION_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class Gang:
+    """The memory of one group. Times are loop seconds.
+
+    ``blocked_at`` is the value of ``Occupancy.freed`` at which the group was found not to fit as ``tried``: no work
+    for it until room is freed or its members change. ``refusals`` are the nodes that the scheduler has truly refused,
+    by class; one is void as soon as the node changes or its time is over.
+    """
+
+    first_seen: float
+    verdict: Verdict | None = None
+    quorum_since: float | None = None
+    round: Round | None = None
+    blocked_at: int | None = None
+    tried: tuple[object, ...] = ()
+    not_before: float = 0.0
+    retry_at: float = float("inf")
+    attempts: int = 0
+    passed: bool = False
+    refusals: dict[tuple[Shape, str], tuple[float, Node | None]] = field(default_factory=dict)
+
+    def refuse(self, shape: Shape, node: str, now: float, nodes: Mapping[str, Node]) -> None:
+        """The scheduler has refused this node for this class."""
+        self.refusals[shape, node] = (now + EXCLUSION_SECONDS, nodes.get(node))
+
+    def exclusions(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[tuple[str, str]]:
+        """The (member uid, node) pairs that are out for now; drops what is void."""
+        self.refusals = {
+            key: (until, seen)
+            for key, (until, seen) in self.refusals.items()
+            if now < until and nodes.get(key[1]) is seen
+        }
+        return frozenset((pod.uid, node) for pod in pods for shape, node in self.refusals if pod.shape == shape)
+
+
+def ask_for(
+    group: PodGroup, standing: Standing, excluded: frozenset[tuple[str, str]], nodes: Mapping[str, Node]
+) -> Ask | Verdict:
+    """The planner's question for a whole group; a Verdict where its bound members contradict the constraint."""
+    need = standing.need(group.policy.min_count or 1)
+    key = group.topology_key
+    if key is None:
+        return Ask(standing.waiting, need, excluded=excluded)
+    homes = [nodes[pod.node] for pod in standing.bound if pod.node in nodes]
+    stray = next((node for node in homes if key not in node.labels), None)
+    if stray is not None:
+        return Verdict(
+            Reason.DOMAIN_CONFLICT, key=key, detail=f"a member runs on {stray.name}, which has no such label"
+        )
+    return Ask(standing.waiting, need, key, frozenset(node.labels[key] for node in homes), excluded)
+
+
+def find_misfit(reservation: Reservation, uids: Iterable[str], store: Store) -> str | None:
+    """The first reason why these slots cannot be bound as planned, None if all still can.
+
+    The slots' own claims are in the occupancy, so a node is fit when it is not over-committed in anything asked for.
+    """
+    for uid in uids:
+        slot, pod = reservation.slots.get(uid), store.pods.get(uid)
+        if slot is None or pod is None or not pod.pending:
+            return f"member {uid} is gone"
+        node = store.nodes.get(slot.node)
+        if node is None:
+            return f"node {slot.node} is gone"
+        if not admits(pod.shape, node):
+            return f"node {slot.node} does not admit {pod.name} any more"
+        used = store.occupancy.used.get(slot.node, {})
+        if any(used.get(name, 0) > node.allocatable.get(name, 0) for name, amount in pod.shape.requests if amount > 0):
+            return f"node {slot.node} is full"
+    return None
+
+
+def room_left(node: Node, store: Store, shape: Shape) -> int:
+    """How many more pods of a class a node holds now."""
+    if not admits(shape, node):
+        return 0
+    return count_slots(node.allocatable, store.occupancy.used.get(node.name, {}), dict(shape.requests))

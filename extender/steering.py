@@ -1,0 +1,143 @@
+"""Steering members to their nodes: nominatedNodeName stamps, lifted gates, and kicks for members nobody tries.
+
+A stamp is a hint, not a record. It makes kube-scheduler try one node instead of all and keeps other pods of the same
+scheduler off that node; the scheduler may erase it at any time, and the ledger then still answers filter with the
+planned node.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from extender.round import Round
+from serried.cluster.store import Store
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError
+from serried.kube.wire import PODS
+from serried.model.pod import HELD_GATE, Pod
+
+log = logging.getLogger(__name__)
+
+KICK_ANNOTATION = "scheduling.serried.dev/kick"
+_KICK_AFTER = 2.0
+_CONFIRMED_FOR = 10.0
+
+
+class Steering:
+    """Writes stamps with a bounded number of pods on their way, in the order in which their rounds began.
+
+    ``window`` is how many stamped members may be without a filter call: what the scheduler drains in about two
+    seconds, so that no stamp is older than that when its turn comes. ``stamps`` False steers by filter alone.
+    """
+
+    def __init__(
+        self, client: ApiClient, store: Store, clock: Callable[[], float], window: int, writers: int = 16
+    ) -> None:
+        self._client, self._store, self._clock = client, store, clock
+        self._window, self._writers = window, writers
+        self._queue: deque[tuple[Round, str]] = deque()
+        self._open: dict[str, float] = {}
+        self._kicks: dict[str, int] = {}
+        self._wake = asyncio.Event()
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._writers):
+                group.create_task(self._write_stamps())
+
+    def steer(self, round_: Round, uids: Iterable[str]) -> None:
+        """Send these members of a round to their slots."""
+        self._queue.extend((round_, uid) for uid in uids)
+        self._wake.set()
+
+    def arrived(self, uid: str) -> None:
+        """A steered member has come to filter: its place in the window is free."""
+        if self._open.pop(uid, None) is not None:
+            self._wake.set()
+        self._kicks.pop(uid, None)
+
+    def release(self, uids: Iterable[str], pods: Iterable[Pod]) -> None:
+        """A round ended: forget these members, and take our stamps off those pods that still carry one."""
+        for uid in uids:
+            self.arrived(uid)
+        for pod in pods:
+            self._spawn(self._patch_nomination(pod, None))
+
+    def wake(self, pod: Pod) -> None:
+        """Make the scheduler try a pod that nothing steers: lift our gate, or touch it if it was held by filter."""
+        self._spawn(self._lift_gate(pod) if pod.held_by_gate else self._kick(pod))
+
+    def kick_idle(self, round_: Round) -> None:
+        """Touch the members of a round that got no filter call although they were stamped 2, 4, 8 ... s ago."""
+        now = self._clock()
+        for uid in round_.reservation.slots:
+            if uid in round_.calls or uid in round_.bound or now - round_.confirmed.get(uid, -1e9) < _CONFIRMED_FOR:
+                continue
+            kicks = self._kicks.get(uid, 0)
+            pod = self._store.pods.get(uid)
+            if pod is not None and now - self._open.get(uid, round_.started) >= _KICK_AFTER * 2**kicks:
+                self._kicks[uid] = kicks + 1
+                self._spawn(self._kick(pod))
+
+    async def _write_stamps(self) -> None:
+        while True:
+            while not self._queue or len(self._open) >= self._window:
+                self._wake.clear()
+                await self._wake.wait()
+            round_, uid = self._queue.popleft()
+            try:
+                await self._send(round_, uid)
+            except ApiError as error:
+                # The ledger still answers filter with the planned node; kick_idle tries again.
+                log.warning("could not steer a member", extra={"uid": uid, "err": str(error)})
+
+    async def _send(self, round_: Round, uid: str) -> None:
+        slot, pod = round_.reservation.slots.get(uid), self._store.pods.get(uid)
+        if slot is None or pod is None or round_.over or uid in round_.calls or uid in round_.bound:
+            return
+        if uid not in round_.confirmed:
+            # A member that filter has answered already is on its way without any write.
+            self._open[uid] = self._clock()
+            if pod.nominated and pod.nominated != slot.node:
+                # Two steps: a nomination that jumps from node to node is not what the scheduler's nominator expects.
+                await self._patch_nomination(pod, None)
+            await self._patch_nomination(pod, slot.node)
+            round_.stamped.add(uid)
+            if round_.over:
+                # The round ended under our write, after release() had looked for stamps.
+                await self._patch_nomination(pod, None)
+        if pod.held_by_gate and not round_.over:
+            # After the stamp's answer: the scheduler's watch is in order, so it sees the stamp before the gate goes.
+            await self._lift_gate(pod)
+
+    async def _patch_nomination(self, pod: Pod, node: str | None) -> None:
+        body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}}
+        await self._client.patch_merge(PODS, pod.namespace, pod.name, body, "status")
+
+    async def _lift_gate(self, pod: Pod) -> None:
+        gates = [{"name": gate} for gate in pod.gates if gate != HELD_GATE]
+        body = {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": gates or None}}
+        await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
+
+    async def _kick(self, pod: Pod) -> None:
+        # Any update of the pod itself wakes it (TargetPod, facts A5); the value only has to be new.
+        note = {KICK_ANNOTATION: f"{self._clock():.3f}"}
+        body = {"metadata": {"uid": pod.uid, "annotations": note}}
+        await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
+
+    def _spawn(self, write: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(_logged(write))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+async def _logged(write: Coroutine[Any, Any, None]) -> None:
+    try:
+        await write
+    except ApiError as error:
+        if error.status not in (404, 409):  # gone, or made anew: nothing left to steer
+            log.warning("could not touch a pod", extra={"err": str(error)})
