@@ -223,7 +223,9 @@ class _Start:
     def run(self, spec: Spec) -> Cluster:
         record = self._reserve(spec)
         self._report(f"starting Kubernetes {spec.kubernetes} with kwokctl")
-        kwok.create(spec, self._place, record.ports, self._programs)
+        kwokctl = kwok.launch(spec, self._place, record.ports, self._programs)
+        self._place.write(record.with_processes({"kwokctl": kwokctl}))
+        kwok.await_launched(self._place, kwokctl)
         record = self._add(record, kwok.running(self._place))
         self._require_components(record)
         cluster = Cluster(self._place, record)
@@ -317,7 +319,7 @@ def _describe(place: Place) -> dict[str, Any]:
         return {"name": place.name, "phase": "broken", "directory": str(place.directory)}
     try:
         return Cluster(place, record).describe()
-    except OSError:
+    except KeyError:
         alive = {name: process.alive for name, process in record.processes.items()}
         return {"name": place.name, "phase": "broken", "directory": str(place.directory), "alive": alive}
 
@@ -326,8 +328,9 @@ def _remove(place: Place) -> None:
     record = place.read()
     known = dict(record.processes) if record else {}
     ours = [process for name, process in known.items() if name in serried.PROCESSES]
-    # A command that was killed between kwokctl and its own record leaves only kwokctl's.
-    rest = {name: process for name, process in known.items() if name not in serried.PROCESSES} | kwok.running(place)
+    rest = [process for name, process in known.items() if name not in serried.PROCESSES]
     processes.stop(ours)
-    processes.stop(rest.values(), signal.SIGKILL)
+    processes.stop(rest, signal.SIGKILL)
+    # A command that was killed half-way has recorded kwokctl, but not yet what kwokctl has started.
+    processes.stop(kwok.running(place).values(), signal.SIGKILL)
     place.remove()

@@ -1,7 +1,7 @@
 """The control plane, started by kwokctl with its binary runtime: no container engine, no network."""
 
 import os
-import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import yaml
 from bench.cluster.binaries import Binaries
 from bench.cluster.errors import ClusterError
 from bench.cluster.ports import LOOPBACK
-from bench.cluster.processes import Process, adopt, tail
+from bench.cluster.processes import Process, adopt, exit_code, spawn, start_time, tail
 from bench.cluster.spec import Spec
 from bench.cluster.state import Place
 
@@ -20,6 +20,9 @@ PORTS = ("apiserver", "etcd", "etcd-peer", "controller-manager", "stock-schedule
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
 STAGES = Path(__file__).with_name("stages.yaml")
 _CREATE_TIMEOUT = 180.0
+_PAUSE = 0.05
+# kwokctl starts a component that ends at once a few times before it waits for it in vain.
+_DEATH_IS_FINAL = 2.0
 # ServiceAccount would give every pod a token volume that no kubelet mounts here. TaintNodesByCondition taints new nodes
 # until node-lifecycle-controller, which does not run here, finds them ready.
 _NO_ADMISSION = "ServiceAccount,TaintNodesByCondition"
@@ -99,29 +102,39 @@ def stock_scheduler_config(qps: int) -> dict[str, Any]:
     }
 
 
-def create(spec: Spec, place: Place, ports: Mapping[str, int], binaries: Binaries) -> None:
-    """Start the control plane; it answers when this returns."""
+def launch(spec: Spec, place: Place, ports: Mapping[str, int], binaries: Binaries) -> Process:
+    """Let kwokctl start the control plane; `await_launched` says whether it did."""
     place.directory.mkdir(parents=True, exist_ok=True)
     scheduler = place.directory / "stock-scheduler.yaml"
     scheduler.write_text(yaml.safe_dump(stock_scheduler_config(spec.qps)))
     config = place.directory / "kwokctl.yaml"
-    config.write_text(
-        f"{yaml.safe_dump(configuration(spec, place, ports, binaries, scheduler))}---\n{STAGES.read_text()}"
-    )
-    log = place.logs / "kwokctl.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+    settings = yaml.safe_dump(configuration(spec, place, ports, binaries, scheduler))
+    config.write_text(f"{settings}---\n{STAGES.read_text()}")
     command = [str(binaries["kwokctl"]), "--name", spec.name, "--config", str(config), "create", "cluster",
                # No lease: nothing here reads one, and renewing thousands costs the API server.
                "--node-lease-duration-seconds", "0", "--kubeconfig", ""]  # fmt: skip
-    with log.open("wb") as sink:
-        try:
-            code = subprocess.run(
-                command, env=_environment(place), stdout=sink, stderr=sink, timeout=_CREATE_TIMEOUT, check=False
-            ).returncode
-        except subprocess.TimeoutExpired:
-            code = -1
+    return spawn(command, place.logs / "kwokctl.log", place.directory, _environment(place))
+
+
+def await_launched(place: Place, kwokctl: Process) -> None:
+    """Return when the API server answers; raise as soon as a component has died, long before kwokctl gives up."""
+    deadline = time.monotonic() + _CREATE_TIMEOUT
+    dead_since: dict[tuple[str, int], float] = {}
+    while (code := exit_code(kwokctl.pid)) is None and time.monotonic() < deadline:
+        for component in _dead(place):
+            if time.monotonic() - dead_since.setdefault(component, time.monotonic()) > _DEATH_IS_FINAL:
+                name, pid = component
+                log = place.kwok / "logs" / f"{name}.log"
+                raise ClusterError(f"{name} (pid {pid}) died while starting. Last lines of {log}:\n{tail(log)}")
+        time.sleep(_PAUSE)
     if code != 0:
-        raise ClusterError(f"kwokctl could not start the control plane (exit {code}). {log}:\n{tail(log)}")
+        ending = "did not end in time" if code is None else f"ended with {code}"
+        raise ClusterError(f"kwokctl {ending}. Last lines of {kwokctl.log}:\n{tail(kwokctl.log)}")
+
+
+def _dead(place: Place) -> list[tuple[str, int]]:
+    pids = {name: _pid(place.kwok / "pids" / f"{name}.pid") for name in COMPONENTS}
+    return [(name, pid) for name, pid in pids.items() if pid and start_time(pid) is None]
 
 
 def _environment(place: Place) -> dict[str, str]:

@@ -102,6 +102,15 @@ def reap(pid: int) -> None:
         return
 
 
+def exit_code(pid: int) -> int | None:
+    """The exit code of a child of ours, once: None while it runs, and for a process that is not our child."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
 def tail(log: str | Path, lines: int = 15) -> str:
     """The last lines of a log, indented; a sentence if there is none."""
     try:

@@ -68,7 +68,7 @@ class Place:
         """The record; None if there is none or it cannot be read."""
         try:
             return _decode(json.loads(self.file.read_text()))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, ClusterError):
             return None
 
     def write(self, record: Record) -> None:

@@ -1,0 +1,181 @@
+"""The order of the places, and the build at the end of it."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bench.cluster import binaries, build, download, release
+from bench.cluster.errors import ClusterError
+from bench.cluster.progress import Report
+from bench.cluster.release import Binary
+
+NAMES = ("etcd", *release.KUBERNETES, *release.KWOK)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(binaries.BIN, raising=False)
+    monkeypatch.delenv(release.DOWNLOADS, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Download and build replaced by notes of what they were asked for."""
+    taken: list[str] = []
+
+    def fetch(wanted: Sequence[Binary], _directory: Path, _report: Report) -> list[Binary]:
+        taken.extend(f"download {binary.name}" for binary in wanted)
+        return list(wanted)
+
+    def compile_all(wanted: Sequence[Binary], directory: Path, _report: Report) -> None:
+        taken.extend(f"build {binary.name}" for binary in wanted)
+        for binary in wanted:
+            program(directory / binary.name, binary.version)
+
+    monkeypatch.setattr(download, "fetch", fetch)
+    monkeypatch.setattr(build, "build", compile_all)
+    return taken
+
+
+def program(path: Path, version: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho Kubernetes v{version}\n")
+    path.chmod(0o755)
+
+
+def quiet(_text: str) -> None:
+    pass
+
+
+def test_an_empty_machine_downloads_then_builds_into_the_cache(home: Path, steps: list[str]) -> None:
+    located = binaries.locate("1.37.1", quiet)
+
+    assert located["kubectl"] == home / "cache/serried/kubernetes/1.37.1/kubectl"
+    assert located["kwokctl"] == home / f"cache/serried/kwok/{release.KWOK_VERSION}/kwokctl"
+    assert set(located.paths) == set(NAMES)
+    assert {step for step in steps if step.startswith("build")} == {f"build {name}" for name in NAMES}
+    assert steps.index("download kubectl") < steps.index("build etcd")
+
+
+def test_a_full_cache_is_enough(steps: list[str]) -> None:
+    binaries.locate("1.37.1", quiet)
+    steps.clear()
+
+    binaries.locate("1.37.1", quiet)
+
+    assert steps == []
+
+
+def test_kwok_is_shared_by_all_versions(steps: list[str]) -> None:
+    binaries.locate("1.37.1", quiet)
+    steps.clear()
+
+    binaries.locate("1.36.4", quiet)
+
+    assert not any("kwok" in step for step in steps)
+
+
+def test_downloads_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, steps: list[str]) -> None:
+    monkeypatch.setenv(release.DOWNLOADS, "off")
+
+    binaries.locate("1.37.1", quiet)
+
+    assert steps
+    assert all(step.startswith("build") for step in steps)
+
+
+@pytest.mark.parametrize("layout", ["", "1.37.1"])
+def test_the_users_directory_comes_first(
+    home: Path, monkeypatch: pytest.MonkeyPatch, steps: list[str], layout: str
+) -> None:
+    for name in NAMES:
+        program(home / "bin" / layout / name, "1.37.1")
+    monkeypatch.setenv(binaries.BIN, str(home / "bin"))
+
+    located = binaries.locate("1.37.1", quiet)
+
+    assert steps == []
+    assert {path.parent for path in located.paths.values()} == {home / "bin" / layout}
+
+
+def test_what_the_users_directory_lacks_comes_from_the_next_place(
+    home: Path, monkeypatch: pytest.MonkeyPatch, steps: list[str]
+) -> None:
+    program(home / "bin/kube-apiserver", "1.37.1")
+    monkeypatch.setenv(binaries.BIN, str(home / "bin"))
+
+    located = binaries.locate("1.37.1", quiet)
+
+    assert located["kube-apiserver"] == home / "bin/kube-apiserver"
+    assert "build kube-apiserver" not in steps
+    assert "build etcd" in steps
+
+
+def test_another_version_in_the_users_directory_is_an_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(home / "bin/kube-apiserver", "1.30.0")
+    monkeypatch.setenv(binaries.BIN, str(home / "bin"))
+
+    with pytest.raises(ClusterError, match=r"says 'Kubernetes v1\.30\.0', but 1\.37\.1 was asked for"):
+        binaries.locate("1.37.1", quiet)
+
+
+def test_a_users_directory_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(binaries.BIN, "/nowhere")
+
+    with pytest.raises(ClusterError, match="is no directory"):
+        binaries.locate("1.37.1", quiet)
+
+
+def test_without_go_the_message_says_what_to_install(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(home))
+    monkeypatch.setenv(release.DOWNLOADS, "http://127.0.0.1:1")
+    said: list[str] = []
+
+    with pytest.raises(ClusterError, match=r"Install Go 1\.26 or newer") as caught:
+        binaries.locate("1.37.1", said.append)
+
+    assert binaries.BIN in str(caught.value)
+    assert len(said) == 1
+
+
+def test_a_version_without_pinned_modules_says_so(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    program(home / "path/go", "none")
+    monkeypatch.setenv("PATH", str(home / "path"))
+    monkeypatch.setenv(release.DOWNLOADS, "off")
+
+    with pytest.raises(ClusterError, match=r"no go\.mod and go\.sum in .*kubernetes-1\.37\.99"):
+        binaries.locate("1.37.99", quiet)
+
+
+def test_a_failed_build_shows_the_end_of_gos_output(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    go = home / "path/go"
+    program(go, "none")
+    go.write_text("#!/bin/sh\necho undefined: everything >&2\nexit 2\n")
+    monkeypatch.setenv("PATH", f"{home / 'path'}:{os.environ['PATH']}")
+    monkeypatch.setenv(release.DOWNLOADS, "off")
+
+    with pytest.raises(ClusterError, match="undefined: everything"):
+        binaries.locate("1.37.1", quiet)
+
+    assert [path.name for path in (home / "cache/serried/kubernetes/1.37.1").iterdir()] == [".lock"]
+
+
+def test_the_build_is_readonly_and_stamped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOFLAGS", "-mod=vendor")
+    apiserver = next(b for b in release.control_plane("1.37.1") if b.name == "kube-apiserver")
+
+    command = build.command("go", apiserver, Path("out"))
+
+    assert "-mod=readonly" in command
+    assert "-X k8s.io/component-base/version.gitVersion=v1.37.1" in command[command.index("-ldflags") + 1]
+    assert "vendor" not in build.environment()["GOFLAGS"]
+
+
+@pytest.mark.parametrize("version", sorted(path.name for path in release.MODULES.iterdir()))
+def test_every_module_directory_is_complete(version: str) -> None:
+    assert (release.MODULES / version / "go.mod").is_file()
+    assert (release.MODULES / version / "go.sum").is_file()
