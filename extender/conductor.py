@@ -11,8 +11,6 @@ import math
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from serried.plan.gang import plan_gang
-
 from extender.gang import Gang, ask_for
 from extender.round import Round, Stage
 from extender.steering import Steering
@@ -24,6 +22,7 @@ from serried.model.plan import Ask, Plan
 from serried.model.pod import Phase, Pod
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
+from serried.plan.gang import plan_gang
 from serried.plan.quorum import Standing, size_up
 
 log = logging.getLogger(__name__)

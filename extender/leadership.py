@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from serried.decode.lease import decode_lease
 from serried.decode.malformed import Malformed
-from serried.kube.reflector import Deleted, StreamEvent, Upserted
+from serried.kube.changes import Deleted, Event, Upserted
 
 
 class Leadership:
@@ -18,7 +18,7 @@ class Leadership:
         self.active = False
         self._prefix, self._changed = holder_prefix, changed
 
-    def follow(self, event: StreamEvent) -> None:
+    def follow(self, event: Event) -> None:
         """The sink of the Lease's watch."""
         if isinstance(event, Upserted):
             lease = decode_lease(event.obj)
@@ -38,9 +38,6 @@ class Leadership:
 
 class AlwaysActive(Leadership):
     """Leadership without a Lease: one instance, always active."""
-
-    def __init__(self, changed: Callable[[bool], None]) -> None:
-        super().__init__("", changed)
 
     def begin(self) -> None:
         """Become active."""

@@ -1,0 +1,262 @@
+"""The extender process: builds the parts, feeds them, serves three listeners, ends on a signal.
+
+Three listeners, one event loop: filter (with prioritize and preempt) and bind apart, because a gang's bind calls stay
+open by the hundred and must not stand in the way of filter; operations (probes, metrics, debug) apart from both.
+"""
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from serried.kube.discovery import discover
+from serried.kube.events import EventWriter
+from serried.model.level import ApiLevel
+from serried.observe.log import configure_logging
+from serried.observe.metrics import ExtenderMetrics
+from serried.observe.ops import ops_routes
+from serried.settings import ExtenderSettings, extender_settings
+from starlette.types import ASGIApp
+
+from extender.adoption import Adoption
+from extender.binding import Binder, Window
+from extender.conductor import Conductor
+from extender.debug import debug_routes
+from extender.desk import Desk
+from extender.driver import Driver
+from extender.holding import HoldSwitch
+from extender.leadership import AlwaysActive, Leadership
+from extender.records import Records
+from extender.reports import Reports
+from extender.steering import Steering
+from extender.verbs import Verbs
+from serried import __version__
+from serried.cluster.ledger import Ledger
+from serried.cluster.store import Store
+from serried.kube.auth import CredentialsError, load_credentials
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError
+from serried.kube.feed import Feed
+from serried.kube.reflector import Reflector
+from serried.kube.wire import LEASES, Selection, pod_groups
+
+log = logging.getLogger(__name__)
+
+_KEEP_ALIVE = 120
+"""Above the 90 s for which Go keeps idle connections: a POST on a connection that we just closed is not repeated."""
+
+_SHUTDOWN_SECONDS = 5
+
+
+class Extender:
+    """The wired parts of one process. ``client`` is open, ``level`` is what discovery found."""
+
+    def __init__(
+        self, settings: ExtenderSettings, client: ApiClient, level: ApiLevel, metrics: ExtenderMetrics
+    ) -> None:
+        clock = asyncio.get_running_loop().time
+        self.settings, self.level, self.metrics, self._client = settings, level, metrics, client
+        self.store = Store(settings.schedulers)
+        self.events = EventWriter(client, "serried")
+        groups = pod_groups(level.group, level.version)
+        self.reports = Reports(client, self.store, self.events, groups, clock)
+        self.steering = Steering(client, self.store, clock, settings.stamp_window)
+        ledger = Ledger(self.store.occupancy)
+        self.conductor = Conductor(
+            self.store, ledger, self.steering, self.reports, metrics, clock, settings.job_unknown_deadline
+        )
+        records = Records(client, groups.api_version, settings.lease_holder_prefix)
+        binder = Binder(client, Window(settings.bind_concurrency))
+        self.driver = Driver(
+            self.conductor, records, binder, metrics, clock, settings.barrier_deadline, settings.barrier_idle
+        )
+        self.conductor.drive = self.driver.drive
+        self.desk = Desk(self.conductor, self.driver, binder, client, clock)
+        self.adoption = Adoption(self.conductor, records, client, self.steering)
+        self.holding = HoldSwitch(client, settings.hold_switch, settings.hold, settings.hold_limit)
+        self.leadership = self._make_leadership()
+        self.verbs = Verbs(self.desk, lambda: self.leadership.active, metrics, clock)
+        self.feed = Feed(client, level, self.store, on_change=lambda _old, _new: self.conductor.wake())
+        self._turned = asyncio.Event()
+
+    def _make_leadership(self) -> Leadership:
+        make = Leadership if self.settings.lease else AlwaysActive
+        return make(self.settings.lease_holder_prefix, self._on_turn)
+
+    def _on_turn(self, active: bool) -> None:  # noqa: FBT001 - the callback's one argument
+        log.info("active" if active else "not active", extra={"holder": self.leadership.holder})
+        self.conductor.active = False
+        self._turned.set()
+
+    async def run(self) -> None:
+        """Feed, decide and write until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for work in (self.feed.run, self.events.run, self.reports.run, self.steering.run, self.conductor.run):
+                tasks.create_task(work())
+            tasks.create_task(self._follow_lease())
+            tasks.create_task(self._switch_holding())
+            await self.feed.synced.wait()
+            self.desk.synced = True
+            log.info("caches are filled", extra={"nodes": len(self.store.nodes), "pods": len(self.store.pods)})
+            while True:
+                await self._turned.wait()
+                self._turned.clear()
+                await self._begin_term()
+
+    async def _begin_term(self) -> None:
+        while self.leadership.active and not self.conductor.active:
+            try:
+                await self.adoption.adopt()
+                self.conductor.active = True
+                self.store.touched.update(self.store.groups, self.store.member_groups())
+                self.conductor.wake()
+            except ApiError as error:
+                log.error("cannot read the Reservations, so nothing is planned yet", extra={"err": str(error)})
+                await asyncio.sleep(1.0)
+
+    async def _follow_lease(self) -> None:
+        if isinstance(self.leadership, AlwaysActive):
+            self.leadership.begin()
+            return
+        lease = self.settings.lease
+        assert lease is not None  # noqa: S101 - else leadership is AlwaysActive
+        selection = Selection(namespace=lease.namespace, fields=f"metadata.name={lease.name}")
+        await Reflector(self._client, LEASES, self.leadership.follow, selection=selection).run()
+
+    async def _switch_holding(self) -> None:
+        while True:
+            if self.conductor.active:
+                await self.holding.settle(len(self.conductor.held))
+            await asyncio.sleep(1.0)
+
+    def selfcheck(self) -> dict[str, Any]:
+        """What this process found and how it stands."""
+        return {
+            "version": __version__,
+            "api": {"level": self.level.name, "group": self.level.group, "version": self.level.version},
+            "schedulers": sorted(self.settings.schedulers),
+            "active": self.leadership.active,
+            "leaseHolder": self.leadership.holder,
+            "planning": self.conductor.active,
+            "synced": self.feed.synced.is_set(),
+            "hold": {"mode": self.settings.hold, "way": self.holding.way, "heldByFilter": len(self.conductor.held)},
+            "objects": {
+                "nodes": len(self.store.nodes),
+                "pods": len(self.store.pods),
+                "podGroups": len(self.store.groups),
+                "workloads": len(self.store.workloads),
+                "jobs": len(self.store.jobs),
+                "reservations": len(self.conductor.ledger),
+            },
+            "watches": {
+                kind.value: {
+                    "listed": reflector.listed.is_set(),
+                    "malformed": self.feed.malformed[kind],
+                    "silentSeconds": round(time.monotonic() - reflector.last_event_monotonic, 1),
+                }
+                for kind, reflector in self.feed.reflectors.items()
+            },
+        }
+
+    def readiness(self) -> dict[str, bool]:
+        """The conditions of ``/readyz``; a standby with full caches is ready."""
+        return {"synced": self.feed.synced.is_set()}
+
+    def ops_app(self) -> FastAPI:
+        """Probes, metrics and debug."""
+        app = FastAPI(title="Serried extender", version=__version__)
+        app.include_router(ops_routes(self.readiness, self.metrics.render))
+        app.include_router(debug_routes(self.conductor, self.reports, self.selfcheck))
+        return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit code."""
+    settings = extender_settings(sys.argv[1:] if argv is None else argv)
+    configure_logging(settings.log_level)
+    try:
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            return runner.run(_serve(settings))
+    except CredentialsError as error:
+        log.error("no access to a cluster", extra={"err": str(error)})
+        return 1
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    import uvloop  # noqa: PLC0415 - heavy, and only the process needs it
+
+    return uvloop.new_event_loop()
+
+
+async def _serve(settings: ExtenderSettings) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    metrics = ExtenderMetrics()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            ApiClient(load_credentials(settings.kubeconfig), component="extender", hooks=metrics)
+        )
+        level = await _discover(client, settings.api, stop)
+        if level is None:
+            return 0
+        extender = Extender(settings, client, level, metrics)
+        verbs = extender.verbs.app()
+        servers = [
+            _server(verbs, *settings.filter_listen),
+            _server(verbs, *settings.bind_listen),
+            _server(extender.ops_app(), *settings.ops_listen),
+        ]
+        return await _run_until(stop, extender, servers)
+
+
+async def _discover(client: ApiClient, wanted: str, stop: asyncio.Event) -> ApiLevel | None:
+    while not stop.is_set():
+        try:
+            return await discover(client, wanted)
+        except ApiError as error:
+            log.error("cannot find out which API the cluster serves; trying again", extra={"err": str(error)})
+            await asyncio.sleep(2.0)
+    return None
+
+
+def _server(app: ASGIApp, host: str, port: int) -> uvicorn.Server:
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http="httptools",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        backlog=4096,
+    )
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    return server
+
+
+async def _run_until(stop: asyncio.Event, extender: Extender, servers: Sequence[uvicorn.Server]) -> int:
+    work = asyncio.create_task(extender.run())
+    serving = [asyncio.create_task(server.serve()) for server in servers]
+    stopping = asyncio.create_task(stop.wait())
+    done, _ = await asyncio.wait([work, stopping, *serving], return_when=asyncio.FIRST_COMPLETED)
+    for server in servers:
+        server.should_exit = True
+    work.cancel()
+    await asyncio.gather(work, *serving, return_exceptions=True)
+    stopping.cancel()
+    if stop.is_set():
+        return 0
+    for task in done:
+        if not task.cancelled() and task.exception() is not None:
+            log.error("the extender failed", exc_info=task.exception())
+    return 1
