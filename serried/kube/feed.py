@@ -1,0 +1,188 @@
+"""Watches into the Store: reflector, decode, put or drop. Both processes run it, each with the kinds that it needs.
+
+The sinks are synchronous: when one returns, the Store has the change and the owner knows of it.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from serried.cluster.store import Store
+from serried.decode.groups import decode_pod_group, decode_workload
+from serried.decode.jobs import decode_job
+from serried.decode.malformed import Malformed
+from serried.decode.nodes import decode_node
+from serried.decode.pods import decode_pod
+from serried.kube.changes import Deleted, Event, Listed, Relisted, Unserved, Upserted
+from serried.kube.client import ApiClient
+from serried.kube.discovery import ApiLevel
+from serried.kube.reflector import Reflector
+from serried.kube.wire import JOBS, JSON, NODES, PODS, Resource, identity, pod_groups, workloads
+from serried.model.group import Job, Key, PodGroup, Workload
+from serried.model.node import Node
+from serried.model.pod import Pod
+
+log = logging.getLogger(__name__)
+
+Item: TypeAlias = Node | Pod | Job | PodGroup | Workload
+OnChange = Callable[[Item | None, Item | None], None]
+"""Called with the object before and after, None where there was or is none; the Store has the change already."""
+
+V = TypeVar("V", bound=Item)
+I = TypeVar("I")  # noqa: E741 - the identity under which the Store keeps a V
+
+
+class Kind(StrEnum):
+    """What can be followed; the value is the resource's plural."""
+
+    NODES = "nodes"
+    PODS = "pods"
+    JOBS = "jobs"
+    POD_GROUPS = "podgroups"
+    WORKLOADS = "workloads"
+
+
+ALL_KINDS = tuple(Kind)
+_REMEMBERED_PROBLEMS = 1000
+
+
+class Feed:
+    """Keeps ``store`` equal to the cluster for ``kinds``, as long as ``run`` runs.
+
+    ``synced`` is set while every kind is listed: once after the first lists, and not while the API server does not
+    serve one of them (``unserved``). ``malformed`` counts the objects that could not be used; each is logged once, and
+    the Store keeps what it knew of it before.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        level: ApiLevel,
+        store: Store,
+        kinds: Iterable[Kind] = ALL_KINDS,
+        on_change: OnChange = lambda _old, _new: None,
+    ) -> None:
+        self.synced = asyncio.Event()
+        self.unserved: set[Kind] = set()
+        self.malformed: Counter[Kind] = Counter()
+        self._on_change = on_change
+        self._problems: set[Malformed] = set()
+        self._unlisted = set(kinds)
+        channels = _channels(store)
+        resources = _resources(level)
+        self.reflectors: Mapping[Kind, Reflector] = {
+            kind: Reflector(client, resources[kind], self._sink(kind, channels[kind])) for kind in kinds
+        }
+
+    @property
+    def unlisted(self) -> frozenset[Kind]:
+        """The kinds that ``synced`` waits for."""
+        return frozenset(self._unlisted)
+
+    async def run(self) -> None:
+        """Follow everything until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind, reflector in self.reflectors.items():
+                tasks.create_task(reflector.run(), name=f"watch {kind}")
+
+    def _sink(self, kind: Kind, channel: "_Channel[Any, Any]") -> Callable[[Event], None]:
+        def take(event: Event) -> None:
+            match event:
+                case Upserted(obj):
+                    self._upsert(kind, channel, obj)
+                case Deleted(obj):
+                    self._delete(channel, obj)
+                case Listed() | Relisted():
+                    self._note_listed(kind)
+                case Unserved(resource):
+                    self._note_unserved(kind, resource)
+
+        return take
+
+    def _upsert(self, kind: Kind, channel: "_Channel[Any, Any]", obj: JSON) -> None:
+        new = channel.decode(obj)
+        if isinstance(new, Malformed):
+            self._note_malformed(kind, new)
+            return
+        old = channel.held.get(channel.identify(obj))
+        if old is not None and new.version and old.version == new.version:
+            return  # a new list tells again what is known
+        channel.put(new)
+        self._on_change(old, new)
+
+    def _delete(self, channel: "_Channel[Any, Any]", obj: JSON) -> None:
+        # The last state may be missing or malformed: only its identity is read.
+        key = channel.identify(obj)
+        old = channel.held.get(key)
+        if old is not None:
+            channel.drop(key)
+            self._on_change(old, None)
+
+    def _note_listed(self, kind: Kind) -> None:
+        self.unserved.discard(kind)
+        self._unlisted.discard(kind)
+        if not self._unlisted:
+            self.synced.set()
+
+    def _note_unserved(self, kind: Kind, resource: Resource) -> None:
+        self.unserved.add(kind)
+        self._unlisted.add(kind)
+        self.synced.clear()
+        log.error("resource is not served", extra={"resource": str(resource), "version": resource.version})
+
+    def _note_malformed(self, kind: Kind, problem: Malformed) -> None:
+        self.malformed[kind] += 1
+        if problem in self._problems:
+            return
+        if len(self._problems) >= _REMEMBERED_PROBLEMS:
+            self._problems.clear()
+        self._problems.add(problem)
+        log.warning("object ignored", extra={"kind": problem.kind, "object": problem.key, "err": problem.problem})
+
+
+@dataclass(frozen=True, slots=True)
+class _Channel(Generic[V, I]):
+    """How objects of one kind get into the Store: ``held`` is the Store's own map, by what ``identify`` reads."""
+
+    decode: Callable[[object], V | Malformed]
+    identify: Callable[[JSON], I]
+    held: Mapping[I, V]
+    put: Callable[[V], None]
+    drop: Callable[[I], None]
+
+
+def _channels(store: Store) -> dict[Kind, _Channel[Any, Any]]:
+    return {
+        Kind.NODES: _Channel(decode_node, _name, store.nodes, store.put_node, store.drop_node),
+        Kind.PODS: _Channel(decode_pod, _uid, store.pods, store.put_pod, store.drop_pod),
+        Kind.JOBS: _Channel(decode_job, _key, store.jobs, store.put_job, store.drop_job),
+        Kind.POD_GROUPS: _Channel(decode_pod_group, _key, store.groups, store.put_group, store.drop_group),
+        Kind.WORKLOADS: _Channel(decode_workload, _key, store.workloads, store.put_workload, store.drop_workload),
+    }
+
+
+def _resources(level: ApiLevel) -> dict[Kind, Resource]:
+    return {
+        Kind.NODES: NODES,
+        Kind.PODS: PODS,
+        Kind.JOBS: JOBS,
+        Kind.POD_GROUPS: pod_groups(level.group, level.version),
+        Kind.WORKLOADS: workloads(level.group, level.version),
+    }
+
+
+def _name(obj: JSON) -> str:
+    return identity(obj)[1]
+
+
+def _uid(obj: JSON) -> str:
+    return identity(obj)[2]
+
+
+def _key(obj: JSON) -> Key:
+    namespace, name, _ = identity(obj)
+    return Key(namespace, name)
