@@ -26,7 +26,8 @@ _DEATH_IS_FINAL = 2.0
 # ServiceAccount would give every pod a token volume that no kubelet mounts here. TaintNodesByCondition taints new nodes
 # until node-lifecycle-controller, which does not run here, finds them ready.
 _NO_ADMISSION = "ServiceAccount,TaintNodesByCondition"
-_CONTROLLERS = "*,-node-lifecycle-controller,-node-ipam-controller"
+# The others either look after kubelets, or write an annotation into every node.
+_CONTROLLERS = "*,-node-lifecycle-controller,-node-ipam-controller,-ttl-controller"
 
 
 def configuration(
