@@ -1,0 +1,108 @@
+"""kubectl against a real API server, for the tests of the manifests."""
+
+import base64
+import copy
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from bench.cluster import Cluster, ClusterError
+
+KUSTOMIZE = Path(__file__).resolve().parents[3] / "manifests" / "kustomize"
+NAMESPACE = "serried-system"
+EXTENDER, CONTROLLER, SCHEDULER = (
+    f"system:serviceaccount:{NAMESPACE}:{name}" for name in ("serried", "serried-controller", "serried-scheduler")
+)
+GROUP = "scheduling.serried.dev"
+Json = dict[str, Any]
+
+
+class Server:
+    """A real API server, spoken to by kubectl."""
+
+    def __init__(self, cluster: Cluster, scratch: Path) -> None:
+        self.run = cluster.kubectl
+        self._url = cluster.server
+        self._tls = ssl.create_default_context(cadata=_authority(cluster.kubeconfig))
+        self._file = scratch / "object.yaml"
+
+    def apply(self, name: str) -> str:
+        return self.run("apply", "-k", str(KUSTOMIZE / name))
+
+    def write(self, verb: str, *objects: Json, options: tuple[str, ...] = ()) -> list[Json]:
+        self._file.write_text(yaml.safe_dump_all(objects))
+        return list(_items(self.run(verb, "-f", str(self._file), "-o", "json", *options)))
+
+    def get(self, *arguments: str) -> Json:
+        return dict(json.loads(self.run("get", *arguments, "-o", "json")))
+
+    def patch(self, target: str, patch: object, *options: str) -> str:
+        kind = "json" if isinstance(patch, list) else "merge"
+        return self.run("patch", *target.split("/"), "--type", kind, "-p", json.dumps(patch), *options)
+
+    def patch_status(self, path: str, status: Json) -> None:
+        """A bare PATCH by the extender's own token: kubectl would read the object first, which is not granted."""
+        token = self.run("create", "token", "serried", "-n", NAMESPACE).strip()
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"}
+        body = json.dumps({"status": status})
+        httpx.patch(f"{self._url}{path}/status", content=body, headers=headers, verify=self._tls).raise_for_status()
+
+    def refusal(self, verb: str, *objects: Json) -> str:
+        with pytest.raises(ClusterError) as refused:
+            self.write(verb, *objects)
+        return str(refused.value)
+
+
+def _authority(kubeconfig: Path) -> str:
+    cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
+    if encoded := cluster.get("certificate-authority-data"):
+        return base64.b64decode(encoded).decode()
+    return (kubeconfig.parent / str(cluster["certificate-authority"])).read_text()
+
+
+def _items(text: str) -> Iterator[Json]:
+    """kubectl prints several objects one after the other or, for some verbs, as a List."""
+    rest = text.lstrip()
+    while rest:
+        item, end = json.JSONDecoder().raw_decode(rest)
+        yield from item["items"] if item["kind"] == "List" else [item]
+        rest = rest[end:].lstrip()
+
+
+def eventually(check: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Policies and roles take effect when the API server's caches have seen them."""
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, "not within the time allowed"
+        time.sleep(0.1)
+
+
+def changed(item: Json, path: str, value: object) -> Json:
+    """A copy with another value at a path under spec; None removes."""
+    result = copy.deepcopy(item)
+    *way, last = path.split(".")
+    place: Any = result["spec"]
+    for step in way:
+        place = place[int(step) if step.isdigit() else step]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return result
+
+
+def pod(name: str, scheduler: str = "nobody", gates: tuple[str, ...] = (), **metadata: Any) -> Json:
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", **metadata},
+        "spec": {
+            "schedulerName": scheduler, "containers": [{"name": "c", "image": "none"}],
+            "schedulingGates": [{"name": gate} for gate in gates],
+        },
+    }  # fmt: skip

@@ -1,0 +1,125 @@
+"""The admission policies do what they say."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from bench.cluster import ClusterError
+from tests.e2e.manifests.server import EXTENDER, GROUP, NAMESPACE, Json, Server, changed, eventually, pod
+
+pytestmark = pytest.mark.e2e
+
+HELD = f"{GROUP}/held"
+LABEL = f"{GROUP}/pod-group"
+
+
+def gates_of(item: Json) -> list[str]:
+    return [gate["name"] for gate in item["spec"].get("schedulingGates", [])]
+
+
+@pytest.fixture
+def held(server: Server) -> Iterator[str]:
+    """A gang's pod with our gate and another's, and an annotation of its user."""
+    server.run("delete", "pod", "held", "--ignore-not-found", "--force", "--grace-period=0")
+    item = pod("held", gates=(HELD, "example.com/quota"), labels={LABEL: "g", "app": "a"}, annotations={"note": "mine"})
+    server.write("create", item)
+    yield "pod/held"
+    server.run("delete", "pod", "held", "--force", "--grace-period=0")
+
+
+MAY_PATCH = [
+    {"spec": {"schedulingGates": [{"$patch": "delete", "name": HELD}]}},
+    {"metadata": {"annotations": {f"{GROUP}/kick": "1"}}},
+    {
+        "metadata": {"annotations": {f"{GROUP}/kick": "1"}},
+        "spec": {"schedulingGates": [{"$patch": "delete", "name": HELD}]},
+    },
+]
+MAY_NOT_PATCH: list[tuple[object, str]] = [
+    ({"metadata": {"labels": {"app": "b"}}}, "may not change labels, finalizers or owners"),
+    ({"metadata": {"finalizers": ["example.com/x"]}}, "may not change labels, finalizers or owners"),
+    ({"metadata": {"annotations": {"note": "yours"}}}, "may change no annotations of pods but its own"),
+    ({"metadata": {"annotations": {"note": None}}}, "may change no annotations of pods but its own"),
+    ({"spec": {"schedulingGates": None}}, "may remove no scheduling gate but"),
+    ({"spec": {"nodeSelector": {"a": "b"}}}, "may not change the spec of pods"),
+    (
+        [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}],
+        "may not change the spec of pods",
+    ),
+    ({"spec": {"containers": [{"name": "c", "image": "other"}]}}, "may not change the spec of pods"),
+    ({"spec": {"activeDeadlineSeconds": 5}}, "may not change the spec of pods"),
+]
+
+
+@pytest.mark.parametrize("patch", MAY_PATCH, ids=["ungate", "kick", "both"])
+def test_the_extender_may_lift_its_gate_and_annotate(server: Server, held: str, patch: Json) -> None:
+    server.run("patch", held, "--type", "strategic", "-p", json.dumps(patch), "--as", EXTENDER)
+    item = server.get(held)
+    assert gates_of(item) == ["example.com/quota"] or "schedulingGates" not in patch.get("spec", {})
+    assert item["metadata"]["annotations"]["note"] == "mine"
+
+
+@pytest.mark.parametrize(("patch", "message"), MAY_NOT_PATCH)
+def test_the_extender_may_change_nothing_else(server: Server, held: str, patch: object, message: str) -> None:
+    with pytest.raises(ClusterError, match=message):
+        server.patch(held, patch, "--as", EXTENDER)
+
+
+def test_others_are_not_fenced(server: Server, held: str) -> None:
+    server.patch(held, {"metadata": {"labels": {"app": "b"}}, "spec": {"nodeSelector": {"a": "b"}}})
+
+
+def test_the_extender_may_stamp(server: Server, held: str) -> None:
+    server.patch_status("/api/v1/namespaces/default/pods/held", {"nominatedNodeName": "n1"})
+    assert server.get(held)["status"]["nominatedNodeName"] == "n1"
+
+
+@pytest.mark.parametrize("subresource", [(), ("--subresource", "status")], ids=["pod", "status"])
+@pytest.mark.parametrize("value", ["other", None], ids=["changed", "removed"])
+def test_a_pod_keeps_its_group(server: Server, held: str, subresource: tuple[str, ...], value: str | None) -> None:
+    with pytest.raises(ClusterError, match="pod-group is immutable"):
+        server.patch(held, {"metadata": {"labels": {LABEL: value}}}, *subresource)
+
+
+def test_a_pod_joins_no_group_later(server: Server) -> None:
+    server.write("apply", pod("single"))
+    with pytest.raises(ClusterError, match="is immutable"):
+        server.patch("pod/single", {"metadata": {"labels": {LABEL: "g"}}})
+
+
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+INDEX = {"batch.kubernetes.io/job-completion-index": "0"}
+GATE_CASES = [
+    (pod("a", "serried", labels={LABEL: "g"}), [HELD]),
+    (pod("b", "serried", ("example.com/quota",), labels={LABEL: "g"}), ["example.com/quota", HELD]),
+    (pod("c", "serried", (HELD,), labels={LABEL: "g"}), [HELD]),
+    (pod("d", "serried", annotations=INDEX, ownerReferences=[OWNER]), [HELD]),
+    (changed(pod("e", "serried"), "schedulingGroup", {"podGroupName": "g"}), [HELD]),
+    (pod("f", "serried"), []),
+    (pod("g", "serried", annotations=INDEX), []),
+    (pod("h", "nobody", labels={LABEL: "g"}), []),
+]
+
+
+def created_gates(server: Server) -> list[list[str]]:
+    objects = [item for item, _ in GATE_CASES]
+    return [gates_of(item) for item in server.write("create", *objects, options=("--dry-run=server",))]
+
+
+def test_the_switch_gives_gang_pods_our_gate(server: Server) -> None:
+    asked = [gates_of(item) for item, _ in GATE_CASES]
+    assert created_gates(server) == asked
+    switch = "configmap/serried-hold"
+    server.patch(switch, {"data": {"hold": "gate"}}, "-n", NAMESPACE, "--as", EXTENDER)
+    eventually(lambda: created_gates(server) == [gates for _, gates in GATE_CASES])
+    server.patch(switch, {"data": {"hold": "filter"}}, "-n", NAMESPACE, "--as", EXTENDER)
+    eventually(lambda: created_gates(server) == asked)
+
+
+def test_without_the_switch_pods_are_created_ungated(server: Server) -> None:
+    server.run("delete", "configmap", "serried-hold", "-n", NAMESPACE)
+    try:
+        eventually(lambda: created_gates(server) == [gates_of(item) for item, _ in GATE_CASES])
+    finally:
+        server.apply("gate")

@@ -1,0 +1,139 @@
+"""Each account may do its work, and nothing else."""
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.e2e.manifests.server import (
+    CONTROLLER,
+    EXTENDER,
+    GROUP,
+    KUSTOMIZE,
+    NAMESPACE,
+    SCHEDULER,
+    Json,
+    Server,
+    eventually,
+)
+
+pytestmark = pytest.mark.e2e
+
+
+class Access(NamedTuple):
+    user: str
+    verb: str
+    resource: str
+    group: str = ""
+    namespace: str = "default"
+    name: str = ""
+
+    def review(self) -> Json:
+        resource, _, subresource = self.resource.partition("/")
+        attributes = {
+            "verb": self.verb, "group": self.group, "resource": resource, "subresource": subresource,
+            "namespace": self.namespace, "name": self.name,
+        }  # fmt: skip
+        return {
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {"user": self.user, "groups": ["system:authenticated"], "resourceAttributes": attributes},
+        }  # fmt: skip
+
+
+LEASES = "coordination.k8s.io"
+API_GROUPS = (GROUP, "scheduling.k8s.io")
+
+ALLOWED = [
+    *(Access(EXTENDER, verb, what) for what in ("nodes", "pods") for verb in ("get", "list", "watch")),
+    *(Access(EXTENDER, verb, "jobs", "batch") for verb in ("get", "list", "watch")),
+    *(
+        Access(EXTENDER, verb, what, group)
+        for group in API_GROUPS
+        for what in ("podgroups", "workloads")
+        for verb in ("get", "list", "watch")
+    ),
+    *(Access(EXTENDER, "patch", "podgroups/status", group) for group in API_GROUPS),
+    *(
+        Access(EXTENDER, verb, "reservations", GROUP)
+        for verb in ("get", "list", "watch", "create", "update", "patch", "delete")
+    ),
+    Access(EXTENDER, "create", "pods/binding"),
+    Access(EXTENDER, "patch", "pods/status"),
+    Access(EXTENDER, "patch", "pods"),
+    Access(EXTENDER, "create", "events"),
+    Access(EXTENDER, "patch", "events"),
+    *(Access(EXTENDER, verb, "leases", LEASES, NAMESPACE, "serried") for verb in ("get", "list", "watch")),
+    *(Access(EXTENDER, verb, "configmaps", "", NAMESPACE, "serried-hold") for verb in ("get", "patch")),
+    *(Access(CONTROLLER, verb, "jobs", "batch") for verb in ("get", "list", "watch")),
+    *(Access(CONTROLLER, verb, "pods") for verb in ("get", "list", "watch")),
+    *(
+        Access(CONTROLLER, verb, what, group)
+        for group in API_GROUPS
+        for what in ("podgroups", "workloads")
+        for verb in ("get", "list", "watch", "create")
+    ),
+    *(Access(CONTROLLER, verb, "podgroups", group) for group in API_GROUPS for verb in ("update", "patch")),
+    Access(CONTROLLER, "update", "jobs/finalizers", "batch"),
+    Access(CONTROLLER, "create", "events"),
+    Access(SCHEDULER, "create", "pods/binding"),
+    Access(SCHEDULER, "delete", "pods"),
+    Access(SCHEDULER, "update", "persistentvolumeclaims"),
+    Access(SCHEDULER, "create", "leases", LEASES, NAMESPACE),
+    *(Access(SCHEDULER, verb, "leases", LEASES, NAMESPACE, "serried") for verb in ("get", "update", "list", "watch")),
+    Access(SCHEDULER, "get", "configmaps", "", "kube-system", "extension-apiserver-authentication"),
+]
+REFUSED = [
+    *(
+        Access(user, verb, "secrets", "", namespace)
+        for user in (EXTENDER, CONTROLLER, SCHEDULER)
+        for verb in ("get", "list")
+        for namespace in ("default", NAMESPACE, "kube-system")
+    ),
+    *(Access(EXTENDER, verb, "pods") for verb in ("create", "update", "delete")),
+    Access(EXTENDER, "create", "pods/eviction"),
+    Access(EXTENDER, "patch", "nodes", namespace=""),
+    *(Access(EXTENDER, verb, "workloads", group) for group in API_GROUPS for verb in ("create", "update", "patch")),
+    *(Access(EXTENDER, verb, "podgroups", group) for group in API_GROUPS for verb in ("create", "patch", "delete")),
+    Access(EXTENDER, "patch", "jobs", "batch"),
+    *(
+        Access(EXTENDER, verb, "leases", LEASES, NAMESPACE, "serried")
+        for verb in ("create", "update", "patch", "delete")
+    ),
+    Access(EXTENDER, "get", "leases", LEASES, NAMESPACE, "other"),
+    Access(EXTENDER, "get", "configmaps", "", NAMESPACE, "other"),
+    Access(EXTENDER, "delete", "configmaps", "", NAMESPACE, "serried-hold"),
+    Access(EXTENDER, "get", "configmaps", "", "default", "serried-hold"),
+    Access(CONTROLLER, "patch", "pods"),
+    Access(CONTROLLER, "create", "pods/binding"),
+    Access(CONTROLLER, "patch", "jobs", "batch"),
+    Access(CONTROLLER, "update", "jobs/status", "batch"),
+    Access(CONTROLLER, "create", "reservations", GROUP),
+    Access(CONTROLLER, "patch", "podgroups/status", GROUP),
+    Access(CONTROLLER, "delete", "podgroups", GROUP),
+    Access(CONTROLLER, "list", "nodes", namespace=""),
+    Access(SCHEDULER, "update", "leases", LEASES, NAMESPACE, "other"),
+    Access(SCHEDULER, "create", "reservations", GROUP),
+    Access(SCHEDULER, "create", "pods"),
+    Access(SCHEDULER, "patch", "jobs", "batch"),
+]
+
+
+def test_each_account_may_do_its_work_and_nothing_else(bare: Server) -> None:
+    bare.apply("crds")
+    bare.apply("rbac")
+    # In the base one Pod, hence one account, is scheduler and extender: here each stands for itself.
+    bare.run("delete", "--ignore-not-found", "-f", str(KUSTOMIZE / "base" / "sidecar-rbac.yaml"))
+    asked = [*ALLOWED, *REFUSED]
+
+    def wrong() -> set[Access]:
+        answers = bare.write("create", *(access.review() for access in asked))
+        allowed = {access for access, answer in zip(asked, answers, strict=True) if answer["status"]["allowed"]}
+        return allowed ^ set(ALLOWED)
+
+    eventually(lambda: not wrong())
+
+
+def test_the_shared_pod_s_account_may_do_both_jobs(server: Server) -> None:
+    server.apply("base")
+    asked = [access for access in ALLOWED if access.user in {EXTENDER, SCHEDULER}]
+    reviews = [access._replace(user=EXTENDER).review() for access in asked]
+    eventually(lambda: all(answer["status"]["allowed"] for answer in server.write("create", *reviews)))
