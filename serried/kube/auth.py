@@ -1,0 +1,109 @@
+"""Credentials for the API server, read by the official client's configuration code and by nothing else of it.
+
+The import is inside the function: it costs a second, and `serried --help` should not pay it.
+"""
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+TOKEN_LIFETIME = 60.0
+"""Seconds for which a token is used before its source is asked again: service account tokens rotate on disk."""
+
+
+class CredentialsError(Exception):
+    """No usable credentials; the message says what was tried, where, and what to do."""
+
+
+def _no_token() -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Where the API server is and who we are.
+
+    ``tls`` is None for plain HTTP. ``read_token`` returns the current bearer token, "" if there is none;
+    ``renew_token`` reads the source from scratch, for when the server has refused the token. Both may block (files,
+    exec plugins): they are called in a thread. ``server_name`` overrides the name that the certificate must have.
+    """
+
+    host: str
+    tls: ssl.SSLContext | None = None
+    read_token: Callable[[], str] = field(default=_no_token, repr=False)
+    renew_token: Callable[[], str] = field(default=_no_token, repr=False)
+    server_name: str = ""
+    proxy: str = ""
+
+
+def load_credentials(kubeconfig: str | None = None) -> Credentials:
+    """Credentials from ``kubeconfig``; without one in-cluster if available, else the default kubeconfig.
+
+    Raises CredentialsError.
+    """
+    settings = _load_settings(kubeconfig)
+    host = str(settings.host).rstrip("/")
+    origin = kubeconfig or "the default kubeconfig"
+    if not host.startswith(("http://", "https://")):
+        raise CredentialsError(f"{origin} names the server {host!r}: a URL with http:// or https:// is needed")
+    return Credentials(
+        host=host,
+        tls=_tls(settings, origin) if host.startswith("https://") else None,
+        read_token=lambda: _token(settings),
+        renew_token=lambda: _token(_load_settings(kubeconfig)),
+        server_name=settings.tls_server_name or "",
+        proxy=settings.proxy or "",
+    )
+
+
+def _load_settings(kubeconfig: str | None) -> Any:
+    from kubernetes import config  # noqa: PLC0415
+    from kubernetes.client import Configuration  # noqa: PLC0415
+
+    settings = Configuration()
+    place = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
+    try:
+        if kubeconfig is None and _load_in_cluster(config, settings):
+            return settings
+        config.load_kube_config(place, client_configuration=settings, persist_config=False)
+    # The loader raises whatever a malformed file makes it stumble over.
+    except Exception as err:
+        tried = place if kubeconfig else f"the service account (not in a pod) or {place}"
+        raise CredentialsError(
+            f"no credentials for the API server in {tried}: {err}; pass --kubeconfig, set KUBECONFIG, or run in a pod"
+        ) from err
+    return settings
+
+
+def _load_in_cluster(config: Any, settings: Any) -> bool:
+    try:
+        config.load_incluster_config(client_configuration=settings)
+    except config.ConfigException:
+        return False
+    return True
+
+
+def _tls(settings: Any, origin: str) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.ssl_ca_cert or None)
+        if not settings.verify_ssl:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if settings.cert_file:
+            context.load_cert_chain(settings.cert_file, settings.key_file)
+    except OSError as err:
+        files = ", ".join(name for name in (settings.ssl_ca_cert, settings.cert_file, settings.key_file) if name)
+        raise CredentialsError(
+            f"{origin} has certificates that do not load ({err}; {files}): check certificate-authority, "
+            "client-certificate and client-key"
+        ) from err
+    return context
+
+
+def _token(settings: Any) -> str:
+    # Asking runs the configuration's refresh hook: expired exec tokens are renewed, and the in-cluster file is read
+    # again each minute. Releases before 37 keep the token under the second name.
+    value = str(settings.get_api_key_with_prefix("BearerToken", "authorization") or "").strip()
+    scheme, _, token = value.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else value

@@ -1,0 +1,149 @@
+"""What a reflector tells its sink, and the bookkeeping that makes the sequence complete. No I/O.
+
+The sink is a synchronous callable. It sees `Upserted` and `Deleted` for single objects, in the server's order, and
+marks for the whole: `Listed` when the first list is complete, `Relisted` after each later one, `Unserved` when the
+server does not know the resource. Objects that vanished between two lists are reported `Deleted` before the mark; an
+object that was made anew under an old name is `Deleted` (old uid), then `Upserted`. So a consumer that applies every
+event has the server's state at every mark.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from serried.kube.wire import JSON, Resource, identity
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Upserted:
+    """The object exists and looks like this. The same state may come twice."""
+
+    obj: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The object is gone, or left the selection.
+
+    ``obj`` is its last state if the server sent it, else it has only ``metadata`` with namespace, name and uid.
+    """
+
+    obj: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The first list is complete: ``count`` objects at resourceVersion ``version``."""
+
+    count: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relisted:
+    """A later list is complete; ``vanished`` objects were reported Deleted because it lacked them."""
+
+    count: int
+    version: str
+    vanished: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """The server answers 404 for the resource. All its objects were reported Deleted; Listed follows if it returns."""
+
+    resource: Resource
+
+
+Event = Upserted | Deleted | Listed | Relisted | Unserved
+Sink = Callable[[Event], None]
+
+_Key = tuple[str, str]
+
+
+class Feed:
+    """Turns list items and watch changes into events; knows the uid of every object that the sink knows."""
+
+    def __init__(self, resource: Resource, sink: Sink) -> None:
+        self._resource = resource
+        self._sink = sink
+        self._uids: dict[_Key, str] = {}
+        self._unseen: set[_Key] = set()
+        self._vanished = 0
+        self._listed = False
+        self._unserved = False
+
+    def begin_list(self) -> None:
+        """A list starts: what it does not name has vanished. Also after a list that broke off."""
+        self._unseen = set(self._uids)
+        self._vanished = 0
+        self._unserved = False
+
+    def upsert(self, obj: JSON) -> None:
+        """The object exists; raises BadLineError if it has no name."""
+        namespace, name, uid = identity(obj)
+        key = (namespace, name)
+        known = self._uids.get(key)
+        if known is not None and known != uid:
+            self._tell(Deleted(_remains(key, known)))
+        self._uids[key] = uid
+        self._unseen.discard(key)
+        self._tell(Upserted(obj))
+
+    def delete(self, obj: JSON) -> None:
+        """The object is gone; nothing happens if another uid has its name, or if the sink never knew it."""
+        namespace, name, uid = identity(obj)
+        key = (namespace, name)
+        if self._uids.get(key) == uid:
+            self._forget(key)
+            self._tell(Deleted(obj))
+
+    def drop_unseen(self) -> Iterator[None]:
+        """Report what the list lacked; yields after each, so that the caller can let others run."""
+        for key in sorted(self._unseen):
+            uid = self._uids[key]
+            self._forget(key)
+            self._vanished += 1
+            self._tell(Deleted(_remains(key, uid)))
+            yield
+
+    def end_list(self, version: str) -> None:
+        """The list is complete and `drop_unseen` exhausted."""
+        count = len(self._uids)
+        self._tell(Relisted(count, version, self._vanished) if self._listed else Listed(count, version))
+        self._listed = True
+
+    def end_service(self) -> Iterator[None]:
+        """The resource is not served: report every object and say so once; yields after each."""
+        self._unseen = set(self._uids)
+        yield from self.drop_unseen()
+        if not self._unserved:
+            self._unserved, self._listed = True, False
+            self._tell(Unserved(self._resource))
+
+    def _forget(self, key: _Key) -> None:
+        del self._uids[key]
+        self._unseen.discard(key)
+
+    def _tell(self, event: Event) -> None:
+        try:
+            self._sink(event)
+        except Exception as err:
+            # One object that a consumer cannot digest must not stop the stream of all others.
+            fields = {"resource": str(self._resource), "object": _describe(event), "err": repr(err)}
+            log.exception("the consumer of a watch failed", extra=fields)
+
+
+def _remains(key: _Key, uid: str) -> JSON:
+    namespace, name = key
+    scope = {"namespace": namespace} if namespace else {}
+    return {"metadata": scope | {"name": name, "uid": uid}}
+
+
+def _describe(event: Event) -> str:
+    if isinstance(event, Upserted | Deleted):
+        namespace, name, _ = identity(event.obj)
+        return f"{namespace}/{name}" if namespace else name
+    return type(event).__name__

@@ -1,0 +1,80 @@
+"""How the API server refuses: one exception class per refusal that callers tell apart."""
+
+from serried.kube.wire import Failure
+
+
+class ApiError(Exception):
+    """The API server did not do what was asked.
+
+    ``status`` is the HTTP status (0: no answer came), ``reason`` the Status reason, ``message`` what the server
+    said, ``retry_after`` the seconds it asked to wait, if it did.
+    """
+
+    def __init__(self, call: str, failure: Failure) -> None:
+        said = failure.message or failure.reason or "no message"
+        super().__init__(f"{call}: {failure.code or 'no answer'} {failure.reason}: {said}".replace(" :", ":"))
+        self.status = failure.code
+        self.reason = failure.reason
+        self.message = failure.message
+        self.retry_after = failure.retry_after
+
+
+class NotFound(ApiError):
+    """404: no such object, or no such resource."""
+
+
+class Conflict(ApiError):
+    """409 for another reason than AlreadyExists: outdated resourceVersion, other UID, pod already bound."""
+
+
+class AlreadyExists(ApiError):
+    """409 AlreadyExists: a create found the name taken."""
+
+
+class Invalid(ApiError):
+    """400 or 422: the request itself is wrong."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion or continue token is too old."""
+
+
+class Unauthorized(ApiError):
+    """401: the credentials are not accepted."""
+
+
+class Forbidden(ApiError):
+    """403: RBAC or admission says no."""
+
+
+class TooMany(ApiError):
+    """429: the API server, or a disruption budget, asks to come later."""
+
+
+class Unavailable(ApiError):
+    """5xx, a timeout or no connection. A write may have happened unless ``unsent`` is true."""
+
+    def __init__(self, call: str, failure: Failure, *, unsent: bool = False) -> None:
+        super().__init__(call, failure)
+        self.unsent = unsent
+
+
+_BY_STATUS: dict[int, type[ApiError]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooMany,
+}
+
+
+def api_error(call: str, failure: Failure) -> ApiError:
+    """The exception for a failure; ``call`` is method and path."""
+    if failure.code == 409 and failure.reason == "AlreadyExists":
+        return AlreadyExists(call, failure)
+    if failure.code >= 500:
+        return Unavailable(call, failure)
+    return _BY_STATUS.get(failure.code, ApiError)(call, failure)

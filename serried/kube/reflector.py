@@ -1,0 +1,288 @@
+"""List and watch one resource for ever, and tell a sink what changed (the events: `changes`).
+
+    run      for ever: decides what to do after each end, backs off, never gives up
+    _follow  list if needed, then watch, until the watch ends
+    _watch   one request
+
+A watch is resumed from the last resourceVersion whenever possible; a new list is made only when the server has
+forgotten that version (410) or resuming keeps failing. Nothing here waits for the consumer, and the consumer waits
+for nothing: changes are applied in slices, between which the event loop serves others.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NoReturn
+
+from serried.kube.changes import Feed, Sink
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, Forbidden, Gone, Invalid, NotFound, Unavailable, api_error
+from serried.kube.wire import (
+    EVERYTHING,
+    BadLineError,
+    Change,
+    LineSplitter,
+    Resource,
+    Selection,
+    decode_change,
+    list_params,
+    read_failure,
+    stream_params,
+    watch_params,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Cause(StrEnum):
+    """Why a watch ended; the value is the metric's label."""
+
+    SCHEDULED = "scheduled"
+    """The server kept to timeoutSeconds."""
+    ENDED = "ended"
+    """An orderly end before its time: a slow consumer, a server that restarts."""
+    SILENT = "silent"
+    """Neither event nor bookmark for too long."""
+    LOST = "lost"
+    """The connection broke or was not made."""
+    GONE = "gone"
+    """The resourceVersion is too old: a new list follows."""
+    BAD_LINE = "bad_line"
+    UNSERVED = "unserved"
+    FORBIDDEN = "forbidden"
+    REFUSED = "refused"
+    """Any other error of the server."""
+
+
+_RESUMED_AT_ONCE = frozenset(
+    {Cause.SCHEDULED, Cause.ENDED, Cause.SILENT, Cause.LOST, Cause.GONE, Cause.BAD_LINE},
+)
+# With these the server is there and answers, but not with changes after our version.
+_SUSPICIOUS = frozenset({Cause.ENDED, Cause.BAD_LINE, Cause.REFUSED})
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Times in seconds. ``timeout`` is the range of a watch's length, ``silence`` the longest pause in one.
+
+    After ends without progress the waits have full jitter up to ``backoff * 2**n``, at most ``cap``; ``unserved`` is
+    the wait after a 404. A slice of applied changes ends after ``slice_changes`` or ``slice_seconds``.
+    """
+
+    timeout: tuple[int, int] = (300, 600)
+    silence: float = 150.0
+    backoff: float = 0.2
+    cap: float = 30.0
+    unserved: float = 3.0
+    page: int = 500
+    slice_changes: int = 200
+    slice_seconds: float = 0.002
+
+
+STUCK = 5
+"""Suspicious ends in a row, without progress, after which the list is made anew."""
+
+_STEADY = 10.0
+"""A watch that lived so many seconds was fine, even if nothing happened in it."""
+
+
+class Reflector:
+    """Follows ``resource`` and calls ``sink`` with every `changes.Event`.
+
+    ``listed`` is set from the first complete list on, cleared while the resource is not served.
+    ``last_event_monotonic`` is when the server last sent anything, bookmarks included (0.0: never).
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        resource: Resource,
+        sink: Sink,
+        *,
+        selection: Selection = EVERYTHING,
+        pace: Pace = Pace(),
+    ) -> None:
+        self.resource = resource
+        self.listed = asyncio.Event()
+        self.last_event_monotonic = 0.0
+        self._client = client
+        self._selection = selection
+        self._pace = pace
+        self._path = resource.path(selection.namespace)
+        self._feed = Feed(resource, sink)
+        self._version = ""
+        self._listing = False
+        self._streams = True
+        self._slice = _Slice(pace)
+        self._received = 0
+        self._fruitless = 0
+        self._complaint = ""
+
+    async def run(self) -> NoReturn:
+        """Follow the resource until cancelled."""
+        while True:
+            begun, received = time.monotonic(), self._received
+            cause, retry_after = await self._end_of_follow()
+            lived = time.monotonic() - begun
+            fruitful = lived >= _STEADY or (self._received > received and cause is not Cause.GONE)
+            self._fruitless = 0 if fruitful else self._fruitless + 1
+            self._client.hooks.watch_restarted(self.resource.plural, cause)
+            if cause is Cause.GONE or (cause in _SUSPICIOUS and self._fruitless >= STUCK):
+                self._version = ""
+            await asyncio.sleep(max(self._delay(cause), retry_after))
+
+    def _delay(self, cause: Cause) -> float:
+        if cause is Cause.UNSERVED:
+            return self._pace.unserved
+        if cause in _RESUMED_AT_ONCE and self._fruitless <= 1:
+            return 0.0
+        limit: float = min(self._pace.cap, self._pace.backoff * 2.0 ** min(self._fruitless, 16))
+        return random.uniform(0.0, limit)  # noqa: S311
+
+    async def _end_of_follow(self) -> tuple[Cause, float]:
+        """Follow until an end; its cause and the seconds that the server asked to wait."""
+        try:
+            return await self._follow(), 0.0
+        except BadLineError as err:
+            return self._complain(Cause.BAD_LINE, f"a line of the watch is not understood: {err}"), 0.0
+        except ApiError as err:
+            return await self._judge(err), err.retry_after or 0.0
+        finally:
+            self._slice.reset()
+
+    async def _judge(self, err: ApiError) -> Cause:
+        if isinstance(err, Gone):
+            return Cause.GONE
+        if isinstance(err, Unavailable) and not err.status:
+            return self._complain(Cause.LOST, str(err))
+        if isinstance(err, NotFound):
+            return await self._end_service()
+        if isinstance(err, Forbidden):
+            group = self.resource.group or '""'
+            needed = f"grant list and watch on {self.resource.plural} in API group {group}"
+            return self._complain(Cause.FORBIDDEN, f"{err}; {needed}")
+        if "Too large resource version" in err.message:
+            # The server was restored from a backup: the version that we hold will not come for long.
+            return Cause.GONE
+        return self._complain(Cause.REFUSED, str(err))
+
+    async def _end_service(self) -> Cause:
+        self._version = ""
+        self.listed.clear()
+        for _ in self._feed.end_service():
+            await self._slice.pause()
+        return self._complain(Cause.UNSERVED, "the API server does not serve this resource")
+
+    def _complain(self, cause: Cause, text: str) -> Cause:
+        level = logging.DEBUG if text == self._complaint else logging.WARNING
+        self._complaint = text
+        log.log(level, "watch interrupted", extra={"resource": str(self.resource), "cause": cause, "err": text})
+        return cause
+
+    async def _follow(self) -> Cause:
+        timeout = random.randint(*self._pace.timeout)  # noqa: S311
+        if not self._version and self._streams:
+            self._begin_list()
+            return await self._stream_list(timeout)
+        if not self._version:
+            await self._list_pages()
+        return await self._watch(watch_params(self._selection, self._version, timeout), timeout)
+
+    async def _stream_list(self, timeout: int) -> Cause:  # noqa: ASYNC109 - the server's
+        try:
+            cause = await self._watch(stream_params(self._selection, timeout), timeout)
+        except Invalid:
+            if self._listing:
+                self._streams = False
+                return await self._follow()
+            raise
+        if cause is Cause.SILENT and self._listing:
+            # A server that ignores sendInitialEvents never sends the bookmark that ends them.
+            self._streams = False
+        return cause
+
+    async def _list_pages(self) -> None:
+        self._begin_list()
+        token = ""
+        while True:
+            page = await self._client.read(self._path, list_params(self._selection, self._pace.page, token))
+            for obj in page.get("items") or ():
+                self._count()
+                self._feed.upsert(obj)
+                await self._slice.pause()
+            metadata = page.get("metadata") or {}
+            token = metadata.get("continue") or ""
+            if not token:
+                return await self._end_list(str(metadata.get("resourceVersion", "")))
+
+    def _begin_list(self) -> None:
+        self._listing = True
+        self._feed.begin_list()
+
+    async def _end_list(self, version: str) -> None:
+        for _ in self._feed.drop_unseen():
+            await self._slice.pause()
+        self._listing = False
+        self._version = version
+        self._complaint = ""
+        self._feed.end_list(version)
+        self.listed.set()
+
+    async def _watch(self, params: dict[str, str], timeout: int) -> Cause:  # noqa: ASYNC109 - the server's
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        lines = LineSplitter()
+        try:
+            async with self._client.stream(self._path, params) as chunks, asyncio.timeout(self._pace.silence) as limit:
+                async for chunk in chunks:
+                    for line in lines.feed(chunk):
+                        await self._take(decode_change(line))
+                        await self._slice.pause()
+                    limit.reschedule(loop.time() + self._pace.silence)
+        except TimeoutError:
+            return self._complain(Cause.SILENT, f"neither event nor bookmark for {self._pace.silence:g} s")
+        return Cause.SCHEDULED if loop.time() - begun >= timeout - 1 else Cause.ENDED
+
+    async def _take(self, change: Change) -> None:
+        if change.kind == "ERROR":
+            raise api_error(f"WATCH {self._path}", read_failure(change.obj))
+        self._count()
+        if change.kind in {"ADDED", "MODIFIED"}:
+            self._feed.upsert(change.obj)
+        elif change.kind == "DELETED":
+            self._feed.delete(change.obj)
+        elif change.kind != "BOOKMARK":
+            raise BadLineError(f"unknown kind {change.kind!r}")
+        if not self._listing:
+            # Only now, when the sink has it: a resume must never skip a change.
+            self._version = change.version or self._version
+        elif change.ends_initial_events:
+            await self._end_list(change.version)
+
+    def _count(self) -> None:
+        self._received += 1
+        self.last_event_monotonic = time.monotonic()
+        self._client.hooks.watch_received(self.resource.plural, 1)
+
+
+class _Slice:
+    """Counts applied changes and the time since the loop last served others."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self.reset()
+
+    def reset(self) -> None:
+        self._changes = 0
+        self._begun = time.perf_counter()
+
+    async def pause(self) -> None:
+        """Let others run if the slice is used up. Time spent waiting for the server only makes it shorter."""
+        self._changes += 1
+        spent = time.perf_counter() - self._begun
+        if self._changes >= self._pace.slice_changes or spent >= self._pace.slice_seconds:
+            await asyncio.sleep(0)
+            self.reset()

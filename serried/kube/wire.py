@@ -1,0 +1,210 @@
+"""The API's wire format without I/O: paths, parameters, lines of a watch, Status objects.
+
+Everything here is testable with bytes. `client` and `reflector` add the sockets.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+JSON = dict[str, Any]
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""Annotation of the bookmark that ends the initial events of a streaming list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A served resource. ``group`` is "" for the core group."""
+
+    group: str
+    version: str
+    plural: str
+    namespaced: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def api_version(self) -> str:
+        """What stands in an object's ``apiVersion``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def root(self) -> str:
+        """The path of the group and version, where discovery answers."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The path of one object, of a namespace's list, or (no arguments) of the list of all namespaces."""
+        scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        tail = "".join(f"/{part}" for part in (name, subresource) if part)
+        return f"{self.root}{scope}/{self.plural}{tail}"
+
+
+FALLBACK_GROUP = "scheduling.serried.dev"
+
+NODES = Resource("", "v1", "nodes", namespaced=False)
+PODS = Resource("", "v1", "pods")
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+EVENTS = Resource("", "v1", "events")
+JOBS = Resource("batch", "v1", "jobs")
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+RESERVATIONS = Resource(FALLBACK_GROUP, "v1beta1", "reservations")
+
+
+def pod_groups(group: str, version: str) -> Resource:
+    """PodGroups of the API level in use."""
+    return Resource(group, version, "podgroups")
+
+
+def workloads(group: str, version: str) -> Resource:
+    """Workloads of the API level in use."""
+    return Resource(group, version, "workloads")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a resource are listed and watched; empty selects all."""
+
+    namespace: str = ""
+    fields: str = ""
+    labels: str = ""
+
+    @property
+    def params(self) -> dict[str, str]:
+        """The selectors as query parameters."""
+        named = {"fieldSelector": self.fields, "labelSelector": self.labels}
+        return {name: value for name, value in named.items() if value}
+
+
+EVERYTHING = Selection()
+
+
+def list_params(selection: Selection, limit: int, token: str) -> dict[str, str]:
+    """One page of a consistent list; ``token`` is the continue token of the page before, "" for the first."""
+    paging = {"limit": str(limit)} | ({"continue": token} if token else {})
+    return selection.params | paging
+
+
+def watch_params(selection: Selection, version: str, timeout: int) -> dict[str, str]:
+    """A watch for changes after ``version`` that the server ends after ``timeout`` seconds."""
+    return selection.params | _watching(timeout) | {"resourceVersion": version}
+
+
+def stream_params(selection: Selection, timeout: int) -> dict[str, str]:
+    """A streaming list: the state first, a bookmark that marks its end, then changes."""
+    initial = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    return selection.params | _watching(timeout) | initial
+
+
+def _watching(timeout: int) -> dict[str, str]:
+    return {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout)}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line of a watch: ``kind`` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR (then ``obj`` is a Status)."""
+
+    kind: str
+    obj: JSON
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion to resume from after this change; "" if it has none."""
+        version = _metadata(self.obj).get("resourceVersion")
+        return version if isinstance(version, str) else ""
+
+    @property
+    def ends_initial_events(self) -> bool:
+        """Whether this is the bookmark at the end of a streaming list."""
+        annotations = _metadata(self.obj).get("annotations")
+        return self.kind == "BOOKMARK" and isinstance(annotations, dict) and INITIAL_EVENTS_END in annotations
+
+
+class BadLineError(ValueError):
+    """A line of a watch that is no change."""
+
+
+def decode_change(line: bytes) -> Change:
+    """The change in one line; raises BadLineError for anything else."""
+    try:
+        value = orjson.loads(line)
+    except ValueError as err:
+        raise BadLineError(f"no JSON ({err}): {line[:80]!r}") from err
+    kind, obj = (value.get("type"), value.get("object")) if isinstance(value, dict) else (None, None)
+    if not isinstance(kind, str) or not isinstance(obj, dict):
+        raise BadLineError(f"no watch event: {line[:80]!r}")
+    return Change(kind, obj)
+
+
+def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = obj.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+class LineSplitter:
+    """Chunks in, whole lines out, in linear time for lines of many chunks."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """The lines that ``chunk`` completes, without their ends; empty lines are skipped."""
+        *whole, rest = chunk.split(b"\n")
+        for line in whole:
+            self._parts.append(line)
+            joined = b"".join(self._parts) if len(self._parts) > 1 else line
+            self._parts.clear()
+            if joined.strip():
+                yield joined
+        if rest:
+            self._parts.append(rest)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the stream stands in the middle of a line."""
+        return bool(self._parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a Status object says."""
+
+    code: int
+    reason: str = ""
+    message: str = ""
+    retry_after: float | None = None
+
+
+def decode_failure(code: int, body: bytes) -> Failure:
+    """The failure in an error response, whatever its body is."""
+    try:
+        value = orjson.loads(body)
+    except ValueError:
+        return Failure(code, message=body[:500].decode("utf-8", "replace").strip())
+    return read_failure(value, code) if isinstance(value, dict) else Failure(code)
+
+
+def read_failure(status: Mapping[str, Any], code: int = 0) -> Failure:
+    """The failure in a decoded Status; ``code`` is what counts if the Status names none."""
+    details = status.get("details")
+    seconds = details.get("retryAfterSeconds") if isinstance(details, dict) else None
+    stated = status.get("code")
+    return Failure(
+        code=code or (stated if isinstance(stated, int) else 0),
+        reason=str(status.get("reason") or ""),
+        message=str(status.get("message") or ""),
+        retry_after=float(seconds) if isinstance(seconds, int) and seconds > 0 else None,
+    )
+
+
+def identity(obj: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Namespace ("" if cluster-scoped), name and uid of an object; raises BadLineError without name."""
+    metadata = _metadata(obj)
+    name = metadata.get("name")
+    if not isinstance(name, str):
+        raise BadLineError(f"object without metadata.name: {str(obj)[:80]}")
+    return str(metadata.get("namespace") or ""), name, str(metadata.get("uid") or "")
