@@ -48,6 +48,6 @@ def _decode(obj: Raw) -> Job:
 def _is_finished(status: Raw) -> bool:
     """Complete or Failed. SuccessCriteriaMet and FailureTarget come before the last pods have ended."""
     return any(
-        condition.get("type") in {"Complete", "Failed"} and condition.get("status") == "True"
+        read_text(condition, "type") in {"Complete", "Failed"} and read_text(condition, "status") == "True"
         for condition in read_objects(status, "conditions")
     )

@@ -1,0 +1,121 @@
+"""Hypothesis strategies: odd JSON, and small clusters on which every answer can be checked by brute force."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from serried.model.node import Node
+from serried.model.plan import Ask, View
+from serried.model.pod import Pod, Shape
+from serried.model.resources import Resources
+from serried.model.selectors import Taint, Toleration
+from serried.testing.builders import RACK, job, node, pod, pod_group, workload
+
+POOL = "example.com/pool"
+DEDICATED = Taint("dedicated", "", "NoSchedule")
+
+Json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=12,
+)
+"""Any JSON value."""
+
+_SPECIMENS: tuple[dict[str, Any], ...] = (
+    pod("p").cpu("100m").memory("1Gi").in_group("g").of_job("j", 1).tolerating().gate().selecting("a", "b")
+    .affine({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}], "matchFields": []})
+    .having([{"name": "side", "restartPolicy": "Always"}], "spec", "initContainers")
+    .having([{"name": "main", "allocatedResources": {"cpu": "1"}, "resources": {}}], "status", "containerStatuses")
+    .having([{"type": "PodResizePending", "reason": "Infeasible"}], "status", "conditions")
+    .raw(),
+    node("n").rack("r").taint("t").cordoned().raw(),
+    pod_group("g").gang(2).topology().of("w", "t").condition("False", "Unschedulable").finalizer("f").raw(),
+    workload("w").for_job("j").gang_template("t", 2, RACK).raw(),
+    job("j").size(2).topology().condition("Complete").controlled_by("CronJob", "c").raw(),
+    {"metadata": {"name": "l"}, "spec": {"holderIdentity": "h", "renewTime": "t", "leaseTransitions": 1}},
+)  # fmt: skip
+
+
+@st.composite
+def odd_objects(draw: st.DrawFn) -> Any:
+    """A true object with one part, at any depth, replaced by any JSON value."""
+    return _spoil(draw, draw(st.sampled_from(_SPECIMENS)))
+
+
+def _spoil(draw: st.DrawFn, value: Any) -> Any:
+    if not value or not isinstance(value, dict | list) or draw(st.integers(0, 5)) == 0:
+        return draw(Json)
+    if isinstance(value, list):
+        place = draw(st.integers(0, len(value) - 1))
+        return [*value[:place], _spoil(draw, value[place]), *value[place + 1 :]]
+    key = draw(st.sampled_from(sorted(value)))
+    return {**value, key: _spoil(draw, value[key])}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A cluster and a gang."""
+
+    view: View
+    ask: Ask
+
+    def with_node(self, extra: Node) -> "Problem":
+        """The same with one more, empty node."""
+        return Problem(View({**self.view.nodes, extra.name: extra}, self.view.used), self.ask)
+
+    def reordered(self, names: list[str]) -> "Problem":
+        """The same with the nodes in another order."""
+        nodes = {name: self.view.nodes[name] for name in names}
+        return Problem(View(nodes, self.view.used), self.ask)
+
+
+@st.composite
+def amounts(draw: st.DrawFn, most: int) -> Resources:
+    """Amounts of cpu, memory and pods, each up to ``most``."""
+    return {"cpu": draw(st.integers(0, most)), "memory": draw(st.integers(0, most)), "pods": draw(st.integers(0, most))}
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> Node:
+    """A small node, in one of three racks or in none, in one of two pools, tainted at times."""
+    rack = draw(st.sampled_from(["r1", "r2", "r3", ""]))
+    labels = {POOL: draw(st.sampled_from(["a", "b"]))} | ({RACK: rack} if rack else {})
+    taints = draw(st.sampled_from([(), (), (DEDICATED,)]))
+    cordoned = draw(st.sampled_from([False, False, False, True]))
+    return Node(name, draw(amounts(6)), labels, taints, unschedulable=cordoned)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> Shape:
+    """A shape that asks for little, of any pool or one, with a toleration at times."""
+    asked = {"cpu": draw(st.integers(0, 3)), "memory": draw(st.integers(0, 2)), "pods": 1}
+    selector = draw(st.sampled_from([(), (), ((POOL, "a"),)]))
+    tolerations = draw(st.sampled_from([(), (Toleration("dedicated", "Exists", "", ""),)]))
+    return Shape(tuple(sorted((k, v) for k, v in asked.items() if v)), selector, None, tolerations)
+
+
+@st.composite
+def problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_members: int = 6) -> Problem:
+    """A cluster and a gang of at most ``classes`` shapes, with or without key, pins and exclusions."""
+    names = [f"n{index}" for index in range(draw(st.integers(0, most_nodes)))]
+    cluster = {name: draw(nodes(name)) for name in names}
+    used = {name: draw(amounts(3)) for name in names if draw(st.booleans())}
+    kinds = draw(st.lists(shapes(), min_size=1, max_size=classes))
+    count = draw(st.integers(1, most_members))
+    members = [Pod("default", f"p{i}", f"u{i}", draw(st.sampled_from(kinds))) for i in range(count)]
+    pairs = st.tuples(st.sampled_from([member.uid for member in members]), st.sampled_from([*names, "gone"]))
+    key = draw(st.sampled_from([RACK, RACK, None]))
+    ask = Ask(
+        members=members,
+        need=draw(st.integers(0, count)),
+        topology_key=key,
+        pinned=frozenset(draw(st.lists(st.sampled_from(["r1", "r2"]), max_size=1)) if key else []),
+        excluded=frozenset(draw(st.lists(pairs, max_size=4))),
+    )
+    return Problem(View(cluster, used), ask)
+
+
+def without_exclusions(problem: Problem) -> Problem:
+    """The same, with no pair excluded."""
+    return Problem(problem.view, replace(problem.ask, excluded=frozenset()))
