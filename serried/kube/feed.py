@@ -19,10 +19,10 @@ from serried.decode.nodes import decode_node
 from serried.decode.pods import decode_pod
 from serried.kube.changes import Deleted, Event, Listed, Relisted, Unserved, Upserted
 from serried.kube.client import ApiClient
-from serried.kube.discovery import ApiLevel
 from serried.kube.reflector import Reflector
 from serried.kube.wire import JOBS, JSON, NODES, PODS, Resource, identity, pod_groups, workloads
 from serried.model.group import Job, Key, PodGroup, Workload
+from serried.model.level import ApiLevel
 from serried.model.node import Node
 from serried.model.pod import Pod
 

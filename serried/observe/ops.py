@@ -1,0 +1,67 @@
+"""The routes and the server for operations that both processes share: probes and metrics."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.types import ASGIApp
+
+Readiness = Callable[[], Mapping[str, bool]]
+
+KEEP_ALIVE = 120
+"""Seconds. Above the 90 for which Go keeps idle connections: a request on one that we just closed is lost."""
+
+
+def ops_routes(readiness: Readiness, render: Callable[[], bytes]) -> APIRouter:
+    """``/livez``, ``/readyz`` (with each condition of ``readiness`` by name) and ``/metrics``.
+
+    Liveness asks nothing but that the event loop turns: a restart helps against nothing else.
+    """
+    routes = APIRouter()
+
+    @routes.get("/livez", response_class=PlainTextResponse)
+    async def livez() -> str:
+        return "ok\n"
+
+    @routes.get("/readyz", response_class=PlainTextResponse)
+    async def readyz() -> PlainTextResponse:
+        checks = readiness()
+        lines = [
+            f"[{'+' if passed else '-'}]{name} {'ok' if passed else 'not ready'}\n" for name, passed in checks.items()
+        ]
+        return PlainTextResponse("".join(lines) or "ok\n", 200 if all(checks.values()) else 503)
+
+    @routes.get("/metrics")
+    async def metrics() -> Response:
+        return Response(render(), media_type=CONTENT_TYPE_LATEST)
+
+    return routes
+
+
+class Server(uvicorn.Server):
+    """uvicorn beside other work: signals belong to the process, which sets ``should_exit``."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def make_server(app: ASGIApp, host: str, port: int, patience: int = 5) -> Server:
+    """A server in the running loop; ``serve`` it, then set ``should_exit``: open requests get ``patience`` seconds."""
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http="httptools",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=patience,
+        backlog=4096,
+    )
+    return Server(config)

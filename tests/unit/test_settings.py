@@ -1,0 +1,103 @@
+import pytest
+
+from serried.cli import main
+from serried.model.group import Key
+from serried.settings import controller_settings, extender_settings
+
+
+def test_defaults_listen_for_verbs_on_loopback_only() -> None:
+    settings = extender_settings([], {"POD_NAME": "serried-0"})
+    assert settings.filter_listen == ("127.0.0.1", 8910)
+    assert settings.bind_listen == ("127.0.0.1", 8911)
+    assert settings.ops_listen == ("0.0.0.0", 8912)  # noqa: S104
+    assert settings.lease == Key("serried-system", "serried")
+    assert settings.lease_holder_prefix == "serried-0"
+    assert settings.kubeconfig is None
+    assert settings.schedulers == {"serried"}
+    assert (settings.barrier_deadline, settings.barrier_idle) == (300.0, 60.0)
+    assert controller_settings([], {}).workers == 8
+
+
+def test_the_holder_is_the_host_where_no_pod_name_is_known() -> None:
+    assert extender_settings([], {}).lease_holder_prefix
+
+
+def test_a_flag_goes_before_the_environment_and_that_before_the_default() -> None:
+    environ = {"SERRIED_API": "native", "SERRIED_WORKERS": "3"}
+    settings = controller_settings(["--api", "fallback"], environ)
+    assert (settings.api, settings.workers, settings.log_level) == ("fallback", 3, "info")
+
+
+def test_an_empty_lease_means_always_active() -> None:
+    assert extender_settings(["--lease="], {}).lease is None
+    assert extender_settings([], {"SERRIED_LEASE": ""}).lease is None
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        pytest.param(["--scheduler-name", "a,b"], id="with commas"),
+        pytest.param(["--scheduler-name", "a", "--scheduler-name=b"], id="repeated"),
+    ],
+)
+def test_scheduler_names(argv: list[str]) -> None:
+    assert controller_settings(argv, {"SERRIED_SCHEDULER_NAME": "c"}).schedulers == {"a", "b"}
+
+
+def test_an_ipv6_address_comes_in_brackets() -> None:
+    assert controller_settings(["--ops-listen", "[::1]:0"], {}).ops_listen == ("::1", 0)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--api", "beta"),
+        ("--log-level", "loud"),
+        ("--scheduler-name", ""),
+        ("--scheduler-name", "a b"),
+        ("--filter-listen", "8910"),
+        ("--filter-listen", ":8910"),
+        ("--bind-listen", "127.0.0.1:99999"),
+        ("--bind-listen", "::1:8911"),
+        ("--ops-listen", "127.0.0.1:http"),
+        ("--lease", "serried"),
+        ("--lease", "a/b/c"),
+        ("--lease-holder-prefix", ""),
+        ("--hold", "never"),
+        ("--hold-limit", "0"),
+        ("--hold-switch", ""),
+        ("--barrier-deadline", "0"),
+        ("--barrier-deadline", "900"),
+        ("--barrier-idle", "nan"),
+        ("--barrier-idle", "inf"),
+        ("--barrier-idle", "-1"),
+        ("--bind-concurrency", "1.5"),
+        ("--bind-concurrency", "-4"),
+        ("--stamp", "yes"),
+        ("--stamp-window", "many"),
+        ("--job-unknown-deadline", "soon"),
+    ],
+)
+def test_a_bad_value_ends_the_start_and_names_its_origin(
+    flag: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        extender_settings([f"{flag}={value}"], {})
+    assert end.value.code == 2
+    assert f"{flag}: {value!r} must" in capsys.readouterr().err
+    variable = "SERRIED_" + flag[2:].replace("-", "_").upper()
+    with pytest.raises(SystemExit):
+        extender_settings([], {variable: value})
+    assert f"{variable}: {value!r} must" in capsys.readouterr().err
+
+
+def test_an_unknown_flag_is_refused() -> None:
+    with pytest.raises(SystemExit):
+        controller_settings(["--barrier-idle=5"], {})
+
+
+def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scheduler"]) == 2
+    assert "scheduler" in capsys.readouterr().err
+    assert main(["--version"]) == 0
+    assert main([]) == 2
