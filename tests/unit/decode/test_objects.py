@@ -1,0 +1,153 @@
+"""Nodes, PodGroups, Workloads, Jobs and Leases."""
+
+import pytest
+
+from serried.decode.groups import decode_pod_group, decode_workload
+from serried.decode.lease import decode_lease
+from serried.decode.malformed import Malformed
+from serried.decode.nodes import decode_node
+from serried.model.group import BASIC, Key, OwnerRef, Policy, Template
+from serried.model.lease import Lease
+from serried.model.node import Node
+from serried.model.selectors import Taint
+from serried.testing.builders import RACK, JobBuilder, job, node, pod_group, workload
+
+
+def test_a_node_has_what_is_allocatable() -> None:
+    decoded = node("n").cpu("31500m").memory("1Ki").pods(9).allocatable("example.com/gpu", 4).rack("r").version("3")
+    assert decoded.taint("k", "NoExecute", "v").cordoned().value() == Node(
+        name="n",
+        allocatable={"cpu": 31500, "memory": 1024, "pods": 9, "example.com/gpu": 4},
+        labels={RACK: "r"},
+        taints=(Taint("k", "v", "NoExecute"),),
+        unschedulable=True,
+        version="3",
+    )
+
+
+def test_a_node_that_has_not_reported_yet_has_room_for_nothing() -> None:
+    assert decode_node({"metadata": {"name": "n"}}) == Node("n", {})
+
+
+def test_a_node_with_a_bad_quantity_is_malformed() -> None:
+    assert decode_node(node("n").cpu("x").raw()) == Malformed("Node", "n", "'x' is not a quantity")
+
+
+def test_a_gang_has_its_quorum_its_key_and_where_it_comes_from() -> None:
+    group = (
+        pod_group("g").gang(3).topology().of("w", "t").priority(7).finalizer("f").label("a", "b")
+        .controlled_by("Job", "j", "u").value()
+    )  # fmt: skip
+    assert (group.key, group.uid) == (Key("default", "g"), "podgroup-g")
+    assert (group.policy, group.topology_key) == (Policy(3), RACK)
+    assert (group.workload, group.template, group.priority) == ("w", "t", 7)
+    assert (group.finalizers, group.labels) == (("f",), {"a": "b"})
+    assert group.owners == (OwnerRef("Job", "j", "u", controller=True),)
+    assert (group.scheduled, group.condition) == (False, None)
+
+
+def test_a_basic_group_has_no_quorum() -> None:
+    assert pod_group("g").value().policy == BASIC
+
+
+def test_the_condition_of_a_group_is_read_back() -> None:
+    waiting = pod_group("g").condition("False", "Unschedulable", "why").value()
+    assert (waiting.scheduled, waiting.condition) == (False, ("False", "Unschedulable", "why"))
+    assert pod_group("g").condition("True", "Scheduled").value().scheduled
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        pytest.param({}, "schedulingPolicy is not exactly one of basic and gang", id="neither"),
+        pytest.param(
+            {"basic": {}, "gang": {"minCount": 1}}, "schedulingPolicy is not exactly one of basic and gang", id="both"
+        ),
+        pytest.param({"gang": {}}, "minCount is less than 1", id="no quorum"),
+        pytest.param({"gang": {"minCount": "3"}}, "minCount is not an integer", id="a quorum that is a word"),
+        pytest.param({"gang": {"minCount": True}}, "minCount is not an integer", id="a quorum that is true"),
+    ],
+)
+def test_a_group_without_one_policy_is_malformed(policy: object, problem: str) -> None:
+    raw = pod_group("g").having(policy, "spec", "schedulingPolicy").raw()
+    assert decode_pod_group(raw) == Malformed("PodGroup", "default/g", problem)
+
+
+def test_a_workload_names_its_job_and_its_templates() -> None:
+    decoded = workload("w").for_job("j").gang_template("t", 4, RACK).basic_template("b").value()
+    assert decoded.job == "j"
+    assert decoded.templates == (Template("t", Policy(4), RACK), Template("b", BASIC))
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [None, {"apiGroup": "batch", "kind": "CronJob", "name": "j"}, {"apiGroup": "other", "kind": "Job", "name": "j"}],
+    ids=["without reference", "of another kind", "of another group"],
+)
+def test_a_workload_of_something_else_has_no_job(reference: object) -> None:
+    assert workload("w").having(reference, "spec", "controllerRef").value().job is None
+
+
+def test_a_workload_with_a_nameless_template_is_malformed() -> None:
+    raw = workload("w").basic_template("").raw()
+    assert decode_workload(raw) == Malformed("Workload", "default/w", "name is missing")
+
+
+def test_a_job_has_what_eligibility_asks() -> None:
+    decoded = job("j").size(4).scheduler("serried").topology().controlled_by("CronJob", "c").succeeded(2).value()
+    assert (decoded.parallelism, decoded.completions, decoded.indexed) == (4, 4, True)
+    assert (decoded.scheduler, decoded.topology_key, decoded.succeeded) == ("serried", RACK, 2)
+    assert decoded.owner == OwnerRef("CronJob", "c", "cronjob-c", controller=True)
+    assert (decoded.suspended, decoded.finished, decoded.deleting) == (False, False, False)
+
+
+def test_an_empty_job_runs_one_pod_and_has_no_completions() -> None:
+    decoded = job("j").having({}, "spec").value()
+    assert (decoded.parallelism, decoded.completions, decoded.indexed) == (1, None, False)
+
+
+def test_a_job_without_completions_has_none_but_zero_is_zero() -> None:
+    assert job("j").having(None, "spec", "completions").value().completions is None
+    assert job("j").size(0, 0).value().completions == 0
+
+
+@pytest.mark.parametrize(
+    ("builder", "group"),
+    [
+        pytest.param(job("j"), None, id="none"),
+        pytest.param(job("j").template_group("g"), "g", id="by field"),
+        pytest.param(
+            job("j").having("g", "spec", "template", "metadata", "labels", "scheduling.serried.dev/pod-group"),
+            "g",
+            id="by label",
+        ),
+    ],
+)
+def test_a_job_template_may_name_a_group(builder: JobBuilder, group: str | None) -> None:
+    assert builder.value().group == group
+
+
+@pytest.mark.parametrize(
+    ("condition", "finished"),
+    [
+        ("Complete", True),
+        ("Failed", True),
+        ("SuccessCriteriaMet", False),
+        ("FailureTarget", False),
+        ("Suspended", False),
+    ],
+)
+def test_a_job_is_finished_when_its_last_pod_has_ended(condition: str, finished: bool) -> None:  # noqa: FBT001
+    assert job("j").condition(condition).value().finished is finished
+
+
+def test_a_condition_that_is_not_true_does_not_finish_a_job() -> None:
+    raw = job("j").joining({"type": "Complete", "status": "False"}, "status", "conditions")
+    assert not raw.value().finished
+
+
+def test_a_lease_has_a_holder_or_none() -> None:
+    spec = {"holderIdentity": "pod-1_x", "renewTime": "2026-01-01T00:00:00.000000Z", "leaseTransitions": 3}
+    assert decode_lease({"spec": spec}) == Lease("pod-1_x", "2026-01-01T00:00:00.000000Z", 3)
+    assert decode_lease({}) == Lease("")
+    assert isinstance(decode_lease({"spec": []}), Malformed)

@@ -1,0 +1,145 @@
+import pytest
+
+from serried.decode.malformed import Malformed
+from serried.decode.pods import COMPLETION_INDEX, decode_pod
+from serried.model.pod import HELD_GATE, Link, Owner, Phase, Pod
+from serried.model.selectors import NodeSelectorTerm, Requirement, Toleration
+from serried.testing.builders import PodBuilder, pod
+
+
+def test_a_pod_of_nothing_but_a_name_is_pending_and_in_no_group() -> None:
+    decoded = pod("p").value()
+    assert (decoded.namespace, decoded.name, decoded.uid) == ("default", "p", "pod-p")
+    assert decoded.pending
+    assert (decoded.group, decoded.link, decoded.owner, decoded.index) == (None, None, None, None)
+    assert decoded.scheduler == "default-scheduler"
+
+
+def test_every_field_arrives() -> None:
+    decoded = (
+        pod("p").namespace("ns").uid("u").version("7").scheduler("serried").on("n1").nominated("n2").priority(5)
+        .gate().gate("other").of_job("j", 3, "ju").deleting().phase("Running").value()
+    )  # fmt: skip
+    assert decoded == Pod(
+        namespace="ns",
+        name="p",
+        uid="u",
+        shape=decoded.shape,
+        scheduler="serried",
+        node="n1",
+        nominated="n2",
+        priority=5,
+        phase=Phase.ACTIVE,
+        owner=Owner("Job", "j", "ju"),
+        gates=(HELD_GATE, "other"),
+        index=3,
+        deleting=True,
+        version="7",
+    )
+
+
+@pytest.mark.parametrize(
+    ("builder", "group", "link"),
+    [
+        pytest.param(pod("p").in_group("g"), "g", Link.FIELD, id="by field"),
+        pytest.param(pod("p").labelled_group("g"), "g", Link.LABEL, id="by label"),
+        pytest.param(pod("p").labelled_group("l").in_group("g"), "g", Link.FIELD, id="the field before the label"),
+        pytest.param(pod("p").labelled_group("l").in_group(""), "l", Link.LABEL, id="an empty field is no field"),
+        pytest.param(pod("p").labelled_group(""), None, None, id="an empty label is no group"),
+        pytest.param(pod("p").of_job("j", 0), None, None, id="a Job is not named by the pod itself"),
+    ],
+)
+def test_a_pod_names_its_group(builder: PodBuilder, group: str | None, link: Link | None) -> None:
+    decoded = builder.value()
+    assert (decoded.group, decoded.link) == (group, link)
+
+
+@pytest.mark.parametrize(
+    ("phase", "expected"),
+    [("", Phase.ACTIVE), ("Pending", Phase.ACTIVE), ("Running", Phase.ACTIVE), ("Unknown", Phase.ACTIVE),
+     ("Succeeded", Phase.SUCCEEDED), ("Failed", Phase.FAILED)],
+)  # fmt: skip
+def test_phases_are_reduced_to_what_counts(phase: str, expected: Phase) -> None:
+    assert pod("p").phase(phase).value().phase is expected
+
+
+@pytest.mark.parametrize(
+    ("builder", "index"),
+    [
+        pytest.param(pod("p").annotation(COMPLETION_INDEX, "12"), 12, id="from the annotation"),
+        pytest.param(pod("p").label(COMPLETION_INDEX, "12"), 12, id="from the label"),
+        pytest.param(pod("p").annotation(COMPLETION_INDEX, "-1"), None, id="a negative one is none"),
+        pytest.param(pod("p").annotation(COMPLETION_INDEX, "first"), None, id="a word is none"),
+        pytest.param(pod("p").annotation(COMPLETION_INDEX, "9" * 5000), None, id="an endless one is none"),
+    ],
+)
+def test_the_completion_index(builder: PodBuilder, index: int | None) -> None:
+    assert builder.value().index == index
+
+
+def test_only_the_controlling_reference_is_the_owner() -> None:
+    decoded = pod("p").owned_by("PodGroup", "g").controlled_by("Job", "j", "u").value()
+    assert decoded.owner == Owner("Job", "j", "u")
+
+
+def test_what_decides_where_it_fits_is_in_the_shape() -> None:
+    term = {
+        "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}],
+        "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}],
+    }
+    shape = pod("p").cpu(1).selecting("z", "1").selecting("a", "2").affine(term).tolerating("t", "", "v").value().shape
+    assert shape.requests == (("cpu", 1000), ("pods", 1))
+    assert shape.node_selector == (("a", "2"), ("z", "1"))
+    labels = (Requirement("zone", "In", ("a", "b")),)
+    fields = (Requirement("metadata.name", "In", ("n1",)),)
+    assert shape.node_terms == (NodeSelectorTerm(labels, fields),)
+    assert shape.tolerations == (Toleration("t", "Equal", "v", ""),)
+
+
+@pytest.mark.parametrize(
+    ("builder", "terms"),
+    [
+        pytest.param(pod("p"), None, id="no affinity is none"),
+        pytest.param(pod("p").having({}, "spec", "affinity", "podAffinity"), None, id="affinity to pods is none"),
+        pytest.param(
+            pod("p").having([], "spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"),
+            None,
+            id="a preference is none",
+        ),
+        pytest.param(pod("p").affine(), (), id="a selector without terms is kept: it matches nothing"),
+        pytest.param(pod("p").affine({}), (NodeSelectorTerm(),), id="an empty term is kept: it matches nothing"),
+    ],
+)
+def test_required_node_affinity(builder: PodBuilder, terms: tuple[NodeSelectorTerm, ...] | None) -> None:
+    assert builder.value().shape.node_terms == terms
+
+
+def test_twins_share_one_shape() -> None:
+    first, second = (pod(name).cpu(2).memory("1Gi").tolerating().value() for name in ("a", "b"))
+    assert first.shape is second.shape
+
+
+@pytest.mark.parametrize(
+    ("raw", "key", "problem"),
+    [
+        pytest.param([], "", "not a JSON object", id="a list"),
+        pytest.param({}, "", "name is missing", id="nothing"),
+        pytest.param(pod("p").uid("").raw(), "default/p", "uid is missing", id="without uid"),
+        pytest.param(pod("p").namespace("").raw(), "p", "namespace is missing", id="without namespace"),
+        pytest.param(pod("p").cpu("much").raw(), "default/p", "'much' is not a quantity", id="a bad quantity"),
+        pytest.param(
+            pod("p").having("x", "spec", "nodeSelector").raw(),
+            "default/p",
+            "nodeSelector is not an object",
+            id="a selector that is a word",
+        ),
+        pytest.param(
+            pod("p").having(["x"], "spec", "containers").raw(),
+            "default/p",
+            "containers is not a list of objects",
+            id="containers that are words",
+        ),
+    ],
+)
+def test_a_pod_that_cannot_be_used_says_why(raw: object, key: str, problem: str) -> None:
+    assert decode_pod(raw) == Malformed("Pod", key, problem)

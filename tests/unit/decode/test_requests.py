@@ -1,0 +1,104 @@
+"""The cases of component-helpers resource/helpers.go: PodRequests."""
+
+from typing import Any
+
+import pytest
+
+from serried.decode.requests import pod_requests
+
+Raw = dict[str, Any]
+
+
+def container(name: str = "main", restart: str = "", **requests: str) -> Raw:
+    made: Raw = {"name": name, "resources": {"requests": requests}}
+    return made | {"restartPolicy": restart} if restart else made
+
+
+def spec(*main: Raw, init: tuple[Raw, ...] = (), **more: Any) -> Raw:
+    return {"spec": {"containers": list(main), "initContainers": list(init), **more}}
+
+
+def running(raw: Raw, *statuses: Raw, **more: Any) -> Raw:
+    return raw | {"status": {"containerStatuses": list(statuses), **more}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "requests"),
+    [
+        pytest.param(spec(container()), {}, id="nothing asked is one pod"),
+        pytest.param(spec(container(cpu="0")), {}, id="zero asks for nothing"),
+        pytest.param(spec(container(cpu="1"), container(cpu="500m")), {"cpu": 1500}, id="containers add up"),
+        pytest.param(
+            spec(container(cpu="1", memory="1Ki"), init=(container(cpu="3"), container(cpu="2"))),
+            {"cpu": 3000, "memory": 1024},
+            id="the largest init container counts where it is more",
+        ),
+        pytest.param(
+            spec(container(cpu="1"), init=(container(restart="Always", cpu="2"),)),
+            {"cpu": 3000},
+            id="a sidecar adds to the containers",
+        ),
+        pytest.param(
+            spec(container(cpu="1"), init=(container(restart="Always", cpu="2"), container(cpu="4"))),
+            {"cpu": 6000},
+            id="an init container runs beside the sidecars before it",
+        ),
+        pytest.param(
+            spec(container(cpu="1"), init=(container(cpu="4"), container(restart="Always", cpu="2"))),
+            {"cpu": 4000},
+            id="an init container does not run beside the sidecars after it",
+        ),
+        pytest.param(
+            spec(container(cpu="1"), overhead={"cpu": "250m", "memory": "1"}),
+            {"cpu": 1250, "memory": 1},
+            id="overhead comes on top",
+        ),
+        pytest.param(
+            spec(
+                container(cpu="1", memory="5", **{"example.com/gpu": "2"}),
+                resources={"requests": {"cpu": "4", "hugepages-2Mi": "2Mi", "example.com/gpu": "9"}},
+                overhead={"cpu": "1"},
+            ),
+            {"cpu": 5000, "memory": 5, "hugepages-2Mi": 2**21, "example.com/gpu": 2},
+            id="pod level requests win for cpu, memory and huge pages only",
+        ),
+        pytest.param(
+            running(spec(container(cpu="1")), {"name": "main", "allocatedResources": {"cpu": "2"}}),
+            {"cpu": 2000},
+            id="while it shrinks, what is still granted counts",
+        ),
+        pytest.param(
+            running(
+                spec(container(cpu="1")),
+                {"name": "main", "allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": "3"}}},
+            ),
+            {"cpu": 3000},
+            id="what it still runs with counts",
+        ),
+        pytest.param(
+            running(
+                spec(container(cpu="9")),
+                {"name": "main", "allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "2"}}},
+                conditions=[{"type": "PodResizePending", "reason": "Infeasible"}],
+            ),
+            {"cpu": 2000},
+            id="a resize that was refused does not count",
+        ),
+        pytest.param(
+            running(
+                spec(container(cpu="9")),
+                {"name": "main", "allocatedResources": {"cpu": "2"}},
+                conditions=[{"type": "PodResizePending", "reason": "Deferred"}],
+            ),
+            {"cpu": 9000},
+            id="a resize that waits does count",
+        ),
+    ],
+)
+def test_requests_are_counted_as_the_scheduler_does(pod: Raw, requests: dict[str, int]) -> None:
+    assert dict(pod_requests(pod)) == {**requests, "pods": 1}
+
+
+def test_requests_come_sorted_by_name() -> None:
+    names = [name for name, _ in pod_requests(spec(container(memory="1", cpu="1", **{"a.b/c": "1"})))]
+    assert names == sorted(names)
