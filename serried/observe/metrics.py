@@ -1,0 +1,135 @@
+"""Metrics of both processes: the only user of prometheus_client.
+
+Each object has a registry of its own, so that several can live in one process (tests). The methods are the shapes
+that others ask for (`kube.hooks.Hooks`, the extender's and the controller's protocols); label values are enums and
+resource names, never names of objects.
+"""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.process_collector import ProcessCollector
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_VERB_BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_BURST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """What both processes count: watches, writes, Events, the process itself. Satisfies `kube.hooks.Hooks`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._samplers: list[Callable[[], None]] = []
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self._watch_restarts = self._counter("serried_watch_restarts", "Ends of watches.", "resource", "cause")
+        self._watch_events = self._counter("serried_watch_events", "Changes received by watches.", "resource")
+        self._writes = self._counter("serried_api_writes", "Writes sent to the API server.", "verb_resource")
+        self._event_drops = self._counter("serried_event_drops", "Events that were not written.")
+
+    def watch_restarted(self, resource: str, cause: str) -> None:
+        """A watch ended."""
+        self._watch_restarts.labels(resource, cause).inc()
+
+    def watch_received(self, resource: str, count: int) -> None:
+        """So many changes were applied."""
+        self._watch_events.labels(resource).inc(count)
+
+    def wrote(self, verb: str, resource: str) -> None:
+        """A write was sent."""
+        self._writes.labels(f"{verb} {resource}").inc()
+
+    def event_dropped(self) -> None:
+        """An Event was not written."""
+        self._event_drops.inc()
+
+    def before_render(self, sampler: Callable[[], None]) -> None:
+        """Call ``sampler`` at each scrape: it sets gauges from the state, so that nobody keeps them current."""
+        self._samplers.append(sampler)
+
+    def render(self) -> bytes:
+        """The body of ``/metrics``, of type CONTENT_TYPE."""
+        for sampler in self._samplers:
+            sampler()
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(name, text, labels, registry=self.registry, buckets=buckets)
+
+
+class ExtenderMetrics(Metrics):
+    """What the extender counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._verb_seconds = self._histogram(
+            "serried_verb_seconds", "Time to answer a call of kube-scheduler.", _VERB_BUCKETS, "verb"
+        )
+        self._plans = self._counter("serried_plans", "Plans of gangs.", "outcome")
+        self._plan_seconds = self._histogram("serried_plan_seconds", "Time to plan one gang.", _VERB_BUCKETS)
+        self._bursts = self._histogram(
+            "serried_bind_burst_seconds", "Time from the first Binding of a commit to the last answer.", _BURST_BUCKETS
+        )
+        self._bindings = self._counter("serried_bindings", "Bindings by result.", "result")
+        self._held = self._gauge("serried_held_pods", "Pods that are held back.", "by")
+        self._groups = self._gauge("serried_groups", "PodGroups by state.", "state")
+        self._stamps = self._counter("serried_stamps", "Writes of nominatedNodeName and gates.", "kind")
+
+    def verb(self, name: str, seconds: float) -> None:
+        """One call of kube-scheduler was answered."""
+        self._verb_seconds.labels(name).observe(seconds)
+
+    def planned(self, outcome: str, seconds: float) -> None:
+        """A plan was made or refused."""
+        self._plans.labels(outcome).inc()
+        self._plan_seconds.observe(seconds)
+
+    def burst(self, seconds: float, members: int) -> None:  # noqa: ARG002 - the caller's protocol
+        """The Bindings of one commit have all been answered."""
+        self._bursts.observe(seconds)
+
+    def bound(self, outcome: str) -> None:
+        """One Binding has this outcome."""
+        self._bindings.labels(outcome).inc()
+
+    def stamped(self, kind: str) -> None:
+        """A pod was stamped, cleared or ungated."""
+        self._stamps.labels(kind).inc()
+
+    def held(self, by: str, count: int) -> None:
+        """So many pods are held now by filter or gate."""
+        self._held.labels(by).set(count)
+
+    def groups(self, state: str, count: int) -> None:
+        """So many groups are in this state now."""
+        self._groups.labels(state).set(count)
+
+
+class ControllerMetrics(Metrics):
+    """What the controller counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reconciles = self._counter("serried_controller_reconciles", "Reconciled Jobs by outcome.", "outcome")
+        self._reconcile_seconds = self._histogram(
+            "serried_controller_reconcile_seconds", "Time to reconcile one Job.", _BURST_BUCKETS
+        )
+        self._queue = self._gauge("serried_controller_queue_length", "Jobs that wait to be reconciled.")
+
+    def reconciled(self, outcome: str, seconds: float) -> None:
+        """One Job was reconciled."""
+        self._reconciles.labels(outcome).inc()
+        self._reconcile_seconds.observe(seconds)
+
+    def queued(self, length: int) -> None:
+        """So many Jobs wait now."""
+        self._queue.set(length)
