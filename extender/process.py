@@ -13,16 +13,12 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI
 from serried.kube.discovery import discover
 from serried.kube.events import EventWriter
 from serried.model.level import ApiLevel
 from serried.observe.log import configure_logging
 from serried.observe.metrics import ExtenderMetrics
-from serried.observe.ops import ops_routes
-from serried.settings import ExtenderSettings, extender_settings
-from starlette.types import ASGIApp
 
 from extender.adoption import Adoption
 from extender.binding import Binder, Window
@@ -45,13 +41,10 @@ from serried.kube.errors import ApiError
 from serried.kube.feed import Feed
 from serried.kube.reflector import Reflector
 from serried.kube.wire import LEASES, Selection, pod_groups
+from serried.observe.ops import Server, make_server, ops_routes
+from serried.settings import ExtenderSettings, extender_settings
 
 log = logging.getLogger(__name__)
-
-_KEEP_ALIVE = 120
-"""Above the 90 s for which Go keeps idle connections: a POST on a connection that we just closed is not repeated."""
-
-_SHUTDOWN_SECONDS = 5
 
 
 class Extender:
@@ -66,7 +59,8 @@ class Extender:
         self.events = EventWriter(client, "serried")
         groups = pod_groups(level.group, level.version)
         self.reports = Reports(client, self.store, self.events, groups, clock)
-        self.steering = Steering(client, self.store, clock, settings.stamp_window)
+        window = settings.stamp_window if settings.stamp == "always" else 0
+        self.steering = Steering(client, self.store, clock, window)
         ledger = Ledger(self.store.occupancy)
         self.conductor = Conductor(
             self.store, ledger, self.steering, self.reports, metrics, clock, settings.job_unknown_deadline
@@ -209,9 +203,9 @@ async def _serve(settings: ExtenderSettings) -> int:
         extender = Extender(settings, client, level, metrics)
         verbs = extender.verbs.app()
         servers = [
-            _server(verbs, *settings.filter_listen),
-            _server(verbs, *settings.bind_listen),
-            _server(extender.ops_app(), *settings.ops_listen),
+            make_server(verbs, *settings.filter_listen),
+            make_server(verbs, *settings.bind_listen),
+            make_server(extender.ops_app(), *settings.ops_listen),
         ]
         return await _run_until(stop, extender, servers)
 
@@ -226,25 +220,7 @@ async def _discover(client: ApiClient, wanted: str, stop: asyncio.Event) -> ApiL
     return None
 
 
-def _server(app: ASGIApp, host: str, port: int) -> uvicorn.Server:
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        http="httptools",
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        backlog=4096,
-    )
-    server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-    return server
-
-
-async def _run_until(stop: asyncio.Event, extender: Extender, servers: Sequence[uvicorn.Server]) -> int:
+async def _run_until(stop: asyncio.Event, extender: Extender, servers: Sequence[Server]) -> int:
     work = asyncio.create_task(extender.run())
     serving = [asyncio.create_task(server.serve()) for server in servers]
     stopping = asyncio.create_task(stop.wait())

@@ -29,7 +29,8 @@ class Steering:
     """Writes stamps with a bounded number of pods on their way, in the order in which their rounds began.
 
     ``window`` is how many stamped members may be without a filter call: what the scheduler drains in about two
-    seconds, so that no stamp is older than that when its turn comes. ``stamps`` False steers by filter alone.
+    seconds, so that no stamp is older than that when its turn comes. A window of 0 writes no stamp at all: members are
+    woken, and steered by filter alone. ``stamps`` False steers by filter alone.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Steering:
 
     async def _write_stamps(self) -> None:
         while True:
-            while not self._queue or len(self._open) >= self._window:
+            while not self._queue or (self._window and len(self._open) >= self._window):
                 self._wake.clear()
                 await self._wake.wait()
             round_, uid = self._queue.popleft()
@@ -98,6 +99,9 @@ class Steering:
     async def _send(self, round_: Round, uid: str) -> None:
         slot, pod = round_.reservation.slots.get(uid), self._store.pods.get(uid)
         if slot is None or pod is None or round_.over or uid in round_.calls or uid in round_.bound:
+            return
+        if not self._window:
+            await (self._lift_gate(pod) if pod.held_by_gate else self._kick(pod))
             return
         if uid not in round_.confirmed:
             # A member that filter has answered already is on its way without any write.

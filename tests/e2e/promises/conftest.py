@@ -1,0 +1,40 @@
+"""Two clusters for all stories, one for each API level: 12 nodes of 32 CPU in 4 racks, 384 CPU in all."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from bench.cluster import Cluster, Spec, state
+from tests.e2e.promises.stage import Stage
+
+_SERIAL = itertools.count()
+
+
+@pytest.fixture(scope="package", params=["native", "fallback"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
+        # Short deadlines, so that a story about them is short, too.
+        arguments = ("--barrier-idle", "8")
+        started = Cluster.up(
+            Spec(
+                name=f"promises-{request.param}",
+                nodes=12,
+                racks=4,
+                api=request.param,
+                hold="filter",
+                serried_args=arguments,
+            )
+        )
+        try:
+            yield started
+        finally:
+            started.down()
+
+
+@pytest.fixture
+def stage(cluster: Cluster) -> Iterator[Stage]:
+    stage = Stage(cluster, f"story-{next(_SERIAL)}")
+    yield stage
+    stage.close()

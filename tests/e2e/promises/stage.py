@@ -1,0 +1,186 @@
+"""A stage for stories on a real control plane: what people do to a cluster, and what they see of it."""
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import httpx
+
+from bench.cluster import Cluster
+from bench.cluster.api import ApiError
+
+RACK = "topology.serried.dev/rack"
+SCHEDULER = "serried"
+
+T = TypeVar("T")
+
+
+def eventually(what: str, probe: Callable[[], T | None], seconds: float = 30.0) -> T:
+    """The first value of ``probe`` that is true, asked for until then; fails with what was seen last."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = probe()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s, last seen {value!r}"
+        time.sleep(0.05)
+
+
+class Stage:
+    """One namespace of a cluster, with the words of the stories."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.native = cluster.spec.api == "native"
+        self._debug = httpx.Client(base_url=cluster.ops_url, timeout=10.0)
+        self._post("/api/v1/namespaces", {"metadata": {"name": namespace}})
+
+    def close(self) -> None:
+        """Clear the stage: everything in the namespace goes, at once, and its room is seen to be free."""
+        for path in (f"/apis/batch/v1/namespaces/{self.namespace}/jobs", self._groups(), self._pods()):
+            self.delete_all(path)
+        eventually("an empty namespace", lambda: not self.pods())
+        eventually("no reservation", lambda: not self.reservations())
+        self._debug.close()
+
+    # --- what people do ----------------------------------------------------------------------------------------
+
+    def create_group(self, name: str, min_count: int | None, key: str | None = None) -> None:
+        """A PodGroup: a gang of ``min_count``, or policy basic for None."""
+        policy = {"basic": {}} if min_count is None else {"gang": {"minCount": min_count}}
+        spec: dict[str, Any] = {"schedulingPolicy": policy}
+        if key is not None:
+            spec["schedulingConstraints"] = {"topology": [{"key": key}]}
+        version = "scheduling.k8s.io/v1beta1" if self.native else "scheduling.serried.dev/v1beta1"
+        self._post(
+            self._groups(), {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+        )
+
+    def create_pods(self, names: list[str], group: str | None = None, cpu: str = "1") -> None:
+        """Bare pods, members of a group if one is named."""
+        for name in names:
+            metadata: dict[str, Any] = {"name": name}
+            spec: dict[str, Any] = pod_spec(cpu)
+            if group is not None and self.native:
+                spec["schedulingGroup"] = {"podGroupName": group}
+            elif group is not None:
+                metadata["labels"] = {"scheduling.serried.dev/pod-group": group}
+            self._post(self._pods(), {"metadata": metadata, "spec": spec})
+
+    def create_job(self, name: str, size: int, cpu: str = "1", key: str | None = None) -> None:
+        """A plain Indexed Job: nothing about groups in it but, maybe, the topology annotation."""
+        annotations = {} if key is None else {"scheduling.serried.dev/required-topology": key}
+        template = {"spec": pod_spec(cpu) | {"restartPolicy": "Never"}}
+        spec = {"parallelism": size, "completions": size, "completionMode": "Indexed", "template": template}
+        job = {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
+        self._post(f"/apis/batch/v1/namespaces/{self.namespace}/jobs", job)
+
+    def delete_job(self, name: str) -> None:
+        """The Job and its pods go."""
+        self._delete(f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{name}", "Background")
+
+    def delete_pods(self, *names: str) -> None:
+        """These pods go at once."""
+        for name in names:
+            self._delete(f"{self._pods()}/{name}")
+
+    def delete_all(self, path: str) -> None:
+        """Everything in a list goes."""
+        for item in self.cluster.api.get(path)["items"]:
+            self._delete(f"{path}/{item['metadata']['name']}", "Background")
+
+    # --- what people see ---------------------------------------------------------------------------------------
+
+    def pods(self, prefix: str = "") -> list[dict[str, Any]]:
+        """The pods whose names begin so."""
+        items: list[dict[str, Any]] = self.cluster.api.get(self._pods())["items"]
+        return [pod for pod in items if pod["metadata"]["name"].startswith(prefix)]
+
+    def bound(self, prefix: str = "") -> dict[str, str]:
+        """Node names by pod name, of the bound ones."""
+        return {p["metadata"]["name"]: p["spec"]["nodeName"] for p in self.pods(prefix) if p["spec"].get("nodeName")}
+
+    def racks(self, prefix: str = "") -> set[str]:
+        """The racks in which the bound pods are."""
+        labels = {
+            n["metadata"]["name"]: n["metadata"]["labels"] for n in self.cluster.api.get("/api/v1/nodes")["items"]
+        }
+        return {labels[node][RACK] for node in self.bound(prefix).values()}
+
+    def await_bound(self, prefix: str, count: int, seconds: float = 30.0) -> None:
+        """So many pods are bound, not more, not fewer."""
+        eventually(f"{count} bound pods of {prefix}", lambda: len(self.bound(prefix)) == count, seconds)
+
+    def group_of_job(self, job: str) -> str:
+        """The name of the PodGroup that was made for a Job."""
+        return eventually(f"a PodGroup for Job {job}", lambda: self._find_group(job))
+
+    def view(self, group: str) -> dict[str, Any]:
+        """The group on ``/debug``; empty if it is not known."""
+        answer = self._debug.get(f"/debug/groups/{self.namespace}/{group}")
+        view: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
+        return view
+
+    def await_reason(self, group: str, reason: str, seconds: float = 10.0) -> dict[str, Any]:
+        """The group as ``/debug`` shows it once it gives this reason."""
+        return eventually(
+            f"{group} with reason {reason}, now {self.view(group).get('message')}",
+            lambda: view if (view := self.view(group)).get("reason") == reason else None,
+            seconds,
+        )
+
+    def condition(self, group: str) -> tuple[str, str, str]:
+        """Status, reason and message of PodGroupInitiallyScheduled; empty texts without it."""
+        found = self.cluster.api.get(f"{self._groups()}/{group}")
+        for one in found.get("status", {}).get("conditions", []):
+            if one["type"] == "PodGroupInitiallyScheduled":
+                return one["status"], one["reason"], one.get("message", "")
+        return "", "", ""
+
+    def events(self, about: str) -> list[tuple[str, str]]:
+        """Reason and message of the events about an object of this name."""
+        items = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
+        return [(e["reason"], e["message"]) for e in items if e["involvedObject"]["name"] == about]
+
+    def reservations(self) -> list[dict[str, Any]]:
+        """The Reservation objects of the namespace."""
+        path = f"/apis/scheduling.serried.dev/v1beta1/namespaces/{self.namespace}/reservations"
+        items: list[dict[str, Any]] = self.cluster.api.get(path)["items"]
+        return items
+
+    def held_in_ledger(self) -> list[dict[str, Any]]:
+        """The ledger's reservations of the namespace, as ``/debug`` shows them."""
+        return [r for r in self._debug.get("/debug/reservations").json() if r["namespace"] == self.namespace]
+
+    def _find_group(self, job: str) -> str:
+        for item in self.cluster.api.get(self._groups())["items"]:
+            owners = item["metadata"].get("ownerReferences", [])
+            if any(owner["kind"] == "Job" and owner["name"] == job for owner in owners):
+                return str(item["metadata"]["name"])
+        return ""
+
+    def _groups(self) -> str:
+        group = "scheduling.k8s.io" if self.native else "scheduling.serried.dev"
+        return f"/apis/{group}/v1beta1/namespaces/{self.namespace}/podgroups"
+
+    def _pods(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    def _post(self, path: str, body: dict[str, Any]) -> None:
+        self.cluster.api.post(path, body)
+
+    def _delete(self, path: str, propagation: str = "Background") -> None:
+        options = {"gracePeriodSeconds": 0, "propagationPolicy": propagation}
+        with self.cluster.api.session() as session:
+            try:
+                session.request("DELETE", path, options)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+
+
+def pod_spec(cpu: str) -> dict[str, Any]:
+    """One container that asks for so much CPU, scheduled by Serried's scheduler."""
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+    return {"schedulerName": SCHEDULER, "containers": [container], "terminationGracePeriodSeconds": 0}

@@ -1,0 +1,107 @@
+"""The promises when a process dies or a connection ends, at the worst moment."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.e2e.promises.proxy import Proxy
+from tests.e2e.promises.stage import RACK, Stage, eventually
+from tests.e2e.promises.test_gangs import names
+
+pytestmark = pytest.mark.e2e
+
+
+@contextmanager
+def frozen_scheduler(stage: Stage) -> Iterator[None]:
+    """The scheduler does nothing for the length of the block; shorter than its Lease lasts."""
+    stage.cluster.kill("scheduler", signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        stage.cluster.kill("scheduler", signal.SIGCONT)
+
+
+def revive(stage: Stage) -> None:
+    stage.cluster.start("extender")
+    stage.cluster.await_ready("extender")
+
+
+def test_a_kill_between_plan_and_bind_ends_whole(stage: Stage) -> None:
+    with frozen_scheduler(stage):
+        stage.create_group("ring", 4, RACK)
+        stage.create_pods(names("ring", 4), "ring")
+        record = eventually("the record of the plan", stage.reservations)[0]
+        stage.cluster.kill("extender", signal.SIGKILL)
+        assert record["spec"]["phase"] == "Planned"
+        assert not stage.bound()
+        revive(stage)
+
+    stage.await_bound("ring", 4)
+    assert len(stage.racks("ring")) == 1
+    eventually("the record's end", lambda: not stage.reservations())
+
+
+def test_a_kill_in_the_middle_of_the_bindings_ends_whole(stage: Stage) -> None:
+    for attempt in range(5):
+        gang = f"crowd{attempt}"
+        stage.create_group(gang, 200)
+        stage.create_pods(names(gang, 200), gang, cpu="100m")
+        eventually("the first Binding", lambda g=gang: stage.bound(g))
+        stage.cluster.kill("extender", signal.SIGKILL)
+        seen = len(stage.bound(gang))
+        revive(stage)
+        stage.await_bound(gang, 200)
+        eventually("the record's end", lambda: not stage.reservations())
+        if 0 < seen < 200:
+            return
+        stage.delete_pods(*names(gang, 200))
+    pytest.fail("no kill hit the burst: the Bindings were always over")
+
+
+def test_a_gang_that_no_longer_exists_when_the_extender_returns_leaves_nothing(stage: Stage) -> None:
+    with frozen_scheduler(stage):
+        stage.create_job("gone", 4)
+        eventually("the record of the plan", stage.reservations)
+        stage.cluster.kill("extender", signal.SIGKILL)
+        stage.delete_job("gone")
+        revive(stage)
+
+    eventually("the record's end", lambda: not stage.reservations() and not stage.held_in_ledger())
+    assert not stage.bound()
+
+
+def test_watches_that_end_are_resumed(stage: Stage) -> None:
+    config = stage.cluster.kubeconfigs["extender"]
+    original = config.read_text()
+    port = urlsplit(stage.cluster.server).port
+    assert port is not None
+    with Proxy(port) as proxy:
+        config.write_text(original.replace(f":{port}", f":{proxy.port}"))
+        stage.cluster.restart("extender")
+        stage.create_group("ring", 4)
+        stage.create_pods(names("ring", 3), "ring")
+        stage.await_reason("ring", "QuorumMissing")
+
+        assert proxy.cut() > 0
+        stage.create_pods(names("ring", 1, start=3), "ring")
+        stage.await_bound("ring", 4)
+        assert "serried_watch_restarts_total{" in httpx.get(stage.cluster.metrics_url).text
+        config.write_text(original)
+    stage.cluster.restart("extender")
+
+
+def test_members_that_never_reach_their_bind_call_free_everything_in_time(stage: Stage) -> None:
+    # The scheduler of one member does not exist for it: its node selector is known to Serried as satisfiable, but a
+    # frozen scheduler never comes; the barrier's deadline (8 s without progress here) gives all of it back.
+    with frozen_scheduler(stage):
+        stage.create_group("stuck", 2)
+        stage.create_pods(names("stuck", 2), "stuck")
+        eventually("the record of the plan", stage.reservations)
+        eventually("the record's end", lambda: not stage.reservations() and not stage.held_in_ledger(), 15)
+        assert not stage.bound()
+        view = stage.await_reason("stuck", "DeadlineExceeded")
+        assert "0 of 2 members reached their bind call" in view["message"]

@@ -1,0 +1,133 @@
+"""The promises of a gang's way from its first pod to its last Binding."""
+
+import pytest
+
+from tests.e2e.promises.stage import RACK, Stage, eventually
+
+pytestmark = pytest.mark.e2e
+
+
+def names(prefix: str, count: int, start: int = 0) -> list[str]:
+    return [f"{prefix}-{i}" for i in range(start, start + count)]
+
+
+def test_a_gang_without_quorum_waits_whole_and_says_so_and_its_last_member_starts_it_in_one_rack(stage: Stage) -> None:
+    stage.create_group("ring", 4, RACK)
+    stage.create_pods(names("ring", 3), "ring")
+
+    view = stage.await_reason("ring", "QuorumMissing", seconds=2)
+    assert view["message"] == "QuorumMissing: 3 of 4 members exist"
+    eventually("the condition", lambda: stage.condition("ring") == ("False", "Unschedulable", view["message"]), 2)
+    eventually("the event", lambda: ("QuorumMissing", view["message"]) in stage.events("ring"), 2)
+    assert not stage.bound()
+    assert not stage.reservations()
+
+    stage.create_pods(names("ring", 1, start=3), "ring")
+    stage.await_bound("ring", 4)
+    assert len(stage.racks("ring")) == 1
+    eventually("the condition", lambda: stage.condition("ring") == ("True", "Scheduled", ""))
+    eventually("the record's end", lambda: not stage.reservations() and not stage.held_in_ledger())
+
+
+def test_of_two_gangs_that_need_most_of_the_cluster_one_runs_whole_and_the_other_follows_it(stage: Stage) -> None:
+    stage.create_job("first", 8, cpu="30")
+    stage.await_bound("first", 8)
+    stage.create_job("second", 8, cpu="30")
+
+    stage.await_reason(stage.group_of_job("second"), "NoCapacity")
+    assert not stage.bound("second")
+
+    stage.delete_job("first")
+    stage.await_bound("second", 8)
+
+
+def test_two_gangs_that_arrive_at_once_never_hold_halves(stage: Stage) -> None:
+    stage.create_job("left", 8, cpu="30")
+    stage.create_job("right", 8, cpu="30")
+
+    eventually("one whole gang", lambda: sorted(map(len, (stage.bound("left"), stage.bound("right")))) == [0, 8])
+    loser = "left" if stage.bound("right") else "right"
+    stage.await_reason(stage.group_of_job(loser), "NoCapacity")
+    assert not stage.bound(loser)
+
+
+def test_a_gang_that_fits_the_cluster_but_no_rack_waits_whole_and_says_so_per_rack(stage: Stage) -> None:
+    stage.create_group("wide", 4, RACK)
+    stage.create_pods(names("wide", 4), "wide", cpu="30")
+
+    view = stage.await_reason("wide", "NoDomainFits")
+    assert "no domain of topology.serried.dev/rack has room for 4 members" in view["message"]
+    assert all(f"rack-{i}: 3" in view["message"] for i in range(4))
+    assert "the whole cluster has room for 12" in view["message"]
+    eventually("the condition", lambda: stage.condition("wide") == ("False", "Unschedulable", view["message"]))
+    assert not stage.bound()
+
+
+def test_late_members_go_to_the_gangs_rack_and_never_elsewhere_when_it_is_full(stage: Stage) -> None:
+    stage.create_group("core", 2, RACK)
+    stage.create_pods(names("core", 2), "core", cpu="30")
+    stage.await_bound("core", 2)
+
+    stage.create_pods(names("core", 1, start=2), "core", cpu="30")
+    stage.await_bound("core", 3)
+    assert len(stage.racks("core")) == 1
+
+    stage.create_pods(names("core", 1, start=3), "core", cpu="30")
+    view = stage.await_reason("core", "DomainFull")
+    assert "has room for 0 of 1 waiting members" in view["message"]
+    eventually("the event", lambda: any(reason == "DomainFull" for reason, _ in stage.events("core")))
+    assert len(stage.bound("core")) == 3
+    assert stage.condition("core")[0] == "True"
+
+
+def test_surplus_members_bind_as_many_as_fit(stage: Stage) -> None:
+    stage.create_group("elastic", 2, RACK)
+    stage.create_pods(names("elastic", 5), "elastic", cpu="30")
+
+    stage.await_bound("elastic", 3)
+    stage.await_reason("elastic", "DomainFull")
+    assert len(stage.racks("elastic")) == 1
+
+
+def test_pods_before_their_pod_group_wait_for_it(stage: Stage) -> None:
+    stage.create_pods(names("early", 2), "early")
+
+    stage.await_reason("early", "PodGroupMissing")
+    eventually("the event", lambda: any(reason == "PodGroupMissing" for reason, _ in stage.events("early-0")))
+    assert not stage.bound()
+
+    stage.create_group("early", 2)
+    stage.await_bound("early", 2)
+
+
+def test_a_basic_group_passes_like_plain_pods_beside_gangs(stage: Stage) -> None:
+    stage.create_group("waiting", 3)
+    stage.create_pods(names("waiting", 2), "waiting")
+    stage.create_group("loose", None)
+    stage.create_pods(names("loose", 2), "loose")
+    stage.create_pods(names("plain", 2))
+
+    stage.await_bound("loose", 2)
+    stage.await_bound("plain", 2)
+    eventually("the condition", lambda: stage.condition("loose") == ("True", "Scheduled", ""))
+    assert not stage.bound("waiting")
+
+
+def test_a_plain_indexed_job_with_a_topology_annotation_is_a_gang_in_one_rack(stage: Stage) -> None:
+    stage.create_job("train", 6, cpu="8", key=RACK)
+
+    stage.await_bound("train", 6)
+    assert len(stage.racks("train")) == 1
+    group = stage.group_of_job("train")
+    eventually("the condition", lambda: stage.condition(group) == ("True", "Scheduled", ""))
+
+
+def test_a_job_deleted_while_held_leaves_no_reservation(stage: Stage) -> None:
+    stage.create_job("huge", 13, cpu="30")
+    stage.await_reason(stage.group_of_job("huge"), "NoCapacity")
+
+    stage.delete_job("huge")
+    eventually("no pod", lambda: not stage.pods("huge"))
+    eventually("no reservation", lambda: not stage.reservations() and not stage.held_in_ledger())
+    stage.create_job("next", 12, cpu="30")
+    stage.await_bound("next", 12)
