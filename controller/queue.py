@@ -72,6 +72,10 @@ class WorkQueue(Generic[K]):
         self.add_after(key, self._backoff.delay(failures, self._random()))
         return failures
 
+    def failures(self, key: K) -> int:
+        """How often the key has failed in a row."""
+        return self._failures.get(key, 0)
+
     def forget(self, key: K) -> None:
         """The key succeeded: its next failure is the first."""
         self._failures.pop(key, None)

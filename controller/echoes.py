@@ -1,0 +1,61 @@
+"""Our own creates until the watch shows them: without this memory, a second look at a Job would create twice."""
+
+from collections.abc import Callable
+
+from controller.diff import Found
+from serried.cluster.store import Store
+from serried.model.group import Job, Key, PodGroup, Workload
+
+PATIENCE = 30.0
+"""Seconds after which an object that the watch never showed is taken for deleted before it was seen."""
+
+
+class Echoes:
+    """Created objects that the Store lacks. ``clock`` is monotonic."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store, self._clock = store, clock
+        self._workloads: dict[Key, tuple[float, Workload]] = {}
+        self._groups: dict[Key, tuple[float, PodGroup]] = {}
+
+    def __len__(self) -> int:
+        return len(self._workloads) + len(self._groups)
+
+    def add(self, made: Workload | PodGroup) -> None:
+        """The API server has created this; the watch may have shown it already."""
+        until = self._clock() + PATIENCE
+        if isinstance(made, Workload):
+            if made.key not in self._store.workloads:
+                self._workloads[made.key] = (until, made)
+        elif made.key not in self._store.groups:
+            self._groups[made.key] = (until, made)
+
+    def drop(self, seen: Workload | PodGroup) -> None:
+        """The watch showed the object, or its end."""
+        (self._workloads if isinstance(seen, Workload) else self._groups).pop(seen.key, None)
+
+    def find(self, job: Job) -> Found:
+        """What discovery by reference finds for a Job, with what we have created a moment ago."""
+        self._expire()
+        workloads = self._store.membership.workloads_of(job)
+        workloads += [made for _, made in self._workloads.values() if _refers_to(made, job)]
+        if len(workloads) != 1:
+            return Found(workloads)
+        groups = self._store.membership.groups_of(workloads[0])
+        groups += [made for _, made in self._groups.values() if _made_from(made, workloads[0])]
+        return Found(workloads, groups)
+
+    def _expire(self) -> None:
+        now = self._clock()
+        for pending in (self._workloads, self._groups):
+            for key in [key for key, (until, _) in pending.items() if until <= now]:
+                del pending[key]
+
+
+def _refers_to(workload: Workload, job: Job) -> bool:
+    controller = next((owner.uid for owner in workload.owners if owner.controller), None)
+    return (workload.key.namespace, workload.job, controller) == (job.key.namespace, job.key.name, job.uid)
+
+
+def _made_from(group: PodGroup, workload: Workload) -> bool:
+    return (group.key.namespace, group.workload) == (workload.key.namespace, workload.key.name)

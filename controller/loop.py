@@ -1,0 +1,217 @@
+"""The reconcile loop: changes in the Store become keys, workers take keys, compare and write.
+
+One round for a key reads the Store, asks ``diff`` for the next action and carries it out, until nothing is left. So a
+restart between two writes needs no care of its own: the next process does what is left.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from controller.diff import (
+    CreatePodGroup,
+    CreateWorkload,
+    ReportAmbiguous,
+    diff_group,
+    diff_job,
+    duty_for,
+)
+from controller.echoes import PATIENCE, Echoes
+from controller.queue import WorkQueue
+from controller.writes import Writes
+from serried.cluster.store import Store
+from serried.kube.errors import AlreadyExists, ApiError, NotFound
+from serried.kube.feed import Item
+from serried.model.group import Job, Key, PodGroup, Workload
+from serried.model.pod import Pod
+
+log = logging.getLogger(__name__)
+
+GRACE = 5.0
+"""Seconds in which kube-controller-manager would have freed a PodGroup, if its gate were on."""
+
+_TRIES_BEFORE_SAID = 4
+"""AlreadyExists in a row before an event: the first ones only say that our caches lag behind another's create."""
+
+
+class Subject(Enum):
+    """What a task's key names."""
+
+    JOB = "job"
+    GROUP = "group"
+
+
+class Task(NamedTuple):
+    """One unit of work."""
+
+    subject: Subject
+    key: Key
+
+    def __str__(self) -> str:
+        return f"{self.subject.value} {self.key}"
+
+
+class Tally(Protocol):
+    """What the loop tells the metrics (`observe.metrics.ControllerMetrics`)."""
+
+    def reconciled(self, outcome: str, seconds: float) -> None:
+        """One task ended: ok, retry (the API server refused) or error (a defect of ours)."""
+
+
+class Loop:
+    """Reconciles Jobs and frees PodGroups. ``synced`` says that the Store may be believed."""
+
+    def __init__(
+        self,
+        store: Store,
+        writes: Writes,
+        queue: WorkQueue[Task],
+        clock: Callable[[], float],
+        synced: asyncio.Event,
+        tally: Tally,
+    ) -> None:
+        self.queue = queue
+        self._tally = tally
+        self._store, self._writes, self._clock, self._synced = store, writes, clock, synced
+        self._echoes = Echoes(store, clock)
+        self._said: dict[Key, str] = {}
+        self._failing: set[Task] = set()
+        self._freeable: dict[Key, float] = {}
+
+    # --- changes ---------------------------------------------------------------------------------------------------
+
+    def note(self, old: Item | None, new: Item | None) -> None:
+        """The Store changed so: queue what this may concern."""
+        item = new or old
+        match item:
+            case Job():
+                self._add(Subject.JOB, item.key)
+            case Workload():
+                self._echoes.drop(item)
+                for version in (old, new):
+                    self._add_job_of(version)
+            case PodGroup():
+                self._note_group(item)
+            case Pod() if _ended(old, new):
+                self._note_end(item)
+
+    def _note_group(self, group: PodGroup) -> None:
+        self._echoes.drop(group)
+        if group.deleting:
+            self._add(Subject.GROUP, group.key)
+        if group.workload is not None:
+            self._add_job_of(self._store.workloads.get(Key(group.key.namespace, group.workload)))
+
+    def _note_end(self, pod: Pod) -> None:
+        if pod.owner is not None and pod.owner.kind == "Job":
+            self._add(Subject.JOB, Key(pod.namespace, pod.owner.name))
+        if pod.group is not None:
+            self._add(Subject.GROUP, Key(pod.namespace, pod.group))
+
+    def _add_job_of(self, workload: Item | None) -> None:
+        if isinstance(workload, Workload) and workload.job is not None:
+            self._add(Subject.JOB, Key(workload.key.namespace, workload.job))
+
+    def _add(self, subject: Subject, key: Key) -> None:
+        self.queue.add(Task(subject, key))
+
+    # --- work ------------------------------------------------------------------------------------------------------
+
+    async def run(self, workers: int) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(workers):
+                tasks.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            task = await self.queue.get()
+            await self._synced.wait()
+            begun = self._clock()
+            outcome = await self._try(task)
+            self._tally.reconciled(outcome, self._clock() - begun)
+            self.queue.done(task)
+
+    async def _try(self, task: Task) -> str:
+        try:
+            await self._reconcile(task)
+        except ApiError as error:
+            self._put_off(task, error)
+            return "retry"
+        except Exception as error:
+            # One Job that we cannot digest must not stop the others.
+            log.exception("reconciling failed", extra={"task": str(task)})
+            self._put_off(task, error)
+            return "error"
+        self.queue.forget(task)
+        self._failing.discard(task)
+        return "ok"
+
+    def _put_off(self, task: Task, error: Exception) -> None:
+        failures = self.queue.retry(task)
+        log.info("will try again", extra={"task": str(task), "failures": failures, "err": str(error)})
+
+    async def _reconcile(self, task: Task) -> None:
+        if task.subject is Subject.JOB:
+            await self._reconcile_job(task)
+        else:
+            await self._reconcile_group(task.key)
+
+    async def _reconcile_job(self, task: Task) -> None:
+        # The Job is read anew each time: it may have gone, and come again, while a write was under way.
+        while (job := self._store.jobs.get(task.key)) is not None:
+            pods = [pod for pod in self._store.pods_of_job(job.key) if pod.owner and pod.owner.uid == job.uid]
+            actions = diff_job(job, self._echoes.find(job), duty_for(job, pods, self._store.schedulers))
+            if not actions:
+                break
+            if isinstance(actions[0], ReportAmbiguous):
+                self._report_ambiguous(actions[0])
+                return
+            await self._create(task, actions[0])
+        self._said.pop(task.key, None)
+
+    async def _create(self, task: Task, action: CreateWorkload | CreatePodGroup) -> None:
+        try:
+            if isinstance(action, CreateWorkload):
+                self._echoes.add(await self._writes.create_workload(action))
+            else:
+                self._echoes.add(await self._writes.create_pod_group(action))
+        except ApiError as error:
+            self._report_failure(task, action, error)
+            raise
+        # Looks once more when the memory of this write ends: the object may have been deleted before we ever saw it.
+        self.queue.add_after(task, PATIENCE + 1)
+
+    def _report_failure(self, task: Task, action: CreateWorkload | CreatePodGroup, error: ApiError) -> None:
+        patience = _TRIES_BEFORE_SAID if isinstance(error, AlreadyExists) else 1
+        if task not in self._failing and self.queue.failures(task) + 1 >= patience:
+            self._failing.add(task)
+            self._writes.report_failure(action, error)
+
+    def _report_ambiguous(self, action: ReportAmbiguous) -> None:
+        said = f"{action.job.uid} {action.message}"
+        if self._said.get(action.job.key) != said:
+            self._said[action.job.key] = said
+            self._writes.report_ambiguous(action)
+
+    async def _reconcile_group(self, key: Key) -> None:
+        group = self._store.groups.get(key)
+        actions = diff_group(group, self._store.members(key)) if group is not None else []
+        if not actions:
+            self._freeable.pop(key, None)
+            return
+        wait = self._freeable.setdefault(key, self._clock()) + GRACE - self._clock()
+        if wait > 0:
+            self.queue.add_after(Task(Subject.GROUP, key), wait)
+            return
+        try:
+            await self._writes.remove_finalizer(actions[0])
+        except NotFound:
+            log.debug("PodGroup is gone already", extra={"podGroup": str(key)})
+
+
+def _ended(old: Item | None, new: Item | None) -> bool:
+    """Whether a pod went or finished: nothing else about pods asks for work."""
+    return new is None or (isinstance(old, Pod) and isinstance(new, Pod) and old.phase is not new.phase)
