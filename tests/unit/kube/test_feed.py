@@ -1,0 +1,136 @@
+from collections.abc import Sized
+from typing import Any, cast
+
+import pytest
+
+from serried.cluster.store import Store
+from serried.kube.client import ApiClient
+from serried.kube.feed import Feed, Item, Kind
+from serried.kube.wire import Resource
+from serried.model.group import Job, Key
+from serried.model.level import FALLBACK
+from serried.testing.builders import Builder, job, node, pod, pod_group, workload
+
+Raw = dict[str, Any]
+
+
+class Watched:
+    """A Feed whose watches are played by the test."""
+
+    def __init__(self, *kinds: Kind) -> None:
+        self.store = Store({"serried"})
+        self.changes: list[tuple[Item | None, Item | None]] = []
+        client = cast("ApiClient", None)  # nothing here runs a watch
+        self.feed = Feed(client, FALLBACK, self.store, kinds or tuple(Kind), self._note)
+
+    def _note(self, old: Item | None, new: Item | None) -> None:
+        self.changes.append((old, new))
+
+    def show(self, kind: Kind, item: Builder | Raw) -> None:
+        self.feed.reflectors[kind]._feed.upsert(item if isinstance(item, dict) else item.raw())
+
+    def end(self, kind: Kind, item: Builder | Raw) -> None:
+        self.feed.reflectors[kind]._feed.delete(item if isinstance(item, dict) else item.raw())
+
+    def list_all(self, kind: Kind) -> None:
+        changes = self.feed.reflectors[kind]._feed
+        changes.begin_list()
+        changes.end_list("1")
+
+    def unserve(self, kind: Kind) -> None:
+        for _ in self.feed.reflectors[kind]._feed.end_service():
+            pass
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) -> None:
+    shown: list[tuple[Kind, Builder]] = [
+        (Kind.NODES, node("n")),
+        (Kind.PODS, pod("p")),
+        (Kind.JOBS, job("j")),
+        (Kind.POD_GROUPS, pod_group("g")),
+        (Kind.WORKLOADS, workload("w")),
+    ]
+    for kind, item in shown:
+        watched.show(kind, item)
+    store = watched.store
+    held: list[Sized] = [store.nodes, store.pods, store.jobs, store.groups, store.workloads]
+    assert [len(entries) for entries in held] == [1] * 5
+    assert set(store.pods) == {"pod-p"}
+    for kind, item in shown:
+        watched.end(kind, item)
+    assert [len(entries) for entries in held] == [0] * 5
+    assert [new is None for _, new in watched.changes] == [False] * 5 + [True] * 5
+
+
+def test_the_owner_is_told_what_was_and_what_is(watched: Watched) -> None:
+    watched.show(Kind.JOBS, job("j").size(2).version("1"))
+    watched.show(Kind.JOBS, job("j").size(3).version("2"))
+    old, new = watched.changes[-1]
+    assert isinstance(old, Job)
+    assert isinstance(new, Job)
+    assert (old.parallelism, new.parallelism) == (2, 3)
+
+
+def test_what_a_new_list_repeats_is_no_change(watched: Watched) -> None:
+    watched.show(Kind.JOBS, job("j").version("1"))
+    watched.show(Kind.JOBS, job("j").version("1"))
+    assert len(watched.changes) == 1
+
+
+def test_a_pod_made_anew_under_its_old_name_is_another_pod(watched: Watched) -> None:
+    watched.show(Kind.PODS, pod("p").uid("first"))
+    watched.show(Kind.PODS, pod("p").uid("second"))
+    assert set(watched.store.pods) == {"second"}
+    assert [(old and old.version, new is None) for old, new in watched.changes] == [
+        (None, False),
+        ("", True),
+        (None, False),
+    ]
+
+
+def test_a_malformed_object_is_counted_logged_once_and_stops_nobody(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched.show(Kind.JOBS, job("good"))
+    for _ in range(3):
+        watched.show(Kind.JOBS, job("bad").having("many", "spec", "parallelism"))
+    watched.show(Kind.JOBS, job("good").having([], "spec"))
+    watched.show(Kind.JOBS, job("better"))
+    assert set(watched.store.jobs) == {Key("default", "good"), Key("default", "better")}
+    assert watched.feed.malformed == {Kind.JOBS: 4}
+    assert [vars(record)["object"] for record in caplog.records] == ["default/bad", "default/good"]
+
+
+def test_a_malformed_object_can_still_be_deleted(watched: Watched) -> None:
+    watched.show(Kind.JOBS, job("j"))
+    watched.end(Kind.JOBS, job("j").having("many", "spec", "parallelism"))
+    assert not watched.store.jobs
+
+
+def test_synced_waits_for_every_kind_that_is_followed() -> None:
+    watched = Watched(Kind.PODS, Kind.JOBS)
+    watched.list_all(Kind.PODS)
+    assert not watched.feed.synced.is_set()
+    assert watched.feed.unlisted == {Kind.JOBS}
+    watched.list_all(Kind.JOBS)
+    assert watched.feed.synced.is_set()
+
+
+def test_an_unserved_resource_is_reported_until_it_is_served() -> None:
+    watched = Watched(Kind.POD_GROUPS)
+    watched.list_all(Kind.POD_GROUPS)
+    watched.unserve(Kind.POD_GROUPS)
+    assert not watched.feed.synced.is_set()
+    assert watched.feed.unserved == {Kind.POD_GROUPS}
+    watched.list_all(Kind.POD_GROUPS)
+    assert watched.feed.synced.is_set()
+    assert not watched.feed.unserved
+
+
+def test_groups_are_followed_at_the_level_in_use(watched: Watched) -> None:
+    assert watched.feed.reflectors[Kind.POD_GROUPS].resource == Resource(FALLBACK.group, "v1beta1", "podgroups")
