@@ -6,7 +6,7 @@ the kubelet has granted and what it has put into effect count as well (KEP-1287)
 from device claims, and a resize of pod-level resources in flight.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from sys import intern
 
 from serried.decode.fields import Raw, read_map, read_objects, read_text
@@ -65,9 +65,8 @@ def _with_resize(asked: Amounts, containers: list[Raw], inits: list[Raw], status
         read_text(entry, "name"): entry
         for field in ("containerStatuses", "initContainerStatuses")
         for entry in read_objects(status, field)
-        if entry.get("allocatedResources") or entry.get("resources")
     }
-    if not known:
+    if not known or all(_is_settled(container, known) for container in (*containers, *inits)):
         return asked
     refused = _resize_refused(status)
     groups = [list(zip(group, _requests_of(group), strict=True)) for group in (containers, inits)]
@@ -79,6 +78,14 @@ def _with_resize(asked: Amounts, containers: list[Raw], inits: list[Raw], status
         )
         _raise_to(result, _aggregate(main, init, inits))
     return result
+
+
+def _is_settled(container: Raw, known: Mapping[str, Raw]) -> bool:
+    """Whether the kubelet reports just what the spec asks for. Both are written alike, so the text is compared."""
+    status = known.get(read_text(container, "name"), {})
+    asked = read_map(container, "resources").get("requests")
+    reports = status.get("allocatedResources"), read_map(status, "resources").get("requests")
+    return all(report is None or report == asked for report in reports)
 
 
 def _granted(status: Raw, otherwise: Amounts) -> Amounts:
