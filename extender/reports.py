@@ -17,6 +17,7 @@ from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import Resource
 from serried.model.group import Key, PodGroup
 from serried.model.verdict import Reason, Verdict, render
+from serried.plan.quorum import size_up
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class Reports:
         self._emit(key, group, verdict)
 
     async def _write_condition(self, group: PodGroup, verdict: Verdict) -> None:
-        wanted = _condition(verdict)
+        wanted = self._condition(group, verdict)
         # Once True it never goes back (facts C1); later reasons are told by events and /debug.
         if group.scheduled or group.condition == wanted:
             return
@@ -104,6 +105,13 @@ class Reports:
         }
         await self._client.apply(self._pod_groups, group.key.namespace, group.key.name, body, "status")
 
+    def _condition(self, group: PodGroup, verdict: Verdict) -> tuple[str, str, str]:
+        # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
+        standing = size_up(self._store.members(group.key), self._store.schedulers)
+        if standing.placed >= (group.policy.min_count or 1):
+            return "True", "Scheduled", ""
+        return "False", "SchedulerError" if verdict.reason in _OWN_FAULTS else "Unschedulable", render(verdict)
+
     def _emit(self, key: Key, group: PodGroup | None, verdict: Verdict) -> None:
         if self._told.get(key) is verdict.reason and verdict.reason is Reason.SCHEDULED:
             return
@@ -121,12 +129,6 @@ class Reports:
             return _reference("batch/v1", "Job", job.key, job.uid)
         member = next(iter(self._store.members(key)), None)
         return None if member is None else _reference("v1", "Pod", Key(member.namespace, member.name), member.uid)
-
-
-def _condition(verdict: Verdict) -> tuple[str, str, str]:
-    if verdict.reason is Reason.SCHEDULED:
-        return "True", "Scheduled", ""
-    return "False", "SchedulerError" if verdict.reason in _OWN_FAULTS else "Unschedulable", render(verdict)
 
 
 def _reference(api_version: str, kind: str, key: Key, uid: str) -> dict[str, str]:
