@@ -8,6 +8,7 @@ ours, and are what tells our objects from others'.
 from typing import Any
 
 from controller.names import pod_group_name, template_name, workload_name
+from serried.decode.identity import REQUIRED_TOPOLOGY
 from serried.model.group import Job, Policy, Template, Workload
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -45,10 +46,15 @@ def pod_group_body(job: Job, workload: Workload, api_version: str) -> Body:
     template = workload.templates[0]
     owner = {"apiVersion": api_version, "kind": "Workload", "name": workload.key.name, "uid": workload.uid}
     name = pod_group_name(workload.key.name, template.name)
+    metadata = _metadata(job, name, [_controller_reference(job), owner])
+    key = template.topology_key or job.topology_key
+    if key is not None:
+        # Also where the field is written: an API server without the gate for it drops the field (decode.identity).
+        metadata["annotations"] = {REQUIRED_TOPOLOGY: key}
     return {
         "apiVersion": api_version,
         "kind": "PodGroup",
-        "metadata": _metadata(job, name, [_controller_reference(job), owner]),
+        "metadata": metadata,
         "spec": {
             "workloadRef": {"workloadName": workload.key.name, "templateName": template.name},
             **_scheduling(template),

@@ -14,11 +14,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from fastapi import FastAPI
-from serried.kube.discovery import discover
-from serried.kube.events import EventWriter
-from serried.model.level import ApiLevel
-from serried.observe.log import configure_logging
-from serried.observe.metrics import ExtenderMetrics
 
 from extender.adoption import Adoption
 from extender.binding import Binder, Window
@@ -37,10 +32,15 @@ from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.auth import CredentialsError, load_credentials
 from serried.kube.client import ApiClient
+from serried.kube.discovery import discover
 from serried.kube.errors import ApiError
+from serried.kube.events import EventWriter
 from serried.kube.feed import Feed
 from serried.kube.reflector import Reflector
 from serried.kube.wire import LEASES, Selection, pod_groups
+from serried.model.level import ApiLevel
+from serried.observe.log import configure_logging
+from serried.observe.metrics import ExtenderMetrics
 from serried.observe.ops import Server, make_server, ops_routes
 from serried.settings import ExtenderSettings, extender_settings
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from serried.kube.events import EventWriter
-
 from serried.cluster.membership import job_of_provisional
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
+from serried.kube.events import EventWriter
 from serried.kube.wire import Resource
 from serried.model.group import Key, PodGroup
 from serried.model.verdict import Reason, Verdict, render

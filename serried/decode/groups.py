@@ -11,7 +11,7 @@ from serried.decode.fields import (
     read_text,
     read_texts,
 )
-from serried.decode.identity import is_deleting, read_key, read_owners, read_uid, read_version
+from serried.decode.identity import REQUIRED_TOPOLOGY, is_deleting, read_key, read_owners, read_uid, read_version
 from serried.decode.malformed import Malformed, attempt
 from serried.model.group import BASIC, PodGroup, Policy, Template, Workload
 
@@ -36,7 +36,9 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         key=read_key(obj),
         uid=read_uid(obj),
         policy=_read_policy(spec),
-        topology_key=_read_topology_key(spec),
+        topology_key=_read_topology_key(spec)
+        or read_name(read_map(metadata, "annotations"), REQUIRED_TOPOLOGY)
+        or None,
         workload=read_text(reference, "workloadName") or None,
         template=read_text(reference, "templateName") or None,
         priority=read_int(spec, "priority"),

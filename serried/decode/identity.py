@@ -5,6 +5,13 @@ from sys import intern
 from serried.decode.fields import Raw, read_flag, read_map, read_name, read_objects, read_required, read_text
 from serried.model.group import Key, OwnerRef
 
+REQUIRED_TOPOLOGY = "scheduling.serried.dev/required-topology"
+"""Annotation of a Job or PodGroup: the topology key of which all members must share one value.
+
+On a PodGroup it stands in for ``schedulingConstraints``, which API servers without the gate
+TopologyAwareWorkloadScheduling drop without a word; where both are there, the field wins.
+"""
+
 POD_GROUP_LABEL = "scheduling.serried.dev/pod-group"
 """Names a pod's PodGroup where ``spec.schedulingGroup`` is not served."""
 

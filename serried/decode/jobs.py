@@ -2,6 +2,7 @@
 
 from serried.decode.fields import Raw, read_flag, read_int, read_map, read_name, read_objects, read_text
 from serried.decode.identity import (
+    REQUIRED_TOPOLOGY,
     is_deleting,
     read_controller,
     read_group_field,
@@ -12,9 +13,6 @@ from serried.decode.identity import (
 )
 from serried.decode.malformed import Malformed, attempt
 from serried.model.group import Job
-
-REQUIRED_TOPOLOGY = "scheduling.serried.dev/required-topology"
-"""Annotation of a Job: the topology key that all its pods must share a value of."""
 
 
 def decode_job(obj: object) -> Job | Malformed:

@@ -8,8 +8,8 @@ from copy import deepcopy
 from typing import Any, Self, TypeVar
 
 from serried.decode.groups import decode_pod_group, decode_workload
-from serried.decode.identity import POD_GROUP_LABEL
-from serried.decode.jobs import REQUIRED_TOPOLOGY, decode_job
+from serried.decode.identity import POD_GROUP_LABEL, REQUIRED_TOPOLOGY
+from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
 from serried.decode.nodes import decode_node
 from serried.decode.pods import COMPLETION_INDEX, decode_pod

@@ -47,15 +47,18 @@ class Stage:
     # --- what people do ----------------------------------------------------------------------------------------
 
     def create_group(self, name: str, min_count: int | None, key: str | None = None) -> None:
-        """A PodGroup: a gang of ``min_count``, or policy basic for None."""
+        """A PodGroup: a gang of ``min_count``, or policy basic for None; ``key`` as the level can carry it."""
         policy = {"basic": {}} if min_count is None else {"gang": {"minCount": min_count}}
         spec: dict[str, Any] = {"schedulingPolicy": policy}
-        if key is not None:
+        metadata: dict[str, Any] = {"name": name}
+        if key is not None and self.native:
+            # The field is dropped where TopologyAwareWorkloadScheduling is off, as it is by default.
+            metadata["annotations"] = {"scheduling.serried.dev/required-topology": key}
+        elif key is not None:
             spec["schedulingConstraints"] = {"topology": [{"key": key}]}
         version = "scheduling.k8s.io/v1beta1" if self.native else "scheduling.serried.dev/v1beta1"
-        self._post(
-            self._groups(), {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
-        )
+        body = {"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": spec}
+        self._post(self._groups(), body)
 
     def create_pods(self, names: list[str], group: str | None = None, cpu: str = "1") -> None:
         """Bare pods, members of a group if one is named."""
@@ -67,6 +70,12 @@ class Stage:
             elif group is not None:
                 metadata["labels"] = {"scheduling.serried.dev/pod-group": group}
             self._post(self._pods(), {"metadata": metadata, "spec": spec})
+
+    def take_a_node(self) -> None:
+        """A pod that leaves no room on one node, so that packing alone no longer keeps a gang in one rack."""
+        self.create_group("filler", 1)
+        self.create_pods(["filler-0"], "filler", cpu="30")
+        self.await_bound("filler", 1)
 
     def create_job(self, name: str, size: int, cpu: str = "1", key: str | None = None) -> None:
         """A plain Indexed Job: nothing about groups in it but, maybe, the topology annotation."""

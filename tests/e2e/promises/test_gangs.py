@@ -12,17 +12,18 @@ def names(prefix: str, count: int, start: int = 0) -> list[str]:
 
 
 def test_a_gang_without_quorum_waits_whole_and_says_so_and_its_last_member_starts_it_in_one_rack(stage: Stage) -> None:
+    stage.take_a_node()
     stage.create_group("ring", 4, RACK)
-    stage.create_pods(names("ring", 3), "ring")
+    stage.create_pods(names("ring", 3), "ring", cpu="16")
 
     view = stage.await_reason("ring", "QuorumMissing", seconds=2)
     assert view["message"] == "QuorumMissing: 3 of 4 members exist"
     eventually("the condition", lambda: stage.condition("ring") == ("False", "Unschedulable", view["message"]), 2)
     eventually("the event", lambda: ("QuorumMissing", view["message"]) in stage.events("ring"), 2)
-    assert not stage.bound()
+    assert not stage.bound("ring")
     assert not stage.reservations()
 
-    stage.create_pods(names("ring", 1, start=3), "ring")
+    stage.create_pods(names("ring", 1, start=3), "ring", cpu="16")
     stage.await_bound("ring", 4)
     assert len(stage.racks("ring")) == 1
     eventually("the condition", lambda: stage.condition("ring") == ("True", "Scheduled", ""))
@@ -114,9 +115,10 @@ def test_a_basic_group_passes_like_plain_pods_beside_gangs(stage: Stage) -> None
 
 
 def test_a_plain_indexed_job_with_a_topology_annotation_is_a_gang_in_one_rack(stage: Stage) -> None:
-    stage.create_job("train", 6, cpu="8", key=RACK)
+    stage.take_a_node()
+    stage.create_job("train", 9, cpu="10", key=RACK)
 
-    stage.await_bound("train", 6)
+    stage.await_bound("train", 9)
     assert len(stage.racks("train")) == 1
     group = stage.group_of_job("train")
     eventually("the condition", lambda: stage.condition(group) == ("True", "Scheduled", ""))
