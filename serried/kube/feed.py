@@ -129,6 +129,8 @@ class Feed:
             self.synced.set()
 
     def _note_unserved(self, kind: Kind, resource: Resource) -> None:
+        if kind in self.unserved:
+            return  # told again after each try
         self.unserved.add(kind)
         self._unlisted.add(kind)
         self.synced.clear()
