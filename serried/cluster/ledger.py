@@ -48,20 +48,27 @@ class Ledger:
             raise ValueError(f"{reservation.group} already holds a reservation")
         self._by_group[reservation.group] = reservation
         for uid, slot in reservation.slots.items():
-            self._by_uid[uid] = reservation
+            self._take(uid, reservation)
             self._occupancy.claim(uid, Hand.RESERVED, slot.node, pods[uid].shape.requests)
 
     def add(self, group: Key, pod: Pod, node: str) -> None:
         """Keep one more slot in the group's reservation. Raises KeyError if it has none."""
         reservation = self._by_group[group]
+        self._take(pod.uid, reservation)
         reservation.slots[pod.uid] = Slot(pod.uid, pod.name, node)
-        self._by_uid[pod.uid] = reservation
         self._occupancy.claim(pod.uid, Hand.RESERVED, node, pod.shape.requests)
 
     def move(self, pod: Pod, node: str) -> None:
         """Give a member another node within its reservation. Raises KeyError if it has no slot."""
         self._by_uid[pod.uid].slots[pod.uid].node = node
         self._occupancy.claim(pod.uid, Hand.RESERVED, node, pod.shape.requests)
+
+    def _take(self, uid: str, reservation: Reservation) -> None:
+        # One slot a pod: a member that has come over from another group takes its old slot from there.
+        before = self._by_uid.get(uid)
+        if before is not None and before is not reservation:
+            del before.slots[uid]
+        self._by_uid[uid] = reservation
 
     def drop(self, uid: str) -> None:
         """Give one slot back; the rest of the reservation stays."""

@@ -1,10 +1,10 @@
 """Which group a pod belongs to: the field, then the label, then its Job, at every API level (docs/api-levels.md)."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from serried.model.eligibility import is_gang_job
 from serried.model.group import Job, Key, PodGroup, Workload
-from serried.model.pod import Phase, Pod
+from serried.model.pod import Pod
 
 _JOB_PREFIX = "job:"
 
@@ -60,10 +60,11 @@ class Membership:
         found = (self._groups[key] for key in sorted(self._groups_by_workload.get(workload.key, ())))
         return [group for group in found if not group.deleting]
 
-    def resolve(self, pod: Pod, siblings: Iterable[Pod]) -> Key | None:
+    def resolve(self, pod: Pod, *, job_started: bool) -> Key | None:
         """The group of a pod, maybe provisional; None for a pod of no group.
 
-        ``siblings`` are the known pods of the same Job (read only when the Job has no Workload).
+        ``job_started`` is whether a pod of the same Job (by UID) is bound or finished: then a Job that has no Workload
+        gets none any more.
         """
         if pod.group is not None:
             return Key(pod.namespace, pod.group)
@@ -73,12 +74,12 @@ class Membership:
         job = self._jobs.get(key)
         if job is None or job.uid != pod.owner.uid:
             return provisional(key)
-        return self._resolve_job(job, siblings)
+        return self._resolve_job(job, job_started=job_started)
 
-    def _resolve_job(self, job: Job, siblings: Iterable[Pod]) -> Key | None:
+    def _resolve_job(self, job: Job, *, job_started: bool) -> Key | None:
         workloads = self.workloads_of(job)
         if not workloads:
-            return provisional(job.key) if self.is_eligible(job, siblings) else None
+            return provisional(job.key) if not job_started and is_gang_job(job, self._schedulers) else None
         if len(workloads) > 1 or len(workloads[0].templates) != 1:
             return None
         groups = self.groups_of(workloads[0])
@@ -87,12 +88,6 @@ class Membership:
         if groups:
             return groups[0].key
         return provisional(job.key) if workloads[0].templates[0].policy.is_gang else None
-
-    def is_eligible(self, job: Job, siblings: Iterable[Pod]) -> bool:
-        """Whether the reconciler makes objects for this Job: a gang Job none of whose pods is bound or finished."""
-        return is_gang_job(job, self._schedulers) and not any(
-            pod.node or pod.phase is not Phase.ACTIVE for pod in siblings
-        )
 
 
 def _reindex(

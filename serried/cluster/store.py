@@ -1,14 +1,17 @@
 """The cluster as the watches tell it: objects by identity, indexes by group, and the changes not yet looked at."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TypeVar
 
-from serried.cluster.membership import Membership, job_of_provisional
+from serried.cluster.membership import Membership
 from serried.cluster.occupancy import Hand, Occupancy
 from serried.model.group import Job, Key, PodGroup, Workload
 from serried.model.node import Node
 from serried.model.plan import View
-from serried.model.pod import Pod
+from serried.model.pod import Phase, Pod
 from serried.model.resources import Resources, add
+
+Index = TypeVar("Index")
 
 
 class Store:
@@ -32,6 +35,7 @@ class Store:
         self._group_of: dict[str, Key] = {}
         self._members: dict[Key, dict[str, None]] = {}
         self._pods_by_job: dict[Key, dict[str, None]] = {}
+        self._started: dict[tuple[Key, str], dict[str, None]] = {}
         self._nominated: dict[str, Pod] = {}
         self._uids: dict[Key, str] = {}
 
@@ -59,8 +63,8 @@ class Store:
 
     def resolve(self, pod: Pod) -> Key | None:
         """The group of a pod that need not be known: the scheduler's cache may be ahead of ours."""
-        siblings = self.pods_of_job(Key(pod.namespace, pod.owner.name)) if pod.owner else ()
-        return self.membership.resolve(pod, siblings)
+        started = pod.owner is not None and (Key(pod.namespace, pod.owner.name), pod.owner.uid) in self._started
+        return self.membership.resolve(pod, job_started=started)
 
     def view(self, priority: int, members: Iterable[Pod]) -> View:
         """The cluster for one plan of ``members``: nominations of equal or higher priority count as used.
@@ -98,13 +102,10 @@ class Store:
         self.pods[pod.uid] = pod
         self._uids[Key(pod.namespace, pod.name)] = pod.uid
         self._claim(pod)
-        if pod.nominated and pod.pending:
-            self._nominated[pod.uid] = pod
-        else:
-            self._nominated.pop(pod.uid, None)
+        self._nominate(pod.uid, pod if pod.nominated and pod.pending else None)
+        turned = self._index_job(old, pod)
         self._join(pod)
-        if old is None or _standing(old) != _standing(pod):
-            self._rejoin_siblings(pod)
+        self._rejoin_jobs(turned)
 
     def drop_pod(self, uid: str) -> None:
         """A pod went."""
@@ -115,10 +116,10 @@ class Store:
         if self._uids.get(key) == uid:
             del self._uids[key]
         self.occupancy.forget(uid)
-        self._nominated.pop(uid, None)
+        self._nominate(uid, None)
+        turned = self._index_job(pod, None)
         self._leave(uid)
-        if pod.owner is not None and pod.owner.kind == "Job":
-            _discard(self._pods_by_job, Key(pod.namespace, pod.owner.name), uid)
+        self._rejoin_jobs(turned)
 
     def _claim(self, pod: Pod) -> None:
         if pod.bound:
@@ -128,9 +129,38 @@ class Store:
         else:
             self.occupancy.release(pod.uid, Hand.BOUND)
 
+    def _nominate(self, uid: str, pod: Pod | None) -> None:
+        # A nomination counts as used in every view: when it goes without the pod having gone there, that is room.
+        before = self._nominated.pop(uid, None)
+        if pod is not None:
+            self._nominated[uid] = pod
+        if before is None or (pod is not None and pod.nominated == before.nominated):
+            return
+        if self.occupancy.node_of(uid) != before.nominated:
+            self.occupancy.note_room()
+
+    def _index_job(self, old: Pod | None, new: Pod | None) -> set[Key]:
+        """Follow one pod's Job; returns the Jobs whose eligibility turned, by their first started pod or their last."""
+        pod = new or old
+        uid = pod.uid if pod is not None else ""
+        left, joined = _job_of(old), _job_of(new)
+        if left is not None and left != joined:
+            _discard(self._pods_by_job, left, uid)
+        if joined is not None:
+            self._pods_by_job.setdefault(joined, {})[uid] = None
+        before, after = _started_job(old), _started_job(new)
+        turned = set()
+        if before is not None and before != after:
+            _discard(self._started, before, uid)
+            if before not in self._started:
+                turned.add(before[0])
+        if after is not None and before != after:
+            if after not in self._started:
+                turned.add(after[0])
+            self._started.setdefault(after, {})[uid] = None
+        return turned
+
     def _join(self, pod: Pod) -> None:
-        if pod.owner is not None and pod.owner.kind == "Job":
-            self._pods_by_job.setdefault(Key(pod.namespace, pod.owner.name), {})[pod.uid] = None
         group = self.resolve(pod)
         before = self._group_of.get(pod.uid)
         if before != group:
@@ -148,14 +178,6 @@ class Store:
         if group is not None:
             _discard(self._members, group, uid)
             self.touched.add(group)
-
-    def _rejoin_siblings(self, pod: Pod) -> None:
-        # A Job's eligibility ends with its first bound or finished pod: the others may become plain pods by that.
-        # With a Workload in place nothing changes, and the loop is not worth its cost.
-        group = self._group_of.get(pod.uid)
-        if not pod.node or pod.owner is None or (group is not None and job_of_provisional(group) is None):
-            return
-        self._rejoin_job(Key(pod.namespace, pod.owner.name))
 
     def _rejoin_job(self, job: Key) -> None:
         for sibling in self.pods_of_job(job):
@@ -232,15 +254,25 @@ def _same_room(old: Node, new: Node) -> bool:
     )
 
 
-def _standing(pod: Pod) -> tuple[str, str]:
-    return pod.node, pod.phase
+def _job_of(pod: Pod | None) -> Key | None:
+    if pod is None or pod.owner is None or pod.owner.kind != "Job":
+        return None
+    return Key(pod.namespace, pod.owner.name)
+
+
+def _started_job(pod: Pod | None) -> tuple[Key, str] | None:
+    """The Job, with its UID, whose eligibility this pod ends by being bound or finished."""
+    job = _job_of(pod)
+    if pod is None or pod.owner is None or job is None or not (pod.node or pod.phase is not Phase.ACTIVE):
+        return None
+    return job, pod.owner.uid
 
 
 def _job_facts(job: Job) -> tuple[object, ...]:
     return job.uid, job.parallelism, job.completions, job.indexed, job.group, job.owner, job.finished, job.deleting
 
 
-def _discard(index: dict[Key, dict[str, None]], key: Key, uid: str) -> None:
+def _discard(index: dict[Index, dict[str, None]], key: Index, uid: str) -> None:
     entry = index.get(key)
     if entry is not None:
         entry.pop(uid, None)

@@ -1,0 +1,118 @@
+from collections.abc import Callable
+from itertools import permutations
+
+import pytest
+
+from serried.cluster.occupancy import Hand, Occupancy
+
+ONE_CPU = (("cpu", 1000), ("pods", 1))
+TWO_CPUS = (("cpu", 2000), ("pods", 1))
+
+
+@pytest.mark.parametrize("hands", list(permutations(Hand)), ids=lambda hands: " then ".join(h.name for h in hands))
+def test_a_pod_counts_once_in_whatever_order_its_claims_come(hands: tuple[Hand, ...]) -> None:
+    occupancy = Occupancy()
+    for hand in hands:
+        occupancy.claim("p", hand, "n1", ONE_CPU)
+        assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
+
+
+@pytest.mark.parametrize("hands", list(permutations(Hand)), ids=lambda hands: " then ".join(h.name for h in hands))
+def test_a_pod_counts_until_its_last_claim_is_released_in_whatever_order(hands: tuple[Hand, ...]) -> None:
+    occupancy = Occupancy()
+    for hand in Hand:
+        occupancy.claim("p", hand, "n1", ONE_CPU)
+    for hand in hands:
+        assert occupancy.node_of("p") == "n1"
+        occupancy.release("p", hand)
+    assert occupancy.node_of("p") is None
+    assert occupancy.used == {}
+
+
+def test_the_strongest_hand_says_where_a_pod_is() -> None:
+    occupancy = Occupancy()
+    occupancy.claim("p", Hand.BOUND, "n3", ONE_CPU)
+    occupancy.claim("p", Hand.RESERVED, "n1", ONE_CPU)
+    occupancy.claim("p", Hand.ASSUMED, "n2", ONE_CPU)
+    assert set(occupancy.used) == {"n3"}
+    occupancy.release("p", Hand.BOUND)
+    assert set(occupancy.used) == {"n2"}
+    occupancy.release("p", Hand.ASSUMED)
+    assert set(occupancy.used) == {"n1"}
+
+
+def test_pods_on_one_node_add_up_and_leave_one_by_one() -> None:
+    occupancy = Occupancy()
+    occupancy.claim("p", Hand.BOUND, "n1", ONE_CPU)
+    occupancy.claim("q", Hand.RESERVED, "n1", TWO_CPUS)
+    assert occupancy.used["n1"] == {"cpu": 3000, "pods": 2}
+    occupancy.forget("p")
+    assert occupancy.used["n1"] == {"cpu": 2000, "pods": 1}
+
+
+def test_a_claim_that_is_laid_again_with_other_requests_replaces_the_first() -> None:
+    occupancy = Occupancy()
+    occupancy.claim("p", Hand.BOUND, "n1", ONE_CPU)
+    occupancy.claim("p", Hand.BOUND, "n1", TWO_CPUS)
+    assert occupancy.used["n1"]["cpu"] == 2000
+
+
+def test_forgetting_drops_every_claim_and_leaves_nothing_behind() -> None:
+    occupancy = Occupancy()
+    for hand in Hand:
+        occupancy.claim("p", hand, "n1", ONE_CPU)
+    occupancy.forget("p")
+    assert occupancy.used == {}
+    assert not any(occupancy.has("p", hand) for hand in Hand)
+
+
+def test_releasing_what_was_never_claimed_changes_nothing() -> None:
+    occupancy = Occupancy()
+    occupancy.claim("p", Hand.BOUND, "n1", ONE_CPU)
+    occupancy.release("p", Hand.RESERVED)
+    occupancy.release("stranger", Hand.BOUND)
+    occupancy.forget("stranger")
+    assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
+    assert occupancy.freed == 0
+
+
+def bind(occupancy: Occupancy) -> None:
+    occupancy.claim("p", Hand.BOUND, "n1", ONE_CPU)
+
+
+def leave(occupancy: Occupancy) -> None:
+    occupancy.forget("p")
+
+
+def give_up(occupancy: Occupancy) -> None:
+    occupancy.release("p", Hand.RESERVED)
+
+
+def land_elsewhere(occupancy: Occupancy) -> None:
+    occupancy.claim("p", Hand.BOUND, "n2", ONE_CPU)
+
+
+@pytest.mark.parametrize(
+    ("happen", "frees"),
+    [
+        pytest.param(bind, 0, id="a reserved pod is bound to its node: nothing is freed"),
+        pytest.param(leave, 1, id="the pod is gone: its room is free"),
+        pytest.param(give_up, 1, id="the reservation is given up: its room is free"),
+        pytest.param(land_elsewhere, 1, id="the pod is bound to another node: the reserved room is free"),
+    ],
+)
+def test_freed_counts_when_room_appears_and_only_then(happen: Callable[[Occupancy], None], frees: int) -> None:
+    occupancy = Occupancy()
+    occupancy.claim("p", Hand.RESERVED, "n1", ONE_CPU)
+    happen(occupancy)
+    assert occupancy.freed == frees
+
+
+def test_the_last_weaker_claims_go_without_freeing_anything() -> None:
+    occupancy = Occupancy()
+    occupancy.claim("p", Hand.RESERVED, "n1", ONE_CPU)
+    occupancy.claim("p", Hand.ASSUMED, "n1", ONE_CPU)
+    occupancy.claim("p", Hand.BOUND, "n1", ONE_CPU)
+    occupancy.release("p", Hand.RESERVED)
+    occupancy.release("p", Hand.ASSUMED)
+    assert occupancy.freed == 0
