@@ -1,0 +1,145 @@
+"""What a load consists of, as values and as objects for the API server. No I/O."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from serried.decode.jobs import REQUIRED_TOPOLOGY
+from serried.kube.wire import FALLBACK_GROUP, JOBS, JSON, PODS, Resource, pod_groups, workloads
+
+NAMESPACE = "default"
+RUN = "bench.serried.dev/run"
+GANG = "bench.serried.dev/gang"
+POD_GROUP_LABEL = f"{FALLBACK_GROUP}/pod-group"
+
+Link = Literal["native", "fallback", "job"]
+"""How a pod finds its group: by ``spec.schedulingGroup``, by label, or as a pod of an Indexed Job."""
+
+POD_GROUPS = {"native": pod_groups("scheduling.k8s.io", "v1beta1"), "fallback": pod_groups(FALLBACK_GROUP, "v1beta1")}
+WORKLOADS = {"native": workloads("scheduling.k8s.io", "v1beta1"), "fallback": workloads(FALLBACK_GROUP, "v1beta1")}
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """``size`` pods that start together; ``key`` is the topology key whose value they must share, "" for none."""
+
+    name: str
+    size: int
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One run's pods, all for one scheduler; ``cpu`` is what every pod requests."""
+
+    run: str
+    scheduler: str
+    plain: int = 0
+    gangs: tuple[Gang, ...] = ()
+    link: Link = "native"
+    cpu: str = "1"
+
+    @property
+    def pods(self) -> int:
+        """How many pods there will be."""
+        return self.plain + sum(gang.size for gang in self.gangs)
+
+
+def make_gangs(count: int, size: int, key: str = "") -> tuple[Gang, ...]:
+    """``count`` equal gangs."""
+    return tuple(Gang(f"gang-{index:03d}", size, key) for index in range(count))
+
+
+def leading_objects(load: Load) -> Iterator[tuple[Resource, JSON]]:
+    """What must stand before the pods: PodGroups, or the Jobs that make the pods themselves."""
+    for gang in load.gangs:
+        if load.link == "job":
+            yield JOBS, job_object(load, gang)
+        else:
+            yield POD_GROUPS[load.link], pod_group_object(load, gang)
+
+
+def pod_objects(load: Load) -> Iterator[tuple[str, JSON]]:
+    """Every pod that is not a Job's to make, with its gang's name: gang by gang, plain pods evenly between them."""
+    members = [] if load.link == "job" else [(gang, index) for gang in load.gangs for index in range(gang.size)]
+    total = load.plain + len(members)
+    plain = gone = 0
+    for _ in range(total):
+        if plain * len(members) < gone * load.plain or gone == len(members):
+            yield "", _pod_object(load, f"{load.run}-plain-{plain:05d}", {})
+            plain += 1
+        else:
+            gang, index = members[gone]
+            yield gang.name, member_object(load, gang, index)
+            gone += 1
+
+
+def pod_group_object(load: Load, gang: Gang) -> JSON:
+    """A PodGroup of its own, without Workload."""
+    spec: JSON = {"schedulingPolicy": {"gang": {"minCount": gang.size}}}
+    if gang.key:
+        spec["schedulingConstraints"] = {"topology": [{"key": gang.key}]}
+    return {
+        "apiVersion": POD_GROUPS[load.link].api_version,
+        "kind": "PodGroup",
+        "metadata": _metadata(load, group_name(load, gang), {}),
+        "spec": spec,
+    }
+
+
+def member_object(load: Load, gang: Gang, index: int) -> JSON:
+    """One bare pod of a gang."""
+    labels = {GANG: gang.name}
+    if load.link == "fallback":
+        labels[POD_GROUP_LABEL] = group_name(load, gang)
+    pod = _pod_object(load, f"{group_name(load, gang)}-{index:04d}", labels)
+    if load.link == "native":
+        pod["spec"]["schedulingGroup"] = {"podGroupName": group_name(load, gang)}
+    return pod
+
+
+def job_object(load: Load, gang: Gang) -> JSON:
+    """An Indexed Job that is a gang for Serried by its schedulerName alone; an annotation names the topology key."""
+    metadata = _metadata(load, group_name(load, gang), {GANG: gang.name})
+    if gang.key:
+        metadata["annotations"] = {REQUIRED_TOPOLOGY: gang.key}
+    template = {"metadata": {"labels": {RUN: load.run, GANG: gang.name}}, "spec": _pod_spec(load)}
+    return {
+        "apiVersion": JOBS.api_version,
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            "parallelism": gang.size,
+            "completions": gang.size,
+            "completionMode": "Indexed",
+            "template": template,
+        },
+    }
+
+
+def group_name(load: Load, gang: Gang) -> str:
+    """The name of a gang's PodGroup or Job."""
+    return f"{load.run}-{gang.name}"
+
+
+def _pod_object(load: Load, name: str, labels: dict[str, str]) -> JSON:
+    return {
+        "apiVersion": PODS.api_version,
+        "kind": "Pod",
+        "metadata": _metadata(load, name, labels),
+        "spec": _pod_spec(load),
+    }
+
+
+def _metadata(load: Load, name: str, labels: dict[str, str]) -> JSON:
+    return {"name": name, "namespace": NAMESPACE, "labels": {RUN: load.run} | labels}
+
+
+def _pod_spec(load: Load) -> dict[str, Any]:
+    requests = {"requests": {"cpu": load.cpu}}
+    return {
+        "schedulerName": load.scheduler,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "main", "image": "none", "resources": requests}],
+    }

@@ -1,0 +1,104 @@
+"""One run: create everything, watch until all pods are bound, say how long it took; and the clearing up after it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from bench.load.figures import Figures, Span, compute_figures
+from bench.load.objects import NAMESPACE, POD_GROUPS, RUN, WORKLOADS, Link, Load, leading_objects, pod_objects
+from bench.load.watch import Watch
+from serried.kube.auth import load_credentials
+from serried.kube.client import ApiClient
+from serried.kube.errors import NotFound
+from serried.kube.reflector import Reflector
+from serried.kube.wire import JOBS, JSON, NODES, PODS, RESERVATIONS, Resource, Selection
+
+IN_FLIGHT = 32
+_DELETE_TIMEOUT = 120.0
+_PAUSE = 0.1
+
+
+class StuckError(Exception):
+    """Objects of a run do not go away; says which."""
+
+
+@asynccontextmanager
+async def open_client(kubeconfig: Path) -> AsyncIterator[ApiClient]:
+    """A client with an administrator's credentials."""
+    credentials = load_credentials(str(kubeconfig))
+    async with ApiClient(credentials, component="bench", connections=IN_FLIGHT + 4, timeout=60.0) as client:
+        yield client
+
+
+async def read_domains(client: ApiClient, key: str) -> dict[str, str]:
+    """The value of a node label by node name; nodes without it are left out."""
+    nodes = (node["metadata"] for node in await client.list_all(NODES))
+    return {node["name"]: node["labels"][key] for node in nodes if key in node.get("labels", {})}
+
+
+async def run_load(client: ApiClient, load: Load, domains: Mapping[str, str], seconds: float) -> Figures:
+    """Create the load and return its figures when all pods are bound, or when ``seconds`` are over."""
+    watch = Watch(load.pods, time.monotonic)
+    reflector = Reflector(client, PODS, watch, selection=Selection(NAMESPACE, labels=f"{RUN}={load.run}"))
+    following = asyncio.create_task(reflector.run())
+    try:
+        await reflector.listed.wait()
+        start = time.monotonic()
+        await _create_all(client, load, watch)
+        created = time.monotonic()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(watch.complete.wait(), seconds - (created - start))
+        return compute_figures(watch.lives, load.gangs, domains, Span(start, created, time.monotonic()))
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def _create_all(client: ApiClient, load: Load, watch: Watch) -> None:
+    leading, pods = leading_objects(load), pod_objects(load)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(IN_FLIGHT):
+            group.create_task(_create_leading(client, leading))
+    async with asyncio.TaskGroup() as group:
+        for _ in range(IN_FLIGHT):
+            group.create_task(_create_pods(client, pods, watch))
+
+
+async def _create_leading(client: ApiClient, objects: Iterator[tuple[Resource, JSON]]) -> None:
+    for resource, obj in objects:
+        await client.create(resource, NAMESPACE, obj)
+
+
+async def _create_pods(client: ApiClient, pods: Iterator[tuple[str, JSON]], watch: Watch) -> None:
+    for gang, pod in pods:
+        watch.created(pod["metadata"]["name"], gang)
+        await client.create(PODS, NAMESPACE, pod)
+
+
+async def clear(client: ApiClient, link: Link) -> None:
+    """Delete everything that runs of this link have left, and return when it is gone. Raises StuckError."""
+    groups = [POD_GROUPS[link], WORKLOADS[link]] if link in POD_GROUPS else [*POD_GROUPS.values(), *WORKLOADS.values()]
+    for resource in (JOBS, PODS, *groups):
+        await _delete_all(client, resource)
+    deadline = time.monotonic() + _DELETE_TIMEOUT
+    for resource in (PODS, JOBS, *groups, RESERVATIONS):
+        while left := await _count(client, resource):
+            if time.monotonic() > deadline:
+                raise StuckError(f"{left} {resource} are still there {_DELETE_TIMEOUT:.0f} s after their deletion")
+            await asyncio.sleep(_PAUSE)
+
+
+async def _delete_all(client: ApiClient, resource: Resource) -> None:
+    params = {"gracePeriodSeconds": "0", "propagationPolicy": "Background", "labelSelector": RUN}
+    with suppress(NotFound):
+        await client.request("DELETE", resource.path(NAMESPACE), params=params, timeout=_DELETE_TIMEOUT)
+
+
+async def _count(client: ApiClient, resource: Resource) -> int:
+    try:
+        page = await client.read(resource.path(), {"limit": "1"})
+    except NotFound:
+        return 0
+    return len(page["items"]) + int(page["metadata"].get("remainingItemCount") or 0)
