@@ -71,7 +71,7 @@ class Conductor:
         self._voice, self._watcher, self.clock = voice, watcher, clock
         self._job_unknown_deadline = job_unknown_deadline
         self._wake = asyncio.Event()
-        self._freed_seen = -1
+        self._room_seen = (-1, -1)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- the loop ----------------------------------------------------------------------------------------------
@@ -119,8 +119,8 @@ class Conductor:
         return touched
 
     def _take_blocked(self, now: float) -> set[Key]:
-        freed = self.store.occupancy.freed
-        changed, self._freed_seen = freed != self._freed_seen, freed
+        room = self._room()
+        changed, self._room_seen = room != self._room_seen, room
         return {
             key
             for key, gang in self.gangs.items()
@@ -203,7 +203,7 @@ class Conductor:
     def _try(self, gang: Gang, group: PodGroup, standing: Standing) -> Verdict | None:
         now = self.clock()
         tried = (tuple(pod.uid for pod in standing.waiting), standing.placed, group.policy)
-        blocked = gang.blocked_at == self.store.occupancy.freed and gang.tried == tried and now < gang.retry_at
+        blocked = gang.is_blocked(*self._room()) and gang.tried == tried and now < gang.retry_at
         if blocked or now < gang.not_before:
             return None
         gang.not_before, gang.retry_at, gang.tried = 0.0, math.inf, tried
@@ -211,13 +211,16 @@ class Conductor:
         ask = ask_for(group, standing, excluded, self.store.nodes)
         answer = ask if isinstance(ask, Verdict) else self._plan(ask)
         if isinstance(answer, Verdict):
-            gang.blocked_at = self.store.occupancy.freed
+            gang.blocked_at = self._room()
             if excluded:
                 gang.retry_at = now + _RETRY_SECONDS / 2
             return answer
         assert isinstance(ask, Ask)  # noqa: S101 - narrows for the type checker: a Plan answers an Ask
         self._begin(gang, group, ask, answer)
         return Verdict(Reason.PLANNED, need=ask.need)
+
+    def _room(self) -> tuple[int, int]:
+        return self.store.occupancy.freed, self.store.withdrawn
 
     def _plan(self, ask: Ask) -> Plan | Verdict:
         start = self.clock()
@@ -329,7 +332,7 @@ class Conductor:
         if verdict.reason is not Reason.PLAN_OUTDATED:
             size = max(1, len(round_.reservation.slots))
             backoff = min(_BACKOFF_CAP * math.sqrt(size), _BACKOFF_BASE * 2 ** min(gang.attempts, 20))
-            gang.blocked_at = self.store.occupancy.freed
+            gang.blocked_at = (self.store.occupancy.freed, None)
             gang.retry_at = self.clock() + max(backoff, _RETRY_SECONDS)
         if verdict.reason is Reason.RECORD_FAILED:
             gang.retry_at = gang.not_before = self.clock() + _BACKOFF_BASE

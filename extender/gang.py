@@ -22,8 +22,9 @@ EXCLUSION_SECONDS = 30.0
 class Gang:
     """The memory of one group. Times are loop seconds.
 
-    ``blocked_at`` is the value of ``Occupancy.freed`` at which the group was found not to fit as ``tried``: no work
-    for it until room is freed or its members change. ``refusals`` are the nodes that the scheduler has truly refused,
+    ``blocked_at`` are the values of ``Occupancy.freed`` and ``Store.withdrawn`` at which the group was found not to fit
+    as ``tried``: no work for it until room is freed or its members change. The second is None after an abort: the
+    withdrawn nominations are its own stamps then. ``refusals`` are the nodes that the scheduler has truly refused,
     by class; one is void as soon as the node changes or its time is over.
     """
 
@@ -31,13 +32,17 @@ class Gang:
     verdict: Verdict | None = None
     quorum_since: float | None = None
     round: Round | None = None
-    blocked_at: int | None = None
+    blocked_at: tuple[int, int | None] | None = None
     tried: tuple[object, ...] = ()
     not_before: float = 0.0
     retry_at: float = float("inf")
     attempts: int = 0
     passed: bool = False
     refusals: dict[tuple[Shape, str], tuple[float, Node | None]] = field(default_factory=dict)
+
+    def is_blocked(self, freed: int, withdrawn: int) -> bool:
+        """Whether no room has been freed since the group was found not to fit."""
+        return self.blocked_at is not None and self.blocked_at in {(freed, withdrawn), (freed, None)}
 
     def refuse(self, shape: Shape, node: str, now: float, nodes: Mapping[str, Node]) -> None:
         """The scheduler has refused this node for this class."""

@@ -75,14 +75,14 @@ class Occupancy:
 
     def note_room(self) -> None:
         """Room appeared by other means: a node came, grew or changed."""
-        self.freed += 1; import sys,traceback; print('FREED',self.freed,''.join(traceback.format_stack(limit=4)[:-1]).replace(chr(10),' | '),file=sys.stderr)
+        self.freed += 1
 
     def _settle(self, before: Claim | None, after: Claim | None) -> None:
         if before == after:
             return
         if before:
             self._count(before, -1)
-            self.freed += 1; import sys,traceback; print('FREED',self.freed,''.join(traceback.format_stack(limit=4)[:-1]).replace(chr(10),' | '),file=sys.stderr)
+            self.freed += 1
         if after:
             self._count(after, +1)
 

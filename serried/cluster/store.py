@@ -18,7 +18,9 @@ class Store:
     """Holds nodes, pods, PodGroups, Workloads and Jobs. Every transition is O(what the object touches).
 
     ``touched`` collects the groups that a change may concern, and ``orphaned`` the pods that left a group and belong
-    to none now; the reader empties both. Maps are public to read, and only these methods change them.
+    to none now; the reader empties both. ``withdrawn`` counts the nominations that ended without the pod having gone
+    there: room for others, like ``Occupancy.freed``, but no news to a gang that has just given its own stamps up. Maps
+    are public to read, and only these methods change them.
     """
 
     def __init__(self, schedulers: Collection[str]) -> None:
@@ -30,6 +32,7 @@ class Store:
         self.jobs: dict[Key, Job] = {}
         self.occupancy = Occupancy()
         self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers)
+        self.withdrawn = 0
         self.touched: set[Key] = set()
         self.orphaned: set[str] = set()
         self._group_of: dict[str, Key] = {}
@@ -137,7 +140,7 @@ class Store:
         if before is None or (pod is not None and pod.nominated == before.nominated):
             return
         if self.occupancy.node_of(uid) != before.nominated:
-            self.occupancy.note_room()
+            self.withdrawn += 1
 
     def _index_job(self, old: Pod | None, new: Pod | None) -> set[Key]:
         """Follow one pod's Job; returns the Jobs whose eligibility turned, by their first started pod or their last."""
