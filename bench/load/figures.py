@@ -24,8 +24,8 @@ class Figures:
 
     ``seconds`` is first create to last bind, ``create_seconds`` first create to the answer of the last one.
     ``partial_gang_seconds`` is the sum over gangs of the time with 0 < bound < size; ``longest_burst`` the longest time
-    from first to last bind of one gang. ``split_gangs`` is the number of gangs with a key that run in more than one domain. The percentiles are of
-    create to bind of one pod; None when no pod was bound.
+    from first to last bind of one gang. ``split_gangs`` is the number of gangs with a key that run in more than one
+    domain. The percentiles are of create to bind of one pod; None when no pod was bound.
     """
 
     pods: int

@@ -11,9 +11,10 @@ from serried.kube.changes import Deleted, Upserted
 
 DOMAINS = {"a1": "rack-a", "a2": "rack-a", "b1": "rack-b"}
 RACK = "topology.serried.dev/rack"
+PAIR = Gang("g", 2)
 
 
-def figures(*lives: Life, gang: Gang = Gang("g", 2), end: float = 10.0) -> Figures:
+def figures(*lives: Life, gang: Gang = PAIR, end: float = 10.0) -> Figures:
     return compute_figures(lives, [gang], DOMAINS, Span(0.0, 1.0, end))
 
 
