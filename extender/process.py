@@ -1,4 +1,4 @@
-"""The extender process: builds the parts, feeds them, serves three listeners, ends on a signal.
+"""The extender process: its parts, wired.
 
 Three listeners, one event loop: filter (with prioritize and preempt) and bind apart, because a gang's bind calls stay
 open by the hundred and must not stand in the way of filter; operations (probes, metrics, debug) apart from both.
@@ -6,14 +6,13 @@ open by the hundred and must not stand in the way of filter; operations (probes,
 
 import asyncio
 import logging
-import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter
+from starlette.types import ASGIApp
 
 from extender.adoption import Adoption
 from extender.binding import Binder, Window
@@ -30,19 +29,16 @@ from extender.verbs import Verbs
 from serried import __version__
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
-from serried.kube.auth import CredentialsError, load_credentials
 from serried.kube.client import ApiClient
-from serried.kube.discovery import discover
 from serried.kube.errors import ApiError
 from serried.kube.events import EventWriter
 from serried.kube.feed import Feed
 from serried.kube.reflector import Reflector
 from serried.kube.wire import LEASES, Selection, pod_groups
 from serried.model.level import ApiLevel
-from serried.observe.log import configure_logging
 from serried.observe.metrics import ExtenderMetrics
-from serried.observe.ops import Server, make_server, ops_routes
-from serried.settings import ExtenderSettings, extender_settings
+from serried.process import run_process
+from serried.settings import Address, ExtenderSettings, extender_settings
 
 log = logging.getLogger(__name__)
 
@@ -162,77 +158,24 @@ class Extender:
         """The conditions of ``/readyz``; a standby with full caches is ready."""
         return {"synced": self.feed.synced.is_set()}
 
-    def ops_app(self) -> FastAPI:
-        """Probes, metrics and debug."""
-        app = FastAPI(title="Serried extender", version=__version__)
-        app.include_router(ops_routes(self.readiness, self.metrics.render))
-        app.include_router(debug_routes(self.conductor, self.reports, self.selfcheck))
-        return app
+    def routes(self) -> Sequence[APIRouter]:
+        """``/debug``."""
+        return [debug_routes(self.conductor, self.reports, self.selfcheck)]
+
+    def listeners(self) -> Sequence[tuple[ASGIApp, Address]]:
+        """Filter and bind, the same application on two ports."""
+        verbs = self.verbs.app()
+        return [(verbs, self.settings.filter_listen), (verbs, self.settings.bind_listen)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code."""
     settings = extender_settings(sys.argv[1:] if argv is None else argv)
-    configure_logging(settings.log_level)
-    try:
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
-            return runner.run(_serve(settings))
-    except CredentialsError as error:
-        log.error("no access to a cluster", extra={"err": str(error)})
-        return 1
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    import uvloop  # noqa: PLC0415 - heavy, and only the process needs it
-
-    return uvloop.new_event_loop()
-
-
-async def _serve(settings: ExtenderSettings) -> int:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     metrics = ExtenderMetrics()
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(
-            ApiClient(load_credentials(settings.kubeconfig), component="extender", hooks=metrics)
-        )
-        level = await _discover(client, settings.api, stop)
-        if level is None:
-            return 0
-        extender = Extender(settings, client, level, metrics)
-        verbs = extender.verbs.app()
-        servers = [
-            make_server(verbs, *settings.filter_listen),
-            make_server(verbs, *settings.bind_listen),
-            make_server(extender.ops_app(), *settings.ops_listen),
-        ]
-        return await _run_until(stop, extender, servers)
-
-
-async def _discover(client: ApiClient, wanted: str, stop: asyncio.Event) -> ApiLevel | None:
-    while not stop.is_set():
-        try:
-            return await discover(client, wanted)
-        except ApiError as error:
-            log.error("cannot find out which API the cluster serves; trying again", extra={"err": str(error)})
-            await asyncio.sleep(2.0)
-    return None
-
-
-async def _run_until(stop: asyncio.Event, extender: Extender, servers: Sequence[Server]) -> int:
-    work = asyncio.create_task(extender.run())
-    serving = [asyncio.create_task(server.serve()) for server in servers]
-    stopping = asyncio.create_task(stop.wait())
-    done, _ = await asyncio.wait([work, stopping, *serving], return_when=asyncio.FIRST_COMPLETED)
-    for server in servers:
-        server.should_exit = True
-    work.cancel()
-    await asyncio.gather(work, *serving, return_exceptions=True)
-    stopping.cancel()
-    if stop.is_set():
-        return 0
-    for task in done:
-        if not task.cancelled() and task.exception() is not None:
-            log.error("the extender failed", exc_info=task.exception())
-    return 1
+    return run_process(
+        "extender",
+        settings,
+        settings.ops_listen,
+        metrics,
+        lambda client, level: Extender(settings, client, level, metrics),
+    )

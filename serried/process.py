@@ -1,0 +1,121 @@
+"""How a process of ours lives: credentials, discovery, the work, the listeners, a signal, the end.
+
+The operations listener is open from the first moment: ``/livez`` must not depend on the API server, or an outage of it
+would make the kubelet restart a process that no restart can help.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import uvloop
+from fastapi import APIRouter, FastAPI
+from starlette.types import ASGIApp
+
+from serried import __version__
+from serried.kube.auth import CredentialsError, load_credentials
+from serried.kube.client import ApiClient
+from serried.kube.discovery import discover
+from serried.kube.errors import ApiError
+from serried.model.level import ApiLevel
+from serried.observe.log import configure_logging
+from serried.observe.metrics import Metrics
+from serried.observe.ops import Server, make_server, ops_routes
+from serried.settings import Address, CommonSettings
+
+log = logging.getLogger(__name__)
+
+_DISCOVERY_PAUSE = 2.0
+
+
+class Work(Protocol):
+    """What a process does once it knows its cluster."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+
+    def readiness(self) -> Mapping[str, bool]:
+        """The conditions of ``/readyz``."""
+
+    def routes(self) -> Sequence[APIRouter]:
+        """What it adds to the operations listener."""
+
+    def listeners(self) -> Sequence[tuple[ASGIApp, Address]]:
+        """What it serves besides."""
+
+
+Build = Callable[[ApiClient, ApiLevel], Work]
+
+
+def run_process(name: str, settings: CommonSettings, ops: Address, metrics: Metrics, build: Build) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit code. ``name`` is that of the process: extender, controller."""
+    configure_logging(settings.log_level)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_Process(name, settings, metrics).live(ops, build))
+    except CredentialsError as error:
+        log.error("no access to a cluster", extra={"err": str(error)})
+        return 1
+
+
+class _Process:
+    def __init__(self, name: str, settings: CommonSettings, metrics: Metrics) -> None:
+        self._name, self._settings, self._metrics = name, settings, metrics
+        self._stop = asyncio.Event()
+        self._work: Work | None = None
+        self._app = FastAPI(title=f"Serried {name}", version=__version__)
+        self._app.include_router(ops_routes(self._readiness, metrics.render))
+
+    async def live(self, ops: Address, build: Build) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        credentials = load_credentials(self._settings.kubeconfig)
+        async with ApiClient(credentials, component=self._name, hooks=self._metrics) as client:
+            servers = [make_server(self._app, *ops)]
+            tasks = [
+                asyncio.create_task(servers[0].serve()),
+                asyncio.create_task(self._stop.wait()),
+                asyncio.create_task(self._work_on(client, build, servers)),
+            ]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return await self._end(tasks, servers)
+
+    async def _work_on(self, client: ApiClient, build: Build, servers: list[Server]) -> None:
+        level = await self._discover(client)
+        log.info("API found", extra={"api": level.name, "group": level.group, "version": level.version})
+        self._work = build(client, level)
+        for router in self._work.routes():
+            self._app.include_router(router)
+        async with asyncio.TaskGroup() as tasks:
+            for app, address in self._work.listeners():
+                server = make_server(app, *address)
+                servers.append(server)
+                tasks.create_task(server.serve())
+            tasks.create_task(self._work.run())
+
+    async def _discover(self, client: ApiClient) -> ApiLevel:
+        while True:
+            try:
+                return await discover(client, self._settings.api)
+            except ApiError as error:
+                log.error("cannot find out which API the cluster serves; trying again", extra={"err": str(error)})
+            await asyncio.sleep(_DISCOVERY_PAUSE)
+
+    async def _end(self, tasks: Sequence[asyncio.Task[object]], servers: Sequence[Server]) -> int:
+        for server in servers:
+            server.should_exit = True
+        serving, stopping, working = tasks
+        stopping.cancel()
+        working.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._stop.is_set():
+            return 0
+        for task in (serving, working):
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("the process failed", exc_info=error)
+        return 1
+
+    def _readiness(self) -> Mapping[str, bool]:
+        return {"started": False} if self._work is None else self._work.readiness()
