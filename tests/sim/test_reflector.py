@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from serried.kube.changes import Deleted, Event, Listed, Relisted, Unserved, Upserted
+from serried.kube.hooks import Silent
 from serried.kube.reflector import Pace, Reflector
 from serried.kube.wire import EVERYTHING, PODS, RESERVATIONS, Resource, Selection
 from serried.testing.apiserver import FakeApiServer
@@ -46,7 +47,7 @@ class Recorder:
         return sum(isinstance(event, kind) for event in self.events)
 
 
-class Counting:
+class Counting(Silent):
     """Hooks that remember why watches ended."""
 
     def __init__(self) -> None:
@@ -61,15 +62,6 @@ class Counting:
         while cause not in self.causes:
             self._changed.clear()
             await self._changed.wait()
-
-    def watch_received(self, resource: str, count: int) -> None:
-        pass
-
-    def wrote(self, verb: str, resource: str) -> None:
-        pass
-
-    def event_dropped(self) -> None:
-        pass
 
 
 class Scene:

@@ -1,0 +1,228 @@
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from serried import __version__
+from serried.kube.auth import Credentials
+from serried.kube.client import ONCE, ApiClient, RetryPolicy
+from serried.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    TooMany,
+    Unauthorized,
+    Unavailable,
+)
+from serried.kube.wire import PODS, RESERVATIONS
+from serried.testing.apiserver import FakeApiServer
+from serried.testing.faults import calls
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        server.add(PODS, {"metadata": {"name": "a", "namespace": "ns", "uid": "u1"}, "spec": {}})
+        yield server
+
+
+@pytest.fixture
+async def client(server: FakeApiServer) -> AsyncIterator[ApiClient]:
+    async with server.client() as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"),
+    [
+        (400, "BadRequest", Invalid),
+        (401, "Unauthorized", Unauthorized),
+        (403, "Forbidden", Forbidden),
+        (404, "NotFound", NotFound),
+        (409, "Conflict", Conflict),
+        (409, "AlreadyExists", AlreadyExists),
+        (410, "Expired", Gone),
+        (418, "", ApiError),
+        (422, "Invalid", Invalid),
+        (429, "TooManyRequests", TooMany),
+        (500, "InternalError", Unavailable),
+        (503, "ServiceUnavailable", Unavailable),
+        (504, "Timeout", Unavailable),
+    ],
+)
+async def test_each_refusal_has_its_class_and_says_what_was_asked(
+    server: FakeApiServer, client: ApiClient, status: int, reason: str, kind: type[ApiError]
+) -> None:
+    server.refuse(calls(), times=9, status=status, reason=reason)
+    with pytest.raises(ApiError) as caught:
+        await client.get(PODS, "ns", "a")
+    assert type(caught.value) is kind
+    assert (caught.value.status, caught.value.reason) == (status, reason)
+    for part in ("GET /api/v1/namespaces/ns/pods/a", str(status), reason, "injected"):
+        assert part in str(caught.value)
+
+
+POST_BODY = {"metadata": {"name": "new", "namespace": "ns"}}
+
+
+async def ask(client: ApiClient, verb: str) -> None:
+    match verb:
+        case "get":
+            await client.get(PODS, "ns", "a")
+        case "create":
+            await client.create(PODS, "ns", POST_BODY)
+        case "patch":
+            await client.patch_merge(PODS, "ns", "a", {"metadata": {"labels": {"x": "y"}}})
+        case "bind":
+            await client.bind("ns", "a", "u1", "n1")
+
+
+@pytest.mark.parametrize(
+    ("verb", "status", "retry_after", "attempts"),
+    [
+        pytest.param("get", 503, None, 2, id="a read is repeated after 503"),
+        pytest.param("get", 429, None, 2, id="a read is repeated after 429"),
+        pytest.param("get", 500, None, 1, id="500 is not repeated"),
+        pytest.param("get", 409, None, 1, id="conflict is not repeated"),
+        pytest.param("create", 429, None, 2, id="a create is repeated after 429"),
+        pytest.param("create", 503, 0, 2, id="and after 503 with Retry-After"),
+        pytest.param("create", 503, None, 1, id="but not after a bare 503, which may come late"),
+        pytest.param("patch", 503, None, 2, id="a merge patch is repeated after 503"),
+        pytest.param("bind", 503, None, 2, id="a binding is repeated after 503"),
+    ],
+)
+async def test_what_is_repeated(
+    server: FakeApiServer, client: ApiClient, verb: str, status: int, retry_after: int | None, attempts: int
+) -> None:
+    server.refuse(calls(), status=status, retry_after=retry_after)
+    if attempts == 1:
+        with pytest.raises(ApiError):
+            await ask(client, verb)
+    else:
+        await ask(client, verb)
+    assert len(server.requests) == attempts
+
+
+async def test_the_last_failure_surfaces_when_attempts_are_used_up(server: FakeApiServer) -> None:
+    server.refuse(calls(), times=9, status=429, retry_after=0)
+    async with server.client(RetryPolicy(attempts=3, base=0.001, cap=0.001)) as client:
+        with pytest.raises(TooMany) as caught:
+            await client.get(PODS, "ns", "a")
+    assert caught.value.retry_after == 0
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("retry_after", [None, 2.0, 60.0])
+def test_waits_have_jitter_keep_to_the_cap_and_honour_retry_after(retry_after: float | None) -> None:
+    policy = RetryPolicy(base=0.1, cap=5.0)
+    waits = [policy.delay(attempt, retry_after) for attempt in range(20) for _ in range(20)]
+    assert all(min(retry_after or 0.0, 5.0) <= wait <= 5.0 for wait in waits)
+    assert len(set(waits)) > 1 or retry_after == 60.0
+
+
+async def test_a_lost_answer_of_a_create_is_not_repeated(server: FakeApiServer, client: ApiClient) -> None:
+    server.lose_answer(calls("POST"))
+    with pytest.raises(Unavailable) as caught:
+        await client.create(PODS, "ns", POST_BODY)
+    assert not caught.value.unsent
+    assert server.look(PODS, "ns", "new") is not None
+    assert len(server.seen(calls("POST"))) == 1
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE"])
+async def test_a_connection_that_closes_under_a_repeatable_request_does_no_harm(
+    server: FakeApiServer, method: str
+) -> None:
+    async with server.client(ONCE) as client:
+        obj = await client.get(PODS, "ns", "a")
+        server.hang_up(calls(method))
+        await {
+            "GET": lambda: client.get(PODS, "ns", "a"),
+            "PUT": lambda: client.replace(PODS, obj),
+            "PATCH": lambda: client.patch_merge(PODS, "ns", "a", {"spec": {"x": 1}}),
+            "DELETE": lambda: client.delete(PODS, "ns", "a"),
+        }[method]()
+
+
+async def test_no_server_is_said_so(unused_tcp_port: int) -> None:
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    async with ApiClient(Credentials(url), component="test", retry=ONCE) as client:
+        with pytest.raises(Unavailable) as caught:
+            await client.create(PODS, "ns", POST_BODY)
+    assert caught.value.unsent
+    assert "POST /api/v1/namespaces/ns/pods: no answer" in str(caught.value)
+
+
+async def test_a_call_has_a_timeout(server: FakeApiServer) -> None:
+    server.hold(calls("GET"))
+    async with server.client(ONCE, timeout=0.05) as client:
+        with pytest.raises(Unavailable, match=r"no answer in 0\.05 s"):
+            await client.get(PODS, "ns", "a")
+        with pytest.raises(Unavailable, match=r"no answer in 0\.05 s"):
+            async with client.stream(PODS.path(), {"watch": "true"}):
+                pass
+
+
+async def test_bind_binds_that_pod_and_no_other(server: FakeApiServer, client: ApiClient) -> None:
+    with pytest.raises(Conflict, match="UID in precondition: other"):
+        await client.bind("ns", "a", "other", "n1")
+    await client.bind("ns", "a", "u1", "n1", {"why": "gang"})
+    bound = server.look(PODS, "ns", "a")
+    assert bound is not None
+    assert bound["spec"]["nodeName"] == "n1"
+    assert bound["metadata"]["annotations"] == {"why": "gang"}
+    await client.bind("ns", "a", "u1", "n1")
+    with pytest.raises(Conflict, match='already assigned to node "n1"'):
+        await client.bind("ns", "a", "u1", "n2")
+    with pytest.raises(NotFound):
+        await client.bind("ns", "absent", "u1", "n1")
+
+
+async def test_bind_is_done_although_its_answer_was_lost(server: FakeApiServer, client: ApiClient) -> None:
+    server.lose_answer(calls("POST", "binding"))
+    await client.bind("ns", "a", "u1", "n1")
+    assert len(server.seen(calls("POST", "binding"))) == 2
+
+
+async def test_a_rotated_token_is_read_again(server: FakeApiServer) -> None:
+    tokens = ["old"]
+    credentials = Credentials(server.url, read_token=lambda: tokens[-1], renew_token=lambda: tokens[-1])
+    async with ApiClient(credentials, component="test") as client:
+        server.token = "old"
+        await client.get(PODS, "ns", "a")
+        server.token = "new"
+        tokens.append("new")
+        await client.get(PODS, "ns", "a")
+        server.token = "unknown"
+        with pytest.raises(Unauthorized):
+            await client.get(PODS, "ns", "a")
+    assert server.requests[-1].headers["authorization"] == "Bearer new"
+
+
+async def test_says_who_it_is(server: FakeApiServer, client: ApiClient) -> None:
+    await client.get(PODS, "ns", "a")
+    assert server.requests[-1].headers["user-agent"] == f"serried/{__version__} (test)"
+
+
+async def test_replace_is_a_compare_and_swap(client: ApiClient) -> None:
+    made = await client.create(RESERVATIONS, "ns", {"metadata": {"name": "r"}, "spec": {"phase": "planned"}})
+    made["spec"]["phase"] = "committed"
+    assert (await client.replace(RESERVATIONS, made))["spec"] == {"phase": "committed"}
+    with pytest.raises(Conflict):
+        await client.replace(RESERVATIONS, made)
+
+
+async def test_delete_takes_only_the_object_that_was_meant(server: FakeApiServer, client: ApiClient) -> None:
+    with pytest.raises(Conflict):
+        await client.delete(PODS, "ns", "a", uid="other")
+    await client.delete(PODS, "ns", "a", uid="u1")
+    assert server.look(PODS, "ns", "a") is None
+
+
+async def test_many_requests_share_the_connections(server: FakeApiServer, client: ApiClient) -> None:
+    answers = await asyncio.gather(*(client.get(PODS, "ns", "a") for _ in range(300)))
+    assert len(answers) == 300

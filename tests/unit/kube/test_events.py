@@ -1,0 +1,130 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from serried.kube.events import EventWriter
+from serried.kube.hooks import SILENT, Hooks, Silent
+from serried.kube.wire import EVENTS
+from serried.testing.apiserver import FakeApiServer
+from serried.testing.faults import calls
+
+GANG = {
+    "apiVersion": "scheduling.k8s.io/v1beta1",
+    "kind": "PodGroup",
+    "namespace": "ns",
+    "name": "gang",
+    "uid": "u1",
+}
+
+
+class Losses(Silent):
+    def __init__(self) -> None:
+        self.noticed = asyncio.Event()
+
+    def event_dropped(self) -> None:
+        self.noticed.set()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        yield server
+
+
+@asynccontextmanager
+async def writing(server: FakeApiServer, pause: float = 3600.0, hooks: Hooks = SILENT) -> AsyncIterator[EventWriter]:
+    async with server.client() as client:
+        client.hooks = hooks
+        writer = EventWriter(client, "serried", pause=pause)
+        task = asyncio.create_task(writer.run())
+        try:
+            yield writer
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(server: FakeApiServer, condition: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+    """The Events as soon as the condition holds of them."""
+    changed = asyncio.Event()
+    server.storage.listeners.add(lambda _record: changed.set())
+    async with asyncio.timeout(10):
+        while not condition(server.all(EVENTS)):
+            changed.clear()
+            await changed.wait()
+    return server.all(EVENTS)
+
+
+async def test_the_first_is_written_at_once_and_whole(server: FakeApiServer) -> None:
+    async with writing(server) as writer:
+        writer.emit(GANG, "Warning", "NoCapacity", "room for 2 of 3")
+        (event,) = await until(server, lambda events: len(events) == 1)
+    assert event["metadata"]["namespace"] == "ns"
+    assert event["metadata"]["name"].startswith("gang.")
+    assert event["involvedObject"] == GANG
+    said = {name: event[name] for name in ("type", "reason", "message", "count")}
+    assert said == {"type": "Warning", "reason": "NoCapacity", "message": "room for 2 of 3", "count": 1}
+    assert event["source"] == {"component": "serried"}
+    assert event["firstTimestamp"] == event["lastTimestamp"]
+
+
+async def test_repeats_wait_and_become_one_count(server: FakeApiServer) -> None:
+    async with writing(server, pause=0.05) as writer:
+        writer.emit(GANG, "Warning", "NoCapacity", "room for 0 of 3")
+        await until(server, lambda events: len(events) == 1)
+        for number in range(1, 4):
+            writer.emit(GANG, "Warning", "NoCapacity", f"room for {number} of 3")
+        (event,) = await until(server, lambda events: events[0]["count"] == 4)
+    assert event["message"] == "room for 3 of 3"
+    assert len(server.seen(calls("PATCH"))) == 1
+
+
+async def test_repeats_within_the_pause_are_not_written(server: FakeApiServer) -> None:
+    async with writing(server) as writer:
+        for reason in ("NoCapacity", "NoCapacity", "Planned"):
+            writer.emit(GANG, "Normal", reason, "x")
+        await until(server, lambda events: len(events) == 2)
+    assert [request.method for request in server.requests] == ["POST", "POST"]
+
+
+async def test_an_event_that_has_expired_is_made_anew(server: FakeApiServer) -> None:
+    async with writing(server, pause=0.02) as writer:
+        writer.emit(GANG, "Normal", "Planned", "x")
+        (event,) = await until(server, lambda events: len(events) == 1)
+        server.remove(EVENTS, "ns", event["metadata"]["name"])
+        writer.emit(GANG, "Normal", "Planned", "y")
+        (again,) = await until(server, lambda events: len(events) == 1)
+    assert again["count"] == 2
+    assert again["metadata"]["name"] != event["metadata"]["name"]
+
+
+async def test_a_full_queue_drops_and_counts(server: FakeApiServer) -> None:
+    async with server.client() as client:
+        writer = EventWriter(client, "serried", limit=2)
+        for number in range(5):
+            writer.emit(GANG | {"uid": str(number)}, "Normal", "Planned", "x")
+    assert writer.dropped == 3
+
+
+async def test_a_refused_event_is_dropped_and_the_next_is_a_first_one(server: FakeApiServer) -> None:
+    server.refuse(calls("POST"), status=500)
+    losses = Losses()
+    async with writing(server, hooks=losses) as writer:
+        writer.emit(GANG, "Normal", "Planned", "x")
+        await asyncio.wait_for(losses.noticed.wait(), 10)
+        writer.emit(GANG, "Normal", "Planned", "y")
+        (event,) = await until(server, lambda events: len(events) == 1)
+    assert event["message"] == "y"
+    assert writer.dropped == 1
+
+
+async def test_events_of_cluster_scoped_objects_live_in_default(server: FakeApiServer) -> None:
+    async with writing(server) as writer:
+        node = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u2"}
+        writer.emit(node, "Normal", "Planned", "x" * 2000)
+        (event,) = await until(server, lambda events: len(events) == 1)
+    assert event["metadata"]["namespace"] == "default"
+    assert len(event["message"]) == 1024
