@@ -28,6 +28,7 @@ from serried.plan.quorum import Standing, size_up
 log = logging.getLogger(__name__)
 
 _TICK = 0.5
+_UNKNOWN_SECONDS = 10.0
 _RETRY_SECONDS = 60.0
 _BACKOFF_BASE, _BACKOFF_CAP = 1.0, 10.0
 
@@ -135,8 +136,12 @@ class Conductor:
                 self.steering.kick_idle(gang.round)
             elif gang.verdict is not None and gang.verdict.reason is Reason.JOB_UNKNOWN:
                 self.consider(key)
-        for uid in [uid for uid, since in self.held.items() if now - since > 600 and uid not in self.store.pods]:
-            del self.held[uid]
+        self.held = {uid: since for uid, since in self.held.items() if self._still_held(uid, now - since)}
+
+    def _still_held(self, uid: str, seconds: float) -> bool:
+        # A pod that we do not know yet may be news to our watch only; one that stays unknown is gone.
+        pod = self.store.pods.get(uid)
+        return seconds < _UNKNOWN_SECONDS if pod is None else pod.pending
 
     def _turn(self, key: Key) -> tuple[int, float, Key]:
         gang, group = self.gangs.get(key), self.store.groups.get(key)

@@ -158,6 +158,11 @@ class Stage:
         items: list[dict[str, Any]] = self.cluster.api.get(path)["items"]
         return items
 
+    def selfcheck(self) -> dict[str, Any]:
+        """What the extender says of itself."""
+        found: dict[str, Any] = self._debug.get("/debug/selfcheck").json()
+        return found
+
     def held_in_ledger(self) -> list[dict[str, Any]]:
         """The ledger's reservations of the namespace, as ``/debug`` shows them."""
         return [r for r in self._debug.get("/debug/reservations").json() if r["namespace"] == self.namespace]

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from urllib.parse import urlsplit
 
 import httpx
@@ -50,7 +51,7 @@ def test_a_kill_in_the_middle_of_the_bindings_ends_whole(stage: Stage) -> None:
         gang = f"crowd{attempt}"
         stage.create_group(gang, 200)
         stage.create_pods(names(gang, 200), gang, cpu="100m")
-        eventually("the first Binding", lambda g=gang: stage.bound(g))
+        eventually("the first Binding", partial(stage.bound, gang))
         stage.cluster.kill("extender", signal.SIGKILL)
         seen = len(stage.bound(gang))
         revive(stage)
@@ -95,8 +96,7 @@ def test_watches_that_end_are_resumed(stage: Stage) -> None:
 
 
 def test_members_that_never_reach_their_bind_call_free_everything_in_time(stage: Stage) -> None:
-    # The scheduler of one member does not exist for it: its node selector is known to Serried as satisfiable, but a
-    # frozen scheduler never comes; the barrier's deadline (8 s without progress here) gives all of it back.
+    # A frozen scheduler never comes; the barrier's deadline (8 s without progress here) gives all of it back.
     with frozen_scheduler(stage):
         stage.create_group("stuck", 2)
         stage.create_pods(names("stuck", 2), "stuck")

@@ -1,0 +1,56 @@
+"""Holding by scheduling gate: the shipped policy adds the gate, Serried lifts it when the gang can go."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench.cluster import Cluster, Spec, state
+from tests.e2e.promises.stage import RACK, Stage, eventually
+from tests.e2e.promises.test_gangs import names
+
+pytestmark = pytest.mark.e2e
+
+GATE = "scheduling.serried.dev/held"
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
+        started = Cluster.up(Spec(name="gates", nodes=12, racks=4, api="fallback", hold="gate"))
+        try:
+            yield started
+        finally:
+            started.down()
+
+
+@pytest.fixture
+def stage(gated: Cluster) -> Iterator[Stage]:
+    stage = Stage(gated, "gates")
+    yield stage
+    stage.close()
+
+
+def gates(stage: Stage, prefix: str) -> list[list[str]]:
+    return [[gate["name"] for gate in pod["spec"].get("schedulingGates", [])] for pod in stage.pods(prefix)]
+
+
+def test_gated_members_wait_without_the_scheduler_and_go_together(stage: Stage) -> None:
+    eventually("the way of holding", lambda: stage.selfcheck()["hold"]["way"] == "gate")
+    stage.create_group("ring", 4, RACK)
+    stage.create_pods(names("ring", 3), "ring", cpu="16")
+    stage.create_pods(["plain-0"])
+
+    assert gates(stage, "ring") == [[GATE]] * 3
+    assert gates(stage, "plain") == [[]]
+    stage.await_reason("ring", "QuorumMissing")
+    stage.await_bound("plain", 1)
+
+    stage.create_pods(names("ring", 1, start=3), "ring", cpu="16")
+    stage.await_bound("ring", 4)
+    assert len(stage.racks("ring")) == 1
+
+    # Members of a basic group look like a gang's to the policy; their gates are lifted at once.
+    stage.create_group("loose", None)
+    stage.create_pods(names("loose", 2), "loose")
+    stage.await_bound("loose", 2)
