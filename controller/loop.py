@@ -71,9 +71,10 @@ class Loop:
         clock: Callable[[], float],
         synced: asyncio.Event,
         tally: Tally,
+        grace: float = GRACE,
     ) -> None:
         self.queue = queue
-        self._tally = tally
+        self._tally, self._grace = tally, grace
         self._store, self._writes, self._clock, self._synced = store, writes, clock, synced
         self._echoes = Echoes(store, clock)
         self._said: dict[Key, str] = {}
@@ -202,7 +203,7 @@ class Loop:
         if not actions:
             self._freeable.pop(key, None)
             return
-        wait = self._freeable.setdefault(key, self._clock()) + GRACE - self._clock()
+        wait = self._freeable.setdefault(key, self._clock()) + self._grace - self._clock()
         if wait > 0:
             self.queue.add_after(Task(Subject.GROUP, key), wait)
             return

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 
 from fastapi import FastAPI
 
-from controller.loop import Loop, Task
+from controller.loop import GRACE, Loop, Task
 from controller.queue import WorkQueue
 from controller.writes import Writes
 from serried import __version__
@@ -36,7 +36,12 @@ class Controller:
     """The wired parts of one process. ``client`` is open, ``level`` is what discovery found."""
 
     def __init__(
-        self, settings: ControllerSettings, client: ApiClient, level: ApiLevel, metrics: ControllerMetrics
+        self,
+        settings: ControllerSettings,
+        client: ApiClient,
+        level: ApiLevel,
+        metrics: ControllerMetrics,
+        grace: float = GRACE,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self._settings, self._metrics = settings, metrics
@@ -45,7 +50,7 @@ class Controller:
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
         self.feed = Feed(client, level, self.store, KINDS, self._note)
         writes = Writes(client, level, self.events)
-        self.loop = Loop(self.store, writes, self.queue, clock, self.feed.synced, metrics)
+        self.loop = Loop(self.store, writes, self.queue, clock, self.feed.synced, metrics, grace)
         metrics.before_render(lambda: metrics.queued(len(self.queue)))
 
     def _note(self, old: Item | None, new: Item | None) -> None:
@@ -113,7 +118,8 @@ async def _discover(client: ApiClient, wanted: str, stop: asyncio.Event) -> ApiL
         except ApiError as error:
             log.error("cannot find out which API the cluster serves; trying again", extra={"err": str(error)})
         try:
-            await asyncio.wait_for(stop.wait(), 2.0)
+            async with asyncio.timeout(2.0):
+                await stop.wait()
         except TimeoutError:
             continue
     return None

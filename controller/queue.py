@@ -106,7 +106,8 @@ class WorkQueue(Generic[K]):
         while (key := self.take()) is None:
             self._wake.clear()
             try:
-                await asyncio.wait_for(self._wake.wait(), self.next_delay())
+                async with asyncio.timeout(self.next_delay()):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
         return key

@@ -118,3 +118,13 @@ async def test_a_waiting_worker_is_woken_when_a_delay_ends() -> None:
     await asyncio.sleep(0)
     queue.add_after("a", 0.01)
     assert await asyncio.wait_for(worker, 5) == "a"
+
+
+async def test_a_worker_that_is_cancelled_at_the_moment_of_its_waking_ends(clock: Clock) -> None:
+    queue = make_queue(clock)
+    worker = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("a")
+    worker.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await worker

@@ -1,0 +1,355 @@
+"""The controller on a fake API server: every story waits for what it expects, never for time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from controller.diff import PROTECTION
+from controller.process import Controller
+from serried.kube.wire import EVENTS, JOBS, JSON, PODS, pod_groups, workloads
+from serried.model.level import FALLBACK
+from serried.observe.metrics import ControllerMetrics
+from serried.settings import controller_settings
+from serried.testing.apiserver import FakeApiServer
+from serried.testing.builders import RACK, JobBuilder, job, pod, pod_group, workload
+from serried.testing.faults import calls
+
+WORKLOADS = workloads(FALLBACK.group, FALLBACK.version)
+GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
+CREATES_WORKLOAD, CREATES_GROUP = calls("POST", "/workloads"), calls("POST", "/podgroups")
+
+
+def gang(name: str = "train", size: int = 3) -> JobBuilder:
+    return job(name).size(size).scheduler("serried")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        yield server
+
+
+@asynccontextmanager
+async def controller_on(server: FakeApiServer) -> AsyncIterator[Controller]:
+    """A controller process in this event loop, killed at the end."""
+    async with server.client() as client:
+        controller = Controller(controller_settings([], {}), client, FALLBACK, ControllerMetrics(), grace=0.05)
+        running = asyncio.create_task(controller.run())
+        try:
+            async with asyncio.timeout(10):
+                await controller.feed.synced.wait()
+            yield controller
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - a server in memory has no event for each condition
+            await asyncio.sleep(0.005)
+
+
+async def settle(controller: Controller, server: FakeApiServer) -> None:
+    """Wait until the controller knows all that is there and has nothing to do: for stories in which nothing happens."""
+    probe = server.add(JOBS, job("zz-probe").raw())["metadata"]["name"]
+    await until(lambda: any(key.name == probe for key in controller.store.jobs))
+    server.remove(JOBS, "default", probe)
+    await until(lambda: not any(key.name == probe for key in controller.store.jobs) and controller.queue.idle)
+
+
+def events(server: FakeApiServer, reason: str) -> list[JSON]:
+    return [event for event in server.all(EVENTS) if event["reason"] == reason]
+
+
+def names(objects: list[JSON]) -> list[str]:
+    return [item["metadata"]["name"] for item in objects]
+
+
+async def test_a_gang_job_gets_its_workload_and_then_its_pod_group(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().topology().uid("u-1").raw())
+        await until(lambda: len(server.all(EVENTS)) == 2)
+        (made,), (group,) = server.all(WORKLOADS), server.all(GROUPS)
+        assert made["spec"]["controllerRef"] == {"apiGroup": "batch", "kind": "Job", "name": "train"}
+        assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
+        assert group["spec"]["schedulingConstraints"] == {"topology": [{"key": RACK}]}
+        assert [owner["uid"] for owner in group["metadata"]["ownerReferences"]] == ["u-1", made["metadata"]["uid"]]
+        assert group["spec"]["workloadRef"]["workloadName"] == made["metadata"]["name"]
+        (created,) = events(server, "WorkloadCreated")
+        assert created["message"] == f"Created Workload {made['metadata']['name']} for Job train"
+        assert created["involvedObject"]["uid"] == "u-1"
+        assert len(events(server, "PodGroupCreated")) == 1
+        await settle(controller, server)
+    writes = [r.path.rsplit("/", 1)[1] for r in server.seen(calls("POST")) if "/events" not in r.path]
+    assert writes == ["workloads", "podgroups"]
+
+
+async def test_two_creates_a_job_however_many_jobs_pods_and_slow_watches(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        for number in range(40):
+            server.add(JOBS, gang(f"train-{number}", 2).raw())
+            for index in range(2):
+                member = pod(f"train-{number}-{index}").of_job(f"train-{number}", index)
+                server.add(PODS, member.raw())
+                server.change(JOBS, "default", f"train-{number}", {"status": {"active": index + 1}})
+        await until(lambda: len(server.all(GROUPS)) == 40)
+        await settle(controller, server)
+    assert len(server.seen(CREATES_WORKLOAD)) == 40
+    assert len(server.seen(CREATES_GROUP)) == 40
+
+
+async def test_a_second_look_before_the_watch_shows_the_create_writes_nothing(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.drop_changes(WORKLOADS)
+        server.drop_changes(GROUPS)
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(GROUPS))
+        server.change(JOBS, "default", "train", {"status": {"active": 1}})
+        await settle(controller, server)
+    assert len(server.seen(CREATES_WORKLOAD)) == 1
+    assert len(server.seen(CREATES_GROUP)) == 1
+
+
+async def test_killed_between_the_writes_the_next_process_completes(server: FakeApiServer) -> None:
+    gate = server.hold(CREATES_GROUP, times=1)
+    async with controller_on(server):
+        server.add(JOBS, gang().raw())
+        async with asyncio.timeout(10):
+            await gate.reached.wait()
+    assert not server.all(GROUPS)
+    async with controller_on(server):
+        await until(lambda: server.all(GROUPS))
+    assert len(server.all(WORKLOADS)) == 1
+    assert len(server.seen(CREATES_WORKLOAD)) == 1
+
+
+async def test_a_create_whose_answer_is_lost_is_found_again(server: FakeApiServer) -> None:
+    server.lose_answer(CREATES_WORKLOAD)
+    server.lose_answer(CREATES_GROUP)
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(GROUPS))
+        await settle(controller, server)
+    assert len(server.all(WORKLOADS)) == len(server.all(GROUPS)) == 1
+
+
+async def test_another_reconciler_that_was_faster_is_discovered_without_a_complaint(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        gate = server.hold(CREATES_WORKLOAD, times=1)
+        server.add(JOBS, gang().raw())
+        async with asyncio.timeout(10):
+            await gate.reached.wait()
+        body = server.seen(CREATES_WORKLOAD)[0].body
+        server.add(WORKLOADS, {**body, "metadata": {**body["metadata"], "labels": {"made-by": "another"}}})
+        gate.open()
+        await until(lambda: server.all(GROUPS))
+        await settle(controller, server)
+        assert server.all(WORKLOADS)[0]["metadata"]["labels"] == {"made-by": "another"}
+        assert not events(server, "FailedWorkloadCreate")
+    assert len(server.seen(CREATES_WORKLOAD)) == 1
+
+
+async def test_a_foreign_workload_is_used_and_not_changed(server: FakeApiServer) -> None:
+    theirs = server.add(WORKLOADS, workload("theirs").for_job("train").basic_template("t").raw())
+    async with controller_on(server):
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(GROUPS))
+        (group,) = server.all(GROUPS)
+        assert group["spec"]["schedulingPolicy"] == {"basic": {}}
+        assert group["spec"]["workloadRef"] == {"workloadName": "theirs", "templateName": "t"}
+    assert server.all(WORKLOADS) == [theirs]
+
+
+async def test_a_foreign_pod_group_is_used_and_not_changed(server: FakeApiServer) -> None:
+    server.add(WORKLOADS, workload("theirs").for_job("train").gang_template("t", 2).raw())
+    theirs = server.add(GROUPS, pod_group("their-group").gang(2).of("theirs", "t").raw())
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().raw())
+        await settle(controller, server)
+    assert server.all(GROUPS) == [theirs]
+    assert not server.seen(CREATES_WORKLOAD)
+
+
+async def test_several_workloads_are_ambiguous_until_one_is_left(server: FakeApiServer) -> None:
+    for name in ("one", "two"):
+        server.add(WORKLOADS, workload(name).for_job("train").gang_template("t", 2).raw())
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().raw())
+        await until(lambda: events(server, "AmbiguousWorkload"))
+        server.change(JOBS, "default", "train", {"status": {"active": 1}})
+        await settle(controller, server)
+        (event,) = events(server, "AmbiguousWorkload")
+        assert "one, two" in event["message"]
+        assert (event["type"], event["count"]) == ("Warning", 1)
+        assert not server.all(GROUPS)
+        server.remove(WORKLOADS, "default", "two")
+        await until(lambda: server.all(GROUPS))
+        assert server.all(GROUPS)[0]["spec"]["workloadRef"]["workloadName"] == "one"
+
+
+async def test_the_workload_of_a_namesake_is_no_match(server: FakeApiServer) -> None:
+    left_over = workload("train-old").for_job("train").gang_template("t", 2).controlled_by("Job", "train", "old-uid")
+    server.add(WORKLOADS, left_over.raw())
+    server.add(PODS, pod("train-0").of_job("train", 0, "old-uid").on("n1").raw())
+    async with controller_on(server):
+        server.add(JOBS, gang().uid("new-uid").raw())
+        await until(lambda: server.all(GROUPS))
+        assert len(server.all(WORKLOADS)) == 2
+        assert not events(server, "AmbiguousWorkload")
+
+
+@pytest.mark.parametrize(
+    "builder",
+    [
+        pytest.param(gang(size=1), id="one pod"),
+        pytest.param(gang().not_indexed(), id="not indexed"),
+        pytest.param(gang().scheduler("default-scheduler"), id="another scheduler's"),
+        pytest.param(gang().template_group("mine"), id="its template names a group"),
+        pytest.param(gang().controlled_by("JobSet", "set"), id="another controller's"),
+        pytest.param(gang().condition("Complete"), id="finished"),
+        pytest.param(gang().uid("started"), id="one of its pods is bound"),
+    ],
+)
+async def test_other_jobs_get_nothing(server: FakeApiServer, builder: JobBuilder) -> None:
+    server.add(PODS, pod("train-0").of_job("train", 0, "started").on("n1").raw())
+    async with controller_on(server) as controller:
+        server.add(JOBS, builder.raw())
+        await settle(controller, server)
+    assert not server.seen(calls("POST"))
+
+
+async def test_a_job_that_is_deleted_between_the_writes_gets_no_pod_group(server: FakeApiServer) -> None:
+    gate = server.hold(CREATES_WORKLOAD)
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().raw())
+        async with asyncio.timeout(10):
+            await gate.reached.wait()
+        server.remove(JOBS, "default", "train")
+        await until(lambda: not controller.store.jobs)
+        gate.open()
+        await until(lambda: server.all(WORKLOADS) and controller.queue.idle)
+    assert not server.seen(CREATES_GROUP)
+
+
+async def test_a_job_made_anew_gets_objects_of_its_own(server: FakeApiServer) -> None:
+    async with controller_on(server):
+        server.add(JOBS, gang().uid("first").raw())
+        await until(lambda: len(server.all(GROUPS)) == 1)
+        server.remove(JOBS, "default", "train")
+        server.add(JOBS, gang().uid("second").raw())
+        await until(lambda: len(server.all(GROUPS)) == 2)
+        assert len(set(names(server.all(WORKLOADS)))) == 2
+
+
+async def test_objects_that_were_deleted_by_mistake_come_again(server: FakeApiServer) -> None:
+    async with controller_on(server):
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(GROUPS))
+        (before,) = server.all(GROUPS)
+        server.remove(GROUPS, "default", before["metadata"]["name"])
+        await until(lambda: server.all(GROUPS))
+        assert names(server.all(GROUPS)) == [before["metadata"]["name"]]
+
+
+async def test_malformed_jobs_stop_nobody(server: FakeApiServer) -> None:
+    server.add(JOBS, gang("bad-1").having("many", "spec", "parallelism").raw())
+    server.add(JOBS, gang("bad-2").having([1], "spec", "template").raw())
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang("bad-3").having({"a": 1}, "metadata", "ownerReferences").raw())
+        server.add(JOBS, gang("good").raw())
+        await until(lambda: server.all(GROUPS))
+        assert sum(controller.feed.malformed.values()) >= 3
+        assert [item["spec"]["controllerRef"]["name"] for item in server.all(WORKLOADS)] == ["good"]
+
+
+async def test_a_job_whose_workload_is_refused_stops_nobody_and_is_told_of_once(server: FakeApiServer) -> None:
+    refused = server.refuse(
+        lambda r: CREATES_WORKLOAD(r) and r.body["metadata"]["name"].startswith("bad"), 5, status=422, reason="Invalid"
+    )
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang("bad").raw())
+        server.add(JOBS, gang("good").raw())
+        await until(lambda: refused.left == 0 and len(server.all(GROUPS)) == 2)
+        await settle(controller, server)
+        (event,) = events(server, "FailedWorkloadCreate")
+        assert event["message"].startswith("Failed to create Workload for Job bad: ")
+        assert (event["type"], event["count"]) == ("Warning", 1)
+        assert len(events(server, "WorkloadCreated")) == 2
+
+
+async def test_an_api_outage_is_waited_out(server: FakeApiServer) -> None:
+    async with controller_on(server):
+        outage = server.refuse(CREATES_GROUP, 6, status=500)
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(GROUPS))
+        assert outage.left == 0
+        assert len(events(server, "FailedPodGroupCreate")) == 1
+    assert len(server.seen(CREATES_WORKLOAD)) == 1
+
+
+async def test_nothing_is_written_before_everything_is_listed(server: FakeApiServer) -> None:
+    theirs = server.add(WORKLOADS, workload("theirs").for_job("train").gang_template("t", 2).raw())
+    server.add(JOBS, gang().raw())
+    gate = server.hold(calls("GET", "/workloads"), times=1)
+    async with server.client() as client:
+        controller = Controller(controller_settings([], {}), client, FALLBACK, ControllerMetrics())
+        running = asyncio.create_task(controller.run())
+        await until(lambda: controller.store.jobs)
+        assert controller.readiness() == {"synced": False}
+        assert not server.seen(calls("POST"))
+        gate.open()
+        await until(lambda: server.all(GROUPS))
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert server.all(WORKLOADS) == [theirs]
+
+
+def protected(name: str) -> JSON:
+    return pod_group(name).gang(2).finalizer("example.com/mine").finalizer(PROTECTION).raw()
+
+
+async def test_a_protected_pod_group_is_freed_when_its_last_pod_has_ended(server: FakeApiServer) -> None:
+    server.add(GROUPS, protected("g"))
+    for name in ("a", "b"):
+        server.add(PODS, pod(name).in_group("g").on("n1").raw())
+    async with controller_on(server) as controller:
+        server.remove(GROUPS, "default", "g")
+        server.change(PODS, "default", "a", {"status": {"phase": "Succeeded"}})
+        await settle(controller, server)
+        assert not server.seen(calls("PATCH", "/podgroups"))
+        server.remove(PODS, "default", "b")
+        await until(lambda: server.seen(calls("PATCH", "/podgroups")))
+        await until(lambda: server.all(GROUPS)[0]["metadata"]["finalizers"] == ["example.com/mine"])
+        await settle(controller, server)
+    assert len(server.seen(calls("PATCH", "/podgroups"))) == 1
+
+
+async def test_a_pod_group_that_only_its_protection_keeps_goes(server: FakeApiServer) -> None:
+    server.add(GROUPS, pod_group("g").finalizer(PROTECTION).raw())
+    async with controller_on(server):
+        server.remove(GROUPS, "default", "g")
+        await until(lambda: not server.all(GROUPS))
+
+
+async def test_a_pod_group_that_changed_meanwhile_is_freed_at_the_next_try(server: FakeApiServer) -> None:
+    server.add(GROUPS, pod_group("g").finalizer(PROTECTION).raw())
+    async with controller_on(server):
+        gate = server.hold(calls("PATCH", "/podgroups"), times=1)
+        server.remove(GROUPS, "default", "g")
+        async with asyncio.timeout(10):
+            await gate.reached.wait()
+        server.change(GROUPS, "default", "g", {"metadata": {"finalizers": [PROTECTION, "example.com/new"]}})
+        gate.open()
+        await until(lambda: server.all(GROUPS)[0]["metadata"]["finalizers"] == ["example.com/new"])
+
+
+async def test_the_status_of_jobs_and_groups_is_never_written(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(GROUPS))
+        await settle(controller, server)
+    assert not [r for r in server.requests if r.method in {"PUT", "PATCH", "DELETE"} and "/events" not in r.path]
