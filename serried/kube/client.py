@@ -30,7 +30,13 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 # What has the same effect when sent twice. A replace is safe because it carries a resourceVersion or a UID.
 _REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
-_READS = frozenset({"GET"})
+
+# Below the 90 s after which a kube-apiserver closes idle connections. Longer than aiohttp's default, so that a burst
+# after a quiet minute does not begin with a TLS handshake for each connection.
+_KEEP_ALIVE = 75.0
+
+# The part of a call's time in which it must have got a connection: what fails before has certainly not been sent.
+_CONNECT_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +183,7 @@ class ApiClient:
             self._url(call.path, call.params),
             data=call.body,
             headers=await self._headers(call.content_type if call.body is not None else ""),
-            timeout=aiohttp.ClientTimeout(total=call.timeout),
+            timeout=aiohttp.ClientTimeout(total=call.timeout, connect=call.timeout * _CONNECT_SHARE),
             server_hostname=self._credentials.server_name or None,
             proxy=self._credentials.proxy or None,
             allow_redirects=False,
@@ -331,7 +337,9 @@ class ApiClient:
 
     def _session(self) -> aiohttp.ClientSession:
         if self._opened is None:
-            connector = aiohttp.TCPConnector(limit=self._connections, ssl=self._credentials.tls or True)
+            connector = aiohttp.TCPConnector(
+                limit=self._connections, ssl=self._credentials.tls or True, keepalive_timeout=_KEEP_ALIVE
+            )
             self._opened = aiohttp.ClientSession(
                 connector=connector,
                 headers={"User-Agent": self._agent, "Accept": JSON_TYPE},
@@ -383,9 +391,13 @@ def _may_repeat(call: _Call, err: TooMany | Unavailable) -> bool:
 
 
 def _lost(call: _Call, err: Exception) -> Unavailable:
-    slow = isinstance(err, TimeoutError)
-    said = f"no answer in {call.timeout:g} s" if slow else f"{type(err).__name__}: {err}"
-    unsent = isinstance(err, aiohttp.ClientConnectorError)
+    unsent = isinstance(err, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    if isinstance(err, aiohttp.ConnectionTimeoutError):
+        said = f"no connection in {call.timeout * _CONNECT_SHARE:g} s: too many requests in flight, or no way there"
+    elif isinstance(err, TimeoutError):
+        said = f"no answer in {call.timeout:g} s"
+    else:
+        said = f"{type(err).__name__}: {err}"
     return Unavailable(str(call), Failure(0, "Unavailable", said), unsent=unsent)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 import uuid
 from collections import OrderedDict, deque
@@ -49,7 +50,7 @@ class EventWriter:
     """Writes Events as ``component``. `emit` may be called at any time, `run` writes until cancelled.
 
     ``pause`` is the shortest time in seconds between two writes of one series, ``limit`` the length of the queue;
-    what does not fit is dropped and counted in ``dropped``.
+    what does not fit is dropped and counted in ``dropped``. ``writers`` is how many writes may be in flight.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class EventWriter:
         *,
         pause: float = 60.0,
         limit: int = 1000,
+        writers: int = 4,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.dropped = 0
@@ -66,6 +68,7 @@ class EventWriter:
         self._component = component
         self._pause = pause
         self._limit = limit
+        self._writers = writers
         self._clock = clock
         self._series: OrderedDict[_Kind, _Series] = OrderedDict()
         self._fresh: deque[_Kind] = deque()
@@ -94,12 +97,17 @@ class EventWriter:
             self._forget_oldest()
         self._wake.set()
 
-    async def run(self) -> NoReturn:
+    async def run(self) -> None:
         """Write what was emitted until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._writers):
+                group.create_task(self._write_all())
+
+    async def _write_all(self) -> NoReturn:
         while True:
-            self._wake.clear()
             while (key := self._next()) is not None:
                 await self._write(key)
+            self._wake.clear()
             try:
                 async with asyncio.timeout(self._next_due()):
                     await self._wake.wait()
@@ -117,14 +125,13 @@ class EventWriter:
         return None
 
     def _next_due(self) -> float | None:
-        if not self._repeated:
-            return None
-        return max(0.0, min(self._series[key].due for key in self._repeated) - self._clock())
+        due = min((self._series[key].due for key in self._repeated), default=math.inf)
+        return None if due == math.inf else max(0.0, due - self._clock())
 
     async def _write(self, key: _Kind) -> None:
         series = self._series[key]
-        series.queued = False
-        series.due = self._clock() + self._pause
+        # What is repeated meanwhile waits until this write has ended: a series has one writer at a time.
+        series.queued, series.due = False, math.inf
         try:
             await (self._count_up(series) if series.name else self._create(series))
         except ApiError as err:
@@ -133,6 +140,9 @@ class EventWriter:
                 # The next occurrence is a first one again.
                 self._forget(key)
             log.warning("event not written", extra={"reason": series.reason, "err": str(err)})
+        finally:
+            series.due = self._clock() + self._pause
+            self._wake.set()
 
     async def _create(self, series: _Series) -> None:
         name = f"{series.regarding['name'][:220]}.{uuid.uuid4().hex[:16]}"

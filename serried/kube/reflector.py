@@ -238,6 +238,7 @@ class Reflector:
         try:
             async with self._client.stream(self._path, params) as chunks, asyncio.timeout(self._pace.silence) as limit:
                 async for chunk in chunks:
+                    self._slice.resume()
                     for line in lines.feed(chunk):
                         await self._take(decode_change(line))
                         await self._slice.pause()
@@ -269,20 +270,28 @@ class Reflector:
 
 
 class _Slice:
-    """Counts applied changes and the time since the loop last served others."""
+    """Counts the changes applied, and the time spent on them, since the loop last served others."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self.reset()
 
     def reset(self) -> None:
+        """Others have just run."""
         self._changes = 0
-        self._begun = time.perf_counter()
+        self._spent = 0.0
+        self._mark = time.perf_counter()
+
+    def resume(self) -> None:
+        """Work goes on after a wait, which does not count."""
+        self._mark = time.perf_counter()
 
     async def pause(self) -> None:
-        """Let others run if the slice is used up. Time spent waiting for the server only makes it shorter."""
+        """Let others run if the slice is used up."""
+        now = time.perf_counter()
         self._changes += 1
-        spent = time.perf_counter() - self._begun
-        if self._changes >= self._pace.slice_changes or spent >= self._pace.slice_seconds:
+        self._spent += now - self._mark
+        self._mark = now
+        if self._changes >= self._pace.slice_changes or self._spent >= self._pace.slice_seconds:
             await asyncio.sleep(0)
             self.reset()

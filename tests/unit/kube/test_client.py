@@ -167,6 +167,19 @@ async def test_a_call_has_a_timeout(server: FakeApiServer) -> None:
                 pass
 
 
+async def test_a_call_that_gets_no_connection_is_known_to_be_unsent(server: FakeApiServer) -> None:
+    gate = server.hold(calls("GET"))
+    async with ApiClient(Credentials(server.url), component="test", retry=ONCE, connections=1) as client:
+        first = asyncio.create_task(client.get(PODS, "ns", "a"))
+        await gate.reached.wait()
+        with pytest.raises(Unavailable, match=r"no connection in 0\.04 s") as caught:
+            await client.request("POST", PODS.path("ns"), body=b"{}", timeout=0.05)
+        gate.open()
+        await first
+    assert caught.value.unsent
+    assert server.seen(calls("POST")) == []
+
+
 async def test_bind_binds_that_pod_and_no_other(server: FakeApiServer, client: ApiClient) -> None:
     with pytest.raises(Conflict, match="UID in precondition: other"):
         await client.bind("ns", "a", "other", "n1")

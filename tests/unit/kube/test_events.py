@@ -82,6 +82,20 @@ async def test_repeats_wait_and_become_one_count(server: FakeApiServer) -> None:
     assert len(server.seen(calls("PATCH"))) == 1
 
 
+async def test_a_slow_write_holds_up_neither_others_nor_its_own_order(server: FakeApiServer) -> None:
+    gate = server.hold(calls("POST"), times=1)
+    async with writing(server, pause=0.01) as writer:
+        writer.emit(GANG, "Normal", "Planned", "first")
+        await gate.reached.wait()
+        writer.emit(GANG, "Normal", "Planned", "second")
+        writer.emit(GANG | {"uid": "u2"}, "Normal", "Planned", "of another")
+        (other,) = await until(server, lambda events: len(events) == 1)
+        assert other["message"] == "of another"
+        gate.open()
+        await until(server, lambda events: any(event["count"] == 2 for event in events))
+    assert [request.method for request in server.requests] == ["POST", "POST", "PATCH"]
+
+
 async def test_repeats_within_the_pause_are_not_written(server: FakeApiServer) -> None:
     async with writing(server) as writer:
         for reason in ("NoCapacity", "NoCapacity", "Planned"):
