@@ -87,7 +87,8 @@ class Conductor:
         tick, rest_until = loop.time(), 0.0
         while True:
             try:
-                await asyncio.wait_for(self._wake.wait(), _TICK)
+                async with asyncio.timeout(_TICK):
+                    await self._wake.wait()
             except TimeoutError:
                 pass
             self._wake.clear()

@@ -78,6 +78,7 @@ class Desk:
         Has no effect but to note evidence: what the scheduler offered for a planned member. The native group cycle
         calls it in simulations.
         """
+        self._conductor.steering.called()
         key = self._gang_of(pod)
         if key is None:
             return Pass()

@@ -118,7 +118,8 @@ class Driver:
         round_.changed.clear()
         deadline = min(round_.started + self._total, round_.progressed + self._idle)
         try:
-            await asyncio.wait_for(round_.changed.wait(), max(0.01, deadline - self._clock()))
+            async with asyncio.timeout(max(0.01, deadline - self._clock())):
+                await round_.changed.wait()
         except TimeoutError:
             pass
 

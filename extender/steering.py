@@ -21,8 +21,8 @@ from serried.model.pod import HELD_GATE, Pod
 log = logging.getLogger(__name__)
 
 KICK_ANNOTATION = "scheduling.serried.dev/kick"
-_KICK_AFTER = 2.0
-_CONFIRMED_FOR = 10.0
+_KICK_AFTER, _KICK_AFTER_BUSY = 2.0, 20.0
+_SILENT = 1.0
 
 
 class Steering:
@@ -40,7 +40,9 @@ class Steering:
         self._window, self._writers = window, writers
         self._queue: deque[tuple[Round, str]] = deque()
         self._open: dict[str, float] = {}
-        self._kicks: dict[str, int] = {}
+        self._sent: dict[str, tuple[float, int]] = {}
+        self._called = 0.0
+        self._few = asyncio.Semaphore(writers)
         self._wake = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
 
@@ -55,16 +57,20 @@ class Steering:
         self._queue.extend((round_, uid) for uid in uids)
         self._wake.set()
 
+    def called(self) -> None:
+        """The scheduler has called filter, for whatever pod: it is busy, and will come to the others."""
+        self._called = self._clock()
+
     def arrived(self, uid: str) -> None:
         """A steered member has come to filter: its place in the window is free."""
         if self._open.pop(uid, None) is not None:
             self._wake.set()
-        self._kicks.pop(uid, None)
 
     def release(self, uids: Iterable[str], pods: Iterable[Pod]) -> None:
         """A round ended: forget these members, and take our stamps off those pods that still carry one."""
         for uid in uids:
             self.arrived(uid)
+            self._sent.pop(uid, None)
         for pod in pods:
             self._spawn(self._patch_nomination(pod, None))
 
@@ -73,16 +79,22 @@ class Steering:
         self._spawn(self._lift_gate(pod) if pod.held_by_gate else self._kick(pod))
 
     def kick_idle(self, round_: Round) -> None:
-        """Touch the members of a round that got no filter call although they were stamped 2, 4, 8 ... s ago."""
+        """Touch the members of a round for which a wake-up seems lost.
+
+        A scheduler that calls filter is working through its queue, and a touch would only cost it a write; one that is
+        silent for a second while a member waits for two has not heard of that member.
+        """
         now = self._clock()
-        for uid in round_.reservation.slots:
-            if uid in round_.calls or uid in round_.bound or now - round_.confirmed.get(uid, -1e9) < _CONFIRMED_FOR:
-                continue
-            kicks = self._kicks.get(uid, 0)
+        patience = _KICK_AFTER if now - self._called > _SILENT else _KICK_AFTER_BUSY
+        for uid in round_.reservation.slots.keys() - round_.calls.keys() - round_.bound:
+            since, kicks = self._sent.get(uid, (now, 0))
             pod = self._store.pods.get(uid)
-            if pod is not None and now - self._open.get(uid, round_.started) >= _KICK_AFTER * 2**kicks:
-                self._kicks[uid] = kicks + 1
-                self._spawn(self._kick(pod))
+            if pod is None or now - max(since, round_.confirmed.get(uid, 0.0)) < patience * 2**kicks:
+                continue
+            if len(self._background) >= self._writers:
+                return
+            self._sent[uid] = (now, kicks + 1)
+            self._spawn(self._kick(pod))
 
     async def _write_stamps(self) -> None:
         while True:
@@ -100,6 +112,7 @@ class Steering:
         slot, pod = round_.reservation.slots.get(uid), self._store.pods.get(uid)
         if slot is None or pod is None or round_.over or uid in round_.calls or uid in round_.bound:
             return
+        self._sent.setdefault(uid, (self._clock(), 0))
         if not self._window:
             await (self._lift_gate(pod) if pod.held_by_gate else self._kick(pod))
             return
@@ -134,14 +147,15 @@ class Steering:
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
 
     def _spawn(self, write: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(_logged(write))
+        task = asyncio.ensure_future(self._bounded(write))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-
-async def _logged(write: Coroutine[Any, Any, None]) -> None:
-    try:
-        await write
-    except ApiError as error:
-        if error.status not in (404, 409):  # gone, or made anew: nothing left to steer
-            log.warning("could not touch a pod", extra={"err": str(error)})
+    async def _bounded(self, write: Coroutine[Any, Any, None]) -> None:
+        # Bindings go over the same connections: what only tidies up must not queue before them by the hundred.
+        async with self._few:
+            try:
+                await write
+            except ApiError as error:
+                if error.status not in {404, 409}:  # gone, or made anew: nothing left to steer
+                    log.warning("could not touch a pod", extra={"err": str(error)})
