@@ -11,12 +11,13 @@ from bench.load.objects import NAMESPACE, POD_GROUPS, RUN, WORKLOADS, Link, Load
 from bench.load.watch import Watch
 from serried.kube.auth import load_credentials
 from serried.kube.client import ApiClient
-from serried.kube.errors import NotFound
+from serried.kube.errors import NotFound, Unavailable
 from serried.kube.reflector import Reflector
 from serried.kube.wire import JOBS, JSON, NODES, PODS, RESERVATIONS, Resource, Selection
 
 IN_FLIGHT = 32
-_DELETE_TIMEOUT = 120.0
+_DELETE_TIMEOUT = 180.0
+_DELETE_ATTEMPTS = 5
 _PAUSE = 0.1
 
 
@@ -80,9 +81,9 @@ async def _create_pods(client: ApiClient, pods: Iterator[tuple[str, JSON]], watc
 async def clear(client: ApiClient, link: Link) -> None:
     """Delete everything that runs of this link have left, and return when it is gone. Raises StuckError."""
     groups = [POD_GROUPS[link], WORKLOADS[link]] if link in POD_GROUPS else [*POD_GROUPS.values(), *WORKLOADS.values()]
+    deadline = time.monotonic() + _DELETE_TIMEOUT
     for resource in (JOBS, PODS, *groups):
         await _delete_all(client, resource)
-    deadline = time.monotonic() + _DELETE_TIMEOUT
     for resource in (PODS, JOBS, *groups, RESERVATIONS):
         while left := await _count(client, resource):
             if time.monotonic() > deadline:
@@ -92,8 +93,14 @@ async def clear(client: ApiClient, link: Link) -> None:
 
 async def _delete_all(client: ApiClient, resource: Resource) -> None:
     params = {"gracePeriodSeconds": "0", "propagationPolicy": "Background", "labelSelector": RUN}
-    with suppress(NotFound):
-        await client.request("DELETE", resource.path(NAMESPACE), params=params, timeout=_DELETE_TIMEOUT)
+    for _ in range(_DELETE_ATTEMPTS):
+        try:
+            await client.request("DELETE", resource.path(NAMESPACE), params=params, timeout=_DELETE_TIMEOUT)
+        except Unavailable:
+            continue  # a busy server does not get through a thousand pods in its 60 s, but it does get on
+        except NotFound:
+            return
+        return
 
 
 async def _count(client: ApiClient, resource: Resource) -> int:

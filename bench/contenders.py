@@ -1,0 +1,83 @@
+"""What `throughput` compares: three ways of scheduling, and the loads that each of them gets."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from bench.cluster import Spec
+from bench.cluster.nodes import RACK
+from bench.load.objects import Load, make_gangs
+
+NODES_PER_RACK = 100
+QPS = 5000
+
+Name = Literal["plain", "native", "serried"]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One row of the table: ``gangs`` of ``size`` pods, or ``plain`` pods; ``key`` "" for no constraint."""
+
+    name: str
+    plain: int = 0
+    gangs: int = 0
+    size: int = 0
+    key: str = ""
+
+    def make_load(self, run: str, scheduler: str) -> Load:
+        """The load of one run."""
+        return Load(run, scheduler, plain=self.plain, gangs=make_gangs(self.gangs, self.size, self.key))
+
+
+FULL = (
+    Workload("1,000 plain pods", plain=1000),
+    Workload("50 gangs of 20", gangs=50, size=20),
+    Workload("50 gangs of 20, each in one rack", gangs=50, size=20, key=RACK),
+    Workload("5 gangs of 200", gangs=5, size=200),
+    Workload("5 gangs of 200, each in one rack", gangs=5, size=200, key=RACK),
+)
+QUICK = (
+    Workload("100 plain pods", plain=100),
+    Workload("5 gangs of 20", gangs=5, size=20),
+    Workload("5 gangs of 20, each in one rack", gangs=5, size=20, key=RACK),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way of scheduling: its cluster and its schedulerName."""
+
+    name: Name
+    title: str
+    scheduler: str
+
+    def make_spec(self, nodes: int) -> Spec:
+        """A cluster of ``nodes`` nodes in racks of 100, the same for all but gates and processes of ours."""
+        racks = max(2, nodes // NODES_PER_RACK)
+        return Spec(
+            name=f"bench-{self.name}",
+            nodes=nodes,
+            racks=racks,
+            blocks=max(1, racks // 5),
+            qps=QPS,
+            gates="on" if self.name == "native" else "off",
+            serried=self.name == "serried",
+        )
+
+    def takes(self, workload: Workload) -> bool:
+        """Whether the workload is one for this contender: the plain scheduler has no gangs, the others need none."""
+        return bool(workload.plain) == (self.name == "plain")
+
+
+PLAIN = Contender("plain", "plain pods, stock scheduler", "default-scheduler")
+NATIVE = Contender("native", "native gangs, gates on", "default-scheduler")
+SERRIED = Contender("serried", "Serried, gates off", "serried")
+ALL = (PLAIN, NATIVE, SERRIED)
+
+
+def in_turns(contenders: Sequence[Contender], repetitions: int) -> Iterator[tuple[int, Contender]]:
+    """Every contender in every repetition, each time another one first: what drifts, drifts for all."""
+    for repetition in range(repetitions):
+        shift = repetition % len(contenders)
+        for contender in (*contenders[shift:], *contenders[:shift]):
+            yield repetition, contender

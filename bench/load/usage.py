@@ -1,0 +1,47 @@
+"""CPU seconds of processes and of the whole machine, from /proc: who did the work, and who else was working."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """CPU seconds spent so far: by name, and by the whole machine (``busy``)."""
+
+    by_name: Mapping[str, float]
+    busy: float
+
+    def since(self, earlier: "Usage") -> "Usage":
+        """What was spent since ``earlier``."""
+        spent = {name: value - earlier.by_name.get(name, 0.0) for name, value in self.by_name.items()}
+        return Usage(spent, self.busy - earlier.busy)
+
+    @property
+    def others(self) -> float:
+        """What the machine spent on processes that have no name here."""
+        return max(0.0, self.busy - sum(self.by_name.values()))
+
+
+def read_usage(pids: Mapping[str, int], proc: Path = Path("/proc")) -> Usage:
+    """The usage at this moment; a process that has ended counts as nothing."""
+    return Usage({name: _process_seconds(proc / str(pid) / "stat") for name, pid in pids.items()}, _busy_seconds(proc))
+
+
+def _process_seconds(stat: Path) -> float:
+    try:
+        # The command name may contain spaces and brackets: fields count from the last bracket.
+        fields = stat.read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _busy_seconds(proc: Path) -> float:
+    user, nice, system, _idle, _iowait, irq, soft = (
+        int(field) for field in (proc / "stat").read_text().splitlines()[0].split()[1:8]
+    )
+    return (user + nice + system + irq + soft) / _TICKS

@@ -1,0 +1,38 @@
+"""What the numbers were measured on, and whether it was quiet."""
+
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.load.usage import read_usage
+
+QUIET = 0.15
+"""The share of all cores that other work may take before a measurement is called disturbed."""
+
+
+def describe_machine() -> dict[str, Any]:
+    """Cores, memory, processor, Python."""
+    return {
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "processor": _processor(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+def measure_noise(seconds: float = 1.0) -> float:
+    """The share of all cores that is busy now, while we do nothing."""
+    before, begun = read_usage({}), time.monotonic()
+    time.sleep(seconds)
+    return (read_usage({}).busy - before.busy) / (time.monotonic() - begun) / (os.cpu_count() or 1)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

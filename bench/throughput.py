@@ -1,0 +1,194 @@
+"""Pods per second on 1,000 nodes: plain pods, native gangs and Serried, side by side (`make bench`).
+
+Every contender in every repetition gets a fresh cluster of its own, one at a time, in turns, with the same client rate
+everywhere. A small load that is not counted warms it up. JSON goes to `bench/results/`, the table to standard output.
+
+    python -m bench.throughput            1,000 nodes, 3 repetitions
+    python -m bench.throughput --quick    100 nodes, 1 repetition, fewer gangs
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any, get_args
+
+import uvloop
+
+from bench import comparison
+from bench.cluster import Cluster, ClusterError
+from bench.cluster.cluster import down
+from bench.cluster.nodes import RACK
+from bench.cluster.progress import Report, stderr_report
+from bench.comparison import Run
+from bench.contenders import ALL, FULL, QPS, QUICK, Contender, Name, Workload, in_turns
+from bench.load.objects import Load, make_gangs
+from bench.load.run import StuckError, clear, open_client, read_domains, run_load
+from bench.load.usage import read_usage
+from bench.machine import QUIET, describe_machine, measure_noise
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError
+
+RESULTS = Path(__file__).with_name("results")
+README = Path(__file__).parent.parent / "README.md"
+_SETTLE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured: who, on how many nodes, how often, with which loads."""
+
+    contenders: tuple[Contender, ...]
+    workloads: tuple[Workload, ...]
+    nodes: int
+    repetitions: int
+    seconds: float
+
+
+class Bench:
+    """Runs a plan; ``runs`` grows as it goes, so that an interrupted one still has something to show."""
+
+    def __init__(self, plan: Plan, report: Report) -> None:
+        self.runs: list[Run] = []
+        self.noise: list[float] = []
+        self._plan = plan
+        self._report = report
+
+    def measure(self) -> None:
+        """Every contender in every repetition, on a cluster of its own."""
+        for repetition, contender in in_turns(self._plan.contenders, self._plan.repetitions):
+            self.noise.append(measure_noise())
+            self._report(f"repetition {repetition + 1} of {self._plan.repetitions}: {contender.title}")
+            cluster = Cluster.up(contender.make_spec(self._plan.nodes))
+            try:
+                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                    runner.run(self._measure_on(cluster, contender, repetition))
+            finally:
+                cluster.down()
+
+    async def _measure_on(self, cluster: Cluster, contender: Contender, repetition: int) -> None:
+        async with open_client(cluster.kubeconfig) as client:
+            domains = await read_domains(client, RACK)
+            await self._warm_up(client, contender, domains)
+            for workload in filter(contender.takes, self._plan.workloads):
+                run = f"r{repetition}-w{self._plan.workloads.index(workload)}"
+                load = workload.make_load(run, contender.scheduler)
+                before = read_usage(cluster.pids | {"load generator": os.getpid()})
+                figures = await run_load(client, load, domains, self._plan.seconds)
+                spent = read_usage(cluster.pids | {"load generator": os.getpid()}).since(before)
+                cpu = {name: round(seconds, 2) for name, seconds in spent.by_name.items()}
+                found = Run(contender.name, workload.name, repetition, figures.describe(), cpu, round(spent.others, 2))
+                self.runs.append(found)
+                self._report(
+                    f"  {workload.name}: {figures.bound} of {figures.pods} pods in {figures.seconds:.1f} s,"
+                    f" {figures.pods_per_second:.1f} pods/s, other work took {spent.others:.1f} CPU seconds"
+                )
+                await self._clear(client)
+
+    async def _warm_up(self, client: ApiClient, contender: Contender, domains: dict[str, str]) -> None:
+        gangs = make_gangs(0 if contender.name == "plain" else 2, 10)
+        load = Load("warm-up", contender.scheduler, plain=20 - 10 * len(gangs), gangs=gangs)
+        await run_load(client, load, domains, self._plan.seconds)
+        await self._clear(client)
+
+    async def _clear(self, client: ApiClient) -> None:
+        await clear(client, "native")
+        await asyncio.sleep(_SETTLE)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; the exit code is 1 if something could not be measured, or not all pods were bound as promised."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    options = _parser().parse_args(arguments)
+    plan = _make_plan(options)
+    bench = Bench(plan, stderr_report())
+    code = 0
+    try:
+        bench.measure()
+    except (ClusterError, ApiError, StuckError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = 130
+    finally:
+        for contender in plan.contenders:
+            down(contender.make_spec(plan.nodes).name)
+    return max(code, _publish(bench, options)) if bench.runs else code
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _publish(bench: Bench, options: argparse.Namespace) -> int:
+    summary = comparison.summarize(bench.runs)
+    defects = comparison.find_defects(summary)
+    result = _describe(bench, options, summary, defects)
+    path: Path = options.results / f"{options.name}-{options.date}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    table = comparison.render_table(summary)
+    print(table)
+    for defect in defects:
+        print(f"DEFECT: {defect}", file=sys.stderr)
+    for disturbance in result["disturbances"]:
+        print(f"note: {disturbance}", file=sys.stderr)
+    print(f"written to {path}", file=sys.stderr)
+    if options.readme:
+        README.write_text(comparison.replace_table(README.read_text(), table))
+    return 1 if any(row["unbound"] or row["split_gangs"] for row in summary) else 0
+
+
+def _describe(
+    bench: Bench, options: argparse.Namespace, summary: list[dict[str, Any]], defects: list[str]
+) -> dict[str, Any]:
+    return {
+        "date": options.date,
+        "machine": describe_machine(),
+        "kubernetes": ALL[0].make_spec(options.nodes).kubernetes,
+        "nodes": options.nodes,
+        "qps": QPS,
+        "noise_before": [round(share, 2) for share in bench.noise],
+        "disturbances": comparison.find_disturbances(bench.runs, os.cpu_count() or 1, QUIET),
+        "ratios": comparison.ratios(summary),
+        "defects": defects,
+        "summary": summary,
+        "runs": [asdict(run) for run in bench.runs],
+    }
+
+
+def _make_plan(options: argparse.Namespace) -> Plan:
+    if options.quick:
+        options.nodes, options.repetitions = min(options.nodes, 100), 1
+    workloads = QUICK if options.quick else FULL
+    contenders = tuple(contender for contender in ALL if contender.name in options.only)
+    return Plan(contenders, workloads, options.nodes, options.repetitions, options.seconds)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.throughput", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="100 nodes, one repetition, fewer gangs")
+    add("--nodes", type=int, default=1000)
+    add("--repetitions", type=int, default=3)
+    add("--seconds", type=float, default=300.0, help="how long one load may take")
+    add("--only", nargs="+", choices=get_args(Name), default=list(get_args(Name)), help="leave the others out")
+    add("--name", default="throughput", help="first part of the result's file name")
+    add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
+    add("--results", type=Path, default=RESULTS, help="directory of the result")
+    add("--readme", action="store_true", help="put the table into README.md, between its markers")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

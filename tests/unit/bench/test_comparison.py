@@ -1,0 +1,144 @@
+"""Runs side by side: spreads, ratios, defects, the README's table."""
+
+from typing import Any
+
+import pytest
+
+from bench.comparison import (
+    BEGIN,
+    END,
+    Run,
+    Spread,
+    find_defects,
+    find_disturbances,
+    ratios,
+    render_table,
+    replace_table,
+    spread,
+    summarize,
+)
+from bench.contenders import ALL, FULL, NATIVE, PLAIN, QUICK, SERRIED, in_turns
+
+FIGURES = {
+    "pods": 100,
+    "bound": 100,
+    "seconds": 2.0,
+    "pods_per_second": 50.0,
+    "p50": 0.5,
+    "p95": 0.9,
+    "p99": 1.0,
+    "longest_burst": 0.2,
+    "partial_gang_seconds": 0.3,
+    "split_gangs": 0,
+}
+
+
+def run(contender: str, rate: float, repetition: int = 0, others: float = 0.0, **figures: Any) -> Run:
+    return Run(contender, "gangs", repetition, FIGURES | {"pods_per_second": rate} | figures, {"etcd": 1.0}, others)
+
+
+def test_repetitions_become_median_and_spread() -> None:
+    [row] = summarize([run("serried", 50.0), run("serried", 90.0, 1), run("serried", 60.0, 2)])
+
+    assert row["pods_per_second"] == {"median": 60.0, "min": 50.0, "max": 90.0}
+    assert (row["runs"], row["unbound"], row["split_gangs"]) == (3, 0, 0)
+
+
+def test_the_ratio_is_of_medians() -> None:
+    rows = summarize([run("native", 40.0), run("serried", 90.0), run("serried", 110.0), run("serried", 100.0)])
+
+    assert ratios(rows) == {"gangs": 2.5}
+    assert find_defects(rows) == []
+
+
+def test_less_than_promised_is_a_defect() -> None:
+    rows = summarize([run("native", 40.0), run("serried", 50.0)])
+
+    assert find_defects(rows) == ["gangs: Serried is 1.25 times as fast as native gangs, promised is 2"]
+
+
+def test_unbound_pods_and_split_gangs_are_defects() -> None:
+    rows = summarize([run("serried", 50.0, bound=98, split_gangs=1)])
+
+    assert find_defects(rows) == [
+        "gangs, serried: 2 pods were not bound in time",
+        "gangs, serried: 1 gangs in more than one domain",
+    ]
+
+
+def test_a_contender_alone_has_no_ratio() -> None:
+    assert ratios(summarize([run("serried", 50.0)])) == {}
+    assert ratios(summarize([run("serried", 50.0), run("native", 0.0)])) == {}
+
+
+def test_a_run_in_which_no_pod_was_bound_still_has_a_row() -> None:
+    rows = summarize([run("serried", 0.0, bound=0, p50=None, p95=None, p99=None)])
+
+    assert "p99" not in rows[0]
+    assert render_table(rows).splitlines()[2] == "| gangs | serried | 0.0 | 2.0 |  | 0.2 |  |"
+
+
+def test_disturbed_runs_are_named() -> None:
+    runs = [run("serried", 50.0, others=0.2), run("serried", 50.0, 1, others=2.0)]
+
+    assert find_disturbances(runs, cores=2, tolerated=0.15) == [
+        "gangs, serried, repetition 2: disturbed, other work took 50% of the machine"
+    ]
+
+
+def test_the_table_has_a_line_for_every_row_and_one_ratio() -> None:
+    table = render_table(summarize([run("native", 40.0), run("serried", 100.0), run("serried", 120.0, 1)]))
+
+    assert table.splitlines()[2:] == [
+        "| gangs | native | 40.0 | 2.0 | 1.0 | 0.2 |  |",
+        "| gangs | serried | 110 (100 to 120) | 2.0 | 1.0 | 0.2 | 2.75 |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "text"), [([1.0], "1.0"), ([120.0, 120.0], "120"), ([99.0, 100.0, 123.4], "100 (99.0 to 123)")]
+)
+def test_spreads_are_short(values: list[float], text: str) -> None:
+    assert str(spread(values)) == text
+
+
+def test_an_even_number_of_values_has_the_middle_as_median() -> None:
+    assert spread([1.0, 2.0]) == Spread(1.5, 1.0, 2.0)
+
+
+def test_the_table_is_replaced_between_its_markers() -> None:
+    document = f"# Title\n{BEGIN}\nold\n{END}\nrest\n"
+
+    once = replace_table(document, "| new |")
+
+    assert once == f"# Title\n{BEGIN}\n| new |\n{END}\nrest\n"
+    assert replace_table(once, "| new |") == once
+
+
+@pytest.mark.parametrize("document", ["", BEGIN, END, f"{END}\n{BEGIN}"])
+def test_a_document_without_markers_is_refused(document: str) -> None:
+    with pytest.raises(ValueError, match="bench:begin"):
+        replace_table(document, "table")
+
+
+def test_everybody_is_first_once() -> None:
+    turns = [contender.name for _, contender in in_turns(ALL, 3)]
+
+    assert turns[::3] == ["plain", "native", "serried"]
+    assert sorted(turns) == sorted(["plain", "native", "serried"] * 3)
+
+
+def test_contenders_differ_in_gates_and_our_processes_only() -> None:
+    plain, native, serried = (contender.make_spec(1000) for contender in (PLAIN, NATIVE, SERRIED))
+
+    assert (plain.gates, native.gates, serried.gates) == ("off", "on", "off")
+    assert (plain.serried, native.serried, serried.serried) == (False, False, True)
+    assert {(spec.nodes, spec.racks, spec.qps, spec.api) for spec in (plain, native, serried)} == {
+        (1000, 10, 5000, "native")
+    }
+
+
+@pytest.mark.parametrize("workloads", [FULL, QUICK])
+def test_gang_contenders_get_the_same_loads(workloads: tuple[Any, ...]) -> None:
+    assert [NATIVE.takes(workload) for workload in workloads] == [SERRIED.takes(workload) for workload in workloads]
+    assert all(PLAIN.takes(workload) != SERRIED.takes(workload) for workload in workloads)
