@@ -1,0 +1,213 @@
+"""How long filter takes over a real socket: 1, 1,000 and 5,000 node names, a plain pod and a held member of a gang.
+
+The client is a process of its own with one kept connection and one call after the other, as kube-scheduler's loop is.
+Every call sends the pod as the API server has it. JSON goes to `bench/results/` and to standard output.
+
+    python -m bench.latency                 a cluster of 5,000 nodes
+    python -m bench.latency --nodes 100     the same names, but a smaller cluster behind them
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from bench.cluster import Cluster, ClusterError, Spec
+from bench.cluster.nodes import node_name
+from bench.cluster.progress import stderr_report
+from bench.load.figures import percentile
+from bench.load.objects import NAMESPACE, POD_GROUPS, Gang, Load, member_object, pod_group_object, pod_objects
+from bench.load.run import open_client
+from bench.machine import describe_machine, measure_noise
+from serried.kube.client import JSON_TYPE
+from serried.kube.errors import ApiError
+from serried.kube.wire import JSON, PODS
+
+RESULTS = Path(__file__).with_name("results")
+SIZES = (1, 1000, 5000)
+_WARM_UP = 200
+_CLUSTER = "bench-latency"
+
+
+class AnswerError(Exception):
+    """An answer that is not the expected one; measuring it would mean nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kind of pod; ``passes`` is how many of the offered nodes filter must leave: all, or none."""
+
+    name: str
+    pod: JSON
+    passes: bool
+
+
+def make_request(url: str, pod: JSON, names: Sequence[str]) -> bytes:
+    """The bytes of one filter call as kube-scheduler sends it with nodeCacheCapable."""
+    body = orjson.dumps({"Pod": pod, "Nodes": None, "NodeNames": names})
+    parts = urlsplit(url)
+    head = (
+        f"POST {parts.path or '/'} HTTP/1.1\r\nHost: {parts.netloc}\r\nUser-Agent: Go-http-client/1.1\r\n"
+        f"Content-Length: {len(body)}\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def call(connection: socket.socket, request: bytes) -> bytes:
+    """Send one request and return the body of its answer. Raises AnswerError for anything but 200 with a length."""
+    connection.sendall(request)
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += _receive(connection)
+    head, _, body = received.partition(b"\r\n\r\n")
+    status, *headers = head.split(b"\r\n")
+    lengths = [int(value) for name, _, value in (line.partition(b":") for line in headers)
+               if name.lower() == b"content-length"]  # fmt: skip
+    if b" 200 " not in status + b" " or not lengths:
+        raise AnswerError(f"{head.decode(errors='replace')}: {body[:200]!r}")
+    parts, missing = [body], lengths[0] - len(body)
+    while missing > 0:
+        parts.append(_receive(connection))
+        missing -= len(parts[-1])
+    return b"".join(parts)
+
+
+def _receive(connection: socket.socket) -> bytes:
+    chunk = connection.recv(1 << 18)
+    if not chunk:
+        raise AnswerError("the connection was closed in the middle of an answer")
+    return chunk
+
+
+def measure_calls(url: str, request: bytes, calls: int) -> list[float]:
+    """Seconds of each call, sorted, over one connection that is warm."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30.0) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(_WARM_UP):
+            call(connection, request)
+        return sorted(_time_call(connection, request) for _ in range(calls))
+
+
+def _time_call(connection: socket.socket, request: bytes) -> float:
+    begun = time.perf_counter()
+    call(connection, request)
+    return time.perf_counter() - begun
+
+
+def check_answer(url: str, case: Case, names: Sequence[str]) -> None:
+    """Raise AnswerError if the extender does not answer a case as it must."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30.0) as connection:
+        answer = orjson.loads(call(connection, make_request(url, case.pod, names)))
+    left = len(answer.get("NodeNames") or [])
+    if answer.get("Error") or left != (len(names) if case.passes else 0):
+        raise AnswerError(f"{case.name}, {len(names)} names: {left} nodes are left; {answer.get('Error', '')}")
+
+
+def describe_calls(seconds: Sequence[float]) -> dict[str, float]:
+    """p50, p95, p99 and the longest, in milliseconds; ``seconds`` is sorted and not empty."""
+    marks = {f"p{mark}": percentile(seconds, mark) or 0.0 for mark in (50, 95, 99)} | {"max": seconds[-1]}
+    return {f"{name}_ms": round(value * 1000, 3) for name, value in marks.items()}
+
+
+async def make_cases(kubeconfig: Path) -> list[Case]:
+    """A plain pod that is nowhere stored, and the one member of a gang of two, which is held for ever."""
+    load = Load("latency", "serried", plain=1, gangs=(Gang("pair", 2),))
+    plain = next(pod for gang, pod in pod_objects(load) if not gang)
+    async with open_client(kubeconfig) as client:
+        answer = await client.request(
+            "POST", PODS.path(NAMESPACE), body=orjson.dumps(plain), params={"dryRun": "All"}, content_type=JSON_TYPE
+        )
+        await client.create(POD_GROUPS[load.link], NAMESPACE, pod_group_object(load, load.gangs[0]))
+        member = await client.create(PODS, NAMESPACE, member_object(load, load.gangs[0], 0))
+    return [Case("plain pod", _as_cached(orjson.loads(answer.body)), passes=True),
+            Case("held member", _as_cached(member), passes=False)]  # fmt: skip
+
+
+def _as_cached(pod: JSON) -> JSON:
+    # kube-scheduler's informer drops managedFields, kind and apiVersion (facts A1).
+    metadata = {name: value for name, value in pod["metadata"].items() if name != "managedFields"}
+    return {"metadata": metadata, "spec": pod["spec"], "status": pod["status"]}
+
+
+def measure(url: str, cases: Sequence[Case], calls: int) -> list[dict[str, Any]]:
+    """Every case with every number of names, each in a fresh client process."""
+    rows = []
+    for case in cases:
+        for size in SIZES:
+            names = [node_name(index) for index in range(size)]
+            check_answer(url, case, names)
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                seconds = pool.apply(measure_calls, (url, make_request(url, case.pod, names), calls))
+            rows.append({"pod": case.name, "names": size, "calls": calls} | describe_calls(seconds))
+    return rows
+
+
+def render_table(rows: Sequence[dict[str, Any]]) -> str:
+    """A Markdown table."""
+    head = ["| pod | node names | p50, ms | p95, ms | p99, ms |", "|---|---|---|---|---|"]
+    marks = ("p50_ms", "p95_ms", "p99_ms")
+    cells = ([row["pod"], f"{row['names']:,}", *(f"{row[mark]:.2f}" for mark in marks)] for row in rows)
+    return "\n".join([*head, *(f"| {' | '.join(line)} |" for line in cells)])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure on a cluster of its own, which is gone afterwards."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    options = _parser().parse_args(arguments)
+    noise = measure_noise()
+    try:
+        cluster = Cluster.up(
+            Spec(_CLUSTER, options.nodes, racks=max(2, options.nodes // 100), blocks=1), stderr_report()
+        )
+        try:
+            cases = asyncio.run(make_cases(cluster.kubeconfig))
+            time.sleep(2.0)  # the extender hears of the gang by its watch
+            rows = measure(f"{cluster.filter_url}/filter", cases, options.calls)
+        finally:
+            cluster.down()
+    except (ClusterError, ApiError, AnswerError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    about = {"date": options.date, "machine": describe_machine(), "nodes": options.nodes}
+    result = about | {"noise_before": round(noise, 2)}
+    path: Path = options.results / f"latency-{options.date}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result | {"rows": rows}, indent=2) + "\n")
+    print(render_table(rows))
+    print(f"written to {path}", file=sys.stderr)
+    return 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.latency", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--nodes", type=int, default=5000)
+    add("--calls", type=int, default=2000, help="measured calls of each case")
+    add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the result's file name")
+    add("--results", type=Path, default=RESULTS, help="directory of the result")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
