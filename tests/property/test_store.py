@@ -1,0 +1,335 @@
+"""The Store and the Ledger against a model that is rebuilt from scratch after every step.
+
+The machine tells the Store changes in any order, as watches do after gaps: objects come twice, come back with another
+UID before the old one is gone, and vanish without warning. Whatever came before, the answers must follow from what
+exists now.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from serried.cluster.ledger import Ledger
+from serried.cluster.membership import provisional
+from serried.cluster.occupancy import Hand
+from serried.cluster.store import Store
+from serried.model.group import Job, Key, OwnerRef, PodGroup, Policy, Template, Workload
+from serried.model.pod import Owner, Phase, Pod, Shape
+from serried.model.reservation import Reservation, Slot
+
+SCHEDULER = "serried"
+SHAPES = (Shape((("cpu", 1), ("pods", 1))), Shape((("cpu", 3), ("memory", 2), ("pods", 1))))
+JOBS = [Key("default", name) for name in ("j", "k")]
+GENERATIONS = ("1", "2")
+"""UIDs under which a name comes back."""
+
+NODES = st.sampled_from(["n1", "n2", "n3"])
+POLICIES = st.sampled_from([Policy(None), Policy(2)])
+
+jobs = st.builds(
+    lambda key, generation, size, indexed: Job(
+        key, f"{key.name}-{generation}", size, size, indexed=indexed, scheduler=SCHEDULER
+    ),
+    st.sampled_from(JOBS),
+    st.sampled_from(GENERATIONS),
+    st.integers(1, 3),
+    st.booleans(),
+)
+workloads = st.builds(
+    lambda name, job, templates, owner, deleting: Workload(
+        Key("default", name),
+        f"{name}-uid",
+        job,
+        tuple(Template(f"t{place}", policy) for place, policy in enumerate(templates)),
+        () if owner is None else (OwnerRef("Job", job or "j", f"{job}-{owner}", controller=True),),
+        deleting=deleting,
+    ),
+    st.sampled_from(["w", "x"]),
+    st.sampled_from(["j", "k", None]),
+    st.lists(POLICIES, max_size=2),
+    st.sampled_from([None, *GENERATIONS]),
+    st.booleans(),
+)
+groups = st.builds(
+    lambda name, workload, policy, deleting: PodGroup(
+        Key("default", name), f"{name}-uid", policy, workload=workload, template="t0", deleting=deleting
+    ),
+    st.sampled_from(["g", "h"]),
+    st.sampled_from(["w", "x", None]),
+    POLICIES,
+    st.booleans(),
+)
+pods = st.builds(
+    lambda place, generation, shape, group, owner, node, nominated, phase, deleting: Pod(
+        "default",
+        f"p{place}",
+        f"p{place}-{generation}",
+        shape,
+        SCHEDULER,
+        node=node,
+        nominated=nominated,
+        phase=phase,
+        group=group,
+        owner=owner,
+        deleting=deleting,
+    ),
+    st.integers(0, 4),
+    st.sampled_from(GENERATIONS),
+    st.sampled_from(SHAPES),
+    st.sampled_from([None, None, None, "g"]),
+    st.none()
+    | st.builds(
+        lambda kind, job, generation: Owner(kind, job.name, f"{job.name}-{generation}"),
+        st.sampled_from(["Job", "Job", "ReplicaSet"]),
+        st.sampled_from(JOBS),
+        st.sampled_from(GENERATIONS),
+    ),
+    st.sampled_from(["", "", "n1", "n2"]),
+    st.sampled_from(["", "n1", "n3"]),
+    st.sampled_from([Phase.ACTIVE, Phase.ACTIVE, Phase.SUCCEEDED, Phase.FAILED]),
+    st.booleans(),
+)
+
+
+class Model:
+    """The same answers, from the objects alone, without any index."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Pod] = {}
+        self.jobs: dict[Key, Job] = {}
+        self.workloads: dict[Key, Workload] = {}
+        self.groups: dict[Key, PodGroup] = {}
+        self.assumed: dict[str, tuple[str, Shape]] = {}
+        self.slots: dict[str, tuple[Key, str, Shape]] = {}
+
+    def group_of(self, pod: Pod) -> Key | None:
+        """The group by the rules of docs/api-levels.md."""
+        if pod.group is not None:
+            return Key(pod.namespace, pod.group)
+        if pod.owner is None or pod.owner.kind != "Job":
+            return None
+        key = Key(pod.namespace, pod.owner.name)
+        job = self.jobs.get(key)
+        return self._group_of_job(job) if job is not None and job.uid == pod.owner.uid else provisional(key)
+
+    def _group_of_job(self, job: Job) -> Key | None:
+        found = [w for w in self.workloads.values() if not w.deleting and self._refers(w, job)]
+        if not found:
+            return provisional(job.key) if self._eligible(job) else None
+        if len(found) > 1 or len(found[0].templates) != 1:
+            return None
+        made = [g for g in self.groups.values() if not g.deleting and g.workload == found[0].key.name]
+        if len(made) == 1:
+            return made[0].key
+        return provisional(job.key) if not made and found[0].templates[0].policy.is_gang else None
+
+    def _refers(self, workload: Workload, job: Job) -> bool:
+        return workload.job == job.key.name and all(owner.uid == job.uid for owner in workload.owners)
+
+    def _eligible(self, job: Job) -> bool:
+        own = [pod for pod in self.pods.values() if pod.owner == Owner("Job", job.key.name, job.uid)]
+        started = any(pod.node or pod.phase is not Phase.ACTIVE for pod in own)
+        return job.indexed and job.parallelism > 1 and not started
+
+    def used(self) -> dict[str, Counter[str]]:
+        """Amounts by node: where a pod runs, else where it is assumed, else where it has a slot."""
+        amounts: dict[str, Counter[str]] = {}
+        for uid in self.pods.keys() | self.assumed.keys() | self.slots.keys():
+            place = self._place(uid)
+            if place is not None:
+                amounts.setdefault(place[0], Counter()).update(dict(place[1].requests))
+        return amounts
+
+    def _place(self, uid: str) -> tuple[str, Shape] | None:
+        pod = self.pods.get(uid)
+        if pod is not None and pod.bound:
+            return pod.node, pod.shape
+        if uid in self.assumed:
+            return self.assumed[uid]
+        return self.slots[uid][1:] if uid in self.slots else None
+
+    def forget(self, uid: str) -> None:
+        """The pod is done: it counts nowhere any more, whatever was said of it."""
+        self.assumed.pop(uid, None)
+        self.slots.pop(uid, None)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Random histories."""
+
+    @initialize()
+    def start(self) -> None:
+        self.store = Store([SCHEDULER])
+        self.ledger = Ledger(self.store.occupancy)
+        self.model = Model()
+
+    # --- the watches -------------------------------------------------------------------------------------------
+
+    @rule(pod=pods)
+    def put_pod(self, pod: Pod) -> None:
+        self.model.pods[pod.uid] = pod
+        if pod.node and pod.phase is not Phase.ACTIVE:
+            self.model.forget(pod.uid)
+            self.ledger.drop(pod.uid)
+        self.store.put_pod(pod)
+
+    @precondition(lambda self: self.model.pods)
+    @rule(data=st.data(), node=NODES)
+    def bind(self, data: st.DataObject, node: str) -> None:
+        pod = self._draw_pod(data)
+        if not pod.node:
+            self.put_pod(replace(pod, node=node))
+
+    @precondition(lambda self: self.model.pods)
+    @rule(data=st.data())
+    def drop_pod(self, data: st.DataObject) -> None:
+        uid = self._draw_pod(data).uid
+        del self.model.pods[uid]
+        self.model.forget(uid)
+        self.store.drop_pod(uid)
+        self.ledger.drop(uid)
+
+    @rule(job=jobs)
+    def put_job(self, job: Job) -> None:
+        self.model.jobs[job.key] = job
+        self.store.put_job(job)
+
+    @rule(key=st.sampled_from(JOBS))
+    def drop_job(self, key: Key) -> None:
+        self.model.jobs.pop(key, None)
+        self.store.drop_job(key)
+
+    @rule(workload=workloads)
+    def put_workload(self, workload: Workload) -> None:
+        self.model.workloads[workload.key] = workload
+        self.store.put_workload(workload)
+
+    @rule(name=st.sampled_from(["w", "x"]))
+    def drop_workload(self, name: str) -> None:
+        self.model.workloads.pop(Key("default", name), None)
+        self.store.drop_workload(Key("default", name))
+
+    @rule(group=groups)
+    def put_group(self, group: PodGroup) -> None:
+        self.model.groups[group.key] = group
+        self.store.put_group(group)
+
+    @rule(name=st.sampled_from(["g", "h"]))
+    def drop_group(self, name: str) -> None:
+        self.model.groups.pop(Key("default", name), None)
+        self.store.drop_group(Key("default", name))
+
+    @rule(data=st.data())
+    def list_again(self, data: st.DataObject) -> None:
+        """A new list tells everything that exists once more, in another order."""
+        everything = [
+            *((self.store.put_pod, pod) for pod in self.model.pods.values()),
+            *((self.store.put_job, job) for job in self.model.jobs.values()),
+            *((self.store.put_workload, workload) for workload in self.model.workloads.values()),
+            *((self.store.put_group, group) for group in self.model.groups.values()),
+        ]
+        for put, item in data.draw(st.permutations(everything)):
+            put(item)  # type: ignore[operator]
+
+    # --- our own hands -----------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.model.pods)
+    @rule(data=st.data(), node=NODES)
+    def assume(self, data: st.DataObject, node: str) -> None:
+        pod = self._draw_pod(data)
+        if pod.pending:
+            self.model.assumed[pod.uid] = (node, pod.shape)
+            self.store.occupancy.claim(pod.uid, Hand.ASSUMED, node, pod.shape.requests)
+
+    @precondition(lambda self: self.model.assumed)
+    @rule(data=st.data())
+    def fail_to_bind(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.model.assumed)))
+        del self.model.assumed[uid]
+        self.store.occupancy.release(uid, Hand.ASSUMED)
+
+    @rule(name=st.sampled_from(["g", "h"]), data=st.data())
+    def reserve(self, name: str, data: st.DataObject) -> None:
+        group = Key("default", name)
+        waiting = {pod.uid: pod for pod in self.model.pods.values() if pod.pending}
+        if self.ledger.of_group(group) is not None or not waiting:
+            return
+        chosen = data.draw(st.sets(st.sampled_from(sorted(waiting)), min_size=1))
+        slots = {uid: Slot(uid, waiting[uid].name, data.draw(NODES)) for uid in sorted(chosen)}
+        self.ledger.hold(Reservation(group, "uid", "", len(slots), slots), waiting)
+        for uid, slot in slots.items():
+            self.model.slots[uid] = (group, slot.node, waiting[uid].shape)
+
+    @rule(name=st.sampled_from(["g", "h"]))
+    def release(self, name: str) -> None:
+        group = Key("default", name)
+        self.ledger.release(group)
+        self.model.slots = {uid: slot for uid, slot in self.model.slots.items() if slot[0] != group}
+
+    def _draw_pod(self, data: st.DataObject) -> Pod:
+        return self.model.pods[data.draw(st.sampled_from(sorted(self.model.pods)))]
+
+    # --- what must hold ----------------------------------------------------------------------------------------
+
+    @invariant()
+    def every_pod_is_in_the_group_that_the_objects_say(self) -> None:
+        for pod in self.model.pods.values():
+            expected = self.model.group_of(pod)
+            assert self.store.group_of(pod.uid) == expected, pod
+            assert self.store.resolve(pod) == expected, pod
+
+    @invariant()
+    def members_and_groups_are_two_sides_of_one_thing(self) -> None:
+        listed = {pod.uid: key for key in self.store.member_groups() for pod in self.store.members(key)}
+        expected = {uid: key for uid, pod in self.model.pods.items() if (key := self.model.group_of(pod)) is not None}
+        assert listed == expected
+
+    @invariant()
+    def a_jobs_pods_are_those_that_name_it(self) -> None:
+        for key in JOBS:
+            expected = {
+                p.uid for p in self.model.pods.values() if p.owner and (p.owner.kind, p.owner.name) == ("Job", key.name)
+            }
+            assert {pod.uid for pod in self.store.pods_of_job(key)} == expected
+
+    @invariant()
+    def each_node_is_used_by_each_pod_once(self) -> None:
+        assert self.store.occupancy.used == self.model.used()
+
+    @invariant()
+    def the_ledger_knows_each_slot_by_pod_and_by_group(self) -> None:
+        held = {slot.uid: (r.group, slot.node) for r in self.ledger for slot in r.slots.values()}
+        assert held == {uid: (group, node) for uid, (group, node, _) in self.model.slots.items()}
+        for uid, (group, _) in held.items():
+            reservation = self.ledger.of_pod(uid)
+            assert reservation is not None
+            assert reservation.group == group
+
+    def teardown(self) -> None:
+        """Nothing stays behind when everything is gone."""
+        if not hasattr(self, "store"):
+            return
+        for reservation in self.ledger:
+            self.ledger.release(reservation.group)
+        for uid in list(self.store.pods):
+            self.store.drop_pod(uid)
+        for job in list(self.store.jobs):
+            self.store.drop_job(job)
+        for workload in list(self.store.workloads):
+            self.store.drop_workload(workload)
+        for group in list(self.store.groups):
+            self.store.drop_group(group)
+        self.store.touched.clear()
+        self.store.orphaned.clear()
+        left = {
+            name: value for name, value in {**vars(self.store), **vars(self.store.membership)}.items() if value == {}
+        }
+        indexes = {"_group_of", "_members", "_pods_by_job", "_started", "_nominated", "_uids"}
+        assert indexes | {"_workloads_by_job", "_groups_by_workload"} <= left.keys()
+        assert vars(self.store.occupancy) | {"freed": 0} == {"freed": 0, "_used": {}, "_claims": {}}
+        assert vars(self.ledger) | {"_occupancy": None} == {"_occupancy": None, "_by_group": {}, "_by_uid": {}}
+
+
+TestStore = StoreMachine.TestCase
