@@ -108,7 +108,6 @@ def test_a_command_explains_itself(image: Image, command: str) -> None:
     assert all(flag in text for flag in LISTENERS[command])
 
 
-@pytest.mark.xfail(strict=True, reason="both open their listeners only after they have discovered the API")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_lives_while_the_api_server_is_away(image: Image, command: str) -> None:
     ports = {flag: free_port() for flag in LISTENERS[command]}
