@@ -1,0 +1,74 @@
+"""Starts a cluster, tells the story, removes the cluster: always, whatever ends it.
+
+On a terminal the cluster stays until Enter or Ctrl-C. The exit code is 1 if a promise was broken.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from types import FrameType
+
+from bench.cluster import Cluster, ClusterError
+from bench.cluster.cluster import down, status
+from bench.cluster.processes import start_time
+from bench.cluster.progress import stderr_report
+from bench.demo.cast import make_spec
+from bench.demo.stage import open_stage
+from bench.demo.story import BrokenPromiseError, Story
+from serried.kube.errors import ApiError
+
+_PREFIX = "demo-"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def main() -> int:
+    """The demo, from nothing to nothing."""
+    for number in _SIGNALS[1:]:
+        signal.signal(number, _interrupt)
+    name = f"{_PREFIX}{os.getpid()}"
+    try:
+        _sweep()
+        return _perform(name)
+    except (BrokenPromiseError, ClusterError, ApiError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    finally:
+        # A second Ctrl-C must not leave half of it running.
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        down(name)
+        print("the cluster is gone", file=sys.stderr)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    # Whatever an interrupt does at this moment (asyncio has its own way), the others do, too.
+    signal.raise_signal(signal.SIGINT)
+
+
+def _sweep() -> None:
+    """Remove the clusters of demos that were killed too hard to do it themselves."""
+    for found in status():
+        pid = found["name"].removeprefix(_PREFIX)
+        if found["name"].startswith(_PREFIX) and pid.isdecimal() and start_time(int(pid)) is None:
+            down(found["name"])
+
+
+def _perform(name: str) -> int:
+    cluster = Cluster.up(make_spec(name), stderr_report())
+    with open_stage() as stage:
+        summary = asyncio.run(Story(cluster, stage).tell())
+    for line in summary:
+        print(f"- {line}")
+    print(f"Why each gang stands where it does: {cluster.debug_url}/groups")
+    print(f"kubectl --kubeconfig {cluster.kubeconfig} get jobs,pods,podgroups.scheduling.serried.dev", flush=True)
+    if sys.stdout.isatty() and sys.stdin.isatty():
+        input("Enter ends the demo and removes the cluster. ")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
