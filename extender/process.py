@@ -5,6 +5,7 @@ open by the hundred and must not stand in the way of filter; operations (probes,
 """
 
 import asyncio
+import gc
 import logging
 import sys
 import time
@@ -24,6 +25,7 @@ from extender.holding import HoldSwitch
 from extender.leadership import AlwaysActive, Leadership
 from extender.records import Records
 from extender.reports import Reports
+from extender.round import Stage
 from extender.steering import Steering
 from extender.verbs import Verbs
 from serried import __version__
@@ -36,6 +38,7 @@ from serried.kube.feed import Feed
 from serried.kube.reflector import Reflector
 from serried.kube.wire import LEASES, Selection, pod_groups
 from serried.model.level import ApiLevel
+from serried.model.verdict import Reason
 from serried.observe.metrics import ExtenderMetrics
 from serried.process import run_process
 from serried.settings import Address, ExtenderSettings, extender_settings
@@ -74,6 +77,7 @@ class Extender:
         self.verbs = Verbs(self.desk, lambda: self.leadership.active, metrics, clock)
         self.feed = Feed(client, level, self.store, on_change=lambda _old, _new: self.conductor.wake())
         self._turned = asyncio.Event()
+        metrics.before_render(self._sample)
 
     def _make_leadership(self) -> Leadership:
         make = Leadership if self.settings.lease else AlwaysActive
@@ -93,6 +97,7 @@ class Extender:
             tasks.create_task(self._switch_holding())
             await self.feed.synced.wait()
             self.desk.synced = True
+            _settle_memory()
             log.info("caches are filled", extra={"nodes": len(self.store.nodes), "pods": len(self.store.pods)})
             while True:
                 await self._turned.wait()
@@ -124,6 +129,16 @@ class Extender:
             if self.conductor.active:
                 await self.holding.settle(len(self.conductor.held))
             await asyncio.sleep(1.0)
+
+    def _sample(self) -> None:
+        gangs = self.conductor.gangs.values()
+        for stage in Stage:
+            self.metrics.groups(stage.value, sum(g.round is not None and g.round.stage is stage for g in gangs))
+        for reason in set(Reason) - {Reason.PLANNED, Reason.BINDING}:
+            waiting = sum(g.round is None and g.verdict is not None and g.verdict.reason is reason for g in gangs)
+            self.metrics.groups(reason.value, waiting)
+        self.metrics.held("filter", len(self.conductor.held))
+        self.metrics.held("gate", sum(pod.held_by_gate for pod in self.store.pods.values()))
 
     def selfcheck(self) -> dict[str, Any]:
         """What this process found and how it stands."""
@@ -166,6 +181,13 @@ class Extender:
         """Filter and bind, the same application on two ports."""
         verbs = self.verbs.app()
         return [(verbs, self.settings.filter_listen), (verbs, self.settings.bind_listen)]
+
+
+def _settle_memory() -> None:
+    # The filled caches stay: without this, every full collection would walk them while filter waits.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 CONDITION = "PodGroupInitiallyScheduled"
 
-_SETTLE_SECONDS = 0.5
+_SETTLE_SECONDS = 0.8
 """A reason that holds this long is told. A gang that passes through in less costs one write, not four."""
 
 _OWN_FAULTS = frozenset({Reason.RECORD_FAILED, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED})

@@ -82,7 +82,6 @@ class ExtenderMetrics(Metrics):
         self._bindings = self._counter("serried_bindings", "Bindings by result.", "result")
         self._held = self._gauge("serried_held_pods", "Pods that are held back.", "by")
         self._groups = self._gauge("serried_groups", "PodGroups by state.", "state")
-        self._stamps = self._counter("serried_stamps", "Writes of nominatedNodeName and gates.", "kind")
 
     def verb(self, name: str, seconds: float) -> None:
         """One call of kube-scheduler was answered."""
@@ -100,10 +99,6 @@ class ExtenderMetrics(Metrics):
     def bound(self, outcome: str) -> None:
         """One Binding has this outcome."""
         self._bindings.labels(outcome).inc()
-
-    def stamped(self, kind: str) -> None:
-        """A pod was stamped, cleared or ungated."""
-        self._stamps.labels(kind).inc()
 
     def held(self, by: str, count: int) -> None:
         """So many pods are held now by filter or gate."""

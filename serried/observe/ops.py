@@ -59,6 +59,10 @@ def make_server(app: ASGIApp, host: str, port: int, patience: int = 5) -> Server
         http="httptools",
         lifespan="off",
         access_log=False,
+        # Nobody reads these, and every answer in the scheduler's loop would pay for them.
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
         log_config=None,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=patience,

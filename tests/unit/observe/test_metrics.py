@@ -15,7 +15,6 @@ def test_each_method_feeds_its_metric() -> None:
     metrics.planned("Planned", 0.01)
     metrics.burst(0.2, 64)
     metrics.bound("bound")
-    metrics.stamped("stamp")
     metrics.held("filter", 7)
     metrics.groups("waiting", 2)
     text = metrics.render().decode().splitlines()
@@ -30,7 +29,6 @@ def test_each_method_feeds_its_metric() -> None:
         "serried_plan_seconds_sum 0.01",
         'serried_bind_burst_seconds_bucket{le="0.25"} 1.0',
         'serried_bindings_total{result="bound"} 1.0',
-        'serried_stamps_total{kind="stamp"} 1.0',
         'serried_held_pods{by="filter"} 7.0',
         'serried_groups{state="waiting"} 2.0',
     ):
