@@ -90,8 +90,12 @@ class Occupancy:
         node, requests = claim
         used = self._used.setdefault(node, {})
         for name, amount in requests:
-            used[name] = used.get(name, 0) + sign * amount
-        if sign < 0 and not any(used.values()):
+            left = used.get(name, 0) + sign * amount
+            if left:
+                used[name] = left
+            else:
+                used.pop(name, None)
+        if not used:
             del self._used[node]
 
 

@@ -7,6 +7,7 @@ exists now.
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -21,9 +22,11 @@ from serried.model.reservation import Reservation, Slot
 
 SCHEDULER = "serried"
 SHAPES = (Shape((("cpu", 1), ("pods", 1))), Shape((("cpu", 3), ("memory", 2), ("pods", 1))))
-JOBS = [Key("default", name) for name in ("j", "k")]
-GENERATIONS = ("1", "2")
+JOBS = [Key("default", name) for name in ("j", "j", "k")]
+GENERATIONS = ("1", "1", "1", "2")
 """UIDs under which a name comes back."""
+
+Item = Pod | Job | Workload | PodGroup
 
 NODES = st.sampled_from(["n1", "n2", "n3"])
 POLICIES = st.sampled_from([Policy(None), Policy(2)])
@@ -34,8 +37,8 @@ jobs = st.builds(
     ),
     st.sampled_from(JOBS),
     st.sampled_from(GENERATIONS),
-    st.integers(1, 3),
-    st.booleans(),
+    st.sampled_from([1, 2, 2]),
+    st.sampled_from([True, True, False]),
 )
 workloads = st.builds(
     lambda name, job, templates, owner, deleting: Workload(
@@ -46,20 +49,20 @@ workloads = st.builds(
         () if owner is None else (OwnerRef("Job", job or "j", f"{job}-{owner}", controller=True),),
         deleting=deleting,
     ),
-    st.sampled_from(["w", "x"]),
-    st.sampled_from(["j", "k", None]),
-    st.lists(POLICIES, max_size=2),
+    st.sampled_from(["w", "w", "x"]),
+    st.sampled_from(["j", "j", "k", None]),
+    st.sampled_from([(Policy(2),), (Policy(2),), (Policy(None),), (), (Policy(2), Policy(2))]),
     st.sampled_from([None, *GENERATIONS]),
-    st.booleans(),
+    st.sampled_from([False, False, True]),
 )
 groups = st.builds(
     lambda name, workload, policy, deleting: PodGroup(
         Key("default", name), f"{name}-uid", policy, workload=workload, template="t0", deleting=deleting
     ),
     st.sampled_from(["g", "h"]),
-    st.sampled_from(["w", "x", None]),
+    st.sampled_from(["w", "w", "x", None]),
     POLICIES,
-    st.booleans(),
+    st.sampled_from([False, False, True]),
 )
 pods = st.builds(
     lambda place, generation, shape, group, owner, node, nominated, phase, deleting: Pod(
@@ -79,10 +82,9 @@ pods = st.builds(
     st.sampled_from(GENERATIONS),
     st.sampled_from(SHAPES),
     st.sampled_from([None, None, None, "g"]),
-    st.none()
-    | st.builds(
-        lambda kind, job, generation: Owner(kind, job.name, f"{job.name}-{generation}"),
-        st.sampled_from(["Job", "Job", "ReplicaSet"]),
+    st.builds(
+        lambda kind, job, generation: Owner(kind, job.name, f"{job.name}-{generation}") if kind else None,
+        st.sampled_from(["Job", "Job", "Job", "ReplicaSet", ""]),
         st.sampled_from(JOBS),
         st.sampled_from(GENERATIONS),
     ),
@@ -159,67 +161,70 @@ class Model:
 class StoreMachine(RuleBasedStateMachine):
     """Random histories."""
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(first=st.lists(pods, min_size=2, max_size=6))
+    def start(self, first: list[Pod]) -> None:
         self.store = Store([SCHEDULER])
         self.ledger = Ledger(self.store.occupancy)
         self.model = Model()
+        for pod in first:
+            self._put_pod(pod)
 
     # --- the watches -------------------------------------------------------------------------------------------
 
-    @rule(pod=pods)
-    def put_pod(self, pod: Pod) -> None:
+    # Few rules with several kinds each: Hypothesis leaves rules out of a run, and a run without pods shows nothing.
+    @rule(item=pods | pods | jobs | workloads | groups)
+    def put(self, item: Item) -> None:
+        match item:
+            case Pod():
+                self._put_pod(item)
+            case Job():
+                self.model.jobs[item.key] = item
+                self.store.put_job(item)
+            case Workload():
+                self.model.workloads[item.key] = item
+                self.store.put_workload(item)
+            case PodGroup():
+                self.model.groups[item.key] = item
+                self.store.put_group(item)
+
+    @rule(data=st.data(), kind=st.sampled_from(["pod", "pod", "job", "workload", "group"]))
+    def drop(self, data: st.DataObject, kind: str) -> None:
+        match kind:
+            case "pod" if self.model.pods:
+                uid = self._draw_pod(data).uid
+                del self.model.pods[uid]
+                self.model.forget(uid)
+                self.store.drop_pod(uid)
+                self.ledger.drop(uid)
+            case "job" if self.model.jobs:
+                self.store.drop_job(self._take(data, self.model.jobs))
+            case "workload" if self.model.workloads:
+                self.store.drop_workload(self._take(data, self.model.workloads))
+            case "group" if self.model.groups:
+                self.store.drop_group(self._take(data, self.model.groups))
+
+    @precondition(lambda self: self.model.pods)
+    @rule(data=st.data(), node=NODES)
+    def bind(self, data: st.DataObject, node: str) -> None:
+        pod = self._draw_pod(data)
+        if pod.pending:
+            self._put_pod(replace(pod, node=node))
+
+    def _put_pod(self, pod: Pod) -> None:
+        old = self.model.pods.get(pod.uid)
+        if old is not None:  # what the API server keeps: a node is never taken back, and the end is the end
+            phase = pod.phase if old.phase is Phase.ACTIVE else old.phase
+            pod = replace(pod, node=old.node or pod.node, phase=phase)
         self.model.pods[pod.uid] = pod
         if pod.node and pod.phase is not Phase.ACTIVE:
             self.model.forget(pod.uid)
             self.ledger.drop(pod.uid)
         self.store.put_pod(pod)
 
-    @precondition(lambda self: self.model.pods)
-    @rule(data=st.data(), node=NODES)
-    def bind(self, data: st.DataObject, node: str) -> None:
-        pod = self._draw_pod(data)
-        if not pod.node:
-            self.put_pod(replace(pod, node=node))
-
-    @precondition(lambda self: self.model.pods)
-    @rule(data=st.data())
-    def drop_pod(self, data: st.DataObject) -> None:
-        uid = self._draw_pod(data).uid
-        del self.model.pods[uid]
-        self.model.forget(uid)
-        self.store.drop_pod(uid)
-        self.ledger.drop(uid)
-
-    @rule(job=jobs)
-    def put_job(self, job: Job) -> None:
-        self.model.jobs[job.key] = job
-        self.store.put_job(job)
-
-    @rule(key=st.sampled_from(JOBS))
-    def drop_job(self, key: Key) -> None:
-        self.model.jobs.pop(key, None)
-        self.store.drop_job(key)
-
-    @rule(workload=workloads)
-    def put_workload(self, workload: Workload) -> None:
-        self.model.workloads[workload.key] = workload
-        self.store.put_workload(workload)
-
-    @rule(name=st.sampled_from(["w", "x"]))
-    def drop_workload(self, name: str) -> None:
-        self.model.workloads.pop(Key("default", name), None)
-        self.store.drop_workload(Key("default", name))
-
-    @rule(group=groups)
-    def put_group(self, group: PodGroup) -> None:
-        self.model.groups[group.key] = group
-        self.store.put_group(group)
-
-    @rule(name=st.sampled_from(["g", "h"]))
-    def drop_group(self, name: str) -> None:
-        self.model.groups.pop(Key("default", name), None)
-        self.store.drop_group(Key("default", name))
+    def _take(self, data: st.DataObject, objects: dict[Key, Any]) -> Key:
+        key = data.draw(st.sampled_from(sorted(objects)))
+        del objects[key]
+        return key
 
     @rule(data=st.data())
     def list_again(self, data: st.DataObject) -> None:
