@@ -11,7 +11,10 @@ BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One contender's run of one workload; ``figures`` as in bench.load.figures, ``others_cpu`` is foreign work."""
+    """One contender's run of one workload.
+
+    ``figures`` as in bench.load.figures, ``others_cpu`` is foreign work, ``writes`` what the API server had to write.
+    """
 
     contender: str
     workload: str
@@ -19,6 +22,7 @@ class Run:
     figures: Mapping[str, Any]
     cpu_seconds: Mapping[str, float]
     others_cpu: float
+    writes: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ def _summarize_group(workload: str, contender: str, runs: Sequence[Run]) -> dict
         "unbound": sum(run.figures["pods"] - run.figures["bound"] for run in runs),
         "split_gangs": sum(run.figures["split_gangs"] for run in runs),
         "cpu_seconds": spread(sum(run.cpu_seconds.values()) for run in runs).describe(),
+        "writes_per_pod": spread(sum(run.writes.values()) / max(1, run.figures["pods"]) for run in runs).describe(),
         "others_cpu": spread(run.others_cpu for run in runs).describe(),
     }
 

@@ -1,5 +1,6 @@
 """What `throughput` compares: three ways of scheduling, and the loads that each of them gets."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -52,10 +53,13 @@ class Contender:
     scheduler: str
 
     def make_spec(self, nodes: int) -> Spec:
-        """A cluster of ``nodes`` nodes in racks of 100, the same for all but gates and processes of ours."""
+        """A cluster of ``nodes`` nodes in racks of 100, the same for all but gates and processes of ours.
+
+        Its name is this process's own: two measurements at once disturb, but do not remove each other's clusters.
+        """
         racks = max(2, nodes // NODES_PER_RACK)
         return Spec(
-            name=f"bench-{self.name}",
+            name=f"bench-{self.name}-{os.getpid()}",
             nodes=nodes,
             racks=racks,
             blocks=max(1, racks // 5),

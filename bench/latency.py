@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import os
 import signal
 import socket
 import sys
@@ -39,7 +40,7 @@ from serried.kube.wire import JSON, PODS
 RESULTS = Path(__file__).with_name("results")
 SIZES = (1, 1000, 5000)
 _WARM_UP = 200
-_CLUSTER = "bench-latency"
+_CLUSTER = f"bench-latency-{os.getpid()}"
 
 
 class AnswerError(Exception):

@@ -30,6 +30,7 @@ from bench.cluster.progress import Report, stderr_report
 from bench.comparison import Run
 from bench.contenders import ALL, FULL, QPS, QUICK, Contender, Name, Workload, in_turns
 from bench.load.objects import Load, make_gangs
+from bench.load.requests import read_writes
 from bench.load.run import StuckError, clear, open_client, read_domains, run_load
 from bench.load.usage import read_usage
 from bench.machine import QUIET, describe_machine, measure_noise
@@ -78,14 +79,21 @@ class Bench:
             domains = await read_domains(client, RACK)
             await self._warm_up(client, contender, domains)
             for workload in filter(contender.takes, self._plan.workloads):
-                run = f"r{repetition}-w{self._plan.workloads.index(workload)}"
-                load = workload.make_load(run, contender.scheduler)
-                before = read_usage(cluster.pids | {"load generator": os.getpid()})
+                load = workload.make_load(f"r{repetition}-w{self._plan.workloads.index(workload)}", contender.scheduler)
+                pids = cluster.pids | {"load generator": os.getpid()}
+                used, written = read_usage(pids), await read_writes(client)
                 figures = await run_load(client, load, domains, self._plan.seconds)
-                spent = read_usage(cluster.pids | {"load generator": os.getpid()}).since(before)
-                cpu = {name: round(seconds, 2) for name, seconds in spent.by_name.items()}
-                found = Run(contender.name, workload.name, repetition, figures.describe(), cpu, round(spent.others, 2))
-                self.runs.append(found)
+                spent, writes = read_usage(pids).since(used), await read_writes(client) - written
+                run = Run(
+                    contender=contender.name,
+                    workload=workload.name,
+                    repetition=repetition,
+                    figures=figures.describe(),
+                    cpu_seconds={name: round(seconds, 2) for name, seconds in spent.by_name.items()},
+                    others_cpu=round(spent.others, 2),
+                    writes=dict(writes.most_common()),
+                )
+                self.runs.append(run)
                 self._report(
                     f"  {workload.name}: {figures.bound} of {figures.pods} pods in {figures.seconds:.1f} s,"
                     f" {figures.pods_per_second:.1f} pods/s, other work took {spent.others:.1f} CPU seconds"

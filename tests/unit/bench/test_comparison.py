@@ -34,7 +34,15 @@ FIGURES = {
 
 
 def run(contender: str, rate: float, repetition: int = 0, others: float = 0.0, **figures: Any) -> Run:
-    return Run(contender, "gangs", repetition, FIGURES | {"pods_per_second": rate} | figures, {"etcd": 1.0}, others)
+    return Run(
+        contender,
+        "gangs",
+        repetition,
+        FIGURES | {"pods_per_second": rate} | figures,
+        {"etcd": 1.0},
+        others,
+        {"POST pods": 250},
+    )
 
 
 def test_repetitions_become_median_and_spread() -> None:
@@ -42,6 +50,7 @@ def test_repetitions_become_median_and_spread() -> None:
 
     assert row["pods_per_second"] == {"median": 60.0, "min": 50.0, "max": 90.0}
     assert (row["runs"], row["unbound"], row["split_gangs"]) == (3, 0, 0)
+    assert row["writes_per_pod"]["median"] == 2.5
 
 
 def test_the_ratio_is_of_medians() -> None:
