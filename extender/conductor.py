@@ -186,6 +186,8 @@ class Conductor:
             self._let_all_go(standing)
             return Verdict(Reason.SCHEDULED, have=standing.placed) if standing.placed else None
         shortage = _find_shortage(group, standing)
+        if shortage is not None and group.scheduled and not standing.waiting and not standing.gated:
+            return None  # it ran, and nobody waits: its pods are going, one by one
         if shortage is not None:
             gang.quorum_since = None
             return shortage
@@ -196,6 +198,8 @@ class Conductor:
         return self._try(gang, group, standing)
 
     def _assess_missing(self, key: Key, gang: Gang, members: list[Pod]) -> Verdict | None:
+        if not any(pod.pending for pod in members):
+            return None
         job = job_of_provisional(key)
         if job is None or job in self.store.jobs:
             return Verdict(Reason.POD_GROUP_MISSING)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.manifests.server import GROUP, Json, Server, changed
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 def gang(name: str = "g", count: int = 4, **spec: Any) -> Json:

@@ -16,7 +16,7 @@ from tests.e2e.manifests.server import (
     eventually,
 )
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 class Access(NamedTuple):

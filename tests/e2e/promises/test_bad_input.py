@@ -1,0 +1,83 @@
+"""Bad input to every verb and route of a running extender: a clear error, no traceback, nothing reserved."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.promises.stage import Stage
+
+pytestmark = pytest.mark.e2e
+
+POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}}
+VERBS = ["filter", "prioritize", "preempt", "bind"]
+
+
+def url(stage: Stage, verb: str) -> str:
+    return f"{stage.cluster.bind_url if verb == 'bind' else stage.cluster.filter_url}/{verb}"
+
+
+def post(stage: Stage, verb: str, body: bytes | object) -> httpx.Response:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return httpx.post(url(stage, verb), content=content, timeout=20.0)
+
+
+BAD: list[Any] = [
+    pytest.param(b"", "not JSON", id="an empty body"),
+    pytest.param(b"{", "not JSON", id="half an object"),
+    pytest.param(b"\xff\xfe", "not JSON", id="no UTF-8"),
+    pytest.param([], "JSON object", id="a list"),
+    pytest.param({"Pod": 7, "NodeNames": ["n"], "PodName": 7}, "must be", id="wrong types"),
+    pytest.param(b"x" * 10_000_000, "larger than", id="10 MB"),
+]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("body", "said"), BAD)
+def test_a_bad_body_gets_a_clear_error_in_the_protocols_form(stage: Stage, verb: str, body: Any, said: str) -> None:
+    answer = post(stage, verb, body)
+
+    assert answer.status_code == (200 if verb in ("filter", "bind") else 400)
+    assert said in answer.json()["Error"]
+    assert f"serried {verb}:" in answer.json()["Error"]
+    assert "Traceback" not in answer.text
+    assert not stage.held_in_ledger()
+
+
+def test_nodes_nobody_knows_are_passed_on_for_a_plain_pod_and_refused_for_a_member(stage: Stage) -> None:
+    assert post(stage, "filter", {"Pod": POD, "NodeNames": ["nowhere"]}).json() == {"NodeNames": ["nowhere"]}
+
+    member = POD | {"metadata": POD["metadata"] | {"labels": {"scheduling.serried.dev/pod-group": "nobody"}}}
+    answer = post(stage, "filter", {"Pod": member, "NodeNames": ["nowhere"]}).json()
+    assert answer["NodeNames"] == []
+    assert "Serried holds this pod" in answer["FailedAndUnresolvableNodes"]["nowhere"]
+    assert not stage.held_in_ledger()
+
+
+def test_full_nodes_instead_of_names_are_told_how_to_configure_the_scheduler(stage: Stage) -> None:
+    answer = post(stage, "filter", {"Pod": POD, "Nodes": {"items": []}, "NodeNames": None})
+    assert "nodeCacheCapable" in answer.json()["Error"]
+
+
+def test_a_binding_of_an_unknown_pod_is_an_error(stage: Stage) -> None:
+    request = {"PodName": "nobody", "PodNamespace": stage.namespace, "PodUID": "u", "Node": "node-00000"}
+    assert "does not exist" in post(stage, "bind", request).json()["Error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        pytest.param("/groups/default/nobody", 404, "no PodGroup default/nobody is known", id="an unknown group"),
+        pytest.param("/nodes?limit=many", 422, "integer", id="a limit that is no number"),
+        pytest.param("/nothing", 404, "Not Found", id="an unknown page"),
+    ],
+)
+def test_a_bad_question_to_debug_gets_a_clear_answer(stage: Stage, path: str, status: int, said: str) -> None:
+    answer = httpx.get(stage.cluster.debug_url + path)
+    assert answer.status_code == status
+    assert said in answer.text
+
+
+def test_a_verb_answers_only_to_post(stage: Stage) -> None:
+    assert httpx.get(url(stage, "filter")).status_code == 405
