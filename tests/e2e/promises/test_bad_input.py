@@ -10,7 +10,10 @@ from tests.e2e.promises.stage import Stage
 
 pytestmark = pytest.mark.e2e
 
-POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}}
+POD: dict[str, Any] = {
+    "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+    "spec": {"containers": [{"name": "c"}]},
+}
 VERBS = ["filter", "prioritize", "preempt", "bind"]
 
 
