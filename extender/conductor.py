@@ -31,6 +31,7 @@ _TICK = 0.5
 _UNKNOWN_SECONDS = 10.0
 _RETRY_SECONDS = 60.0
 _BACKOFF_BASE, _BACKOFF_CAP = 1.0, 10.0
+_FREE_ATTEMPTS = 3
 
 
 class Voice(Protocol):
@@ -111,13 +112,16 @@ class Conductor:
                 self.consider(key)
             except Exception:
                 log.exception("considering a group failed", extra={"podGroup": str(key)})
+                if key in self.gangs:
+                    self.gangs[key].retry_at = self.clock() + _BACKOFF_CAP
             await asyncio.sleep(0)
 
     def _take_touched(self) -> set[Key]:
         touched, self.store.touched = self.store.touched, set()
         orphaned, self.store.orphaned = self.store.orphaned, set()
         for uid in orphaned:
-            self._let_go(uid)
+            if self.store.group_of(uid) is None:
+                self._let_go(uid)
         return touched
 
     def _take_blocked(self, now: float) -> set[Key]:
@@ -137,6 +141,9 @@ class Conductor:
                 self.steering.kick_idle(gang.round)
             elif gang.verdict is not None and gang.verdict.reason is Reason.JOB_UNKNOWN:
                 self.consider(key)
+        # Held before its Job or its own object was known here, or while the caches were filled: it is no gang's.
+        for uid in [uid for uid in self.held if uid in self.store.pods and self.store.group_of(uid) is None]:
+            self._let_go(uid)
         self.held = {uid: since for uid, since in self.held.items() if self._still_held(uid, now - since)}
 
     def _still_held(self, uid: str, seconds: float) -> bool:
@@ -200,8 +207,11 @@ class Conductor:
     def _assess_missing(self, key: Key, gang: Gang, members: list[Pod]) -> Verdict | None:
         if not any(pod.pending for pod in members):
             return None
+        if not any(pod.pending for pod in members):
+            return None
         job = job_of_provisional(key)
         if job is None or job in self.store.jobs:
+            gang.passed = False
             return Verdict(Reason.POD_GROUP_MISSING)
         if not gang.passed and self.clock() - gang.first_seen > self._job_unknown_deadline:
             # A pod whose Job does not exist is on its way to garbage collection; holding it longer helps nobody.
@@ -212,7 +222,7 @@ class Conductor:
 
     def _try(self, gang: Gang, group: PodGroup, standing: Standing) -> Verdict | None:
         now = self.clock()
-        tried = (tuple(pod.uid for pod in standing.waiting), standing.placed, group.policy)
+        tried = (tuple((pod.uid, pod.shape) for pod in standing.waiting), standing.placed, group.policy)
         blocked = gang.is_blocked(*self._room()) and gang.tried == tried and now < gang.retry_at
         if blocked or now < gang.not_before:
             return None
@@ -271,7 +281,9 @@ class Conductor:
             return None
         for uid in list(round_.reservation.slots):
             self._tend_member(round_, uid)
-        if round_.stage is Stage.GATHERING:
+        for uid in round_.calls.keys() - round_.reservation.slots.keys():
+            round_.close_call(uid, "serried: the pod has no slot any more")
+        if round_.stage in (Stage.GATHERING, Stage.BINDING):
             self._refill(gang, round_, members)
         round_.changed.set()
         if committed:
@@ -282,21 +294,28 @@ class Conductor:
     def _tend_member(self, round_: Round, uid: str) -> None:
         pod, slot = self.store.pods.get(uid), round_.reservation.slots[uid]
         if pod is None or pod.deleting or pod.phase is not Phase.ACTIVE:
-            round_.close_call(uid, "the pod is being deleted")
-            self.ledger.drop(uid)
+            self._drop_member(round_, uid, "the pod is being deleted")
+        elif uid not in round_.reservation.committed and self.store.group_of(uid) != round_.reservation.group:
+            self._drop_member(round_, uid, "the pod has left the group")
         elif pod.node == slot.node and uid not in round_.bound:
             round_.mark_bound(uid, self.clock())
         elif pod.node and pod.node != slot.node:
             round_.bound.add(uid)
-            round_.close_call(uid, f"the pod is bound to {pod.node}")
-            self.ledger.drop(uid)
+            self._drop_member(round_, uid, f"the pod is bound to {pod.node}")
+
+    def _drop_member(self, round_: Round, uid: str, error: str) -> None:
+        round_.close_call(uid, f"serried: {error}")
+        self.ledger.drop(uid)
+        self.steering.arrived(uid)
 
     def _refill(self, gang: Gang, round_: Round, members: list[Pod]) -> None:
         # A member that came after the plan, or in the place of one that died, joins the round in the same domain.
         standing = size_up(members, self.store.schedulers)
-        late = tuple(pod for pod in standing.waiting if pod.uid not in round_.reservation.slots)
-        if not late:
+        late = tuple(pod for pod in standing.waiting if pod.uid not in round_.reservation.slots.keys() | round_.bound)
+        tried = (self._room(), tuple((pod.uid, pod.shape) for pod in late))
+        if not late or tried == round_.refilled:
             return
+        round_.refilled = tried
         pinned = frozenset({round_.reservation.domain}) if round_.group.topology_key else frozenset[str]()
         excluded = gang.exclusions(late, self.clock(), self.store.nodes)
         answer = self._plan(Ask(late, 0, round_.group.topology_key, pinned, excluded))
@@ -306,17 +325,30 @@ class Conductor:
                     self.ledger.add(round_.reservation.group, pod, answer.nodes[pod.uid])
             self.steering.steer(round_, answer.nodes)
 
-    def refuse(self, uid: str) -> None:
-        """The scheduler knows that a member's planned node will not do: move that slot, or plan the gang anew."""
-        reservation, pod = self.ledger.of_pod(uid), self.store.pods.get(uid)
-        gang = self.gangs.get(reservation.group) if reservation else None
-        if reservation is None or pod is None or gang is None or gang.round is None or reservation.committed:
+    def round_of(self, uid: str) -> Round | None:
+        """The round in which a pod has a slot."""
+        reservation = self.ledger.of_pod(uid)
+        gang = self.gangs.get(reservation.group) if reservation is not None else None
+        return gang.round if gang is not None else None
+
+    def refuse(self, uid: str, node: str) -> None:
+        """The scheduler knows that a member's planned node will not do: move that slot, or plan the gang anew.
+
+        A member that the quorum does not need just loses its slot. Nothing happens if the plan is another by now.
+        """
+        round_, pod = self.round_of(uid), self.store.pods.get(uid)
+        if round_ is None or pod is None or uid in round_.reservation.committed or uid in round_.sending:
             return
-        node = reservation.slots[uid].node
-        gang.refuse(pod.shape, node, self.clock(), self.store.nodes)
-        if not self.replace(gang.round, pod):
+        if round_.reservation.slots[uid].node != node:
+            return
+        self.gangs[round_.reservation.group].refuse(pod.shape, node, self.clock(), self.store.nodes)
+        round_.close_call(uid, f"serried: the scheduler refused {node}")
+        if self.replace(round_, pod):
+            return
+        self._drop_member(round_, uid, f"the scheduler refused {node}")
+        if round_.out_of_reach():
             detail = f"the scheduler refused node {node} for {pod.name}"
-            self.abort(gang.round, Verdict(Reason.PLAN_OUTDATED, detail=detail))
+            self.abort(round_, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 
     def replace(self, round_: Round, pod: Pod) -> bool:
         """Find one member another slot in the round's domain; whether there was one."""
@@ -344,6 +376,9 @@ class Conductor:
             backoff = min(_BACKOFF_CAP * math.sqrt(size), _BACKOFF_BASE * 2 ** min(gang.attempts, 20))
             gang.blocked_at = (self.store.occupancy.freed, None)
             gang.retry_at = self.clock() + max(backoff, _RETRY_SECONDS)
+        elif gang.attempts > _FREE_ATTEMPTS:
+            # Outdated once is bad luck and is planned anew at once; again and again is something that we do not see.
+            gang.not_before = self.clock() + min(_BACKOFF_CAP, _BACKOFF_BASE * 2.0 ** (gang.attempts - _FREE_ATTEMPTS))
         if verdict.reason is Reason.RECORD_FAILED:
             gang.retry_at = gang.not_before = self.clock() + _BACKOFF_BASE
         self.say(round_.reservation.group, verdict)

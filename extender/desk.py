@@ -82,25 +82,26 @@ class Desk:
         key = self._gang_of(pod)
         if key is None:
             return Pass()
-        reservation = self._conductor.ledger.of_pod(pod.uid)
-        gang = self._conductor.gangs.get(key)
-        if reservation is None or gang is None or gang.round is None:
+        round_ = self._conductor.round_of(pod.uid)
+        if round_ is None or round_.reservation.group != key:
             self._conductor.held.setdefault(pod.uid, self._clock())
             return Hold()
         self._conductor.steering.arrived(pod.uid)
-        node = reservation.slots[pod.uid].node
+        node = round_.reservation.slots[pod.uid].node
         if node in names:
-            gang.round.confirmed[pod.uid] = self._clock()
+            round_.confirmed[pod.uid] = self._clock()
             self._conductor.held.pop(pod.uid, None)
             return Steer(node)
-        self._note_absence(gang.round, pod, node)
+        self._note_absence(round_, pod, node, names)
         return Hold()
 
-    def _note_absence(self, round_: Round, pod: Pod, node: str) -> None:
+    def _note_absence(self, round_: Round, pod: Pod, node: str, names: Sequence[str]) -> None:
         # The planned node was not offered. That is a refusal only if it was tried: the stamp in this very request
         # made the scheduler evaluate it first, or the list is complete. A sample without it teaches nothing.
+        if pod.nominated and list(names) == [pod.nominated]:
+            return  # an outdated stamp is tried by itself first; the list follows at once
         if pod.nominated == node or len(self._store.nodes) <= _COMPLETE_LIST:
-            asyncio.get_running_loop().call_soon(self._conductor.refuse, pod.uid)
+            asyncio.get_running_loop().call_soon(self._conductor.refuse, pod.uid, node)
         elif pod.uid not in round_.restamped:
             round_.restamped.add(pod.uid)
             round_.confirmed.pop(pod.uid, None)
@@ -121,9 +122,8 @@ class Desk:
         return [node for node, uids in victims.items() if not any(self._at_bind(uid) for uid in uids)]
 
     def _at_bind(self, uid: str) -> bool:
-        reservation = self._conductor.ledger.of_pod(uid)
-        gang = self._conductor.gangs.get(reservation.group) if reservation else None
-        return gang is not None and gang.round is not None and uid in gang.round.calls
+        round_ = self._conductor.round_of(uid)
+        return round_ is not None and uid in round_.calls
 
     def _gang_of(self, pod: Pod) -> Key | None:
         """The group for which this pod has to be held or steered, None if it passes like any plain pod."""
@@ -165,21 +165,21 @@ class Desk:
     async def _bind_plain(self, request: BindRequest, pod: Pod) -> str:
         # Counted before the write: a plan between the write and its echo must not see the room as free.
         self._store.occupancy.claim(pod.uid, Hand.ASSUMED, request.node, pod.shape.requests)
-        sent = await self._binder.bind(request.pod, request.uid, request.node)
-        if sent.outcome is Outcome.BOUND:
-            if pod.uid not in self._store.pods:
-                # It was deleted, or was never seen: the watch will not take the claim back, or will lay its own.
+        stands = False
+        try:
+            sent = await self._binder.bind(request.pod, request.uid, request.node)
+            stands = sent.outcome is Outcome.BOUND
+        finally:
+            # A pod that was deleted, or was never seen: the watch will not take the claim back, or will lay its own.
+            if not stands or pod.uid not in self._store.pods:
                 self._store.occupancy.release(pod.uid, Hand.ASSUMED)
-            return ""
-        self._store.occupancy.release(pod.uid, Hand.ASSUMED)
         return sent.error
 
     async def _bind_member(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
-        reservation = self._conductor.ledger.of_pod(request.uid)
-        gang = self._conductor.gangs.get(reservation.group) if reservation else None
-        if reservation is None or gang is None or gang.round is None:
+        round_ = self._conductor.round_of(request.uid)
+        if round_ is None:
             return f"serried: {request.pod} has no planned slot (its plan was given up); it is tried again"
-        round_, node = gang.round, reservation.slots[request.uid].node
+        node = round_.reservation.slots[request.uid].node
         if node != request.node:
             return f"serried: {request.pod} is planned on {node}, not on {request.node}; it is tried again"
         if request.uid in round_.bound:
@@ -194,7 +194,6 @@ class Desk:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             watch.cancel()
-        if call.done():
-            return call.result()
-        round_.abandon_call(uid, call)
-        return "the scheduler hung up"
+            if not call.done():
+                round_.abandon_call(uid, call)
+        return call.result() if call.done() else "the scheduler hung up"

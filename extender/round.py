@@ -32,7 +32,8 @@ class Round:
     ``calls`` are the open bind calls by member UID; each future ends with the error text for the scheduler, "" for
     success. ``confirmed`` has the loop time at which filter answered the planned node for a member; ``bound`` the
     members whose Binding is known to stand, ``sending`` those whose Binding is on its way; ``stamped`` and
-    ``restamped`` the members that were nominated once and twice. Times are loop seconds.
+    ``restamped`` the members that were nominated once and twice; ``refilled`` what was last tried for members
+    without a slot. Times are loop seconds.
     """
 
     group: PodGroup
@@ -46,6 +47,7 @@ class Round:
     stamped: set[str] = field(default_factory=set)
     restamped: set[str] = field(default_factory=set)
     sending: set[str] = field(default_factory=set)
+    refilled: tuple[object, ...] = ()
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property

@@ -1,0 +1,317 @@
+"""What kube-scheduler is answered."""
+
+import asyncio
+
+import pytest
+
+from extender.desk import Hold, Pass, Steer
+from serried.cluster.occupancy import Hand
+from serried.testing.builders import job, node, pod, pod_group
+from tests.unit.extender.world import SCHEDULER, World, error, gang, members, small_nodes
+
+
+@pytest.fixture
+async def planned(world: World) -> World:
+    """Gang g of two members on n1, planned and recorded."""
+    world.add(*small_nodes(2), gang(2), *members(2))
+    await world.go()
+    assert {slot.node for slot in world.round().reservation.slots.values()} == {"n1"}
+    return world
+
+
+@pytest.fixture
+async def sampled(world: World) -> World:
+    """The same on more nodes than kube-scheduler always looks at."""
+    world.add(*[node(f"n{index:03}").cpu(2) for index in range(1, 102)], gang(2), *members(2))
+    await world.go()
+    return world
+
+
+def slot_of(world: World, name: str) -> str:
+    slot = world.ledger.slot_of(world.pod(name).uid)
+    assert slot is not None
+    return slot.node
+
+
+class TestFilter:
+    async def test_a_plain_pod_passes(self, world: World) -> None:
+        world.add(*small_nodes(2), pod("p"))
+        assert world.filter("p") == Pass()
+
+    async def test_a_plain_pod_passes_and_a_gangs_pod_is_held_before_the_caches_are_filled(self, world: World) -> None:
+        world.desk.synced = False
+        assert world.desk.filter(pod("p").value(), ["n1"]) == Pass()
+        assert world.desk.filter(members(1)[0].value(), ["n1"]) == Hold()
+        assert world.desk.filter(pod("j-0").of_job("j", 0).value(), ["n1"]) == Hold()
+
+    async def test_a_member_of_a_gang_that_is_not_complete_is_held(self, world: World) -> None:
+        world.add(*small_nodes(2), gang(2), *members(1))
+        await world.go()
+        assert world.filter("m0") == Hold()
+
+    async def test_a_member_that_our_watch_has_not_shown_yet_is_held(self, world: World) -> None:
+        world.add(*small_nodes(2), gang(2))
+        assert world.desk.filter(members(1)[0].value(), ["n1"]) == Hold()
+
+    async def test_a_member_of_a_basic_group_passes(self, world: World) -> None:
+        world.add(*small_nodes(2), pod_group("g"), *members(1))
+        assert world.filter("m0") == Pass()
+
+    async def test_a_planned_member_gets_its_node_and_no_other(self, planned: World) -> None:
+        assert planned.filter("m0") == Steer("n1")
+
+    async def test_a_member_of_another_groups_round_is_held(self, planned: World) -> None:
+        moved = members(1)[0].in_group("other")
+        planned.add(moved, pod_group("other").gang(1))
+        assert planned.filter("m0") == Hold()
+
+
+class TestEvidence:
+    """Design 4.6: an unstamped member under sampling teaches nothing."""
+
+    async def test_a_sample_without_the_node_refuses_nothing_and_stamps_again_once(self, sampled: World) -> None:
+        sampled.steer()
+        await sampled.settle()
+        node_name, uid = slot_of(sampled, "m0"), sampled.pod("m0").uid
+        sampled.erase_stamp("m0")
+        before = len(sampled.api.said("stamp"))
+        for _ in range(3):
+            assert sampled.desk.filter(members(1)[0].value(), ["n050"]) == Hold()
+            await sampled.settle()
+        assert slot_of(sampled, "m0") == node_name
+        assert len(sampled.api.said("stamp")) == before + 1
+        assert sampled.round().restamped == {uid}
+
+    async def test_a_stamped_node_that_is_missing_was_tried_and_refused(self, sampled: World) -> None:
+        refused = slot_of(sampled, "m0")
+        stamped = members(1)[0].nominated(refused).value()
+        assert sampled.desk.filter(stamped, ["n050", "n051"]) == Hold()
+        await sampled.settle()
+        assert slot_of(sampled, "m0") != refused
+
+    async def test_a_complete_list_without_the_node_is_a_refusal(self, planned: World) -> None:
+        assert planned.filter("m0", "n2") == Hold()
+        await planned.settle()
+        assert slot_of(planned, "m0") == "n2"
+
+    async def test_an_outdated_stamp_that_is_tried_by_itself_says_nothing_about_the_plan(self, planned: World) -> None:
+        outdated = members(1)[0].nominated("n2").value()
+        assert planned.desk.filter(outdated, ["n2"]) == Hold()
+        await planned.settle()
+        assert slot_of(planned, "m0") == "n1"
+        assert planned.desk.filter(outdated, ["n1", "n2"]) == Steer("n1")
+
+    async def test_a_refusal_that_comes_after_the_member_moved_does_not_count(self, planned: World) -> None:
+        planned.filter("m0", "n2")
+        planned.filter("m0", "n2")
+        await planned.settle()
+        assert slot_of(planned, "m0") == "n2"
+
+    async def test_a_gang_whose_refused_member_finds_no_other_slot_is_planned_anew(self, world: World) -> None:
+        world.add(*small_nodes(1), gang(2), *members(2))
+        await world.go()
+        call = world.bind("m1")
+        await world.settle()
+        world.filter("m0", "n9")
+        await world.settle()
+        assert call.error.startswith("serried: PlanOutdated")
+        assert len(world.ledger) == 0
+
+    async def test_a_surplus_member_that_is_refused_costs_only_its_own_slot(self, world: World) -> None:
+        world.add(node("n1").cpu(3), gang(2), *members(3))
+        await world.go()
+        world.filter("m2", "n9")
+        await world.settle()
+        assert set(world.round().reservation.slots) == {"pod-m0", "pod-m1"}
+
+    async def test_a_committed_member_is_not_moved(self, planned: World) -> None:
+        planned.api.hold("bind")
+        calls = [planned.bind("m0"), planned.bind("m1")]
+        await planned.settle()
+        planned.filter("m0", "n2")
+        await planned.settle()
+        assert slot_of(planned, "m0") == "n1"
+        planned.api.let_go("bind")
+        await planned.go()
+        assert [call.error for call in calls] == ["", ""]
+
+
+class TestWaking:
+    """Nobody waits for a scheduler that was told no and hears nothing more."""
+
+    async def test_a_pod_held_before_the_caches_were_filled_is_woken_if_it_is_plain(self, world: World) -> None:
+        plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
+        world.desk.synced = False
+        assert world.desk.filter(plain.value(), ["n1"]) == Hold()
+        world.store.put_job(job("j").value())
+        world.add(plain)
+        world.desk.synced = True
+        await world.go()
+        assert [call.name for call in world.api.said("kick")] == ["p"]
+        assert world.conductor.held == {}
+
+    async def test_a_pod_held_before_its_job_was_seen_is_woken_if_the_job_is_plain(self, world: World) -> None:
+        plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
+        world.add(plain)
+        assert world.filter("p", "n1") == Hold()
+        world.store.put_job(job("j").value())
+        await world.go()
+        assert [call.name for call in world.api.said("kick")] == ["p"]
+
+    async def test_held_members_of_a_group_that_turns_out_basic_are_woken(self, world: World) -> None:
+        world.add(*members(2))
+        world.filter("m0", "n1")
+        world.filter("m1", "n1")
+        world.add(pod_group("g"))
+        await world.go()
+        assert {call.name for call in world.api.said("kick")} == {"m0", "m1"}
+
+    async def test_members_of_a_gang_stay_held_without_any_write(self, world: World) -> None:
+        world.add(gang(2), *members(1))
+        world.filter("m0", "n1")
+        await world.go()
+        assert world.api.calls == []
+        assert set(world.conductor.held) == {"pod-m0"}
+
+
+class TestPrioritizeAndPreempt:
+    async def test_every_node_has_the_same_score(self, world: World) -> None:
+        assert world.desk.prioritize(["n1", "n2"]) == [{"Host": "n1", "Score": 0}, {"Host": "n2", "Score": 0}]
+
+    async def test_nothing_is_preempted_for_a_member(self, planned: World) -> None:
+        assert planned.desk.preempt(planned.pod("m0"), {"n1": ["x"]}) == []
+
+    async def test_a_plain_pod_may_preempt_but_not_members_at_bind(self, planned: World) -> None:
+        planned.bind("m0")
+        await planned.settle()
+        plain = pod("p").value()
+        assert planned.desk.preempt(plain, {"n1": ["pod-m0", "x"], "n2": ["x"], "n3": ["pod-m1"]}) == ["n2", "n3"]
+
+
+class TestBindOfPlainPods:
+    async def test_it_is_bound_with_its_uid_and_counted_before_the_write(self, world: World) -> None:
+        world.add(*small_nodes(1), pod("p").cpu(1))
+        world.api.hold("bind")
+        call = world.bind("p", "n1")
+        await world.settle()
+        assert world.store.occupancy.used["n1"]["cpu"] == 1000
+        world.api.let_go("bind")
+        await world.go()
+        assert (call.error, world.node_of("p")) == ("", "n1")
+        assert world.api.said("bind")[0].body == {"uid": "pod-p", "node": "n1"}
+        assert world.store.occupancy.used["n1"]["cpu"] == 1000
+
+    @pytest.mark.parametrize("status", [0, 403, 404, 429, 500])
+    async def test_a_failure_is_told_and_takes_the_claim_back(self, world: World, status: int) -> None:
+        world.add(pod("p").cpu(1))
+        world.api.fail("bind", error(status))
+        call = world.bind("p", "n1")
+        await world.settle()
+        assert call.error
+        assert not world.store.occupancy.has("pod-p", Hand.ASSUMED)
+
+    async def test_an_unexpected_exception_takes_the_claim_back_too(self, world: World) -> None:
+        world.add(pod("p").cpu(1))
+        world.api.fail("bind", RuntimeError("bug"))  # type: ignore[arg-type]
+        call = world.bind("p", "n1")
+        await world.settle()
+        assert isinstance(call.task.exception(), RuntimeError)
+        assert world.store.occupancy.used == {}
+
+    async def test_a_pod_that_was_deleted_during_the_write_leaves_nothing(self, world: World) -> None:
+        world.add(pod("p").cpu(1))
+        world.api.hold("bind")
+        world.bind("p", "n1")
+        await world.settle()
+        world.store.drop_pod("pod-p")
+        world.api.let_go("bind")
+        await world.settle()
+        assert world.store.occupancy.used == {}
+
+    async def test_a_pod_that_our_watch_has_not_shown_yet_is_read_and_bound(self, world: World) -> None:
+        world.add(pod("p").cpu(1))
+        world.store.drop_pod("pod-p")
+        call = world.bind("p", "n1")
+        await world.settle()
+        assert (call.error, world.node_of("p")) == ("", "n1")
+        assert world.store.occupancy.used == {}
+
+    async def test_a_pod_that_does_not_exist_is_an_error_and_nothing_is_sent(self, world: World) -> None:
+        world.add(pod("p"))
+        call = world.bind("p", "n1")
+        world.delete("p")
+        await world.settle()
+        assert call.error == "pod default/p with UID pod-p does not exist"
+        assert world.api.said("bind") == []
+
+    async def test_a_pod_made_anew_under_the_name_is_not_bound_for_the_old_one(self, world: World) -> None:
+        world.add(pod("p"))
+        call = world.bind("p", "n1")
+        world.delete("p")
+        world.add(pod("p").uid("another"))
+        await world.settle()
+        assert call.error == "pod default/p with UID pod-p does not exist"
+
+    async def test_a_pod_that_cannot_be_read_is_an_error(self, world: World) -> None:
+        world.add(pod("p"))
+        call = world.bind("p", "n1")
+        world.store.drop_pod("pod-p")
+        world.api.fail("get", error(500))
+        await world.settle()
+        assert call.error.startswith("cannot read pod default/p")
+
+
+class TestBindOfMembers:
+    async def test_a_call_waits_for_the_quorum_and_then_all_are_bound(self, planned: World) -> None:
+        first = planned.bind("m0")
+        await planned.settle()
+        assert first.waiting
+        second = planned.bind("m1")
+        await planned.go()
+        assert (first.error, second.error) == ("", "")
+        assert (planned.node_of("m0"), planned.node_of("m1")) == ("n1", "n1")
+
+    async def test_a_member_without_a_slot_is_refused(self, world: World) -> None:
+        world.add(gang(2), *members(1))
+        call = world.bind("m0", "n1")
+        await world.settle()
+        assert "has no planned slot" in call.error
+
+    async def test_a_member_on_another_node_than_its_slot_is_refused(self, planned: World) -> None:
+        call = planned.bind("m0", "n2")
+        await planned.settle()
+        assert "is planned on n1, not on n2" in call.error
+        assert planned.round().calls == {}
+
+    async def test_a_member_whose_client_hangs_up_leaves_the_barrier_at_once(self, planned: World) -> None:
+        first = planned.bind("m0")
+        await planned.settle()
+        first.hang_up()
+        await planned.settle()
+        assert planned.round().calls == {}
+        planned.bind("m1")
+        await planned.settle()
+        assert planned.api.said("bind") == []
+
+    async def test_a_handler_that_is_cancelled_leaves_the_barrier_too(self, planned: World) -> None:
+        first = planned.bind("m0")
+        await planned.settle()
+        first.task.cancel()
+        await planned.settle()
+        assert planned.round().calls == {}
+
+    async def test_a_newer_call_of_the_same_pod_replaces_the_older(self, planned: World) -> None:
+        old = planned.bind("m0")
+        await planned.settle()
+        new = planned.bind("m0")
+        await planned.settle()
+        assert old.error == "replaced by a newer bind call of the same pod"
+        planned.bind("m1")
+        await planned.go()
+        assert new.error == ""
+
+    async def test_a_call_for_a_member_that_is_bound_already_succeeds_at_once(self, planned: World) -> None:
+        planned.round().bound.add("pod-m0")
+        call = planned.bind("m0")
+        await asyncio.wait_for(call.task, 1)
+        assert call.error == ""

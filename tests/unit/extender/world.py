@@ -1,0 +1,415 @@
+"""A small cluster for tests of the extender: real parts, the API server a dictionary, time that is told to pass."""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, cast
+
+from extender.binding import Binder, Window
+from extender.conductor import Conductor
+from extender.desk import Answer, BindRequest, Desk
+from extender.driver import Driver
+from extender.records import Records
+from extender.round import Round
+from extender.steering import Steering
+from serried.cluster.ledger import Ledger
+from serried.cluster.store import Store
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, api_error
+from serried.kube.wire import PODS, RESERVATIONS, Failure, Resource
+from serried.model.group import Key
+from serried.model.pod import Pod
+from serried.model.verdict import Reason, Verdict
+from serried.testing.builders import Builder, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
+
+SCHEDULER = "serried"
+GANG = Key("default", "g")
+
+
+def error(status: int, reason: str = "") -> ApiError:
+    """A refusal of the API server; status 0 is no answer."""
+    return api_error("CALL /path", Failure(status, reason, "said the server"))
+
+
+class Clock:
+    """Time that passes only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let so much time pass."""
+        self.now += seconds
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the API. ``body`` is what was sent, {} for reads."""
+
+    verb: str
+    resource: str
+    name: str
+    body: Mapping[str, Any]
+
+
+class FakeApi:
+    """What the extender uses of ApiClient, over dictionaries.
+
+    ``fail`` makes the next calls of a verb end with these errors, ``lose`` makes the next one happen but end with an
+    error, ``hold`` keeps calls of a verb waiting until ``let_go``.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.pods: dict[Key, dict[str, Any]] = {}
+        self.records: dict[Key, dict[str, Any]] = {}
+        self.conditions: list[dict[str, Any]] = []
+        self._faults: dict[str, deque[tuple[ApiError, bool]]] = defaultdict(deque)
+        self._open: dict[str, asyncio.Event] = {}
+        self._version = 0
+
+    def client(self) -> ApiClient:
+        """Itself, as the parts of the extender want it."""
+        return cast("ApiClient", self)
+
+    def fail(self, verb: str, *errors: ApiError) -> None:
+        """The next calls of ``verb`` do nothing and raise these."""
+        self._faults[verb].extend((each, False) for each in errors)
+
+    def lose(self, verb: str) -> None:
+        """The next call of ``verb`` is done, and its answer is lost."""
+        self._faults[verb].append((error(0), True))
+
+    def hold(self, verb: str) -> None:
+        """Calls of ``verb`` wait."""
+        self._open[verb] = asyncio.Event()
+
+    def let_go(self, verb: str) -> None:
+        """Calls of ``verb`` go on."""
+        self._open.pop(verb).set()
+
+    def said(self, verb: str) -> list[Call]:
+        """The calls of a verb so far."""
+        return [call for call in self.calls if call.verb == verb]
+
+    def phase(self, group: Key = GANG) -> str | None:
+        """The phase of a Reservation object, None if there is none."""
+        record = self.records.get(group)
+        return None if record is None else str(record["spec"]["phase"])
+
+    async def _do(self, call: Call, change: Callable[[], Any]) -> Any:
+        self.calls.append(call)
+        if call.verb in self._open:
+            await self._open[call.verb].wait()
+        await asyncio.sleep(0)
+        if not self._faults[call.verb]:
+            return change()
+        fault, done = self._faults[call.verb].popleft()
+        if done:
+            change()
+        raise fault
+
+    async def get(self, resource: Resource, namespace: str, name: str, subresource: str = "") -> dict[str, Any]:
+        key = Key(namespace, name)
+        found: dict[str, Any] = await self._do(
+            Call("get", resource.plural, name, {}), lambda: deepcopy(self._map(resource).get(key))
+        )
+        if found is None:
+            raise error(404)
+        return found
+
+    async def list_all(self, resource: Resource) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = await self._do(
+            Call("list", resource.plural, "", {}), lambda: deepcopy(list(self._map(resource).values()))
+        )
+        return items
+
+    async def create(self, resource: Resource, namespace: str, obj: Mapping[str, Any]) -> dict[str, Any]:
+        key = Key(namespace, obj["metadata"]["name"])
+
+        def change() -> dict[str, Any]:
+            if key in self.records:
+                raise error(409, "AlreadyExists")
+            return self._store(key, obj)
+
+        created: dict[str, Any] = await self._do(Call("create", resource.plural, key.name, deepcopy(dict(obj))), change)
+        return created
+
+    async def replace(self, resource: Resource, obj: Mapping[str, Any], subresource: str = "") -> dict[str, Any]:
+        key = Key(obj["metadata"]["namespace"], obj["metadata"]["name"])
+
+        def change() -> dict[str, Any]:
+            if key not in self.records:
+                raise error(404)
+            if self.records[key]["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+                raise error(409, "Conflict")
+            return self._store(key, obj)
+
+        written: dict[str, Any] = await self._do(
+            Call("replace", resource.plural, key.name, deepcopy(dict(obj))), change
+        )
+        return written
+
+    async def delete(self, resource: Resource, namespace: str, name: str, uid: str = "") -> dict[str, Any]:
+        key = Key(namespace, name)
+
+        def change() -> dict[str, Any]:
+            if self.records.pop(key, None) is None:
+                raise error(404)
+            return {}
+
+        gone: dict[str, Any] = await self._do(Call("delete", resource.plural, name, {}), change)
+        return gone
+
+    async def patch_merge(
+        self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
+    ) -> dict[str, Any]:
+        def change() -> dict[str, Any]:
+            raw = self.pods.get(Key(namespace, name))
+            if raw is None:
+                raise error(404)
+            _merge(raw, patch)
+            return raw
+
+        verb = "stamp" if subresource == "status" else "ungate" if "spec" in patch else "kick"
+        patched: dict[str, Any] = await self._do(Call(verb, resource.plural, name, dict(patch)), change)
+        return patched
+
+    async def apply(
+        self, resource: Resource, namespace: str, name: str, obj: Mapping[str, Any], subresource: str = ""
+    ) -> dict[str, Any]:
+        def change() -> dict[str, Any]:
+            self.conditions.extend(obj["status"]["conditions"])
+            return dict(obj)
+
+        applied: dict[str, Any] = await self._do(Call("apply", resource.plural, name, dict(obj)), change)
+        return applied
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        def change() -> None:
+            raw = self.pods.get(Key(namespace, name))
+            if raw is None:
+                raise error(404)
+            if raw["metadata"]["uid"] != uid or raw["spec"].get("nodeName"):
+                raise error(409, "Conflict")
+            raw["spec"]["nodeName"] = node
+
+        await self._do(Call("bind", "pods", name, {"uid": uid, "node": node}), change)
+
+    def _store(self, key: Key, obj: Mapping[str, Any]) -> dict[str, Any]:
+        self._version += 1
+        stored = deepcopy(dict(obj))
+        stored["metadata"]["resourceVersion"] = str(self._version)
+        self.records[key] = stored
+        return deepcopy(stored)
+
+    def _map(self, resource: Resource) -> dict[Key, dict[str, Any]]:
+        return {PODS.plural: self.pods, RESERVATIONS.plural: self.records}[resource.plural]
+
+
+class Listener:
+    """Keeps the verdicts, and the numbers that metrics would take."""
+
+    def __init__(self) -> None:
+        self.verdicts: list[tuple[Key, Verdict]] = []
+        self.bursts: list[int] = []
+        self.outcomes: list[str] = []
+        self.plans: list[str] = []
+
+    def say(self, group: Key, verdict: Verdict) -> None:
+        self.verdicts.append((group, verdict))
+
+    def planned(self, outcome: str, seconds: float) -> None:
+        self.plans.append(outcome)
+
+    def burst(self, seconds: float, members: int) -> None:
+        self.bursts.append(members)
+
+    def bound(self, outcome: str) -> None:
+        self.outcomes.append(outcome)
+
+
+class World:
+    """The extender's core around one Store. The conductor looks when told to (``look``), tasks run in ``settle``."""
+
+    def __init__(self, window: int = 100) -> None:
+        self.clock, self.api, self.heard = Clock(), FakeApi(), Listener()
+        client = self.api.client()
+        self.store = Store([SCHEDULER])
+        self.ledger = Ledger(self.store.occupancy)
+        self.steering = Steering(client, self.store, self.clock, window)
+        self.conductor = Conductor(
+            self.store, self.ledger, self.steering, self.heard, self.heard, self.clock, job_unknown_deadline=30.0
+        )
+        self.records = Records(client, "scheduling.serried.dev/v1beta1", "term")
+        self.binder = Binder(client, Window(64))
+        self.driver = Driver(self.conductor, self.records, self.binder, self.heard, self.clock, total=300.0, idle=60.0)
+        self.conductor.drive = self.driver.drive
+        self.conductor.active = True
+        self.desk = Desk(self.conductor, self.driver, self.binder, client, self.clock)
+        self.desk.synced = True
+        self._background: list[asyncio.Task[Any]] = []
+
+    # --- what exists -------------------------------------------------------------------------------------------
+
+    def add(self, *builders: Builder) -> "World":
+        """Nodes, pods and PodGroups, seen by the watches at once."""
+        for builder in builders:
+            match builder:
+                case NodeBuilder():
+                    self.store.put_node(builder.value())
+                case PodGroupBuilder():
+                    self.store.put_group(builder.value())
+                case PodBuilder():
+                    value = builder.value()
+                    self.api.pods[Key(value.namespace, value.name)] = builder.raw()
+                    self.store.put_pod(value)
+                case _:
+                    raise TypeError(type(builder))
+        return self
+
+    def delete(self, name: str) -> None:
+        """A pod is gone, and the watch has said so."""
+        uid = self.api.pods.pop(Key("default", name))["metadata"]["uid"]
+        self.store.drop_pod(uid)
+
+    def erase_stamp(self, name: str) -> None:
+        """kube-scheduler has cleared a nomination, and the watch has said so."""
+        self.api.pods[Key("default", name)]["status"] = {}
+        self.watch()
+
+    def watch(self) -> None:
+        """The watch of pods catches up with the API server."""
+        for raw in self.api.pods.values():
+            self.store.put_pod(PodBuilder(deepcopy(raw)).value())
+
+    def pod(self, name: str) -> Pod:
+        """A pod as the API server has it: as kube-scheduler would send it."""
+        return PodBuilder(deepcopy(self.api.pods[Key("default", name)])).value()
+
+    def node_of(self, name: str) -> str:
+        """Where the API server says that a pod is bound, "" for nowhere."""
+        return str(self.api.pods[Key("default", name)]["spec"].get("nodeName", ""))
+
+    # --- what happens ------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """One pass of the conductor, and its tick."""
+        due = self.conductor._take_touched() | self.conductor._take_blocked(self.clock())
+        for key in sorted(due, key=self.conductor._turn):
+            self.conductor.consider(key)
+        self.conductor._tick()
+
+    async def settle(self) -> None:
+        """Let every task run as far as it gets without time passing."""
+        for _ in range(60):
+            await asyncio.sleep(0)
+
+    async def go(self) -> None:
+        """Let conductor, tasks and watches work until nothing more happens."""
+        for _ in range(4):
+            self.look()
+            await self.settle()
+            self.watch()
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass, and everybody notice."""
+        self.clock.advance(seconds)
+        for reservation in self.ledger:
+            self.round(reservation.group).changed.set()
+        await self.go()
+
+    def steer(self) -> None:
+        """Start the writer of stamps."""
+        self._background.append(asyncio.create_task(self.steering.run()))
+
+    def filter(self, name: str, *nodes: str) -> Answer:
+        """kube-scheduler asks about a pod; all nodes unless some are named."""
+        return self.desk.filter(self.pod(name), nodes or tuple(self.store.nodes))
+
+    def bind(self, name: str, node_name: str = "") -> "BindCall":
+        """kube-scheduler binds a pod, to its planned node unless one is named."""
+        uid = self.pod(name).uid
+        slot = self.ledger.slot_of(uid)
+        request = BindRequest(Key("default", name), uid, node_name or (slot.node if slot else "n1"))
+        call = BindCall(self.desk, request)
+        self._background.append(call.task)
+        return call
+
+    def round(self, group: Key = GANG) -> Round:
+        """The group's round, which must exist."""
+        round_ = self.conductor.gangs[group].round
+        assert round_ is not None
+        return round_
+
+    def reasons(self, group: Key = GANG) -> list[Reason]:
+        """What was said of a group."""
+        return [verdict.reason for key, verdict in self.heard.verdicts if key == group]
+
+    @property
+    def nothing_reserved(self) -> bool:
+        """Whether ledger, occupancy and records are as if there had never been a round."""
+        bound = {pod.uid for pod in self.store.pods.values() if pod.bound}
+        return not len(self.ledger) and not self.api.records and self.store.occupancy._claims.keys() == bound
+
+    async def close(self) -> None:
+        """End every task."""
+        tasks = [*self._background, *self.conductor._tasks, *self.steering._background]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class BindCall:
+    """One bind call of kube-scheduler."""
+
+    def __init__(self, desk: Desk, request: BindRequest) -> None:
+        self._gone = asyncio.Event()
+        self.task = asyncio.create_task(desk.bind(request, self._wait_for_hangup))
+
+    async def _wait_for_hangup(self) -> None:
+        await self._gone.wait()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the call is still held open."""
+        return not self.task.done()
+
+    @property
+    def error(self) -> str:
+        """What it was answered, "" for success."""
+        return self.task.result()
+
+    def hang_up(self) -> None:
+        """kube-scheduler closes the connection."""
+        self._gone.set()
+
+
+def members(count: int, first: int = 0) -> list[PodBuilder]:
+    """Pods m0, m1, ... of group g, one CPU each."""
+    return [pod(f"m{index}").cpu(1).scheduler(SCHEDULER).in_group("g") for index in range(first, first + count)]
+
+
+def gang(min_count: int) -> PodGroupBuilder:
+    """PodGroup g."""
+    return pod_group("g").gang(min_count)
+
+
+def small_nodes(count: int, cpus: int = 2) -> list[NodeBuilder]:
+    """Nodes n1, n2, ... with so many CPUs."""
+    return [node(f"n{index}").cpu(cpus) for index in range(1, count + 1)]
+
+
+def _merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, Mapping):
+            _merge(target.setdefault(key, {}), value)
+        else:
+            target[key] = value
