@@ -42,6 +42,8 @@ class Adoption:
 
     def _take(self, reservation: Reservation) -> bool:
         """Hold a record's slots and drive its round on; whether there was anything left to drive."""
+        if self._conductor.ledger.of_group(reservation.group) is not None:
+            return True  # by the attempt before this one, or by a term of ours that never quite ended
         group = self._store.groups.get(reservation.group)
         pods = {uid: pod for uid in reservation.slots if (pod := self._store.pods.get(uid)) is not None and pod.pending}
         committed = bool(reservation.committed)

@@ -55,7 +55,8 @@ class Window:
         finally:
             async with self._free:
                 self._flying -= 1
-                self._free.notify()
+                # As many as there are places: the limit may have grown since the last of them went to sleep.
+                self._free.notify(max(1, self.limit - self._flying))
 
     def widen(self) -> None:
         """A Binding went through."""

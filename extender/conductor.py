@@ -306,7 +306,7 @@ class Conductor:
     def _drop_member(self, round_: Round, uid: str, error: str) -> None:
         round_.close_call(uid, f"serried: {error}")
         self.ledger.drop(uid)
-        self.steering.arrived(uid)
+        self.steering.release([uid], [])
 
     def _refill(self, gang: Gang, round_: Round, members: list[Pod]) -> None:
         # A member that came after the plan, or in the place of one that died, joins the round in the same domain.

@@ -57,14 +57,21 @@ class Driver:
     async def drive(self, round_: Round) -> None:
         """Run a round from wherever it stands to its end. Never raises but for cancellation."""
         try:
-            await self._run(round_)
-        except Exception:
-            log.exception("a round failed", extra={"podGroup": str(round_.reservation.group)})
-            if not round_.over and not round_.reservation.committed:
-                self._conductor.abort(round_, Verdict(Reason.PLAN_OUTDATED, detail="internal error, see the log"))
+            while not round_.over:
+                await self._run_safely(round_)
         finally:
             if round_.over:
                 await self._remove_record(round_)
+
+    async def _run_safely(self, round_: Round) -> None:
+        try:
+            await self._run(round_)
+        except Exception:
+            log.exception("a round failed", extra={"podGroup": str(round_.reservation.group)})
+            if round_.reservation.committed:
+                await asyncio.sleep(_ROLL_FORWARD_CAP)  # and again: after a commit there is no way back
+            elif not round_.over:
+                self._conductor.abort(round_, Verdict(Reason.PLAN_OUTDATED, detail="internal error, see the log"))
 
     async def _run(self, round_: Round) -> None:
         if round_.stage is Stage.RECORDING:
@@ -102,7 +109,7 @@ class Driver:
                 round_.stage = Stage.COMMITTING
                 return
             else:
-                await self._wait(round_)
+                await self._wait(round_, min(round_.started + self._total, round_.progressed + self._idle))
 
     def _judge(self, round_: Round) -> Verdict | None:
         now, reservation = self._clock(), round_.reservation
@@ -114,9 +121,8 @@ class Driver:
             return Verdict(Reason.DEADLINE_EXCEEDED, have=len(round_.calls), need=reservation.need)
         return None
 
-    async def _wait(self, round_: Round) -> None:
+    async def _wait(self, round_: Round, deadline: float) -> None:
         round_.changed.clear()
-        deadline = min(round_.started + self._total, round_.progressed + self._idle)
         try:
             async with asyncio.timeout(max(0.01, deadline - self._clock())):
                 await round_.changed.wait()
@@ -150,7 +156,7 @@ class Driver:
         pause = _ROLL_FORWARD_BASE
         while True:
             try:
-                return bool(await self._records.read_committed(round_.reservation.group))
+                return await self._records.is_committed(round_.reservation)
             except ApiError:
                 await asyncio.sleep(pause)
                 pause = min(_ROLL_FORWARD_CAP, pause * 2)
@@ -204,7 +210,7 @@ class Driver:
                 return
             for uid in waiting & round_.calls.keys():
                 self._conductor.spawn(self.bind_surplus(round_, uid))
-            await self._wait(round_)
+            await self._wait(round_, round_.progressed + self._idle)
 
     def _unseen(self, round_: Round) -> bool:
         # Until our own watch shows a member bound, its slot must stay: it would be planned a second time.

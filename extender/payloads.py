@@ -80,7 +80,7 @@ def _victims(node: str, candidate: Any) -> tuple[list[str], int]:
     try:
         uids = [str(pod.get("UID") or pod["metadata"]["uid"]) for pod in candidate.get("Pods") or []]
         return uids, int(candidate.get("NumPDBViolations") or 0)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise BadRequest(f"the victims on node {node} cannot be read") from error
 
 

@@ -1,8 +1,9 @@
 """The Reservation object: the durable side of the ledger, one object a gang, written only by the active extender."""
 
 import asyncio
-from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 from serried.decode.reservations import decode_reservation, encode_reservation
 from serried.kube.client import ApiClient
@@ -24,33 +25,57 @@ class Records:
         self._group_version = group_version
         self._term = term
         self._versions: dict[Key, str] = {}
+        self._unsure: set[Key] = set()
         self._latest: dict[Key, Reservation] = {}
-        self._locks: dict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
 
     async def write(self, group: PodGroup, reservation: Reservation) -> None:
         """Create or replace the record. Raises ApiError if the API server did not take it, or did not say."""
-        async with self._locks[reservation.group]:
-            self._latest[reservation.group] = reservation
+        key = reservation.group
+        async with self._lock(key):
+            self._latest[key] = reservation
+            if key in self._unsure:
+                await self._look(key)
+            # Until the answer is here the write may have happened or not, and our version may be outdated.
+            self._unsure.add(key)
             body = self._body(group, reservation)
-            version = self._versions.get(reservation.group)
+            version = self._versions.get(key)
             if version is None:
                 written = await self._client.create(RESERVATIONS, group.key.namespace, body)
             else:
                 body["metadata"]["resourceVersion"] = version
                 written = await self._client.replace(RESERVATIONS, body)
-            self._versions[reservation.group] = str(written["metadata"]["resourceVersion"])
+            self._note_version(key, written)
 
-    async def read_committed(self, group: Key) -> frozenset[str]:
-        """What the API server holds for a group: the committed UIDs, empty if none. Raises ApiError."""
-        async with self._locks[group]:
-            try:
-                found = await self._client.get(RESERVATIONS, group.namespace, group.name)
-            except NotFound:
-                self._versions.pop(group, None)
-                return frozenset()
-            self._versions[group] = str(found["metadata"]["resourceVersion"])
-            reservation = decode_reservation(found)
-            return reservation.committed if reservation else frozenset()
+    async def is_committed(self, reservation: Reservation) -> bool:
+        """Whether the API server holds this very commit: the same members on the same nodes. Raises ApiError."""
+        async with self._lock(reservation.group):
+            found = await self._look(reservation.group)
+        if found is None or found.committed != reservation.committed:
+            return False
+        return all(
+            uid in reservation.slots and slot.node == reservation.slots[uid].node for uid, slot in found.slots.items()
+        )
+
+    async def _look(self, key: Key) -> Reservation | None:
+        try:
+            found = await self._client.get(RESERVATIONS, key.namespace, key.name)
+        except NotFound:
+            self._versions.pop(key, None)
+            self._unsure.discard(key)
+            return None
+        self._note_version(key, found)
+        return decode_reservation(found)
+
+    def _note_version(self, key: Key, written: Mapping[str, Any]) -> None:
+        self._versions[key] = str(written["metadata"]["resourceVersion"])
+        self._unsure.discard(key)
+
+    def _lock(self, key: Key) -> asyncio.Lock:
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = asyncio.Lock()
+        return lock
 
     async def remove(self, reservation: Reservation) -> None:
         """Delete the record of this reservation; one that is gone already is fine. Raises ApiError.
@@ -58,8 +83,9 @@ class Records:
         Nothing happens if the group's record says something newer by now: the next round's plan.
         """
         key = reservation.group
-        async with self._locks[key]:
-            if key in self._versions and self._latest.get(key, reservation) is reservation:
+        async with self._lock(key):
+            written = key in self._versions or key in self._unsure
+            if written and self._latest.get(key, reservation) is reservation:
                 await self._delete(key)
 
     async def _delete(self, key: Key) -> None:
@@ -68,11 +94,14 @@ class Records:
         except NotFound:
             pass
         self._versions.pop(key, None)
+        self._unsure.discard(key)
         self._latest.pop(key, None)
 
     async def load(self) -> list[Reservation]:
         """Every record there is, at the start of a term; a record that cannot be read is deleted. Raises ApiError."""
         found = []
+        self._versions.clear()  # of an earlier term of ours
+        self._latest.clear()
         for item in await self._client.list_all(RESERVATIONS):
             meta = item["metadata"]
             key = Key(meta["namespace"], meta["name"])

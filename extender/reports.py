@@ -25,6 +25,9 @@ CONDITION = "PodGroupInitiallyScheduled"
 _SETTLE_SECONDS = 0.8
 """A reason that holds this long is told. A gang that passes through in less costs one write, not four."""
 
+_REMEMBERED = 1000
+"""So many groups more than twice those that exist may be remembered."""
+
 _OWN_FAULTS = frozenset({Reason.RECORD_FAILED, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED})
 
 
@@ -49,6 +52,7 @@ class Reports:
         self._clock = clock
         self._pending: dict[Key, tuple[float, Verdict]] = {}
         self._told: dict[Key, Reason] = {}
+        self._up: dict[Key, str] = {}
         self._wake = asyncio.Event()
 
     def say(self, group: Key, verdict: Verdict) -> None:
@@ -84,8 +88,9 @@ class Reports:
 
     async def _write_condition(self, group: PodGroup, verdict: Verdict) -> None:
         wanted = self._condition(group, verdict)
-        # Once True it never goes back (facts C1); later reasons are told by events and /debug.
-        if group.scheduled or group.condition == wanted:
+        # Once True it never goes back (facts C1); later reasons are told by events and /debug. Our own watch may not
+        # have shown it True yet.
+        if group.scheduled or self._up.get(group.key) == group.uid or group.condition == wanted:
             return
         status, reason, message = wanted
         condition = {
@@ -103,6 +108,8 @@ class Reports:
             "status": {"conditions": [condition]},
         }
         await self._client.apply(self._pod_groups, group.key.namespace, group.key.name, body, "status")
+        if status == "True":
+            self._up[group.key] = group.uid
 
     def _condition(self, group: PodGroup, verdict: Verdict) -> tuple[str, str, str]:
         # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
@@ -115,10 +122,17 @@ class Reports:
         if self._told.get(key) is verdict.reason and verdict.reason is Reason.SCHEDULED:
             return
         self._told[key] = verdict.reason
+        if len(self._told) > 2 * len(self._store.groups) + _REMEMBERED:
+            self._forget_gone()
         about = self._subject(key, group)
         if about is not None:
             kind = "Normal" if verdict.reason in (Reason.SCHEDULED, Reason.PLANNED, Reason.BINDING) else "Warning"
             self._events.emit(about, kind, verdict.reason.value, render(verdict))
+
+    def _forget_gone(self) -> None:
+        known = self._store.groups.keys() | set(self._store.member_groups())
+        self._told = {key: reason for key, reason in self._told.items() if key in known}
+        self._up = {key: uid for key, uid in self._up.items() if key in known}
 
     def _subject(self, key: Key, group: PodGroup | None) -> dict[str, str] | None:
         if group is not None:

@@ -9,12 +9,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 from extender.round import Round
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError
+from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.wire import PODS
 from serried.model.pod import HELD_GATE, Pod
 
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 KICK_ANNOTATION = "scheduling.serried.dev/kick"
 _KICK_AFTER, _KICK_AFTER_BUSY = 2.0, 20.0
 _SILENT = 1.0
+_RETRY_BASE, _RETRY_CAP = 1.0, 30.0
 
 
 class Steering:
@@ -30,7 +32,7 @@ class Steering:
 
     ``window`` is how many stamped members may be without a filter call: what the scheduler drains in about two
     seconds, so that no stamp is older than that when its turn comes. A window of 0 writes no stamp at all: members are
-    woken, and steered by filter alone. ``stamps`` False steers by filter alone.
+    woken, and steered by filter alone.
     """
 
     def __init__(
@@ -72,11 +74,11 @@ class Steering:
             self.arrived(uid)
             self._sent.pop(uid, None)
         for pod in pods:
-            self._spawn(self._patch_nomination(pod, None))
+            self._spawn(partial(self._clear, pod))
 
     def wake(self, pod: Pod) -> None:
-        """Make the scheduler try a pod that nothing steers: lift our gate, or touch it if it was held by filter."""
-        self._spawn(self._lift_gate(pod) if pod.held_by_gate else self._kick(pod))
+        """Make the scheduler try a pod: lift our gate, or touch it if it was held by filter."""
+        self._spawn(partial(self._rouse, pod))
 
     def kick_idle(self, round_: Round) -> None:
         """Touch the members of a round for which a wake-up seems lost.
@@ -94,7 +96,8 @@ class Steering:
             if len(self._background) >= self._writers:
                 return
             self._sent[uid] = (now, kicks + 1)
-            self._spawn(self._kick(pod))
+            self.arrived(uid)  # whatever keeps it away, it must not keep others out of the window
+            self.wake(pod)
 
     async def _write_stamps(self) -> None:
         while True:
@@ -106,6 +109,7 @@ class Steering:
                 await self._send(round_, uid)
             except ApiError as error:
                 # The ledger still answers filter with the planned node; kick_idle tries again.
+                self.arrived(uid)
                 log.warning("could not steer a member", extra={"uid": uid, "err": str(error)})
 
     async def _send(self, round_: Round, uid: str) -> None:
@@ -114,7 +118,7 @@ class Steering:
             return
         self._sent.setdefault(uid, (self._clock(), 0))
         if not self._window:
-            await (self._lift_gate(pod) if pod.held_by_gate else self._kick(pod))
+            await self._rouse(pod)
             return
         if uid not in round_.confirmed:
             # A member that filter has answered already is on its way without any write.
@@ -126,10 +130,17 @@ class Steering:
             round_.stamped.add(uid)
             if round_.over:
                 # The round ended under our write, after release() had looked for stamps.
-                await self._patch_nomination(pod, None)
+                await self._clear(pod)
         if pod.held_by_gate and not round_.over:
             # After the stamp's answer: the scheduler's watch is in order, so it sees the stamp before the gate goes.
             await self._lift_gate(pod)
+
+    async def _clear(self, pod: Pod) -> None:
+        if pod.uid not in self._sent:  # else a newer round has stamped it by now
+            await self._patch_nomination(pod, None)
+
+    async def _rouse(self, pod: Pod) -> None:
+        await (self._lift_gate(pod) if pod.held_by_gate else self._kick(pod))
 
     async def _patch_nomination(self, pod: Pod, node: str | None) -> None:
         body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}}
@@ -146,16 +157,28 @@ class Steering:
         body = {"metadata": {"uid": pod.uid, "annotations": note}}
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
 
-    def _spawn(self, write: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = asyncio.ensure_future(self._bounded(write))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _bounded(self, write: Coroutine[Any, Any, None]) -> None:
+    async def _bounded(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        # Nobody asks for it again: a pod that is not woken waits for minutes, a stamp that stays keeps others out.
+        pause = _RETRY_BASE
+        while not await self._try(write):
+            await asyncio.sleep(pause)
+            pause = min(_RETRY_CAP, pause * 2)
+
+    async def _try(self, write: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Whether nothing is left to do: it is done, or the API server will never take it."""
         # Bindings go over the same connections: what only tidies up must not queue before them by the hundred.
         async with self._few:
             try:
-                await write
+                await write()
+            except (TooMany, Unavailable) as error:
+                log.warning("could not touch a pod yet", extra={"err": str(error)})
+                return False
             except ApiError as error:
                 if error.status not in {404, 409}:  # gone, or made anew: nothing left to steer
                     log.warning("could not touch a pod", extra={"err": str(error)})
+        return True

@@ -212,7 +212,7 @@ class TestBindOfPlainPods:
 
     async def test_an_unexpected_exception_takes_the_claim_back_too(self, world: World) -> None:
         world.add(pod("p").cpu(1))
-        world.api.fail("bind", RuntimeError("bug"))  # type: ignore[arg-type]
+        world.api.fail("bind", RuntimeError("bug"))
         call = world.bind("p", "n1")
         await world.settle()
         assert isinstance(call.task.exception(), RuntimeError)

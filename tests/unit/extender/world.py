@@ -17,7 +17,7 @@ from extender.steering import Steering
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, api_error
+from serried.kube.errors import ApiError, Unavailable, api_error
 from serried.kube.wire import PODS, RESERVATIONS, Failure, Resource
 from serried.model.group import Key
 from serried.model.pod import Pod
@@ -30,7 +30,8 @@ GANG = Key("default", "g")
 
 def error(status: int, reason: str = "") -> ApiError:
     """A refusal of the API server; status 0 is no answer."""
-    return api_error("CALL /path", Failure(status, reason, "said the server"))
+    failure = Failure(status, reason, "said the server")
+    return api_error("CALL /path", failure) if status else Unavailable("CALL /path", failure)
 
 
 class Clock:
@@ -69,7 +70,7 @@ class FakeApi:
         self.pods: dict[Key, dict[str, Any]] = {}
         self.records: dict[Key, dict[str, Any]] = {}
         self.conditions: list[dict[str, Any]] = []
-        self._faults: dict[str, deque[tuple[ApiError, bool]]] = defaultdict(deque)
+        self._faults: dict[str, deque[tuple[Exception, bool]]] = defaultdict(deque)
         self._open: dict[str, asyncio.Event] = {}
         self._version = 0
 
@@ -77,7 +78,7 @@ class FakeApi:
         """Itself, as the parts of the extender want it."""
         return cast("ApiClient", self)
 
-    def fail(self, verb: str, *errors: ApiError) -> None:
+    def fail(self, verb: str, *errors: Exception) -> None:
         """The next calls of ``verb`` do nothing and raise these."""
         self._faults[verb].extend((each, False) for each in errors)
 
@@ -291,6 +292,10 @@ class World:
     def pod(self, name: str) -> Pod:
         """A pod as the API server has it: as kube-scheduler would send it."""
         return PodBuilder(deepcopy(self.api.pods[Key("default", name)])).value()
+
+    def pod_key(self, name: str) -> Key:
+        """The key of a pod."""
+        return Key("default", name)
 
     def node_of(self, name: str) -> str:
         """Where the API server says that a pod is bound, "" for nowhere."""

@@ -1,0 +1,149 @@
+import pytest
+
+from extender.records import Records
+from serried.kube.errors import ApiError
+from serried.model.reservation import Reservation, Slot
+from serried.testing.builders import pod_group
+from tests.unit.extender.world import GANG, FakeApi, error, gang
+
+GROUP = gang(2).value()
+
+
+def reservation(**nodes: str) -> Reservation:
+    return Reservation(GANG, GROUP.uid, "r1", 2, {name: Slot(name, name, node) for name, node in nodes.items()})
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+@pytest.fixture
+def records(api: FakeApi) -> Records:
+    return Records(api.client(), "scheduling.serried.dev/v1beta1", "term-1")
+
+
+async def test_a_record_is_owned_by_its_podgroup_and_names_the_term(api: FakeApi, records: Records) -> None:
+    await records.write(GROUP, reservation(a="n1", b="n1"))
+    record = api.records[GANG]
+    assert [owner["uid"] for owner in record["metadata"]["ownerReferences"]] == [GROUP.uid]
+    assert (record["spec"]["term"], record["spec"]["phase"], record["spec"]["minCount"]) == ("term-1", "Planned", 2)
+
+
+async def test_a_later_write_replaces_and_the_end_removes(api: FakeApi, records: Records) -> None:
+    held = reservation(a="n1", b="n1")
+    await records.write(GROUP, held)
+    held.committed = frozenset({"a", "b"})
+    await records.write(GROUP, held)
+    assert api.phase() == "Committed"
+    await records.remove(held)
+    assert api.records == {}
+
+
+async def test_a_write_over_another_version_is_refused_and_the_next_one_starts_from_what_is_there(
+    api: FakeApi, records: Records
+) -> None:
+    held = reservation(a="n1")
+    await records.write(GROUP, held)
+    api.records[GANG]["metadata"]["resourceVersion"] = "of somebody else"
+    with pytest.raises(ApiError):
+        await records.write(GROUP, held)
+    await records.write(GROUP, held)
+    assert api.records[GANG]["metadata"]["resourceVersion"] != "of somebody else"
+
+
+async def test_a_create_whose_answer_was_lost_does_not_stop_the_gang_for_ever(api: FakeApi, records: Records) -> None:
+    api.lose("create")
+    with pytest.raises(ApiError):
+        await records.write(GROUP, reservation(a="n1"))
+    await records.write(GROUP, reservation(a="n2"))
+    assert api.records[GANG]["spec"]["slots"][0]["node"] == "n2"
+
+
+async def test_a_create_whose_answer_was_lost_is_removed_with_its_round(api: FakeApi, records: Records) -> None:
+    held = reservation(a="n1")
+    api.lose("create")
+    with pytest.raises(ApiError):
+        await records.write(GROUP, held)
+    await records.remove(held)
+    assert api.records == {}
+
+
+async def test_a_record_that_was_collected_under_us_is_made_anew(api: FakeApi, records: Records) -> None:
+    held = reservation(a="n1")
+    await records.write(GROUP, held)
+    api.records.clear()
+    with pytest.raises(ApiError):
+        await records.write(GROUP, held)
+    await records.write(GROUP, held)
+    assert api.phase() == "Planned"
+
+
+async def test_the_end_of_an_old_round_does_not_delete_the_record_of_a_new_one(api: FakeApi, records: Records) -> None:
+    old, new = reservation(a="n1"), reservation(a="n2")
+    await records.write(GROUP, old)
+    await records.write(GROUP, new)
+    await records.remove(old)
+    assert api.phase() == "Planned"
+    await records.remove(new)
+    assert api.phase() is None
+
+
+async def test_removing_what_was_never_written_calls_nobody(api: FakeApi, records: Records) -> None:
+    await records.remove(reservation(a="n1"))
+    assert api.calls == []
+
+
+async def test_removing_what_is_gone_already_is_fine(api: FakeApi, records: Records) -> None:
+    held = reservation(a="n1")
+    await records.write(GROUP, held)
+    api.records.clear()
+    await records.remove(held)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param(reservation(a="n1", b="n2"), id="the same members on the same nodes"),
+        pytest.param(reservation(a="n1"), id="fewer members"),
+        pytest.param(reservation(a="n1", b="n9"), id="another node"),
+    ],
+)
+async def test_only_the_very_commit_counts_as_done(api: FakeApi, records: Records, stored: Reservation) -> None:
+    asked = reservation(a="n1", b="n2")
+    asked.committed = frozenset(asked.slots)
+    stored.committed = frozenset(stored.slots)
+    await Records(api.client(), "v1", "another").write(GROUP, stored)
+    assert await records.is_committed(asked) is (stored.slots == asked.slots)
+
+
+async def test_a_planned_or_missing_record_is_no_commit(api: FakeApi, records: Records) -> None:
+    asked = reservation(a="n1")
+    asked.committed = frozenset({"a"})
+    assert not await records.is_committed(asked)
+    await Records(api.client(), "v1", "another").write(GROUP, reservation(a="n1"))
+    assert not await records.is_committed(asked)
+    api.fail("get", error(500))
+    with pytest.raises(ApiError):
+        await records.is_committed(asked)
+
+
+async def test_a_new_term_reads_all_records_and_deletes_what_it_cannot_read(api: FakeApi, records: Records) -> None:
+    await Records(api.client(), "v1", "earlier").write(GROUP, reservation(a="n1"))
+    await Records(api.client(), "v1", "earlier").write(
+        pod_group("x").value(), Reservation(pod_group("x").value().key, "uid", "", 1, {"x": Slot("x", "x", "n1")})
+    )
+    del api.records[pod_group("x").value().key]["spec"]["phase"]
+    (loaded,) = await records.load()
+    assert (loaded.group, loaded.slots) == (GANG, {"a": Slot("a", "a", "n1")})
+    assert set(api.records) == {GANG}
+    await records.remove(loaded)
+    assert api.records == {}
+
+
+async def test_a_second_term_of_ours_forgets_what_it_knew_of_the_first(api: FakeApi, records: Records) -> None:
+    await records.write(GROUP, reservation(a="n1"))
+    await Records(api.client(), "v1", "other").load()
+    (loaded,) = await records.load()
+    await records.remove(loaded)
+    assert api.records == {}
