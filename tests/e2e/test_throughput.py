@@ -22,6 +22,6 @@ def test_a_quick_run_measures_all_contenders(
     assert code == 0
     assert {row["contender"] for row in result["summary"]} == {"plain", "native", "serried"}
     assert all(row["unbound"] == row["split_gangs"] == 0 for row in result["summary"])
-    assert len(result["ratios"]) == 2
+    assert len(result["ratios"]) == 4
     assert "| 5 gangs of 20 | serried |" in capsys.readouterr().out
     assert state.places() == []
