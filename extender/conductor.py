@@ -371,12 +371,12 @@ class Conductor:
         self._close(round_, f"serried: {verdict.reason}")
         gang = self.gangs[round_.reservation.group]
         gang.attempts += 1
-        if verdict.reason is not Reason.PLAN_OUTDATED:
+        if verdict.reason in {Reason.DEADLINE_EXCEEDED, Reason.RECORD_FAILED}:
             size = max(1, len(round_.reservation.slots))
             backoff = min(_BACKOFF_CAP * math.sqrt(size), _BACKOFF_BASE * 2 ** min(gang.attempts, 20))
             gang.blocked_at = (self.store.occupancy.freed, None)
             gang.retry_at = self.clock() + max(backoff, _RETRY_SECONDS)
-        elif gang.attempts > _FREE_ATTEMPTS:
+        elif verdict.reason is Reason.PLAN_OUTDATED and gang.attempts > _FREE_ATTEMPTS:
             # Outdated once is bad luck and is planned anew at once; again and again is something that we do not see.
             gang.not_before = self.clock() + min(_BACKOFF_CAP, _BACKOFF_BASE * 2.0 ** (gang.attempts - _FREE_ATTEMPTS))
         if verdict.reason is Reason.RECORD_FAILED:

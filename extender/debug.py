@@ -83,16 +83,20 @@ class DecisionView(BaseModel):
 
 
 def debug_routes(conductor: Conductor, reports: Reports, selfcheck: Callable[[], dict[str, Any]]) -> APIRouter:
-    """The routes under ``/debug``."""
+    """The routes under ``/debug``.
+
+    They are coroutines although they wait for nothing: FastAPI runs plain functions in other threads, and the state
+    belongs to the event loop alone.
+    """
     router = APIRouter(prefix="/debug", tags=["debug"])
 
     @router.get("/groups")
-    def list_groups() -> list[GroupView]:
+    async def list_groups() -> list[GroupView]:
         keys = conductor.store.groups.keys() | set(conductor.store.member_groups())
         return [_view_group(conductor, key) for key in sorted(keys)]
 
     @router.get("/groups/{namespace}/{name}")
-    def show_group(namespace: str, name: str) -> GroupDetail:
+    async def show_group(namespace: str, name: str) -> GroupDetail:
         key = Key(namespace, name)
         members = conductor.store.members(key)
         if key not in conductor.store.groups and not members:
@@ -101,21 +105,21 @@ def debug_routes(conductor: Conductor, reports: Reports, selfcheck: Callable[[],
         return GroupDetail(**view.model_dump(), detail=[_view_member(conductor, pod) for pod in members])
 
     @router.get("/nodes")
-    def list_nodes(prefix: str = "", limit: int = 500) -> list[NodeView]:
+    async def list_nodes(prefix: str = "", limit: int = 500) -> list[NodeView]:
         names = sorted(name for name in conductor.store.nodes if name.startswith(prefix))
         return [_view_node(conductor, name) for name in names[: max(0, limit)]]
 
     @router.get("/reservations")
-    def list_reservations() -> list[ReservationView]:
+    async def list_reservations() -> list[ReservationView]:
         return [view for reservation in conductor.ledger if (view := _view_reservation(conductor, reservation.group))]
 
     @router.get("/decisions")
-    def list_decisions(limit: int = 100, group: str = "") -> list[DecisionView]:
+    async def list_decisions(limit: int = 100, group: str = "") -> list[DecisionView]:
         said = [one for one in reversed(reports.decisions) if not group or one.group == group]
         return [DecisionView(at=s.at, group=s.group, reason=s.reason, text=s.text) for s in said[: max(0, limit)]]
 
     @router.get("/selfcheck")
-    def check() -> dict[str, Any]:
+    async def check() -> dict[str, Any]:
         return selfcheck()
 
     return router

@@ -108,7 +108,7 @@ class Extender:
         while self.leadership.active and not self.conductor.active:
             try:
                 await self.adoption.adopt()
-                self.conductor.active = True
+                self.conductor.active = self.leadership.active  # it may have turned meanwhile
                 self.store.touched.update(self.store.groups, self.store.member_groups())
                 self.conductor.wake()
             except ApiError as error:
