@@ -1,0 +1,198 @@
+import pytest
+
+from extender import steering
+from serried.testing.builders import node
+from tests.unit.extender.world import World, error, gang, members
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is tried again at once."""
+    monkeypatch.setattr(steering, "_RETRY_BASE", 0.0)
+    monkeypatch.setattr(steering, "_RETRY_CAP", 0.0)
+
+
+async def plan(world: World, count: int = 2, *, gated: bool = False) -> World:
+    """Gang g planned on n1, the writers of stamps at work."""
+    world.steer()
+    pods = [each.gate() if gated else each for each in members(count)]
+    await world.add(node("n1").cpu(count), gang(count), *pods).go()
+    return world
+
+
+def names(world: World, verb: str) -> list[str]:
+    return [call.name for call in world.api.said(verb)]
+
+
+class TestStamps:
+    async def test_each_member_is_stamped_once_with_its_uid_as_precondition(self, world: World) -> None:
+        await plan(world)
+        assert sorted(names(world, "stamp")) == ["m0", "m1"]
+        assert world.api.said("stamp")[0].body["metadata"]["uid"].startswith("pod-m")
+        assert world.pod("m0").nominated == "n1"
+
+    async def test_the_record_is_written_before_the_first_stamp(self, world: World) -> None:
+        await plan(world)
+        verbs = [call.verb for call in world.api.calls]
+        assert verbs.index("create") < verbs.index("stamp")
+
+    async def test_a_member_that_filter_has_answered_already_needs_no_stamp(self, world: World) -> None:
+        world.api.hold("create")
+        await plan(world)
+        world.filter("m0")
+        world.api.let_go("create")
+        await world.go()
+        assert names(world, "stamp") == ["m1"]
+
+    async def test_a_stamp_of_another_node_is_cleared_first(self, world: World) -> None:
+        world.steer()
+        outdated, other = members(2)
+        await world.add(node("n1").cpu(2), gang(2), outdated.nominated("gone"), other).go()
+        stamped = [call.body["status"]["nominatedNodeName"] for call in world.api.said("stamp") if call.name == "m0"]
+        assert stamped == [None, "n1"]
+
+    async def test_the_window_bounds_the_members_that_no_filter_call_has_asked_about(self) -> None:
+        world = World(window=2)
+        await plan(world, 4)
+        assert len(names(world, "stamp")) == 2
+        world.filter(names(world, "stamp")[0])
+        await world.settle()
+        assert len(names(world, "stamp")) == 3
+        await world.close()
+
+    async def test_a_stamp_that_fails_frees_its_place_in_the_window(self) -> None:
+        world = World(window=1)
+        world.api.fail("stamp", error(500))
+        await plan(world, 2)
+        assert names(world, "stamp") == ["m0", "m1"]
+        await world.close()
+
+    async def test_a_member_deleted_before_its_stamp_frees_its_place_for_the_next_gang(self) -> None:
+        world = World(window=1)
+        world.api.hold("stamp")
+        await plan(world, 1)
+        world.delete("m0")
+        await world.settle()
+        world.api.let_go("stamp")
+        await world.go()
+        assert world.steering._open == {}
+        await world.close()
+
+    async def test_a_window_of_none_wakes_members_and_stamps_nobody(self) -> None:
+        world = World(window=0)
+        await plan(world)
+        assert (names(world, "stamp"), sorted(names(world, "kick"))) == ([], ["m0", "m1"])
+        await world.close()
+
+
+class TestGates:
+    async def test_a_gate_is_lifted_after_the_stamp(self, world: World) -> None:
+        await plan(world, gated=True)
+        verbs = [call.verb for call in world.api.calls if call.name == "m0"]
+        assert verbs == ["stamp", "ungate"]
+        assert world.pod("m0").gates == ()
+
+    async def test_a_gate_of_another_owner_stays(self, world: World) -> None:
+        world.add(members(1)[0].gate("example.com/quota").gate())
+        world.steering.wake(world.store.pods["pod-m0"])
+        await world.settle()
+        assert world.pod("m0").gates == ("example.com/quota",)
+
+    async def test_a_gate_that_could_not_be_lifted_is_tried_again(self, world: World) -> None:
+        world.api.fail("ungate", error(500))
+        await plan(world, count=1, gated=True)
+        await world.pass_time(2.5)
+        assert world.pod("m0").gates == ()
+
+    async def test_a_pod_that_must_be_woken_is_woken_also_after_an_outage(self, world: World) -> None:
+        world.add(*members(1))
+        world.api.fail("kick", error(500), error(0), error(429))
+        world.steering.wake(world.store.pods["pod-m0"])
+        await world.settle()
+        assert names(world, "kick") == ["m0"] * 4
+
+    @pytest.mark.parametrize("status", [403, 404, 409, 422])
+    async def test_what_the_api_server_will_never_take_is_not_repeated(self, world: World, status: int) -> None:
+        world.add(*members(1))
+        world.api.fail("kick", error(status))
+        world.steering.wake(world.store.pods["pod-m0"])
+        await world.settle()
+        assert names(world, "kick") == ["m0"]
+
+
+class TestTheEndOfARound:
+    async def test_stamps_that_are_still_there_are_taken_off(self, world: World) -> None:
+        await plan(world)
+        await world.pass_time(61.0)
+        assert [world.pod(name).nominated for name in ("m0", "m1")] == ["", ""]
+
+    async def test_a_stamp_in_flight_when_the_round_ends_is_taken_off(self, world: World) -> None:
+        world.api.hold("stamp")
+        await plan(world)
+        await world.pass_time(61.0)
+        world.api.let_go("stamp")
+        await world.go()
+        assert [world.pod(name).nominated for name in ("m0", "m1")] == ["", ""]
+
+    async def test_nothing_is_stamped_for_a_round_that_is_over(self) -> None:
+        world = World(window=1)
+        await plan(world, 2)
+        await world.pass_time(61.0)
+        assert [call.name for call in world.api.said("stamp") if call.body["status"]["nominatedNodeName"]] == ["m0"]
+        await world.close()
+
+    async def test_taking_off_an_old_stamp_does_not_erase_a_newer_one(self, world: World) -> None:
+        await plan(world)
+        world.api.hold("stamp")
+        old = world.store.pods["pod-m0"]
+        world.steering.release(["pod-m0"], [old])
+        world.steering.steer(world.round(), ["pod-m0"])
+        await world.settle()
+        world.api.let_go("stamp")
+        await world.go()
+        assert world.pod("m0").nominated == "n1"
+
+    async def test_bound_members_are_left_alone(self, world: World) -> None:
+        await plan(world)
+        calls = [world.bind(name) for name in ("m0", "m1")]
+        await world.go()
+        assert [call.error for call in calls] == ["", ""]
+        assert len(names(world, "stamp")) == 2
+
+
+class TestKicks:
+    async def test_a_member_that_a_silent_scheduler_forgot_is_kicked_at_growing_intervals(self, world: World) -> None:
+        await plan(world, 1)
+        kicked = []
+        for _ in range(16):
+            await world.pass_time(1.0)
+            kicked.append(len(names(world, "kick")))
+        assert (kicked[0], kicked[1], kicked[-1]) == (0, 1, 3)
+
+    async def test_a_busy_scheduler_is_not_disturbed(self, world: World) -> None:
+        await plan(world, 1)
+        for _ in range(10):
+            world.steering.called()
+            await world.pass_time(1.0)
+        assert names(world, "kick") == []
+
+    async def test_a_member_at_bind_is_not_kicked(self, world: World) -> None:
+        await plan(world, 2)
+        world.bind("m0")
+        await world.settle()
+        await world.pass_time(10.0)
+        assert set(names(world, "kick")) == {"m1"}
+
+    async def test_a_kicked_member_does_not_keep_others_out_of_the_window(self) -> None:
+        world = World(window=1)
+        await plan(world, 2)
+        await world.pass_time(2.5)
+        assert {call.name for call in world.api.said("stamp")} == {"m0", "m1"}
+        await world.close()
+
+    async def test_each_kick_changes_the_pod(self, world: World) -> None:
+        await plan(world, 1)
+        for _ in range(8):
+            await world.pass_time(1.0)
+        values = [call.body["metadata"]["annotations"][steering.KICK_ANNOTATION] for call in world.api.said("kick")]
+        assert len(values) == len(set(values)) == 2
