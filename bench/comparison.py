@@ -13,16 +13,24 @@ BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 class Run:
     """One contender's run of one workload.
 
-    ``figures`` as in bench.load.figures, ``others_cpu`` is foreign work, ``writes`` what the API server had to write.
+    ``figures`` as in bench.load.figures; ``wall_seconds`` are with the creates; ``others_cpu`` is foreign work,
+    ``writes`` what the API server had to write.
     """
 
     contender: str
     workload: str
     repetition: int
     figures: Mapping[str, Any]
+    wall_seconds: float
     cpu_seconds: Mapping[str, float]
     others_cpu: float
+    cores: int
     writes: Mapping[str, int]
+
+    @property
+    def others_share(self) -> float:
+        """The share of the machine that other work took."""
+        return self.others_cpu / (self.cores * self.wall_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +112,13 @@ def find_defects(summary: Sequence[Mapping[str, Any]]) -> list[str]:
     return defects
 
 
-def find_disturbances(runs: Sequence[Run], cores: int, tolerated: float) -> list[str]:
+def find_disturbances(runs: Sequence[Run], tolerated: float) -> list[str]:
     """The runs during which other work took more than the tolerated share of all cores, one sentence each."""
     return [
         f"{run.workload}, {run.contender}, repetition {run.repetition + 1}: "
-        f"disturbed, other work took {share:.0%} of the machine"
+        f"disturbed, other work took {run.others_share:.0%} of the machine"
         for run in runs
-        if (share := run.others_cpu / (cores * max(run.figures["seconds"], 0.001))) > tolerated
+        if run.others_share > tolerated
     ]
 
 

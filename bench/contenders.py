@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bench.cluster import Spec
@@ -17,40 +17,53 @@ Name = Literal["plain", "native", "serried"]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One row of the table: ``gangs`` of ``size`` pods, or ``plain`` pods; ``key`` "" for no constraint."""
+    """One row of the table: ``gangs`` of ``size`` pods, or ``plain`` pods; ``key`` "" for no constraint.
+
+    ``queue`` is ``live`` if pods are created while the schedulers work, ``full`` if all pods exist before they begin.
+    """
 
     name: str
     plain: int = 0
     gangs: int = 0
     size: int = 0
     key: str = ""
+    queue: Literal["live", "full"] = "live"
 
     def make_load(self, run: str, scheduler: str) -> Load:
         """The load of one run."""
         return Load(run, scheduler, plain=self.plain, gangs=make_gangs(self.gangs, self.size, self.key))
 
 
-FULL = (
-    Workload("1,000 plain pods", plain=1000),
-    Workload("50 gangs of 20", gangs=50, size=20),
-    Workload("50 gangs of 20, each in one rack", gangs=50, size=20, key=RACK),
-    Workload("5 gangs of 200", gangs=5, size=200),
-    Workload("5 gangs of 200, each in one rack", gangs=5, size=200, key=RACK),
+def _with_full_queues(workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
+    return workloads + tuple(replace(one, name=f"{one.name}, all waiting", queue="full") for one in workloads)
+
+
+FULL = _with_full_queues(
+    (
+        Workload("1,000 plain pods", plain=1000),
+        Workload("50 gangs of 20", gangs=50, size=20),
+        Workload("50 gangs of 20, each in one rack", gangs=50, size=20, key=RACK),
+        Workload("5 gangs of 200", gangs=5, size=200),
+        Workload("5 gangs of 200, each in one rack", gangs=5, size=200, key=RACK),
+    )
 )
-QUICK = (
-    Workload("100 plain pods", plain=100),
-    Workload("5 gangs of 20", gangs=5, size=20),
-    Workload("5 gangs of 20, each in one rack", gangs=5, size=20, key=RACK),
+QUICK = _with_full_queues(
+    (
+        Workload("100 plain pods", plain=100),
+        Workload("5 gangs of 20", gangs=5, size=20),
+        Workload("5 gangs of 20, each in one rack", gangs=5, size=20, key=RACK),
+    )
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One way of scheduling: its cluster and its schedulerName."""
+    """One way of scheduling: its cluster, its schedulerName, and the processes that do it."""
 
     name: Name
     title: str
     scheduler: str
+    processes: tuple[str, ...]
 
     def make_spec(self, nodes: int) -> Spec:
         """A cluster of ``nodes`` nodes in racks of 100, the same for all but gates and processes of ours.
@@ -73,9 +86,9 @@ class Contender:
         return bool(workload.plain) == (self.name == "plain")
 
 
-PLAIN = Contender("plain", "plain pods, stock scheduler", "default-scheduler")
-NATIVE = Contender("native", "native gangs, gates on", "default-scheduler")
-SERRIED = Contender("serried", "Serried, gates off", "serried")
+PLAIN = Contender("plain", "plain pods, stock scheduler", "default-scheduler", ("kube-scheduler",))
+NATIVE = Contender("native", "native gangs, gates on", "default-scheduler", ("kube-scheduler",))
+SERRIED = Contender("serried", "Serried, gates off", "serried", ("scheduler", "extender"))
 ALL = (PLAIN, NATIVE, SERRIED)
 
 

@@ -1,9 +1,11 @@
 """One run: create everything, watch until all pods are bound, say how long it took; and the clearing up after it."""
 
 import asyncio
+import os
+import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from bench.load.figures import Figures, Span, compute_figures
@@ -19,10 +21,11 @@ IN_FLIGHT = 32
 _DELETE_TIMEOUT = 180.0
 _DELETE_ATTEMPTS = 5
 _PAUSE = 0.1
+_LONGEST_STOP = 9.0
 
 
 class StuckError(Exception):
-    """Objects of a run do not go away; says which."""
+    """A run cannot be made or cleared away; says why."""
 
 
 @asynccontextmanager
@@ -39,22 +42,52 @@ async def read_domains(client: ApiClient, key: str) -> dict[str, str]:
     return {node["name"]: node["labels"][key] for node in nodes if key in node.get("labels", {})}
 
 
-async def run_load(client: ApiClient, load: Load, domains: Mapping[str, str], seconds: float) -> Figures:
-    """Create the load and return its figures when all pods are bound, or when ``seconds`` are over."""
+async def run_load(
+    client: ApiClient, load: Load, domains: Mapping[str, str], seconds: float, paused: Sequence[int] = ()
+) -> Figures:
+    """Create the load and return its figures when all pods are bound, or when ``seconds`` are over.
+
+    The processes ``paused`` are stopped until all pods exist; then time counts from when they go on, and every pod
+    counts as created at that moment. Raises StuckError if that took so long that a scheduler has lost its Lease.
+    """
     watch = Watch(load.pods, time.monotonic)
     reflector = Reflector(client, PODS, watch, selection=Selection(NAMESPACE, labels=f"{RUN}={load.run}"))
     following = asyncio.create_task(reflector.run())
     try:
         await reflector.listed.wait()
         start = time.monotonic()
-        await _create_all(client, load, watch)
-        created = time.monotonic()
+        with _stopped(paused):
+            await _create_all(client, load, watch)
+            created = time.monotonic()
+        if paused:
+            _require_short_stop(created - start)
+            start = time.monotonic()
+            watch.restart()
         with suppress(TimeoutError):
-            await asyncio.wait_for(watch.complete.wait(), seconds - (created - start))
-        return compute_figures(watch.lives, load.gangs, domains, Span(start, created, time.monotonic()))
+            await asyncio.wait_for(watch.complete.wait(), seconds)
+        return compute_figures(watch.lives, load.gangs, domains, Span(start, max(start, created), time.monotonic()))
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+
+
+@contextmanager
+def _stopped(pids: Sequence[int]) -> Iterator[None]:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def _require_short_stop(seconds: float) -> None:
+    # kube-scheduler gives up its Lease when it could not renew it for 10 s, and ends.
+    if seconds > _LONGEST_STOP:
+        raise StuckError(
+            f"creating the pods took {seconds:.0f} s, the schedulers may stand still for {_LONGEST_STOP:g}"
+        )
 
 
 async def _create_all(client: ApiClient, load: Load, watch: Watch) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from bench.load.figures import Life
 from bench.load.objects import GANG
@@ -32,6 +33,10 @@ class Watch:
     def created(self, name: str, gang: str) -> None:
         """A pod is about to be created."""
         self._lives[name] = Life(gang, self._clock())
+
+    def restart(self) -> None:
+        """Count every pod as created now."""
+        self._lives = {name: replace(life, created=self._clock()) for name, life in self._lives.items()}
 
     def __call__(self, event: Event) -> None:
         """Note a pod that is new, or newly bound."""

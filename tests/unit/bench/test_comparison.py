@@ -39,8 +39,10 @@ def run(contender: str, rate: float, repetition: int = 0, others: float = 0.0, *
         "gangs",
         repetition,
         FIGURES | {"pods_per_second": rate} | figures,
+        2.0,
         {"etcd": 1.0},
         others,
+        2,
         {"POST pods": 250},
     )
 
@@ -90,7 +92,7 @@ def test_a_run_in_which_no_pod_was_bound_still_has_a_row() -> None:
 def test_disturbed_runs_are_named() -> None:
     runs = [run("serried", 50.0, others=0.2), run("serried", 50.0, 1, others=2.0)]
 
-    assert find_disturbances(runs, cores=2, tolerated=0.15) == [
+    assert find_disturbances(runs, tolerated=0.15) == [
         "gangs, serried, repetition 2: disturbed, other work took 50% of the machine"
     ]
 

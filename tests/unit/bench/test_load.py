@@ -146,3 +146,14 @@ def test_pods_of_others_making_are_created_when_first_seen() -> None:
 
     assert watch.lives == [Life("g", 5.0, 5.0, "b1")]
     assert watch.complete.is_set()
+
+
+def test_a_restart_counts_every_pod_as_created_now() -> None:
+    now = [1.0]
+    watch = Watch(1, lambda: now[0])
+    watch.created("p", "g")
+    now[0] = 4.0
+
+    watch.restart()
+
+    assert watch.lives == [Life("g", 4.0)]
