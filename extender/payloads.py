@@ -79,9 +79,12 @@ def read_preemption(body: bytes) -> PreemptionArgs:
 def _victims(node: str, candidate: Any) -> tuple[list[str], int]:
     try:
         uids = [str(pod.get("UID") or pod["metadata"]["uid"]) for pod in candidate.get("Pods") or []]
-        return uids, int(candidate.get("NumPDBViolations") or 0)
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        violations = candidate.get("NumPDBViolations")
+    except (AttributeError, KeyError, TypeError) as error:
         raise BadRequest(f"the victims on node {node} cannot be read") from error
+    if violations is not None and type(violations) is not int:
+        raise BadRequest(f"NumPDBViolations of node {node} must be an integer")
+    return uids, violations or 0
 
 
 def write_filter(answer: Answer, args: Args) -> bytes:
