@@ -283,6 +283,8 @@ class Conductor:
             self._tend_member(round_, uid)
         for uid in round_.calls.keys() - round_.reservation.slots.keys():
             round_.close_call(uid, "serried: the pod has no slot any more")
+        if group is not None and not committed and round_.reservation.need:
+            self._raise_need(round_, group, members)
         if round_.stage in (Stage.GATHERING, Stage.BINDING):
             self._refill(gang, round_, members)
         round_.changed.set()
@@ -290,6 +292,11 @@ class Conductor:
             need = len(round_.reservation.committed)
             return Verdict(Reason.BINDING, have=len(round_.bound), need=need)
         return None
+
+    def _raise_need(self, round_: Round, group: PodGroup, members: list[Pod]) -> None:
+        # Members that ran when the plan was made may have ended since: the quorum must not count on them.
+        placed = size_up([pod for pod in members if pod.uid not in round_.bound], self.store.schedulers).placed
+        round_.reservation.need = max(round_.reservation.need, (group.policy.min_count or 1) - placed)
 
     def _tend_member(self, round_: Round, uid: str) -> None:
         pod, slot = self.store.pods.get(uid), round_.reservation.slots[uid]

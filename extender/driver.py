@@ -105,11 +105,16 @@ class Driver:
             verdict = self._judge(round_)
             if verdict is not None:
                 self._conductor.abort(round_, verdict)
-            elif round_.quorum_at_bind():
+            elif not round_.quorum_at_bind():
+                await self._wait(round_, min(round_.started + self._total, round_.progressed + self._idle))
+            elif self._still_ready(round_):
                 round_.stage = Stage.COMMITTING
                 return
-            else:
-                await self._wait(round_, min(round_.started + self._total, round_.progressed + self._idle))
+
+    def _still_ready(self, round_: Round) -> bool:
+        # The newest cache once more, without an await from here to the commit: members and group may have gone.
+        self._conductor.consider(round_.reservation.group)
+        return not round_.over and round_.quorum_at_bind()
 
     def _judge(self, round_: Round) -> Verdict | None:
         now, reservation = self._clock(), round_.reservation
@@ -231,8 +236,14 @@ class Driver:
             round_.close_call(uid, sent.error)
 
     async def _remove_record(self, round_: Round) -> None:
-        try:
-            await self._records.remove(round_.reservation)
-        except ApiError as error:
-            # The owner reference takes it with the PodGroup, the next write of this group replaces it.
-            log.warning("could not delete a Reservation", extra={"podGroup": str(round_.group.key), "err": str(error)})
+        pause = _ROLL_FORWARD_BASE
+        while True:
+            try:
+                return await self._records.remove(round_.reservation)
+            except ApiError as error:
+                # If it stays, the next write of this group replaces it, or its owner reference takes it away.
+                log.warning(
+                    "cannot delete a Reservation yet", extra={"podGroup": str(round_.group.key), "err": str(error)}
+                )
+            await asyncio.sleep(pause)
+            pause = min(_ROLL_FORWARD_CAP, pause * 2)

@@ -97,7 +97,10 @@ class Steering:
                 return
             self._sent[uid] = (now, kicks + 1)
             self.arrived(uid)  # whatever keeps it away, it must not keep others out of the window
-            self.wake(pod)
+            if pod.held_by_gate and self._window and uid not in round_.stamped:
+                self.steer(round_, [uid])  # the stamp failed, and the gate goes after it only
+            else:
+                self.wake(pod)
 
     async def _write_stamps(self) -> None:
         while True:

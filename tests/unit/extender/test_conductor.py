@@ -220,6 +220,18 @@ class TestDuringARound:
         assert "has left the group" in call.error
         assert set(world.round().reservation.slots) == {"pod-m1", "pod-m2"}
 
+    async def test_a_committed_member_that_leaves_the_group_is_bound_all_the_same(self, world: World) -> None:
+        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        world.api.hold("bind")
+        calls = [world.bind(name) for name in ("m0", "m1")]
+        await world.settle()
+        world.store.put_pod(members(1)[0].in_group("elsewhere").value())
+        world.look()
+        assert all(call.waiting for call in calls)
+        world.api.let_go("bind")
+        await world.go()
+        assert [call.error for call in calls] == ["", ""]
+
     async def test_a_member_that_another_hand_binds_elsewhere_counts_and_gives_its_slot_back(
         self, world: World
     ) -> None:
@@ -264,6 +276,14 @@ class TestJobs:
         world.store.put_job(self.JOB.value())
         await world.go()
         assert world.filter("j-1") == Hold()
+
+    async def test_a_pod_that_is_a_gangs_again_before_we_look_keeps_its_gate(self, world: World) -> None:
+        world.store.put_job(self.JOB.value())
+        await world.add(*[each.gate() for each in self.PODS]).go()
+        world.store.put_job(job("j").size(1).scheduler(SCHEDULER).value())
+        world.store.put_job(self.JOB.value())
+        await world.go()
+        assert world.api.said("ungate") == []
 
     async def test_the_pods_of_a_job_that_turns_out_plain_are_woken_and_ungated(self, world: World) -> None:
         await world.add(*small_nodes(2), self.PODS[0].gate(), self.PODS[1]).go()

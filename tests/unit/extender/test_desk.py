@@ -102,6 +102,7 @@ class TestEvidence:
         assert planned.desk.filter(outdated, ["n1", "n2"]) == Steer("n1")
 
     async def test_a_refusal_that_comes_after_the_member_moved_does_not_count(self, planned: World) -> None:
+        planned.add(node("n2").cpu(1))
         planned.filter("m0", "n2")
         planned.filter("m0", "n2")
         await planned.settle()

@@ -201,6 +201,19 @@ class TestBeforeTheCommit:
             await world.go()
         assert len(world.api.said("create")) < 8
 
+    async def test_members_that_ran_at_the_plan_and_have_ended_since_are_no_quorum(self, world: World) -> None:
+        running = [each.on("n3") for each in members(2)]
+        await world.add(*small_nodes(3), gang(3), *running, *members(1, first=2)).go()
+        assert world.round().reservation.need == 1
+        for name in ("m0", "m1"):
+            world.delete(name)
+        call = world.bind("m2")
+        await world.settle()
+        assert call.error == "serried: PlanOutdated"
+        assert world.api.said("bind") == []
+        await world.go()
+        assert world.reasons()[-1] is Reason.QUORUM_MISSING
+
 
 class TestTheCommitItself:
     async def test_a_commit_that_was_done_though_the_answer_was_lost_is_rolled_forward(self, world: World) -> None:
@@ -363,12 +376,20 @@ class TestAfterTheCommit:
         await world.pass_time(61.0)
         assert "Committed" not in {record["spec"]["phase"] for record in world.api.records.values()}
 
-    async def test_a_record_that_cannot_be_removed_is_replaced_by_the_next_round(self, world: World) -> None:
+    async def test_a_record_is_removed_also_after_an_outage(self, world: World) -> None:
         await plan(world)
-        world.api.fail("delete", error(500))
+        world.api.fail("delete", error(500), error(0), error(429))
         await bind_all(world)
-        assert world.api.phase() == "Committed"
+        assert world.nothing_reserved
+
+    async def test_a_record_that_is_removed_late_does_not_take_that_of_the_next_round(self, world: World) -> None:
+        await plan(world)
+        world.api.hold("delete")
+        await bind_all(world)
         for name in ("m0", "m1"):
             world.delete(name)
         await world.add(*members(2, first=5)).go()
+        world.api.let_go("delete")
+        await world.go()
         assert world.api.phase() == "Planned"
+        assert set(world.round().reservation.slots) == {"pod-m5", "pod-m6"}

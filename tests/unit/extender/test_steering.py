@@ -134,6 +134,14 @@ class TestTheEndOfARound:
         await world.go()
         assert [world.pod(name).nominated for name in ("m0", "m1")] == ["", ""]
 
+    async def test_no_gate_is_lifted_for_a_round_that_ended_under_the_stamp(self, world: World) -> None:
+        world.api.hold("stamp")
+        await plan(world, gated=True)
+        await world.pass_time(61.0)
+        world.api.let_go("stamp")
+        await world.settle()
+        assert names(world, "ungate") == []
+
     async def test_nothing_is_stamped_for_a_round_that_is_over(self) -> None:
         world = World(window=1)
         await plan(world, 2)

@@ -62,7 +62,8 @@ class FakeApi:
     """What the extender uses of ApiClient, over dictionaries.
 
     ``fail`` makes the next calls of a verb end with these errors, ``lose`` makes the next one happen but end with an
-    error, ``hold`` keeps calls of a verb waiting until ``let_go``.
+    error, ``hold`` keeps calls of a verb waiting until ``let_go``. ``before_bind`` is called before a Binding is done,
+    ``before_write`` before a record.
     """
 
     def __init__(self) -> None:
@@ -72,6 +73,8 @@ class FakeApi:
         self.conditions: list[dict[str, Any]] = []
         self._faults: dict[str, deque[tuple[Exception, bool]]] = defaultdict(deque)
         self._open: dict[str, asyncio.Event] = {}
+        self.before_bind: Callable[[Key], None] = lambda _: None
+        self.before_write: Callable[[Mapping[str, Any]], None] = lambda _: None
         self._version = 0
 
     def client(self) -> ApiClient:
@@ -93,6 +96,10 @@ class FakeApi:
     def let_go(self, verb: str) -> None:
         """Calls of ``verb`` go on."""
         self._open.pop(verb).set()
+
+    def recover(self) -> None:
+        """No call fails any more."""
+        self._faults.clear()
 
     def said(self, verb: str) -> list[Call]:
         """The calls of a verb so far."""
@@ -132,6 +139,7 @@ class FakeApi:
 
     async def create(self, resource: Resource, namespace: str, obj: Mapping[str, Any]) -> dict[str, Any]:
         key = Key(namespace, obj["metadata"]["name"])
+        self.before_write(obj)
 
         def change() -> dict[str, Any]:
             if key in self.records:
@@ -143,6 +151,7 @@ class FakeApi:
 
     async def replace(self, resource: Resource, obj: Mapping[str, Any], subresource: str = "") -> dict[str, Any]:
         key = Key(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        self.before_write(obj)
 
         def change() -> dict[str, Any]:
             if key not in self.records:
@@ -198,6 +207,7 @@ class FakeApi:
                 raise error(404)
             if raw["metadata"]["uid"] != uid or raw["spec"].get("nodeName"):
                 raise error(409, "Conflict")
+            self.before_bind(Key(namespace, name))
             raw["spec"]["nodeName"] = node
 
         await self._do(Call("bind", "pods", name, {"uid": uid, "node": node}), change)

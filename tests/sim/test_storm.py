@@ -1,0 +1,188 @@
+"""Storms: a scheduler, users, watches and an API server that do anything at any time, in seeded random order.
+
+Two things must hold. While it lasts, no Binding is sent to a gang that is not up yet unless a commit that names the
+pod is durable. When it is over, every gang whose members exist is bound, and nothing is left behind.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+
+from extender import driver, steering
+from extender.desk import Steer
+from serried.model.group import Key
+from serried.testing.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
+from tests.unit.extender.world import SCHEDULER, BindCall, World, error
+
+GANGS = ("a", "b", "c")
+MIN_COUNT, SIZE = 3, 4
+STEPS = 250
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is tried again at once."""
+    for name in ("_ROLL_FORWARD_BASE", "_ROLL_FORWARD_CAP"):
+        monkeypatch.setattr(driver, name, 0.0)
+    for name in ("_RETRY_BASE", "_RETRY_CAP"):
+        monkeypatch.setattr(steering, name, 0.0)
+
+
+def promised(record: Mapping[str, Any]) -> set[str]:
+    """The members that a record names."""
+    return {member["name"] for slot in record["spec"]["slots"] for member in slot["members"]}
+
+
+class Storm:
+    """Three gangs of 3 to 4 members of one CPU, on nodes that hold all of them."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)  # noqa: S311 - a seeded test
+        self.world = World(window=self.dice.choice([0, 2, 100]))
+        self.calls: dict[str, BindCall] = {}
+        self.births = 0
+        self.world.steer()
+        self.world.add(*[node(f"n{index}").cpu(4) for index in range(4)])
+        for name in GANGS:
+            self.world.add(self._group(name), *[self._member(name, index) for index in range(SIZE)])
+        self.broken: list[str] = []
+        self.fallen = dict.fromkeys(GANGS, 0)
+        self.world.api.before_bind = self._check_binding
+        self.world.api.before_write = self._check_commit
+
+    def _group(self, name: str) -> PodGroupBuilder:
+        self.births += 1
+        return pod_group(name).gang(MIN_COUNT).uid(f"{name}-{self.births}")
+
+    def _member(self, gang: str, index: int) -> PodBuilder:
+        self.births += 1
+        return pod(f"{gang}{index}").uid(f"{gang}{index}-{self.births}").cpu(1).scheduler(SCHEDULER).in_group(gang)
+
+    def _check_binding(self, key: Key) -> None:
+        """Promise 1: not before a commit that names the pod is durable."""
+        gang = key.name[0]
+        if self.bound(gang) + self.fallen[gang] >= MIN_COUNT:
+            return  # it was up: what is late, or takes the place of one that fell, needs no new quorum
+        record = self.world.api.records.get(Key("default", gang))
+        if record is None or record["spec"]["phase"] != "Committed" or key.name not in promised(record):
+            self.broken.append(f"{key} is bound, and no commit names it")
+
+    def _check_commit(self, record: Mapping[str, Any]) -> None:
+        """Promise 1: not before the quorum stands."""
+        gang = record["metadata"]["name"]
+        self.fallen[gang] = 0
+        if record["spec"]["phase"] == "Committed" and len(promised(record) | self._bound(gang)) < MIN_COUNT:
+            self.broken.append(f"{gang} is committed with {promised(record)} only")
+
+    def bound(self, gang: str) -> int:
+        """How many members the API server has bound."""
+        return len(self._bound(gang))
+
+    def _bound(self, gang: str) -> set[str]:
+        pods = self.world.api.pods.items()
+        return {key.name for key, raw in pods if key.name[0] == gang and raw["spec"].get("nodeName")}
+
+    # --- what happens ------------------------------------------------------------------------------------------
+
+    async def rage(self) -> None:
+        """Everything at random."""
+        happenings = [self.schedule] * 12 + [self.look] * 6 + [self.watch] * 4 + [self.break_api] * 2
+        happenings += [self.hang_up, self.kill, self.wait, self.remake_group, self.erase_stamp]
+        for _ in range(STEPS):
+            self.dice.choice(happenings)()
+            for _ in range(self.dice.randrange(6)):
+                await asyncio.sleep(0)
+
+    def schedule(self) -> None:
+        """kube-scheduler tries one pod."""
+        waiting = [key.name for key, raw in self.world.api.pods.items() if not raw["spec"].get("nodeName")]
+        waiting = [name for name in waiting if name not in self.calls or not self.calls[name].waiting]
+        if waiting:
+            self._try(self.dice.choice(waiting))
+
+    def _try(self, name: str) -> None:
+        nodes = sorted(self.world.store.nodes)
+        nominated = self.world.pod(name).nominated
+        offered = [nominated] if nominated in nodes else self.dice.sample(nodes, self.dice.randint(3, len(nodes)))
+        answer = self.world.filter(name, *offered)
+        if isinstance(answer, Steer):
+            self.calls[name] = self.world.bind(name, answer.node)
+
+    def look(self) -> None:
+        """The conductor's turn."""
+        self.world.look()
+
+    def watch(self) -> None:
+        """The watch catches up."""
+        self.world.watch()
+
+    def break_api(self) -> None:
+        """The next call of some verb fails, or is done and its answer lost."""
+        verb = self.dice.choice(["create", "replace", "delete", "get", "bind", "bind", "stamp", "kick"])
+        if self.dice.random() < 0.5:
+            self.world.api.lose(verb)
+        else:
+            self.world.api.fail(verb, error(self.dice.choice([0, 409, 429, 500])))
+
+    def hang_up(self) -> None:
+        """kube-scheduler gives up on a bind call."""
+        if self.calls:
+            self.calls[self.dice.choice(sorted(self.calls))].hang_up()
+
+    def kill(self) -> None:
+        """A member is deleted and made anew under its name."""
+        key = self.dice.choice(sorted(self.world.api.pods))
+        self.fallen[key.name[0]] += bool(self.world.node_of(key.name))
+        self.world.delete(key.name)
+        self.world.add(self._member(key.name[0], int(key.name[1:])))
+
+    def wait(self) -> None:
+        """Time passes."""
+        self.world.clock.advance(self.dice.choice([1.0, 5.0, 70.0]))
+
+    def remake_group(self) -> None:
+        """A PodGroup is deleted, and at times made anew at once."""
+        name = self.dice.choice(GANGS)
+        self.world.store.drop_group(Key("default", name))
+        if self.dice.random() < 0.5:
+            self.look()
+        self.world.add(self._group(name))
+
+    def erase_stamp(self) -> None:
+        """kube-scheduler clears a nomination."""
+        self.world.api.pods[self.dice.choice(sorted(self.world.api.pods))]["status"] = {}
+
+    async def calm_down(self) -> None:
+        """Nothing fails any more, and everybody goes on until all is done."""
+        self.world.api.recover()
+        for _ in range(60):
+            if self.world.nothing_reserved and all(self.bound(gang) == SIZE for gang in GANGS):
+                return
+            await self.world.pass_time(2.0)
+            for key in sorted(self.world.api.pods):
+                if not self.world.node_of(key.name) and not (key.name in self.calls and self.calls[key.name].waiting):
+                    self._try(key.name)
+            await self.world.go()
+
+
+@pytest.fixture
+async def storm(request: pytest.FixtureRequest) -> AsyncIterator[Storm]:
+    made = Storm(request.param)
+    yield made
+    await made.world.close()
+
+
+@pytest.mark.parametrize("storm", range(12), indirect=True)
+async def test_after_the_storm_every_gang_is_bound_and_nothing_is_left(storm: Storm) -> None:
+    await storm.rage()
+    await storm.calm_down()
+    await storm.world.pass_time(11.0)  # pods that nobody knows are forgotten after ten seconds
+    assert storm.broken == []
+    assert {gang: storm.bound(gang) for gang in GANGS} == dict.fromkeys(GANGS, SIZE)
+    assert storm.world.nothing_reserved
+    assert not any(call.waiting for call in storm.calls.values())
+    assert (storm.world.steering._open, storm.world.steering._sent) == ({}, {})
+    assert not storm.world.conductor.held
