@@ -153,6 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         for contender in plan.contenders:
             down(contender.make_spec(plan.nodes).name)
+    # An unfinished measurement is worth a file, but not the README.
+    options.readme = options.readme and code == 0
     return max(code, _publish(bench, options)) if bench.runs else code
 
 
