@@ -301,16 +301,17 @@ class Conductor:
     def _tend_member(self, round_: Round, uid: str) -> None:
         pod, slot = self.store.pods.get(uid), round_.reservation.slots[uid]
         if pod is None or pod.deleting or pod.phase is not Phase.ACTIVE:
-            self._drop_member(round_, uid, "the pod is being deleted")
+            self.drop_member(round_, uid, "the pod is being deleted")
         elif uid not in round_.reservation.committed and self.store.group_of(uid) != round_.reservation.group:
-            self._drop_member(round_, uid, "the pod has left the group")
+            self.drop_member(round_, uid, "the pod has left the group")
         elif pod.node == slot.node and uid not in round_.bound:
             round_.mark_bound(uid, self.clock())
         elif pod.node and pod.node != slot.node:
             round_.bound.add(uid)
-            self._drop_member(round_, uid, f"the pod is bound to {pod.node}")
+            self.drop_member(round_, uid, f"the pod is bound to {pod.node}")
 
-    def _drop_member(self, round_: Round, uid: str, error: str) -> None:
+    def drop_member(self, round_: Round, uid: str, error: str) -> None:
+        """Take a member out of a round: its call fails, its slot is free."""
         round_.close_call(uid, f"serried: {error}")
         self.ledger.drop(uid)
         self.steering.release([uid], [])
@@ -352,7 +353,7 @@ class Conductor:
         round_.close_call(uid, f"serried: the scheduler refused {node}")
         if self.replace(round_, pod):
             return
-        self._drop_member(round_, uid, f"the scheduler refused {node}")
+        self.drop_member(round_, uid, f"the scheduler refused {node}")
         if round_.out_of_reach():
             detail = f"the scheduler refused node {node} for {pod.name}"
             self.abort(round_, Verdict(Reason.PLAN_OUTDATED, detail=detail))

@@ -201,8 +201,7 @@ class Driver:
         elif sent.outcome in (Outcome.LOST, Outcome.ELSEWHERE):
             if sent.outcome is Outcome.ELSEWHERE:
                 round_.bound.add(uid)
-            round_.close_call(uid, sent.error)
-            self._conductor.ledger.drop(uid)
+            self._conductor.drop_member(round_, uid, sent.error)
         return sent
 
     async def _drain(self, round_: Round) -> None:

@@ -50,6 +50,7 @@ class Storm:
             self.world.add(self._group(name), *[self._member(name, index) for index in range(SIZE)])
         self.broken: list[str] = []
         self.fallen = dict.fromkeys(GANGS, 0)
+        self.committed = dict.fromkeys(GANGS, frozenset[str]())
         self.world.api.before_bind = self._check_binding
         self.world.api.before_write = self._check_commit
 
@@ -74,6 +75,7 @@ class Storm:
         """Promise 1: not before the quorum stands."""
         gang = record["metadata"]["name"]
         self.fallen[gang] = 0
+        self.committed[gang] = frozenset(promised(record)) if record["spec"]["phase"] == "Committed" else frozenset()
         if record["spec"]["phase"] == "Committed" and len(promised(record) | self._bound(gang)) < MIN_COUNT:
             self.broken.append(f"{gang} is committed with {promised(record)} only")
 
@@ -135,7 +137,7 @@ class Storm:
     def kill(self) -> None:
         """A member is deleted and made anew under its name."""
         key = self.dice.choice(sorted(self.world.api.pods))
-        self.fallen[key.name[0]] += bool(self.world.node_of(key.name))
+        self.fallen[key.name[0]] += key.name in self.committed[key.name[0]] or bool(self.world.node_of(key.name))
         self.world.delete(key.name)
         self.world.add(self._member(key.name[0], int(key.name[1:])))
 

@@ -183,6 +183,8 @@ class FakeApi:
             raw = self.pods.get(Key(namespace, name))
             if raw is None:
                 raise error(404)
+            if patch["metadata"]["uid"] != raw["metadata"]["uid"]:
+                raise error(409, "Conflict")
             _merge(raw, patch)
             return raw
 
