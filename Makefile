@@ -49,7 +49,8 @@ demo: control-plane ## a cluster of 100 nodes with gangs coming and going
 	$(BIN)/python -m bench.demo
 
 bench: control-plane ## the numbers of the README
-	$(BIN)/python -m bench.throughput
+	$(BIN)/python -m bench.throughput --readme
+	$(BIN)/python -m bench.latency
 
 lock: setup ## resolve the dependencies anew
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --no-header --no-emit-index-url --no-annotate \
