@@ -80,6 +80,8 @@ def find_misfit(reservation: Reservation, uids: Iterable[str], store: Store) -> 
 
     The slots' own claims are in the occupancy, so a node is fit when it is not over-committed in anything asked for.
     """
+    group = store.groups.get(reservation.group)
+    key = group.topology_key if group is not None else None
     for uid in uids:
         slot, pod = reservation.slots.get(uid), store.pods.get(uid)
         if slot is None or pod is None or not pod.pending:
@@ -87,6 +89,8 @@ def find_misfit(reservation: Reservation, uids: Iterable[str], store: Store) -> 
         node = store.nodes.get(slot.node)
         if node is None:
             return f"node {slot.node} is gone"
+        if key is not None and node.labels.get(key) != reservation.domain:
+            return f"node {slot.node} is not in {reservation.domain} any more"
         if not admits(pod.shape, node):
             return f"node {slot.node} does not admit {pod.name} any more"
         used = store.occupancy.used.get(slot.node, {})

@@ -119,6 +119,15 @@ class TestRecheckBeforeCommit:
         store.put_node(node("n1").cpu(2).cordoned().value())
         assert find_misfit(reservation, self.BOTH, store) == "node n1 does not admit m0 any more"
 
+    def test_the_node_went_to_another_domain(self, planned: tuple[Store, Reservation]) -> None:
+        store, reservation = planned
+        reservation.domain = "r1"
+        store.put_group(gang(2).topology().value())
+        store.put_node(node("n1").cpu(2).rack("r1").value())
+        assert find_misfit(reservation, self.BOTH, store) is None
+        store.put_node(node("n1").cpu(2).rack("r2").value())
+        assert find_misfit(reservation, self.BOTH, store) == "node n1 is not in r1 any more"
+
     def test_the_node_shrank(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
         store.put_node(node("n1").cpu(1).value())
