@@ -23,6 +23,7 @@ from serried.model.pod import Phase, Pod
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
+from serried.plan.order import Waiting, order_groups
 from serried.plan.quorum import Standing, size_up
 
 log = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ class Conductor:
                 self._tick()
 
     async def _pass(self, due: set[Key]) -> None:
-        for key in sorted(due, key=self._turn):
+        for key in self.in_turn(due):
             try:
                 self.consider(key)
             except Exception:
@@ -151,10 +152,14 @@ class Conductor:
         pod = self.store.pods.get(uid)
         return seconds < _UNKNOWN_SECONDS if pod is None else pod.pending
 
-    def _turn(self, key: Key) -> tuple[int, float, Key]:
+    def in_turn(self, due: set[Key]) -> list[Key]:
+        """These groups in the order in which they are looked at."""
+        return [waiting.group for waiting in order_groups(self._describe(key) for key in due)]
+
+    def _describe(self, key: Key) -> Waiting:
         gang, group = self.gangs.get(key), self.store.groups.get(key)
         since = gang.quorum_since if gang is not None and gang.quorum_since is not None else math.inf
-        return (-group.priority if group is not None else 0, since, key)
+        return Waiting(key, group.priority if group is not None else 0, since)
 
     # --- one group ---------------------------------------------------------------------------------------------
 
@@ -205,8 +210,6 @@ class Conductor:
         return self._try(gang, group, standing)
 
     def _assess_missing(self, key: Key, gang: Gang, members: list[Pod]) -> Verdict | None:
-        if not any(pod.pending for pod in members):
-            return None
         if not any(pod.pending for pod in members):
             return None
         job = job_of_provisional(key)

@@ -10,7 +10,6 @@ from serried.model.node import Node
 from serried.model.plan import Ask
 from serried.model.pod import Pod, Shape
 from serried.model.reservation import Reservation
-from serried.model.resources import count_slots
 from serried.model.verdict import Reason, Verdict
 from serried.plan.fit import admits
 from serried.plan.quorum import Standing
@@ -97,10 +96,3 @@ def find_misfit(reservation: Reservation, uids: Iterable[str], store: Store) -> 
         if any(used.get(name, 0) > node.allocatable.get(name, 0) for name, amount in pod.shape.requests if amount > 0):
             return f"node {slot.node} is full"
     return None
-
-
-def room_left(node: Node, store: Store, shape: Shape) -> int:
-    """How many more pods of a class a node holds now."""
-    if not admits(shape, node):
-        return 0
-    return count_slots(node.allocatable, store.occupancy.used.get(node.name, {}), dict(shape.requests))

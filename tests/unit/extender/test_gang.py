@@ -1,6 +1,6 @@
 import pytest
 
-from extender.gang import EXCLUSION_SECONDS, Gang, ask_for, find_misfit, room_left
+from extender.gang import EXCLUSION_SECONDS, Gang, ask_for, find_misfit
 from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import Hand
 from serried.cluster.store import Store
@@ -8,6 +8,7 @@ from serried.model.group import Key
 from serried.model.plan import Ask
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
+from serried.plan.fit import slots
 from serried.plan.quorum import size_up
 from serried.testing.builders import RACK, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod
 from tests.unit.extender.world import SCHEDULER, gang, members
@@ -155,5 +156,5 @@ class TestRecheckBeforeCommit:
 def test_room_left_is_what_a_class_finds_free() -> None:
     store = Store([])
     store.occupancy.claim("x", Hand.BOUND, "n1", (("cpu", 3000), ("pods", 1)))
-    assert room_left(node("n1").cpu(8).value(), store, MEMBER.shape) == 5
-    assert room_left(node("n1").cpu(8).cordoned().value(), store, MEMBER.shape) == 0
+    assert slots(MEMBER.shape, node("n1").cpu(8).value(), store.occupancy.used.get("n1")) == 5
+    assert slots(MEMBER.shape, node("n1").cpu(8).cordoned().value(), store.occupancy.used.get("n1")) == 0

@@ -318,7 +318,7 @@ class World:
     def look(self) -> None:
         """One pass of the conductor, and its tick."""
         due = self.conductor._take_touched() | self.conductor._take_blocked(self.clock())
-        for key in sorted(due, key=self.conductor._turn):
+        for key in self.conductor.in_turn(due):
             self.conductor.consider(key)
         self.conductor._tick()
 
