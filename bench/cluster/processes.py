@@ -132,7 +132,8 @@ def _await_gone(processes: list[Process], seconds: float) -> list[Process]:
     while processes and time.monotonic() < deadline:
         for process in processes:
             reap(process.pid)
-        processes = [process for process in processes if process.alive]
+        # Not by the command line: the kernel takes it away while the process still holds its files and its port.
+        processes = [process for process in processes if start_time(process.pid) == process.started]
         if processes:
             time.sleep(0.02)
     return processes
