@@ -98,17 +98,18 @@ def diff_job(job: Job, found: Found, duty: Duty) -> list[Action]:
     return [CreatePodGroup(job, workload, pod_group_name(workload.key.name, workload.templates[0].name))]
 
 
-def diff_group(group: PodGroup, pods: Iterable[Pod]) -> list[RemoveFinalizer]:
-    """The action for a PodGroup: free it once it is being deleted and no pod that has not ended names it.
+def is_leaving(group: PodGroup) -> bool:
+    """Whether the PodGroup is being deleted and kept by its protection."""
+    return group.deleting and PROTECTION in group.finalizers
 
-    Pods that belong to it through their Job do not count: they join its successor.
+
+def free_group(group: PodGroup) -> RemoveFinalizer:
+    """The action for a leaving PodGroup that no pod names any more, if it still is as it was seen.
+
+    Pods that belong to it through their Job do not count: they join its successor, which may need its name.
     """
-    if not group.deleting or PROTECTION not in group.finalizers:
-        return []
-    if any(pod.group == group.key.name and pod.phase is Phase.ACTIVE for pod in pods):
-        return []
     remaining = tuple(name for name in group.finalizers if name != PROTECTION)
-    return [RemoveFinalizer(group.key, group.version, remaining)]
+    return RemoveFinalizer(group.key, group.version, remaining)
 
 
 def _find_ambiguity(found: Found) -> str:

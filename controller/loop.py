@@ -14,23 +14,20 @@ from controller.diff import (
     CreatePodGroup,
     CreateWorkload,
     ReportAmbiguous,
-    diff_group,
     diff_job,
     duty_for,
 )
 from controller.echoes import PATIENCE, Echoes
+from controller.protection import Protection
 from controller.queue import WorkQueue
 from controller.writes import Writes
 from serried.cluster.store import Store
-from serried.kube.errors import AlreadyExists, ApiError, NotFound
+from serried.kube.errors import AlreadyExists, ApiError
 from serried.kube.feed import Item
 from serried.model.group import Job, Key, PodGroup, Workload
 from serried.model.pod import Pod
 
 log = logging.getLogger(__name__)
-
-GRACE = 5.0
-"""Seconds in which kube-controller-manager would have freed a PodGroup, if its gate were on."""
 
 _TRIES_BEFORE_SAID = 4
 """AlreadyExists in a row before an event: the first ones only say that our caches lag behind another's create."""
@@ -40,7 +37,8 @@ class Subject(Enum):
     """What a task's key names."""
 
     JOB = "job"
-    GROUP = "group"
+    LEAVING = "leaving groups of"
+    """A namespace (with no name): PodGroups are freed a namespace at a time."""
 
 
 class Task(NamedTuple):
@@ -67,19 +65,18 @@ class Loop:
         self,
         store: Store,
         writes: Writes,
+        protection: Protection,
         queue: WorkQueue[Task],
         clock: Callable[[], float],
         synced: asyncio.Event,
         tally: Tally,
-        grace: float = GRACE,
     ) -> None:
         self.queue = queue
-        self._tally, self._grace = tally, grace
+        self._tally, self._protection = tally, protection
         self._store, self._writes, self._clock, self._synced = store, writes, clock, synced
         self._echoes = Echoes(store, clock)
         self._said: dict[Key, str] = {}
         self._failing: set[Task] = set()
-        self._freeable: dict[Key, float] = {}
 
     # --- changes ---------------------------------------------------------------------------------------------------
 
@@ -100,16 +97,16 @@ class Loop:
 
     def _note_group(self, group: PodGroup) -> None:
         self._echoes.drop(group)
-        if group.deleting:
-            self._add(Subject.GROUP, group.key)
+        if self._protection.note(group.key):
+            self._look_later(group.key.namespace)
         if group.workload is not None:
             self._add_job_of(self._store.workloads.get(Key(group.key.namespace, group.workload)))
 
     def _note_end(self, pod: Pod) -> None:
         if pod.owner is not None and pod.owner.kind == "Job":
             self._add(Subject.JOB, Key(pod.namespace, pod.owner.name))
-        if pod.group is not None:
-            self._add(Subject.GROUP, Key(pod.namespace, pod.group))
+        if pod.group is not None and self._protection.note_end(Key(pod.namespace, pod.group)):
+            self._look_later(pod.namespace)
 
     def _add_job_of(self, workload: Item | None) -> None:
         if isinstance(workload, Workload) and workload.job is not None:
@@ -158,7 +155,7 @@ class Loop:
         if task.subject is Subject.JOB:
             await self._reconcile_job(task)
         else:
-            await self._reconcile_group(task.key)
+            await self._free_groups(task.key.namespace)
 
     async def _reconcile_job(self, task: Task) -> None:
         # The Job is read anew each time: it may have gone, and come again, while a write was under way.
@@ -197,20 +194,16 @@ class Loop:
             self._said[action.job.key] = said
             self._writes.report_ambiguous(action)
 
-    async def _reconcile_group(self, key: Key) -> None:
-        group = self._store.groups.get(key)
-        actions = diff_group(group, self._store.members(key)) if group is not None else []
-        if not actions:
-            self._freeable.pop(key, None)
-            return
-        wait = self._freeable.setdefault(key, self._clock()) + self._grace - self._clock()
-        if wait > 0:
-            self.queue.add_after(Task(Subject.GROUP, key), wait)
-            return
+    async def _free_groups(self, namespace: str) -> None:
         try:
-            await self._writes.remove_finalizer(actions[0])
-        except NotFound:
-            log.debug("PodGroup is gone already", extra={"podGroup": str(key)})
+            await self._protection.look(namespace)
+        finally:
+            self._look_later(namespace)
+
+    def _look_later(self, namespace: str) -> None:
+        delay = self._protection.delay(namespace)
+        if delay is not None:
+            self.queue.add_after(Task(Subject.LEAVING, Key(namespace, "")), delay)
 
 
 def _ended(old: Item | None, new: Item | None) -> bool:

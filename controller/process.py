@@ -5,25 +5,27 @@ import logging
 import random
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from fastapi import APIRouter
 from starlette.types import ASGIApp
 
-from controller.loop import GRACE, Loop, Task
+from controller.feed import JobFeed
+from controller.loop import Loop, Task
+from controller.protection import PACE, Pace, Protection
 from controller.queue import WorkQueue
+from controller.reads import read_named_groups
 from controller.writes import Writes
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.events import EventWriter
-from serried.kube.feed import Feed, Item, Kind
+from serried.kube.feed import Item
 from serried.model.level import ApiLevel
 from serried.observe.metrics import ControllerMetrics
 from serried.process import run_process
 from serried.settings import Address, ControllerSettings, controller_settings
 
 log = logging.getLogger(__name__)
-
-KINDS = (Kind.PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS)
 
 
 class Controller:
@@ -35,16 +37,18 @@ class Controller:
         client: ApiClient,
         level: ApiLevel,
         metrics: ControllerMetrics,
-        grace: float = GRACE,
+        pace: Pace = PACE,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self._settings, self._metrics = settings, metrics
         self.store = Store(settings.schedulers)
         self.events = EventWriter(client, "serried-controller")
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
-        self.feed = Feed(client, level, self.store, KINDS, self._note)
+        self.feed = JobFeed(client, level, self.store, self._note)
         writes = Writes(client, level, self.events)
-        self.loop = Loop(self.store, writes, self.queue, clock, self.feed.synced, metrics, grace)
+        read_named = partial(read_named_groups, client)
+        protection = Protection(self.store, read_named, writes.remove_finalizer, clock, pace)
+        self.loop = Loop(self.store, writes, protection, self.queue, clock, self.feed.synced, metrics)
         metrics.before_render(lambda: metrics.queued(len(self.queue)))
 
     def _note(self, old: Item | None, new: Item | None) -> None:

@@ -9,21 +9,31 @@ import pytest
 
 from controller.diff import PROTECTION
 from controller.process import Controller
+from controller.protection import Pace
+from serried.decode.pods import COMPLETION_INDEX
 from serried.kube.wire import EVENTS, JOBS, JSON, PODS, pod_groups, workloads
 from serried.model.level import FALLBACK
 from serried.observe.metrics import ControllerMetrics
 from serried.settings import controller_settings
 from serried.testing.apiserver import FakeApiServer
-from serried.testing.builders import RACK, JobBuilder, job, pod, pod_group, workload
+from serried.testing.builders import RACK, JobBuilder, PodBuilder, job, pod, pod_group, workload
 from serried.testing.faults import calls
 
 WORKLOADS = workloads(FALLBACK.group, FALLBACK.version)
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
 CREATES_WORKLOAD, CREATES_GROUP = calls("POST", "/workloads"), calls("POST", "/podgroups")
+READS_PODS = calls("GET", "/namespaces/default/pods")
+PACE = Pace(grace=0.05, first=0.02, longest=0.1)
 
 
 def gang(name: str = "train", size: int = 3) -> JobBuilder:
     return job(name).size(size).scheduler("serried")
+
+
+def job_pod(job_name: str, index: int = 0, uid: str = "") -> PodBuilder:
+    """As kube-controller-manager makes it."""
+    made = pod(f"{job_name}-{index}").of_job(job_name, index, uid)
+    return made.label(COMPLETION_INDEX, str(index))
 
 
 @pytest.fixture
@@ -36,7 +46,7 @@ async def server() -> AsyncIterator[FakeApiServer]:
 async def controller_on(server: FakeApiServer) -> AsyncIterator[Controller]:
     """A controller process in this event loop, killed at the end."""
     async with server.client() as client:
-        controller = Controller(controller_settings([], {}), client, FALLBACK, ControllerMetrics(), grace=0.05)
+        controller = Controller(controller_settings([], {}), client, FALLBACK, ControllerMetrics(), PACE)
         running = asyncio.create_task(controller.run())
         try:
             async with asyncio.timeout(10):
@@ -93,8 +103,7 @@ async def test_two_creates_a_job_however_many_jobs_pods_and_slow_watches(server:
         for number in range(40):
             server.add(JOBS, gang(f"train-{number}", 2).raw())
             for index in range(2):
-                member = pod(f"train-{number}-{index}").of_job(f"train-{number}", index)
-                server.add(PODS, member.raw())
+                server.add(PODS, job_pod(f"train-{number}", index).raw())
                 server.change(JOBS, "default", f"train-{number}", {"status": {"active": index + 1}})
         await until(lambda: len(server.all(GROUPS)) == 40)
         await settle(controller, server)
@@ -194,7 +203,7 @@ async def test_several_workloads_are_ambiguous_until_one_is_left(server: FakeApi
 async def test_the_workload_of_a_namesake_is_no_match(server: FakeApiServer) -> None:
     left_over = workload("train-old").for_job("train").gang_template("t", 2).controlled_by("Job", "train", "old-uid")
     server.add(WORKLOADS, left_over.raw())
-    server.add(PODS, pod("train-0").of_job("train", 0, "old-uid").on("n1").raw())
+    server.add(PODS, job_pod("train", 0, "old-uid").on("n1").raw())
     async with controller_on(server):
         server.add(JOBS, gang().uid("new-uid").raw())
         await until(lambda: server.all(GROUPS))
@@ -215,7 +224,7 @@ async def test_the_workload_of_a_namesake_is_no_match(server: FakeApiServer) -> 
     ],
 )
 async def test_other_jobs_get_nothing(server: FakeApiServer, builder: JobBuilder) -> None:
-    server.add(PODS, pod("train-0").of_job("train", 0, "started").on("n1").raw())
+    server.add(PODS, job_pod("train", 0, "started").on("n1").raw())
     async with controller_on(server) as controller:
         server.add(JOBS, builder.raw())
         await settle(controller, server)
@@ -345,6 +354,72 @@ async def test_a_pod_group_that_changed_meanwhile_is_freed_at_the_next_try(serve
         server.change(GROUPS, "default", "g", {"metadata": {"finalizers": [PROTECTION, "example.com/new"]}})
         gate.open()
         await until(lambda: server.all(GROUPS)[0]["metadata"]["finalizers"] == ["example.com/new"])
+
+
+async def test_only_the_pods_of_indexed_jobs_are_watched(server: FakeApiServer) -> None:
+    server.add(PODS, pod("bare").raw())
+    server.add(PODS, job_pod("train").raw())
+    async with controller_on(server) as controller:
+        server.add(PODS, pod("later").raw())
+        server.add(PODS, job_pod("train", 1).raw())
+        await until(lambda: len(controller.store.pods) == 2)
+        assert {known.name for known in controller.store.pods.values()} == {"train-0", "train-1"}
+    asked = [r.params.get("labelSelector") for r in server.seen(calls("GET", "/pods"))]
+    assert asked == [COMPLETION_INDEX]
+
+
+async def test_a_known_job_pod_keeps_its_group_without_a_read_and_frees_it_by_its_end(server: FakeApiServer) -> None:
+    server.add(GROUPS, pod_group("g").finalizer(PROTECTION).raw())
+    server.add(PODS, job_pod("train").in_group("g").on("n1").raw())
+    async with controller_on(server) as controller:
+        server.remove(GROUPS, "default", "g")
+        await until(lambda: any(group.deleting for group in controller.store.groups.values()))
+        await asyncio.sleep(3 * PACE.grace)
+        assert not server.seen(READS_PODS)
+        server.change(PODS, "default", "train-0", {"status": {"phase": "Failed"}})
+        await until(lambda: not server.all(GROUPS))
+    assert len(server.seen(READS_PODS)) == 1
+
+
+@pytest.mark.parametrize("status", [403, 410, 500])
+async def test_a_group_is_kept_until_the_pods_can_be_read(server: FakeApiServer, status: int) -> None:
+    server.add(GROUPS, pod_group("g").finalizer(PROTECTION).raw())
+    server.add(PODS, pod("a").labelled_group("g").raw())
+    unread = server.refuse(READS_PODS, 3, status=status)
+    async with controller_on(server):
+        server.remove(GROUPS, "default", "g")
+        await until(lambda: unread.left == 0)
+        await asyncio.sleep(3 * PACE.longest)
+        assert not server.seen(calls("PATCH", "/podgroups"))
+        server.remove(PODS, "default", "a")
+        await until(lambda: not server.all(GROUPS))
+
+
+async def test_many_groups_that_go_at_once_share_their_reads(server: FakeApiServer) -> None:
+    for number in range(200):
+        server.add(GROUPS, pod_group(f"g-{number}").finalizer(PROTECTION).raw())
+    server.add(PODS, pod("last").labelled_group("g-7").raw())
+    async with controller_on(server):
+        for number in range(200):
+            server.remove(GROUPS, "default", f"g-{number}")
+        await until(lambda: names(server.all(GROUPS)) == ["g-7"])
+        assert len(server.seen(READS_PODS)) <= 20
+        server.remove(PODS, "default", "last")
+        await until(lambda: not server.all(GROUPS))
+    assert len(server.seen(calls("PATCH", "/podgroups"))) == 200
+
+
+async def test_a_controller_that_was_killed_while_a_group_waited_frees_it_after_its_restart(
+    server: FakeApiServer,
+) -> None:
+    server.add(GROUPS, pod_group("g").finalizer(PROTECTION).raw())
+    server.add(PODS, pod("a").labelled_group("g").raw())
+    async with controller_on(server):
+        server.remove(GROUPS, "default", "g")
+        await until(lambda: server.seen(READS_PODS))
+    server.remove(PODS, "default", "a")
+    async with controller_on(server):
+        await until(lambda: not server.all(GROUPS))
 
 
 async def test_the_status_of_jobs_and_groups_is_never_written(server: FakeApiServer) -> None:

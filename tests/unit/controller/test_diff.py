@@ -8,9 +8,10 @@ from controller.diff import (
     Found,
     RemoveFinalizer,
     ReportAmbiguous,
-    diff_group,
     diff_job,
     duty_for,
+    free_group,
+    is_leaving,
 )
 from controller.names import workload_name
 from serried.model.group import Key
@@ -105,24 +106,11 @@ def test_ambiguity_is_told_by_name(found: Found, words: list[str]) -> None:
 GOING = pod_group("g").finalizer("example.com/mine").finalizer(PROTECTION).version("7").deleting()
 
 
-@pytest.mark.parametrize(
-    "pods",
-    [
-        pytest.param([], id="no pods"),
-        pytest.param([pod("a").in_group("g").phase("Succeeded")], id="only pods that have ended"),
-        pytest.param([pod("a").of_job("train", 0).on("n1")], id="pods that belong to it through their Job"),
-    ],
-)
-def test_a_pod_group_that_nobody_needs_is_freed(pods: list[PodBuilder]) -> None:
-    expected = RemoveFinalizer(Key("default", "g"), "7", ("example.com/mine",))
-    assert diff_group(GOING.value(), [p.value() for p in pods]) == [expected]
+def test_a_pod_group_is_freed_of_its_protection_only() -> None:
+    assert free_group(GOING.value()) == RemoveFinalizer(Key("default", "g"), "7", ("example.com/mine",))
 
 
-def test_a_pod_group_is_kept_while_a_pod_names_it() -> None:
-    assert diff_group(GOING.value(), [pod("a").in_group("g").value()]) == []
-    assert diff_group(GOING.value(), [pod("a").labelled_group("g").deleting().value()]) == []
-
-
-def test_a_pod_group_without_our_business_is_left_alone() -> None:
-    assert diff_group(pod_group("g").finalizer(PROTECTION).value(), []) == []
-    assert diff_group(pod_group("g").finalizer("example.com/mine").deleting().value(), []) == []
+def test_a_pod_group_is_leaving_if_it_is_deleted_and_protected() -> None:
+    assert is_leaving(GOING.value())
+    assert not is_leaving(pod_group("g").finalizer(PROTECTION).value())
+    assert not is_leaving(pod_group("g").finalizer("example.com/mine").deleting().value())

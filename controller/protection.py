@@ -1,0 +1,148 @@
+"""PodGroups that are being deleted: their protection goes once no pod that has not ended names them.
+
+The watch shows the pods of Indexed Jobs only, and any pod may name a PodGroup. So the pods of a namespace are read when
+a PodGroup of it is to go, and again after a growing pause while a pod still names it. One read answers for all
+PodGroups of the namespace, and looks fall on common ticks: many deletions at once cost one read per tick.
+
+A read begins after all PodGroups that it answers for were seen deleting, so every pod that is older than the deletion
+counts. A pod that names a PodGroup after that is held anyway, and finds no group when it has gone.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from controller.diff import RemoveFinalizer, free_group, is_leaving
+from serried.cluster.store import Store
+from serried.kube.errors import ApiError, NotFound
+from serried.model.group import Key, PodGroup
+from serried.model.pod import Phase
+
+_WRITES_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Times in seconds.
+
+    ``grace`` is how long a PodGroup is left to kube-controller-manager, which frees it where its gate is on. The pause
+    after a look doubles from ``first`` to ``longest``; ``first`` is also the length of a tick.
+    """
+
+    grace: float = 5.0
+    first: float = 1.0
+    longest: float = 30.0
+
+
+PACE = Pace()
+
+
+@dataclass(slots=True)
+class _Wait:
+    """One PodGroup: left alone until ``ripe``, to be looked at when ``due``, then after ``pause``."""
+
+    ripe: float
+    due: float
+    pause: float
+
+
+class Protection:
+    """Frees PodGroups. After ``note`` or ``note_end`` said True, and after each `look`, call `look` in `delay` seconds.
+
+    ``read_named`` is `reads.read_named_groups`, ``remove`` is `writes.Writes.remove_finalizer`, ``clock`` is monotonic.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        read_named: Callable[[str], Awaitable[AbstractSet[str]]],
+        remove: Callable[[RemoveFinalizer], Awaitable[None]],
+        clock: Callable[[], float],
+        pace: Pace = PACE,
+    ) -> None:
+        self._store, self._read_named, self._remove = store, read_named, remove
+        self._clock, self._pace = clock, pace
+        self._waits: dict[str, dict[Key, _Wait]] = {}
+
+    def note(self, key: Key) -> bool:
+        """The PodGroup changed in the Store, or went; whether it is a new one to look at."""
+        if self._find(key) is None:
+            self._forget(key)
+            return False
+        waits = self._waits.setdefault(key.namespace, {})
+        if key in waits:
+            return False
+        ripe = self._clock() + self._pace.grace
+        waits[key] = _Wait(ripe, self._to_tick(ripe), self._pace.first)
+        return True
+
+    def note_end(self, key: Key) -> bool:
+        """A pod that names the PodGroup ended; whether to look earlier than it was due."""
+        wait = self._waits.get(key.namespace, {}).get(key)
+        due = self._to_tick(self._clock() + self._pace.grace)
+        if wait is None or wait.due <= due:
+            return False
+        wait.due = due
+        return True
+
+    def delay(self, namespace: str) -> float | None:
+        """Seconds until the next look at a namespace, None if nothing waits there."""
+        waits = self._waits.get(namespace)
+        return max(0.0, min(wait.due for wait in waits.values()) - self._clock()) if waits else None
+
+    async def look(self, namespace: str) -> None:
+        """Free what nobody names, if anything is due; raises the first ApiError, with everything else done."""
+        waits, now = self._waits.get(namespace, {}), self._clock()
+        if not any(wait.due <= now for wait in waits.values()):
+            return
+        ripe = [key for key, wait in waits.items() if wait.ripe <= now]
+        # Before anything can fail, and before a pod's end during the read makes it earlier again.
+        for key in ripe:
+            self._postpone(waits[key])
+        unsure = [group for key in ripe if (group := self._find(key)) is not None and not self._has_known_pod(group)]
+        if unsure:
+            named = await self._read_named(namespace)
+            await self._free([group for group in unsure if group.key.name not in named])
+
+    async def _free(self, groups: Sequence[PodGroup]) -> None:
+        refusals: list[ApiError] = []
+        for begin in range(0, len(groups), _WRITES_AT_ONCE):
+            some = groups[begin : begin + _WRITES_AT_ONCE]
+            outcomes = await asyncio.gather(*(self._free_one(group) for group in some))
+            refusals += filter(None, outcomes)
+        if refusals:
+            raise refusals[0]
+
+    async def _free_one(self, group: PodGroup) -> ApiError | None:
+        try:
+            await self._remove(free_group(group))
+        except NotFound:
+            pass  # somebody was faster
+        except ApiError as error:
+            return error
+        self._forget(group.key)
+        return None
+
+    def _find(self, key: Key) -> PodGroup | None:
+        group = self._store.groups.get(key)
+        return group if group is not None and is_leaving(group) else None
+
+    def _has_known_pod(self, group: PodGroup) -> bool:
+        """Whether the watch shows a pod that keeps the group: its end will be noted, so nothing is read."""
+        members = self._store.members(group.key)
+        return any(pod.group == group.key.name and pod.phase is Phase.ACTIVE for pod in members)
+
+    def _forget(self, key: Key) -> None:
+        waits = self._waits.get(key.namespace, {})
+        waits.pop(key, None)
+        if not waits:
+            self._waits.pop(key.namespace, None)
+
+    def _postpone(self, wait: _Wait) -> None:
+        wait.due = self._to_tick(self._clock() + wait.pause)
+        wait.pause = min(wait.pause * 2, self._pace.longest)
+
+    def _to_tick(self, when: float) -> float:
+        return math.ceil(when / self._pace.first) * self._pace.first

@@ -1,0 +1,37 @@
+"""The controller's only reads beside its watches: which PodGroups the pods of a namespace name."""
+
+from serried.decode.fields import read_map
+from serried.decode.identity import read_group_field, read_group_label
+from serried.kube.client import ApiClient
+from serried.kube.wire import JSON, PODS, Selection, list_params
+
+LIVE = "status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector of the pods that have not ended; those being deleted are among them until they are gone."""
+
+_PAGE = 500
+
+
+async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[str]:
+    """The names of the PodGroups that a pod of the namespace names which has not ended; raises ApiError.
+
+    Every pod counts that was there when the call began. So no ``resourceVersion=0``: that may be answered from the
+    cache of an API server that lags behind. Without it the answer is the newest state, and on 1.34 and later also
+    comes from the cache, once that has caught up. All pages are of one state; when it is forgotten between two of them
+    (410), nothing is known: half of a list is no list.
+    """
+    selection = Selection(namespace, fields=LIVE)
+    named: set[str] = set()
+    token = ""
+    while True:
+        page = await client.read(PODS.path(namespace), list_params(selection, _PAGE, token))
+        for pod in page.get("items") or ():
+            named.update(_names_of(pod))
+        token = (page.get("metadata") or {}).get("continue") or ""
+        if not token:
+            return frozenset(named)
+
+
+def _names_of(pod: JSON) -> list[str]:
+    """What the pod names, by field or by label: if it says two things, both are kept."""
+    said = read_group_field(read_map(pod, "spec")), read_group_label(read_map(pod, "metadata"))
+    return [name for name in said if name]
