@@ -16,7 +16,7 @@ KINDS = (Kind.PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS)
 JOB_PODS = Selection(labels=COMPLETION_INDEX)
 """The pods of Indexed Jobs: only these can be gangs.
 
-Kube-controller-manager labels each of these pods itself, with no gate since 1.32. ``batch.kubernetes.io/job-name``
+Kube-controller-manager labels each of these pods itself, in 1.35 to 1.37 without a gate. ``batch.kubernetes.io/job-name``
 would miss some: the API server puts it into the Job's template, and not where ``manualSelector`` is set.
 """
 

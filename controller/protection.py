@@ -5,7 +5,7 @@ a PodGroup of it is to go, and again after a growing pause while a pod still nam
 PodGroups of the namespace, and looks fall on common ticks: many deletions at once cost one read per tick.
 
 A read begins after all PodGroups that it answers for were seen deleting, so every pod that is older than the deletion
-counts. A pod that names a PodGroup after that is held anyway, and finds no group when it has gone.
+counts. A pod that comes to a PodGroup which is already being deleted may find it gone, as with upstream's controller.
 """
 
 import asyncio
