@@ -16,8 +16,9 @@ KINDS = (Kind.PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS)
 JOB_PODS = Selection(labels=COMPLETION_INDEX)
 """The pods of Indexed Jobs: only these can be gangs.
 
-Kube-controller-manager labels each of these pods itself, in 1.35 to 1.37 without a gate. ``batch.kubernetes.io/job-name``
-would miss some: the API server puts it into the Job's template, and not where ``manualSelector`` is set.
+Kube-controller-manager labels each of these pods itself, in 1.35 to 1.37 without a gate.
+``batch.kubernetes.io/job-name`` would miss some: the API server puts it into the Job's template, and not where
+``manualSelector`` is set.
 """
 
 
