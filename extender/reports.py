@@ -1,7 +1,9 @@
 """Saying how a group stands: one reason in the PodGroup's condition, in an event and on ``/debug``."""
 
 import asyncio
+import heapq
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,12 +25,31 @@ log = logging.getLogger(__name__)
 CONDITION = "PodGroupInitiallyScheduled"
 
 _SETTLE_SECONDS = 0.8
-"""A reason that holds this long is told. A gang that passes through in less costs one write, not four."""
+"""A reason that holds this long is told (decision 4)."""
+
+_PASSING_SECONDS = 1.0
+"""The same for a step on the way to Scheduled: what comes next says more."""
+
+_RESTLESS_SECONDS = 2.0
+"""A group whose reasons change faster than they settle is told of after this time, whatever it stands at then."""
+
+_NOBODY_SECONDS = 30.0
+"""Where no pod waits, none is kept in the dark: a PodGroup whose pods are on their way, a burst that is through."""
+
+_RETRY_SECONDS = 1.0
+
+_WRITERS = 8
+"""So many groups may be written at the same time."""
 
 _REMEMBERED = 1000
 """So many groups more than twice those that exist may be remembered."""
 
 _OWN_FAULTS = frozenset({Reason.RECORD_FAILED, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED})
+_PASSING = frozenset({Reason.PLANNED, Reason.BINDING})
+_GOOD_NEWS = _PASSING | {Reason.SCHEDULED}
+
+_Condition = tuple[str, str, str]
+"""Status, reason and message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +62,21 @@ class Said:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """What is to be told of a group: at ``due``, which later verdicts may put off until ``latest``. Loop seconds."""
+
+    verdict: Verdict
+    due: float
+    latest: float
+
+
 class Reports:
-    """Writes conditions and events after the decisions, at most once per group and settling time."""
+    """Writes conditions and events after the decisions, once a reason has settled.
+
+    The writes of one group are one after the other, and each tells the newest verdict; groups do not wait for each
+    other.
+    """
 
     def __init__(
         self, client: ApiClient, store: Store, events: EventWriter, pod_groups: Resource, clock: Callable[[], float]
@@ -50,47 +84,95 @@ class Reports:
         self.decisions: deque[Said] = deque(maxlen=1000)
         self._client, self._store, self._events, self._pod_groups = client, store, events, pod_groups
         self._clock = clock
-        self._pending: dict[Key, tuple[float, Verdict]] = {}
-        self._told: dict[Key, Reason] = {}
-        self._up: dict[Key, str] = {}
+        self._pending: dict[Key, _Pending] = {}
+        self._agenda: list[tuple[float, Key]] = []
+        self._writing: set[Key] = set()
+        self._told: dict[Key, tuple[str, Verdict]] = {}
+        self._written: dict[Key, tuple[str, _Condition]] = {}
         self._wake = asyncio.Event()
 
     def say(self, group: Key, verdict: Verdict) -> None:
         """Note a verdict; it is written once it has settled."""
         self.decisions.append(Said(_now(), str(group), verdict.reason.value, render(verdict)))
-        due = self._pending.get(group, (self._clock() + _SETTLE_SECONDS,))[0]
-        self._pending[group] = (due, verdict)
-        self._wake.set()
+        before, pending = self._pending.get(group), self._settle(group, verdict)
+        self._pending[group] = pending
+        if before is None or before.due != pending.due:
+            self._note(group, pending.due)
+
+    def _settle(self, group: Key, verdict: Verdict) -> _Pending:
+        now, before = self._clock(), self._pending.get(group)
+        through = verdict.reason is Reason.BINDING and verdict.have >= verdict.need
+        if through or not self._store.members(group):
+            return _Pending(verdict, now + _NOBODY_SECONDS, math.inf)
+        due = now + (_PASSING_SECONDS if verdict.reason in _PASSING else _SETTLE_SECONDS)
+        if before is None or before.latest == math.inf:
+            return _Pending(verdict, due, now + _RESTLESS_SECONDS)
+        told = self._told.get(group)
+        news = told is None or told[1].reason is not verdict.reason
+        if news and before.verdict.reason is verdict.reason is not Reason.BINDING:
+            # New numbers must not put the reason off; those of a burst are its progress, and its end says more.
+            return _Pending(verdict, before.due, before.latest)
+        return _Pending(verdict, min(due, before.latest), before.latest)
+
+    def _note(self, group: Key, due: float) -> None:
+        if group not in self._writing:  # else its writer notes what is left when it is done
+            heapq.heappush(self._agenda, (due, group))
+            self._wake.set()
 
     async def run(self) -> None:
         """Write until cancelled."""
-        while True:
-            if not self._pending:
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                while len(self._writing) < _WRITERS and (key := self._next()) is not None:
+                    self._writing.add(key)
+                    tasks.create_task(self._tell(key, self._pending.pop(key).verdict))
                 self._wake.clear()
-                await self._wake.wait()
-            await asyncio.sleep(max(0.0, min(due for due, _ in self._pending.values()) - self._clock()))
-            now = self._clock()
-            ready = [key for key, (due, _) in self._pending.items() if due <= now]
-            await asyncio.gather(*(self._write(key) for key in ready))
+                try:
+                    async with asyncio.timeout(self._seconds_to_next()):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
 
-    async def _write(self, key: Key) -> None:
-        _, verdict = self._pending.pop(key)
+    def _next(self) -> Key | None:
+        """The next group that is due now. Entries that were put off or taken over by others are passed over."""
+        now = self._clock()
+        while self._agenda and self._agenda[0][0] <= now:
+            due, key = heapq.heappop(self._agenda)
+            if key in self._pending and self._pending[key].due == due and key not in self._writing:
+                return key
+        return None
+
+    def _seconds_to_next(self) -> float | None:
+        if not self._agenda or len(self._writing) >= _WRITERS:
+            return None
+        return max(0.0, self._agenda[0][0] - self._clock())
+
+    async def _tell(self, key: Key, verdict: Verdict) -> None:
         group = self._store.groups.get(key)
-        if group is not None and not group.deleting:
-            try:
-                await self._write_condition(group, verdict)
-            except NotFound:
-                return
-            except ApiError as error:
-                log.warning("could not write a condition", extra={"podGroup": str(key), "err": str(error)})
-                self._pending.setdefault(key, (self._clock() + 1.0, verdict))
         self._emit(key, group, verdict)
+        try:
+            if group is not None and not group.deleting:
+                await self._write_condition(group, verdict)
+        except NotFound:
+            pass
+        except ApiError as error:
+            log.warning("could not write a condition", extra={"podGroup": str(key), "err": str(error)})
+            again = self._clock() + _RETRY_SECONDS
+            self._pending.setdefault(key, _Pending(verdict, again, again))
+        finally:
+            self._writing.discard(key)
+            if key in self._pending:
+                self._note(key, self._pending[key].due)
+            self._wake.set()
 
     async def _write_condition(self, group: PodGroup, verdict: Verdict) -> None:
         wanted = self._condition(group, verdict)
+        uid, written = self._written.get(group.key, ("", None))
+        if uid != group.uid:
+            written = None
         # Once True it never goes back (facts C1); later reasons are told by events and /debug. Our own watch may not
-        # have shown it True yet.
-        if group.scheduled or self._up.get(group.key) == group.uid or group.condition == wanted:
+        # have shown yet what we wrote last.
+        if group.scheduled or (written or group.condition) == wanted or (written is not None and written[0] == "True"):
             return
         status, reason, message = wanted
         condition = {
@@ -108,10 +190,9 @@ class Reports:
             "status": {"conditions": [condition]},
         }
         await self._client.apply(self._pod_groups, group.key.namespace, group.key.name, body, "status")
-        if status == "True":
-            self._up[group.key] = group.uid
+        self._written[group.key] = (group.uid, wanted)
 
-    def _condition(self, group: PodGroup, verdict: Verdict) -> tuple[str, str, str]:
+    def _condition(self, group: PodGroup, verdict: Verdict) -> _Condition:
         # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
         standing = size_up(self._store.members(group.key), self._store.schedulers)
         if standing.placed >= (group.policy.min_count or 1):
@@ -119,29 +200,38 @@ class Reports:
         return "False", "SchedulerError" if verdict.reason in _OWN_FAULTS else "Unschedulable", render(verdict)
 
     def _emit(self, key: Key, group: PodGroup | None, verdict: Verdict) -> None:
-        if self._told.get(key) is verdict.reason and verdict.reason is Reason.SCHEDULED:
+        about = self._subject(key, group)
+        if about is None or self._is_old(key, about["uid"], group, verdict):
             return
-        self._told[key] = verdict.reason
+        self._told[key] = (about["uid"], verdict)
         if len(self._told) > 2 * len(self._store.groups) + _REMEMBERED:
             self._forget_gone()
-        about = self._subject(key, group)
-        if about is not None:
-            kind = "Normal" if verdict.reason in (Reason.SCHEDULED, Reason.PLANNED, Reason.BINDING) else "Warning"
-            self._events.emit(about, kind, verdict.reason.value, render(verdict))
+        kind = "Normal" if verdict.reason in _GOOD_NEWS else "Warning"
+        self._events.emit(about, kind, verdict.reason.value, render(verdict))
+
+    def _is_old(self, key: Key, uid: str, group: PodGroup | None, verdict: Verdict) -> bool:
+        """Whether an event would say again what the last one about this object said."""
+        told_uid, told = self._told.get(key, ("", None))
+        if told is None or told_uid != uid:
+            # What an earlier process has brought up is no news of ours.
+            return verdict.reason is Reason.SCHEDULED and group is not None and group.scheduled
+        return told == verdict or told.reason is verdict.reason is Reason.SCHEDULED
 
     def _forget_gone(self) -> None:
         known = self._store.groups.keys() | set(self._store.member_groups())
-        self._told = {key: reason for key, reason in self._told.items() if key in known}
-        self._up = {key: uid for key, uid in self._up.items() if key in known}
+        self._told = {key: told for key, told in self._told.items() if key in known}
+        self._written = {key: written for key, written in self._written.items() if key in known}
 
     def _subject(self, key: Key, group: PodGroup | None) -> dict[str, str] | None:
         if group is not None:
             return _reference(self._pod_groups.api_version, "PodGroup", key, group.uid)
+        member = next(iter(self._store.members(key)), None)
+        if member is None:
+            return None  # its pods are gone, or have found their PodGroup
         job = self._store.jobs.get(job_of_provisional(key) or key)
         if job is not None and job_of_provisional(key) is not None:
             return _reference("batch/v1", "Job", job.key, job.uid)
-        member = next(iter(self._store.members(key)), None)
-        return None if member is None else _reference("v1", "Pod", Key(member.namespace, member.name), member.uid)
+        return _reference("v1", "Pod", Key(member.namespace, member.name), member.uid)
 
 
 def _reference(api_version: str, kind: str, key: Key, uid: str) -> dict[str, str]:
