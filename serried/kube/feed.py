@@ -69,6 +69,7 @@ class Feed:
         self.synced = asyncio.Event()
         self.unserved: set[Kind] = set()
         self.malformed: Counter[Kind] = Counter()
+        self._hooks = client.hooks
         self._on_change = on_change
         self._problems: set[Malformed] = set()
         self._unlisted = set(kinds)
@@ -138,6 +139,7 @@ class Feed:
 
     def _note_malformed(self, kind: Kind, problem: Malformed) -> None:
         self.malformed[kind] += 1
+        self._hooks.malformed(kind.value)
         if problem in self._problems:
             return
         if len(self._problems) >= _REMEMBERED_PROBLEMS:

@@ -12,6 +12,9 @@ class Hooks(Protocol):
     def watch_received(self, resource: str, count: int) -> None:
         """So many changes were applied."""
 
+    def malformed(self, resource: str) -> None:
+        """A watched object could not be used (each sighting counts)."""
+
     def wrote(self, verb: str, resource: str) -> None:
         """A write was sent (each attempt counts)."""
 
@@ -26,6 +29,9 @@ class Silent:
         """Count nothing."""
 
     def watch_received(self, resource: str, count: int) -> None:
+        """Count nothing."""
+
+    def malformed(self, resource: str) -> None:
         """Count nothing."""
 
     def wrote(self, verb: str, resource: str) -> None:

@@ -27,6 +27,9 @@ class Metrics:
         GCCollector(registry=self.registry)
         self._watch_restarts = self._counter("serried_watch_restarts", "Ends of watches.", "resource", "cause")
         self._watch_events = self._counter("serried_watch_events", "Changes received by watches.", "resource")
+        self._malformed = self._counter(
+            "serried_malformed_objects", "Watched objects that could not be used, each time one is seen.", "resource"
+        )
         self._writes = self._counter("serried_api_writes", "Writes sent to the API server.", "verb_resource")
         self._event_drops = self._counter("serried_event_drops", "Events that were not written.")
 
@@ -37,6 +40,10 @@ class Metrics:
     def watch_received(self, resource: str, count: int) -> None:
         """So many changes were applied."""
         self._watch_events.labels(resource).inc(count)
+
+    def malformed(self, resource: str) -> None:
+        """A watched object could not be used."""
+        self._malformed.labels(resource).inc()
 
     def wrote(self, verb: str, resource: str) -> None:
         """A write was sent."""

@@ -1,4 +1,5 @@
 from collections.abc import Sized
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,6 +10,7 @@ from serried.kube.feed import Feed, Item, Kind
 from serried.kube.wire import Resource
 from serried.model.group import Job, Key
 from serried.model.level import FALLBACK
+from serried.observe.metrics import Metrics
 from serried.testing.builders import Builder, job, node, pod, pod_group, workload
 
 Raw = dict[str, Any]
@@ -20,7 +22,8 @@ class Watched:
     def __init__(self, *kinds: Kind) -> None:
         self.store = Store({"serried"})
         self.changes: list[tuple[Item | None, Item | None]] = []
-        client = cast("ApiClient", None)  # nothing here runs a watch
+        self.metrics = Metrics()
+        client = cast("ApiClient", SimpleNamespace(hooks=self.metrics))  # nothing here runs a watch
         self.feed = Feed(client, FALLBACK, self.store, kinds or tuple(Kind), self._note)
 
     def _note(self, old: Item | None, new: Item | None) -> None:
@@ -103,6 +106,7 @@ def test_a_malformed_object_is_counted_logged_once_and_stops_nobody(
     watched.show(Kind.JOBS, job("better"))
     assert set(watched.store.jobs) == {Key("default", "good"), Key("default", "better")}
     assert watched.feed.malformed == {Kind.JOBS: 4}
+    assert 'serried_malformed_objects_total{resource="jobs"} 4.0' in watched.metrics.render().decode().splitlines()
     assert [vars(record)["object"] for record in caplog.records] == ["default/bad", "default/good"]
 
 

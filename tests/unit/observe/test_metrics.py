@@ -9,6 +9,7 @@ def test_each_method_feeds_its_metric() -> None:
     hooks: Hooks = metrics
     hooks.watch_restarted("pods", "gone")
     hooks.watch_received("pods", 3)
+    hooks.malformed("pods")
     hooks.wrote("create", "pods/binding")
     hooks.event_dropped()
     metrics.verb("filter", 0.0004)
@@ -21,6 +22,7 @@ def test_each_method_feeds_its_metric() -> None:
     for line in (
         'serried_watch_restarts_total{cause="gone",resource="pods"} 1.0',
         'serried_watch_events_total{resource="pods"} 3.0',
+        'serried_malformed_objects_total{resource="pods"} 1.0',
         'serried_api_writes_total{verb_resource="create pods/binding"} 1.0',
         "serried_event_drops_total 1.0",
         'serried_verb_seconds_bucket{le="0.00025",verb="filter"} 0.0',
