@@ -75,7 +75,7 @@ class Office:
 
     async def settle(self) -> None:
         """Until what was said last is told."""
-        await self.pass_time(1.0)
+        await self.pass_time(0.8)
 
     def conditions(self) -> list[tuple[str, str]]:
         return [(each["status"], each["reason"]) for each in self.api.conditions]
@@ -167,7 +167,7 @@ class TestWhenAReasonIsTold:
 
     async def test_a_burst_that_is_through_leaves_the_word_to_its_end(self, office: Office) -> None:
         office.reports.say(GANG, binding(19))
-        await office.pass_time(0.9)
+        await office.pass_time(0.7)
         office.reports.say(GANG, binding(20))
         await office.pass_time(5)
         office.members_run()
