@@ -69,10 +69,6 @@ class Occupancy:
         claim = _strongest(self._claims.get(uid, {}))
         return claim[0] if claim else None
 
-    def has(self, uid: str, hand: Hand) -> bool:
-        """Whether this hand holds a claim on the pod."""
-        return hand in self._claims.get(uid, {})
-
     def note_room(self) -> None:
         """Room appeared by other means: a node came, grew or changed."""
         self.freed += 1

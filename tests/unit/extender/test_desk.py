@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from extender.desk import Hold, Pass, Steer
-from serried.cluster.occupancy import Hand
 from serried.testing.builders import job, node, pod, pod_group
 from tests.unit.extender.world import SCHEDULER, World, error, gang, members, small_nodes
 
@@ -209,7 +208,7 @@ class TestBindOfPlainPods:
         call = world.bind("p", "n1")
         await world.settle()
         assert call.error
-        assert not world.store.occupancy.has("pod-p", Hand.ASSUMED)
+        assert world.store.occupancy.node_of("pod-p") is None
 
     async def test_an_unexpected_exception_takes_the_claim_back_too(self, world: World) -> None:
         world.add(pod("p").cpu(1))
