@@ -3,16 +3,22 @@
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter, HTTPException, Response
 from pydantic import BaseModel
 
 from extender.conductor import Conductor
 from extender.gang import Gang
 from extender.reports import Reports
+from extender.round import Stage
 from serried.model.group import Key, PodGroup
 from serried.model.pod import Pod
 from serried.model.verdict import render
 from serried.plan.quorum import size_up
+
+LEFT_OFF = "X-Left-Off"
+"""The header of ``/debug/groups`` that says how many groups a limit has left off."""
+
+_STATES = ("Unknown", "Waiting", "Scheduled", *Stage)
 
 
 class MemberView(BaseModel):
@@ -91,9 +97,15 @@ def debug_routes(conductor: Conductor, reports: Reports, selfcheck: Callable[[],
     router = APIRouter(prefix="/debug", tags=["debug"])
 
     @router.get("/groups")
-    async def list_groups() -> list[GroupView]:
-        keys = conductor.store.groups.keys() | set(conductor.store.member_groups())
-        return [_view_group(conductor, key) for key in sorted(keys)]
+    async def list_groups(
+        response: Response, limit: str = "500", state: str = "", namespace: str = ""
+    ) -> list[GroupView]:
+        most = _read_limit(limit)
+        if state and state not in _STATES:
+            raise HTTPException(400, f"state is one of {', '.join(_STATES)}, not {state[:100]!r}")
+        keys = _find_groups(conductor, state, namespace)
+        response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
+        return [_view_group(conductor, key) for key in keys[:most]]
 
     @router.get("/groups/{namespace}/{name}")
     async def show_group(namespace: str, name: str) -> GroupDetail:
@@ -123,6 +135,19 @@ def debug_routes(conductor: Conductor, reports: Reports, selfcheck: Callable[[],
         return selfcheck()
 
     return router
+
+
+def _read_limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise HTTPException(400, f"limit is a number of groups, 0 or more, not {text[:100]!r}")
+    return int(text)
+
+
+def _find_groups(conductor: Conductor, state: str, namespace: str) -> list[Key]:
+    keys = conductor.store.groups.keys() | set(conductor.store.member_groups())
+    return sorted(
+        key for key in keys if namespace in ("", key.namespace) and state in ("", _state(conductor.gangs.get(key)))
+    )
 
 
 def _view_group(conductor: Conductor, key: Key) -> GroupView:
