@@ -8,10 +8,10 @@ reserving in it. Effects (record, stamps, Bindings, conditions) are left to the 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
-from extender.gang import Gang, ask_for
+from extender.gang import Gang, ask_for, find_offered
 from extender.round import Round, Stage
 from extender.steering import Steering
 from serried.cluster.ledger import Ledger
@@ -259,7 +259,9 @@ class Conductor:
         slots = {uid: Slot(uid, pods[uid].name, node) for uid, node in plan.nodes.items()}
         reservation = Reservation(group.key, group.uid, plan.domain, ask.need, slots)
         self.ledger.hold(reservation, pods)
-        self.start(gang, Round(group, reservation, now, now))
+        round_ = Round(group, reservation, now, now, loose=self.steering.leaves_loose(plan))
+        round_.asleep.update(uid for uid, pod in pods.items() if pod.unschedulable or uid in self.held)
+        self.start(gang, round_)
 
     def start(self, gang: Gang, round_: Round) -> None:
         """Give a round whose reservation is held to its task."""
@@ -312,6 +314,10 @@ class Conductor:
         elif pod.node and pod.node != slot.node:
             round_.bound.add(uid)
             self.drop_member(round_, uid, f"the pod is bound to {pod.node}")
+        elif pod.unschedulable and uid not in round_.asleep and uid not in round_.confirmed:
+            round_.asleep.add(uid)
+            if round_.stage in (Stage.GATHERING, Stage.BINDING) and uid not in round_.stamped:
+                self.steering.steer(round_, [uid])
 
     def drop_member(self, round_: Round, uid: str, error: str) -> None:
         """Take a member out of a round: its call fails, its slot is free."""
@@ -334,6 +340,8 @@ class Conductor:
             for pod in late:
                 if pod.uid in answer.nodes:
                     self.ledger.add(round_.reservation.group, pod, answer.nodes[pod.uid])
+                    if pod.unschedulable or pod.uid in self.held:
+                        round_.asleep.add(pod.uid)
             self.steering.steer(round_, answer.nodes)
 
     def round_of(self, uid: str) -> Round | None:
@@ -341,6 +349,22 @@ class Conductor:
         reservation = self.ledger.of_pod(uid)
         gang = self.gangs.get(reservation.group) if reservation is not None else None
         return gang.round if gang is not None else None
+
+    def relocate(self, round_: Round, uid: str, names: Sequence[str]) -> str | None:
+        """Move a loose member's slot to one of the offered nodes; None if it stays where it is."""
+        pod = self.store.pods.get(uid)
+        if pod is None or not round_.loose or not round_.may_move(uid):
+            return None
+        node = find_offered(round_.reservation, pod, names, self.store)
+        if node is not None:
+            self.ledger.move(pod, node)
+        return node
+
+    def tighten(self, round_: Round) -> None:
+        """A sample had no node for a loose member: the next samples will not do better, so everybody is stamped."""
+        round_.loose = False
+        here = round_.confirmed.keys() | round_.calls.keys() | round_.bound | round_.stamped
+        self.steering.steer(round_, round_.reservation.slots.keys() - here)
 
     def refuse(self, uid: str, node: str) -> None:
         """The scheduler knows that a member's planned node will not do: move that slot, or plan the gang anew.

@@ -75,8 +75,8 @@ class Desk:
     def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
         """Which of the offered nodes the pod may use.
 
-        Has no effect but to note evidence: what the scheduler offered for a planned member. The native group cycle
-        calls it in simulations.
+        Notes what the scheduler offered for a planned member, and moves a loose member's slot to an offered node. Both
+        are harmless if the call was a simulation (the native group cycle): nothing is taken that was not held before.
         """
         self._conductor.steering.called()
         key = self._gang_of(pod)
@@ -88,12 +88,15 @@ class Desk:
             return Hold()
         self._conductor.steering.arrived(pod.uid)
         node = round_.reservation.slots[pod.uid].node
-        if node in names:
-            round_.confirmed[pod.uid] = self._clock()
-            self._conductor.held.pop(pod.uid, None)
-            return Steer(node)
-        self._note_absence(round_, pod, node, names)
-        return Hold()
+        offered = node if node in names else self._conductor.relocate(round_, pod.uid, names)
+        if offered is None:
+            round_.asleep.add(pod.uid)
+            self._note_absence(round_, pod, node, names)
+            return Hold()
+        round_.confirmed[pod.uid] = self._clock()
+        round_.asleep.discard(pod.uid)
+        self._conductor.held.pop(pod.uid, None)
+        return Steer(offered)
 
     def _note_absence(self, round_: Round, pod: Pod, node: str, names: Sequence[str]) -> None:
         # The planned node was not offered. That is a refusal only if it was tried: the stamp in this very request
@@ -106,6 +109,8 @@ class Desk:
             round_.restamped.add(pod.uid)
             round_.confirmed.pop(pod.uid, None)
             self._conductor.steering.steer(round_, [pod.uid])
+            if round_.loose:
+                self._conductor.tighten(round_)
 
     def prioritize(self, names: Iterable[str]) -> list[dict[str, object]]:
         """A constant: a planned member has one node and is not asked about, the rest is the scheduler's to rank."""

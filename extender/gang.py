@@ -1,7 +1,8 @@
 """What the conductor remembers of one group between looks at it, and the pure steps of its decisions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from extender.round import Round
 from serried.cluster.store import Store
@@ -11,7 +12,7 @@ from serried.model.plan import Ask
 from serried.model.pod import Pod, Shape
 from serried.model.reservation import Reservation
 from serried.model.verdict import Reason, Verdict
-from serried.plan.fit import admits
+from serried.plan.fit import admits, slots
 from serried.plan.quorum import Standing
 
 EXCLUSION_SECONDS = 30.0
@@ -72,6 +73,23 @@ def ask_for(
             Reason.DOMAIN_CONFLICT, key=key, detail=f"a member runs on {stray.name}, which has no such label"
         )
     return Ask(standing.waiting, need, key, frozenset(node.labels[key] for node in homes), excluded)
+
+
+def find_offered(reservation: Reservation, pod: Pod, names: Sequence[str], store: Store) -> str | None:
+    """The offered node to which a member's slot can move without leaving its domain; None if none has room.
+
+    Nodes of other members come first, so that a gang stays close together; then the scheduler's own order counts.
+    """
+    group = store.groups.get(reservation.group)
+    key = group.topology_key if group is not None else None
+    offered, mates = set(names), {slot.node for slot in reservation.slots.values()}
+    for name in chain(sorted(mates & offered), names):
+        node = store.nodes.get(name)
+        if node is None or (key is not None and node.labels.get(key) != reservation.domain):
+            continue
+        if slots(pod.shape, node, store.occupancy.used.get(name)) > 0:
+            return name
+    return None
 
 
 def find_misfit(reservation: Reservation, uids: Iterable[str], store: Store) -> str | None:

@@ -26,7 +26,7 @@ from extender.leadership import AlwaysActive, Leadership
 from extender.records import Records
 from extender.reports import Reports
 from extender.round import Stage
-from extender.steering import Steering
+from extender.steering import Stamps, Steering
 from extender.verbs import Verbs
 from serried import __version__
 from serried.cluster.ledger import Ledger
@@ -58,8 +58,7 @@ class Extender:
         self.events = EventWriter(client, "serried")
         groups = pod_groups(level.group, level.version)
         self.reports = Reports(client, self.store, self.events, groups, clock)
-        window = settings.stamp_window if settings.stamp == "always" else 0
-        self.steering = Steering(client, self.store, clock, window)
+        self.steering = Steering(client, self.store, clock, Stamps(settings.stamp), settings.stamp_window)
         ledger = Ledger(self.store.occupancy)
         self.conductor = Conductor(
             self.store, ledger, self.steering, self.reports, metrics, clock, settings.job_unknown_deadline

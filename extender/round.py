@@ -32,8 +32,10 @@ class Round:
     ``calls`` are the open bind calls by member UID; each future ends with the error text for the scheduler, "" for
     success. ``confirmed`` has the loop time at which filter answered the planned node for a member; ``bound`` the
     members whose Binding is known to stand, ``sending`` those whose Binding is on its way; ``stamped`` and
-    ``restamped`` the members that were nominated once and twice; ``refilled`` what was last tried for members
-    without a slot. Times are loop seconds.
+    ``restamped`` the members that were nominated once and twice; ``asleep`` those that the scheduler has put aside
+    and tries again only when a write of ours wakes them; ``refilled`` what was last tried for members without a slot.
+    A ``loose`` round has room to spare: its members need no stamp, they take any node of the domain that is offered.
+    Times are loop seconds.
     """
 
     group: PodGroup
@@ -46,7 +48,9 @@ class Round:
     bound: set[str] = field(default_factory=set)
     stamped: set[str] = field(default_factory=set)
     restamped: set[str] = field(default_factory=set)
+    asleep: set[str] = field(default_factory=set)
     sending: set[str] = field(default_factory=set)
+    loose: bool = False
     refilled: tuple[object, ...] = ()
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -67,6 +71,11 @@ class Round:
     def out_of_reach(self) -> bool:
         """Whether too few slots are left for the quorum."""
         return len(self.reservation.slots.keys() | self.bound) < self.reservation.need
+
+    def may_move(self, uid: str) -> bool:
+        """Whether a member's slot is still free to change its node: nothing durable and no bind call names it."""
+        fixed = uid in self.calls or uid in self.sending or uid in self.bound or uid in self.reservation.committed
+        return uid in self.reservation.slots and not fixed
 
     def open_call(self, uid: str, now: float) -> asyncio.Future[str]:
         """A member has come to its bind call. A newer call replaces an older one, which fails."""

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.wire import PODS
+from serried.model.plan import Plan
 from serried.model.pod import HELD_GATE, Pod
 
 log = logging.getLogger(__name__)
@@ -27,19 +29,32 @@ _SILENT = 1.0
 _RETRY_BASE, _RETRY_CAP = 1.0, 30.0
 
 
+class Stamps(StrEnum):
+    """Who gets a stamp: every member; those that are asleep, or that have no room to spare; nobody."""
+
+    ALWAYS = "always"
+    AUTO = "auto"
+    NEVER = "never"
+
+
 class Steering:
     """Writes stamps with a bounded number of pods on their way, in the order in which their rounds began.
 
     ``window`` is how many stamped members may be without a filter call: what the scheduler drains in about two
-    seconds, so that no stamp is older than that when its turn comes. A window of 0 writes no stamp at all: members are
-    woken, and steered by filter alone.
+    seconds, so that no stamp is older than that when its turn comes.
     """
 
     def __init__(
-        self, client: ApiClient, store: Store, clock: Callable[[], float], window: int, writers: int = 16
+        self,
+        client: ApiClient,
+        store: Store,
+        clock: Callable[[], float],
+        policy: Stamps = Stamps.AUTO,
+        window: int = 512,
+        writers: int = 16,
     ) -> None:
         self._client, self._store, self._clock = client, store, clock
-        self._window, self._writers = window, writers
+        self._policy, self._window, self._writers = policy, window, writers
         self._queue: deque[tuple[Round, str]] = deque()
         self._open: dict[str, float] = {}
         self._sent: dict[str, tuple[float, int]] = {}
@@ -53,6 +68,12 @@ class Steering:
         async with asyncio.TaskGroup() as group:
             for _ in range(self._writers):
                 group.create_task(self._write_stamps())
+
+    def leaves_loose(self, plan: Plan) -> bool:
+        """Whether the members of a plan may go without stamps: as much room again is left if others take theirs."""
+        if self._policy is Stamps.AUTO:
+            return plan.spare >= len(plan.nodes)
+        return self._policy is Stamps.NEVER
 
     def steer(self, round_: Round, uids: Iterable[str]) -> None:
         """Send these members of a round to their slots."""
@@ -97,14 +118,14 @@ class Steering:
                 return
             self._sent[uid] = (now, kicks + 1)
             self.arrived(uid)  # whatever keeps it away, it must not keep others out of the window
-            if pod.held_by_gate and self._window and uid not in round_.stamped:
+            if pod.held_by_gate and not round_.loose and uid not in round_.stamped:
                 self.steer(round_, [uid])  # the stamp failed, and the gate goes after it only
             else:
                 self.wake(pod)
 
     async def _write_stamps(self) -> None:
         while True:
-            while not self._queue or (self._window and len(self._open) >= self._window):
+            while not self._queue or len(self._open) >= self._window:
                 self._wake.clear()
                 await self._wake.wait()
             round_, uid = self._queue.popleft()
@@ -120,23 +141,26 @@ class Steering:
         if slot is None or pod is None or round_.over or uid in round_.calls or uid in round_.bound:
             return
         self._sent.setdefault(uid, (self._clock(), 0))
-        if not self._window:
-            await self._rouse(pod)
-            return
-        if uid not in round_.confirmed:
-            # A member that filter has answered already is on its way without any write.
-            self._open[uid] = self._clock()
-            if pod.nominated and pod.nominated != slot.node:
-                # Two steps: a nomination that jumps from node to node is not what the scheduler's nominator expects.
-                await self._patch_nomination(pod, None)
-            await self._patch_nomination(pod, slot.node)
-            round_.stamped.add(uid)
-            if round_.over:
-                # The round ended under our write, after release() had looked for stamps.
-                await self._clear(pod)
+        # A member that filter has answered already is on its way without any write, and so is a loose one awake.
+        if uid not in round_.confirmed and (uid in round_.asleep or not round_.loose):
+            await self._stir(round_, pod, slot.node)
         if pod.held_by_gate and not round_.over:
             # After the stamp's answer: the scheduler's watch is in order, so it sees the stamp before the gate goes.
             await self._lift_gate(pod)
+
+    async def _stir(self, round_: Round, pod: Pod, node: str) -> None:
+        if self._policy is Stamps.NEVER:
+            await self._kick(pod)
+            return
+        self._open[pod.uid] = self._clock()
+        if pod.nominated and pod.nominated != node:
+            # Two steps: a nomination that jumps from node to node is not what the scheduler's nominator expects.
+            await self._patch_nomination(pod, None)
+        await self._patch_nomination(pod, node)
+        round_.stamped.add(pod.uid)
+        if round_.over:
+            # The round ended under our write, after release() had looked for stamps.
+            await self._clear(pod)
 
     async def _clear(self, pod: Pod) -> None:
         if pod.uid not in self._sent:  # else a newer round has stamped it by now

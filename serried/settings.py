@@ -50,7 +50,7 @@ class ExtenderSettings(CommonSettings):
     """The extender's settings; durations in seconds.
 
     Without a ``lease`` the instance is always active. ``barrier_deadline`` bounds the wait of a gang at bind in all,
-    ``barrier_idle`` the wait for the next member. ``stamp`` is always or never.
+    ``barrier_idle`` the wait for the next member. ``stamp`` is auto, always or never.
     """
 
     filter_listen: Address
@@ -244,7 +244,7 @@ def _extender_options(environ: Environ) -> tuple[_Option, ...]:
         _Option("barrier-deadline", _parse_barrier, "300", "seconds that a gang may wait at bind in all"),
         _Option("barrier-idle", _parse_seconds, "60", "seconds that a gang at bind waits for its next member"),
         _Option("bind-concurrency", _parse_count, "64", "Bindings in flight"),
-        _Option("stamp", _one_of("always", "never"), "always", "whether planned pods get a nominatedNodeName"),
+        _Option("stamp", _one_of("auto", "always", "never"), "auto", "which planned pods get a nominatedNodeName"),
         _Option("stamp-window", _parse_count, "512", "planned pods that are stamped ahead of the scheduler"),
         _Option("job-unknown-deadline", _parse_seconds, "30", "seconds that a pod waits for its Job to be seen"),
     )

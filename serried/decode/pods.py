@@ -50,6 +50,7 @@ def _decode(obj: Raw) -> Pod:
         gates=tuple([read_name(gate, "name") for gate in read_objects(spec, "schedulingGates")]),
         index=_read_index(obj),
         deleting=is_deleting(obj),
+        unschedulable=_was_tried_in_vain(status),
         version=read_version(obj),
     )
 
@@ -71,6 +72,16 @@ def _read_owner(obj: Raw) -> Owner | None:
 @lru_cache(maxsize=8192)
 def _shared_owner(kind: str, name: str, uid: str) -> Owner:
     return Owner(kind, name, uid)
+
+
+def _was_tried_in_vain(status: Raw) -> bool:
+    """Condition PodScheduled is False; a gated pod has it too, but was never tried."""
+    return any(
+        read_text(condition, "type") == "PodScheduled"
+        and read_text(condition, "status") == "False"
+        and read_text(condition, "reason") != "SchedulingGated"
+        for condition in read_objects(status, "conditions")
+    )
 
 
 def _read_index(obj: Raw) -> int | None:

@@ -40,7 +40,11 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where each member goes: ``nodes`` maps member uid to node name. ``domain`` is "" without a key."""
+    """Where each member goes: ``nodes`` maps member uid to node name. ``domain`` is "" without a key.
+
+    ``spare`` more members of their kind would find room in the same domain (an estimate where classes are mixed).
+    """
 
     domain: str
     nodes: Mapping[str, str]
+    spare: int = 0

@@ -54,6 +54,7 @@ class Pod:
 
     ``group`` is the name of the PodGroup that the pod itself names (field, then label), None if it names none.
     ``gates`` are all scheduling gates, ours included. ``index`` is the Indexed Job's completion index.
+    ``unschedulable``: the scheduler has tried the pod in vain and will not try it again before an event tells it to.
     """
 
     namespace: str
@@ -71,6 +72,7 @@ class Pod:
     gates: tuple[str, ...] = ()
     index: int | None = None
     deleting: bool = False
+    unschedulable: bool = False
     version: str = ""
 
     @property

@@ -31,7 +31,7 @@ def plan_gang(view: View, ask: Ask) -> Plan | Verdict:
     if not fitting:
         return _refuse(view, trial, candidates)
     best = choose(fitting)
-    return Plan(best.placement.domain, assign(trial, best))
+    return Plan(best.placement.domain, assign(trial, best), best.slack // len(trial.classes))
 
 
 def _refuse(view: View, trial: Trial, candidates: Sequence[Candidate]) -> Verdict:

@@ -171,6 +171,11 @@ class PodBuilder(Builder):
         """Stamped with a nominated node."""
         return self.having(node_name, "status", "nominatedNodeName")
 
+    def tried(self, reason: str = "Unschedulable") -> Self:
+        """With the condition that kube-scheduler writes when it has tried a pod in vain."""
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason}
+        return self.having([condition], "status", "conditions")
+
     def phase(self, phase: str) -> Self:
         """In a phase, as the kubelet writes it."""
         return self.having(phase, "status", "phase")

@@ -13,6 +13,7 @@ import pytest
 
 from extender import driver, steering
 from extender.desk import Steer
+from extender.steering import Stamps
 from serried.model.group import Key
 from serried.testing.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.unit.extender.world import SCHEDULER, BindCall, World, error
@@ -41,8 +42,9 @@ class Storm:
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)  # noqa: S311 - a seeded test
-        self.world = World(window=self.dice.choice([0, 2, 100]))
+        self.world = World(window=self.dice.choice([2, 100]), stamps=self.dice.choice(list(Stamps)))
         self.calls: dict[str, BindCall] = {}
+        self.asleep: dict[str, int] = {}
         self.births = 0
         self.world.steer()
         self.world.add(*[node(f"n{index}").cpu(4) for index in range(4)])
@@ -112,6 +114,26 @@ class Storm:
         answer = self.world.filter(name, *offered)
         if isinstance(answer, Steer):
             self.calls[name] = self.world.bind(name, answer.node)
+        else:
+            self._put_aside(name)
+
+    def _put_aside(self, name: str) -> None:
+        """kube-scheduler tries a pod again when that very pod has changed, and says so in its condition."""
+        self.world.give_up(name)
+        self.asleep[name] = self._writes(name)
+
+    def _writes(self, name: str) -> int:
+        return sum(call.name == name and call.verb in {"stamp", "kick", "ungate"} for call in self.world.api.calls)
+
+    def _notice_failures(self) -> None:
+        for name, call in list(self.calls.items()):
+            if not call.waiting and call.error:
+                del self.calls[name]
+                if Key("default", name) in self.world.api.pods:
+                    self._put_aside(name)
+
+    def _awake(self, name: str) -> bool:
+        return name not in self.asleep or self._writes(name) > self.asleep[name]
 
     def look(self) -> None:
         """The conductor's turn."""
@@ -139,6 +161,7 @@ class Storm:
         key = self.dice.choice(sorted(self.world.api.pods))
         self.fallen[key.name[0]] += key.name in self.committed[key.name[0]] or bool(self.world.node_of(key.name))
         self.world.delete(key.name)
+        self.asleep.pop(key.name, None)
         self.world.add(self._member(key.name[0], int(key.name[1:])))
 
     def wait(self) -> None:
@@ -158,14 +181,16 @@ class Storm:
         self.world.api.pods[self.dice.choice(sorted(self.world.api.pods))]["status"] = {}
 
     async def calm_down(self) -> None:
-        """Nothing fails any more, and everybody goes on until all is done."""
+        """Nothing fails any more, and everybody goes on until all is done: the scheduler with what it knows of only."""
         self.world.api.recover()
         for _ in range(60):
             if self.world.nothing_reserved and all(self.bound(gang) == SIZE for gang in GANGS):
                 return
             await self.world.pass_time(2.0)
+            self._notice_failures()
             for key in sorted(self.world.api.pods):
-                if not self.world.node_of(key.name) and not (key.name in self.calls and self.calls[key.name].waiting):
+                waiting = key.name in self.calls and self.calls[key.name].waiting
+                if not self.world.node_of(key.name) and not waiting and self._awake(key.name):
                     self._try(key.name)
             await self.world.go()
 

@@ -64,6 +64,19 @@ def test_phases_are_reduced_to_what_counts(phase: str, expected: Phase) -> None:
 
 
 @pytest.mark.parametrize(
+    ("builder", "expected"),
+    [
+        pytest.param(pod("p"), False, id="a fresh pod was not tried"),
+        pytest.param(pod("p").tried(), True, id="no node would do"),
+        pytest.param(pod("p").tried("SchedulerError"), True, id="its Binding failed"),
+        pytest.param(pod("p").tried("SchedulingGated"), False, id="a gated pod was not tried"),
+    ],
+)
+def test_a_pod_that_was_tried_in_vain_is_known(builder: PodBuilder, expected: bool) -> None:  # noqa: FBT001
+    assert builder.value().unschedulable is expected
+
+
+@pytest.mark.parametrize(
     ("builder", "index"),
     [
         pytest.param(pod("p").annotation(COMPLETION_INDEX, "12"), 12, id="from the annotation"),

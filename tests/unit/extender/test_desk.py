@@ -1,10 +1,12 @@
 """What kube-scheduler is answered."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
 from extender.desk import Hold, Pass, Steer
+from extender.steering import Stamps
 from serried.testing.builders import job, node, pod, pod_group
 from tests.unit.extender.world import SCHEDULER, World, error, gang, members, small_nodes
 
@@ -66,7 +68,13 @@ class TestFilter:
 
 
 class TestEvidence:
-    """Design 4.6: an unstamped member under sampling teaches nothing."""
+    """Design 4.6: an unstamped member under sampling teaches nothing. Here everybody is stamped."""
+
+    @pytest.fixture
+    async def world(self) -> AsyncIterator[World]:
+        made = World(stamps=Stamps.ALWAYS)
+        yield made
+        await made.close()
 
     async def test_a_sample_without_the_node_refuses_nothing_and_stamps_again_once(self, sampled: World) -> None:
         sampled.steer()
@@ -134,6 +142,61 @@ class TestEvidence:
         planned.api.let_go("bind")
         await planned.go()
         assert [call.error for call in calls] == ["", ""]
+
+
+class TestLooseMembers:
+    """A gang with room to spare takes what is offered, if it is in its domain and has room."""
+
+    @pytest.fixture
+    async def racked(self, world: World) -> World:
+        """Gang g of two members in rack a, on a1; a2 has room too, and so has rack b."""
+        world.add(node("a1").cpu(2).rack("a"), node("a2").cpu(3).rack("a"), node("b1").cpu(9).rack("b"))
+        world.add(gang(2).topology(), *members(2))
+        await world.go()
+        assert (world.round().loose, slot_of(world, "m0")) == (True, "a1")
+        return world
+
+    async def test_the_planned_node_is_taken_if_it_is_offered(self, racked: World) -> None:
+        assert racked.filter("m0", "b1", "a2", "a1") == Steer("a1")
+
+    async def test_another_node_of_the_domain_takes_the_members_slot_along(self, racked: World) -> None:
+        assert racked.filter("m0", "b1", "a2") == Steer("a2")
+        assert slot_of(racked, "m0") == "a2"
+        assert racked.store.occupancy.used["a2"]["cpu"] == 1000
+
+    async def test_a_node_of_another_domain_is_never_taken(self, racked: World) -> None:
+        assert racked.filter("m0", "b1") == Hold()
+        assert slot_of(racked, "m0") == "a1"
+
+    async def test_a_node_without_room_in_the_ledger_is_not_taken(self, racked: World) -> None:
+        racked.add(pod("p").cpu(3).on("a2"))
+        assert racked.filter("m0", "a2") == Hold()
+
+    async def test_a_node_where_a_mate_is_planned_comes_first(self, racked: World) -> None:
+        racked.add(node("a3").cpu(2).rack("a"))
+        assert racked.filter("m0", "a3", "a2") == Steer("a3")
+        assert racked.filter("m1", "a2", "a3") == Steer("a3")
+
+    async def test_a_member_at_bind_keeps_its_node(self, racked: World) -> None:
+        racked.bind("m0")
+        await racked.settle()
+        assert racked.filter("m0", "a2") == Hold()
+        assert slot_of(racked, "m0") == "a1"
+
+    async def test_a_moved_member_binds_where_it_was_sent_and_its_gang_with_it(self, racked: World) -> None:
+        assert racked.filter("m0", "a2") == Steer("a2")
+        calls = [racked.bind("m0"), racked.bind("m1")]
+        await racked.go()
+        assert [call.error for call in calls] == ["", ""]
+        assert (racked.node_of("m0"), racked.node_of("m1")) == ("a2", "a1")
+
+    async def test_after_a_sample_without_a_node_for_it_the_whole_gang_is_stamped(self, racked: World) -> None:
+        racked.add(*[node(f"c{index:03}").cpu(1) for index in range(101)])
+        racked.steer()
+        assert racked.filter("m1", "b1") == Hold()
+        await racked.settle()
+        assert {call.name for call in racked.api.said("stamp")} == {"m0", "m1"}
+        assert not racked.round().loose
 
 
 class TestWaking:

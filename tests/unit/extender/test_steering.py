@@ -1,6 +1,7 @@
 import pytest
 
 from extender import steering
+from extender.steering import Stamps
 from serried.testing.builders import node
 from tests.unit.extender.world import World, error, gang, members
 
@@ -12,11 +13,11 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steering, "_RETRY_CAP", 0.0)
 
 
-async def plan(world: World, count: int = 2, *, gated: bool = False) -> World:
-    """Gang g planned on n1, the writers of stamps at work."""
+async def plan(world: World, count: int = 2, *, gated: bool = False, room: int = 0) -> World:
+    """Gang g planned on n1, which has just room for it unless ``room`` says more; the writers of stamps at work."""
     world.steer()
     pods = [each.gate() if gated else each for each in members(count)]
-    await world.add(node("n1").cpu(count), gang(count), *pods).go()
+    await world.add(node("n1").cpu(room or count), gang(count), *pods).go()
     return world
 
 
@@ -78,11 +79,68 @@ class TestStamps:
         assert world.steering._open == {}
         await world.close()
 
-    async def test_a_window_of_none_wakes_members_and_stamps_nobody(self) -> None:
-        world = World(window=0)
+    async def test_if_nobody_is_to_be_stamped_members_that_are_asleep_are_woken(self) -> None:
+        world = World(stamps=Stamps.NEVER)
+        world.filter_unknown(members(1)[0])
         await plan(world)
-        assert (names(world, "stamp"), sorted(names(world, "kick"))) == ([], ["m0", "m1"])
+        assert (names(world, "stamp"), names(world, "kick")) == ([], ["m0"])
         await world.close()
+
+
+class TestLooseRounds:
+    """Room to spare: as much again as the gang needs. A write per member is saved."""
+
+    async def test_members_that_the_scheduler_will_try_anyway_cost_no_write(self, world: World) -> None:
+        await plan(world, room=4)
+        assert [call.verb for call in world.api.calls] == ["create"]
+
+    async def test_less_room_than_for_another_gang_of_that_size_is_not_enough(self, world: World) -> None:
+        await plan(world, room=3)
+        assert sorted(names(world, "stamp")) == ["m0", "m1"]
+
+    async def test_everybody_is_stamped_if_that_is_asked_for(self) -> None:
+        world = World(stamps=Stamps.ALWAYS)
+        await plan(world, room=4)
+        assert sorted(names(world, "stamp")) == ["m0", "m1"]
+        await world.close()
+
+    async def test_a_member_that_filter_has_turned_away_is_stamped(self, world: World) -> None:
+        world.filter_unknown(members(1)[0])
+        await plan(world, room=4)
+        assert names(world, "stamp") == ["m0"]
+
+    async def test_a_member_that_the_scheduler_has_given_up_before_is_stamped(self, world: World) -> None:
+        world.steer()
+        tried, fresh = members(2)
+        await world.add(node("n1").cpu(4), gang(2), tried.tried(), fresh).go()
+        assert names(world, "stamp") == ["m0"]
+
+    async def test_a_member_that_the_scheduler_gives_up_later_is_stamped_once(self, world: World) -> None:
+        await plan(world, room=4)
+        world.give_up("m1")
+        world.watch()
+        await world.go()
+        assert names(world, "stamp") == ["m1"]
+
+    async def test_a_member_given_up_while_the_record_is_written_is_stamped_after_it(self, world: World) -> None:
+        world.api.hold("create")
+        await plan(world, room=4)
+        world.give_up("m1")
+        world.watch()
+        await world.go()
+        assert names(world, "stamp") == []
+        world.api.let_go("create")
+        await world.go()
+        assert names(world, "stamp") == ["m1"]
+
+    async def test_a_gated_member_costs_the_gate_only(self, world: World) -> None:
+        await plan(world, gated=True, room=4)
+        assert (names(world, "stamp"), sorted(names(world, "ungate"))) == ([], ["m0", "m1"])
+
+    async def test_a_member_that_nobody_asks_about_is_kicked(self, world: World) -> None:
+        await plan(world, 1, room=2)
+        await world.pass_time(2.5)
+        assert names(world, "kick") == ["m0"]
 
 
 class TestGates:

@@ -13,7 +13,7 @@ from extender.desk import Answer, BindRequest, Desk
 from extender.driver import Driver
 from extender.records import Records
 from extender.round import Round
-from extender.steering import Steering
+from extender.steering import Stamps, Steering
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
@@ -250,12 +250,12 @@ class Listener:
 class World:
     """The extender's core around one Store. The conductor looks when told to (``look``), tasks run in ``settle``."""
 
-    def __init__(self, window: int = 100) -> None:
+    def __init__(self, window: int = 100, stamps: Stamps = Stamps.AUTO) -> None:
         self.clock, self.api, self.heard = Clock(), FakeApi(), Listener()
         client = self.api.client()
         self.store = Store([SCHEDULER])
         self.ledger = Ledger(self.store.occupancy)
-        self.steering = Steering(client, self.store, self.clock, window)
+        self.steering = Steering(client, self.store, self.clock, stamps, window)
         self.conductor = Conductor(
             self.store, self.ledger, self.steering, self.heard, self.heard, self.clock, job_unknown_deadline=30.0
         )
@@ -295,6 +295,11 @@ class World:
         """kube-scheduler has cleared a nomination, and the watch has said so."""
         self.api.pods[Key("default", name)]["status"] = {}
         self.watch()
+
+    def give_up(self, name: str) -> None:
+        """kube-scheduler has tried a pod in vain, and says so in its condition."""
+        key = Key("default", name)
+        self.api.pods[key] = PodBuilder(self.api.pods[key]).tried().raw()
 
     def watch(self) -> None:
         """The watch of pods catches up with the API server."""
@@ -348,6 +353,10 @@ class World:
     def filter(self, name: str, *nodes: str) -> Answer:
         """kube-scheduler asks about a pod; all nodes unless some are named."""
         return self.desk.filter(self.pod(name), nodes or tuple(self.store.nodes))
+
+    def filter_unknown(self, builder: PodBuilder) -> Answer:
+        """kube-scheduler asks about a pod that our watch has not shown yet."""
+        return self.desk.filter(builder.value(), tuple(self.store.nodes) or ("n1",))
 
     def bind(self, name: str, node_name: str = "") -> "BindCall":
         """kube-scheduler binds a pod, to its planned node unless one is named."""

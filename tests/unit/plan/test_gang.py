@@ -117,10 +117,21 @@ class TestOneDomain:
         assert (len(verdict.domains), verdict.domain_count) == (10, 12)
 
 
+class TestSpareRoom:
+    def test_it_counts_the_chosen_rack_only(self) -> None:
+        assert planned(racks([5], [9]), Ask(gang(2), 2, RACK)).spare == 3
+
+    def test_without_a_key_it_counts_the_whole_cluster(self) -> None:
+        assert planned(racks([5], [9]), Ask(gang(2), 2)).spare == 12
+
+    def test_a_gang_that_fills_its_rack_leaves_none(self) -> None:
+        assert planned(racks([2], [9]), Ask(gang(2), 2, RACK)).spare == 0
+
+
 class TestLaterMembers:
     def test_a_late_member_goes_to_the_gangs_rack_although_another_is_tighter(self) -> None:
         ask = Ask(gang(1), 0, RACK, pinned=frozenset({"r1"}))
-        assert planned(racks([9], [1]), ask) == Plan("r1", {"p0": "r1-1"})
+        assert planned(racks([9], [1]), ask) == Plan("r1", {"p0": "r1-1"}, spare=8)
 
     def test_as_many_late_members_as_fit_are_taken(self) -> None:
         assert len(planned(racks([2], [9]), Ask(gang(3), 0, RACK, pinned=frozenset({"r1"}))).nodes) == 2
