@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter
-from starlette.types import ASGIApp
 
 from extender.adoption import Adoption
 from extender.binding import Binder, Window
@@ -23,6 +22,7 @@ from extender.desk import Desk
 from extender.driver import Driver
 from extender.holding import HoldSwitch
 from extender.leadership import AlwaysActive, Leadership
+from extender.listener import Listener
 from extender.records import Records
 from extender.reports import Reports
 from extender.round import Stage
@@ -41,7 +41,7 @@ from serried.model.level import ApiLevel
 from serried.model.verdict import Reason
 from serried.observe.metrics import ExtenderMetrics
 from serried.process import run_process
-from serried.settings import Address, ExtenderSettings, extender_settings
+from serried.settings import ExtenderSettings, extender_settings
 
 log = logging.getLogger(__name__)
 
@@ -88,8 +88,10 @@ class Extender:
         self._turned.set()
 
     async def run(self) -> None:
-        """Feed, decide and write until cancelled."""
+        """Answer, feed, decide and write until cancelled."""
         async with asyncio.TaskGroup() as tasks:
+            for address in (self.settings.filter_listen, self.settings.bind_listen):
+                tasks.create_task(Listener(self.verbs.routes()).serve(*address))
             for work in (self.feed.run, self.events.run, self.reports.run, self.steering.run, self.conductor.run):
                 tasks.create_task(work())
             tasks.create_task(self._follow_lease())
@@ -175,11 +177,6 @@ class Extender:
     def routes(self) -> Sequence[APIRouter]:
         """``/debug``."""
         return [debug_routes(self.conductor, self.reports, self.selfcheck)]
-
-    def listeners(self) -> Sequence[tuple[ASGIApp, Address]]:
-        """Filter and bind, the same application on two ports."""
-        verbs = self.verbs.app()
-        return [(verbs, self.settings.filter_listen), (verbs, self.settings.bind_listen)]
 
 
 def _settle_memory() -> None:

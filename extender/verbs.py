@@ -1,4 +1,4 @@
-"""The four verbs as raw handlers: bytes in, a decision of the desk, bytes out.
+"""The four verbs as handlers of the listener: bytes in, a decision of the desk, bytes out.
 
 kube-scheduler reads no body of an answer that is not 200, so errors travel in the protocol's own ``Error`` field where
 it has one. Nothing here raises: an exception would be a traceback to us and a blank 500 to the scheduler.
@@ -8,12 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import Route
-
 from extender.desk import Desk
+from extender.listener import Hangup, Reply, Routes
 from extender.payloads import (
     MOST_BYTES,
     BadRequest,
@@ -42,85 +38,69 @@ class Verbs:
     def __init__(self, desk: Desk, active: Callable[[], bool], timer: Timer, clock: Callable[[], float]) -> None:
         self._desk, self._active, self._timer, self._clock = desk, active, timer, clock
 
-    def app(self) -> Starlette:
-        """An ASGI application with the four verbs."""
-        handlers = {"filter": self.filter, "prioritize": self.prioritize, "preempt": self.preempt, "bind": self.bind}
-        return Starlette(routes=[Route(f"/{name}", handler, methods=["POST"]) for name, handler in handlers.items()])
+    def routes(self) -> Routes:
+        """The four verbs; only bind may take its time."""
+        return Routes(
+            prompt={b"/filter": self.filter, b"/prioritize": self.prioritize, b"/preempt": self.preempt},
+            patient={b"/bind": self.bind},
+            most_bytes=MOST_BYTES,
+        )
 
-    async def filter(self, request: Request) -> Response:
+    def filter(self, body: bytes) -> Reply:
         """POST /filter: ExtenderArgs to ExtenderFilterResult."""
         start = self._clock()
         try:
-            args = read_args(await self._read(request))
-            return _json(write_filter(self._desk.filter(args.pod, args.names), args))
+            args = read_args(self._admit(body))
+            return Reply(write_filter(self._desk.filter(args.pod, args.names), args))
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("filter", error, 200)
         finally:
             self._timer.verb("filter", self._clock() - start)
 
-    async def prioritize(self, request: Request) -> Response:
+    def prioritize(self, body: bytes) -> Reply:
         """POST /prioritize: ExtenderArgs to HostPriorityList. The protocol has no error here: the status says it."""
         try:
-            args = read_args(await self._read(request))
-            return _json(write_scores(self._desk.prioritize(args.names)))
+            args = read_args(self._admit(body))
+            return Reply(write_scores(self._desk.prioritize(args.names)))
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("prioritize", error, 400)
 
-    async def preempt(self, request: Request) -> Response:
+    def preempt(self, body: bytes) -> Reply:
         """POST /preempt: ExtenderPreemptionArgs to ExtenderPreemptionResult; no error in the protocol here either."""
         try:
-            args = read_preemption(await self._read(request))
-            return _json(write_preemption(args, self._desk.preempt(args.pod, args.victims)))
+            args = read_preemption(self._admit(body))
+            return Reply(write_preemption(args, self._desk.preempt(args.pod, args.victims)))
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("preempt", error, 400)
 
-    async def bind(self, request: Request) -> Response:
+    async def bind(self, body: bytes, hangup: Hangup) -> Reply:
         """POST /bind: ExtenderBindingArgs to ExtenderBindingResult; a member's call stays open until its gang binds."""
         start = self._clock()
         try:
-            args = read_bind(await self._read(request))
-            return _json(write_error(await self._desk.bind(args, lambda: _hangup(request))))
+            args = read_bind(self._admit(body))
+            return Reply(write_error(await self._desk.bind(args, hangup)))
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("bind", error, 200)
         finally:
             self._timer.verb("bind", self._clock() - start)
 
-    async def _read(self, request: Request) -> bytes:
+    def _admit(self, body: bytes) -> bytes:
         if not self._active():
             raise _NotActiveError("this instance is not active: its scheduler does not hold the Lease")
-        chunks, size = [], 0
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > MOST_BYTES:
-                raise BadRequest(f"the body is larger than {MOST_BYTES} bytes")
-            chunks.append(chunk)
-        return b"".join(chunks)
+        if len(body) > MOST_BYTES:
+            raise BadRequest(f"the body is larger than {MOST_BYTES} bytes")
+        return body
 
 
 class _NotActiveError(Exception):
     """Another instance must answer; the connection is closed so that the scheduler's next one finds it."""
 
 
-async def _hangup(request: Request) -> None:
-    while True:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            return
-
-
-def _refuse(verb: str, error: Exception, status: int) -> Response:
+def _refuse(verb: str, error: Exception, status: int) -> Reply:
     if isinstance(error, _NotActiveError):
-        return _json(write_error(f"serried {verb}: {error}"), 503, {"Connection": "close"})
-    if isinstance(error, ClientDisconnect):
-        return _json(write_error(f"serried {verb}: the client hung up"), status)
+        return Reply(write_error(f"serried {verb}: {error}"), 503, close=True)
     if isinstance(error, BadRequest):
-        # The rest of an oversized body is still on the wire: only a new connection is clean.
-        return _json(write_error(f"serried {verb}: {error}"), status, {"Connection": "close"})
+        return Reply(write_error(f"serried {verb}: {error}"), status, close=True)
     log.error("a verb failed", extra={"verb": verb}, exc_info=error)
-    return _json(
-        write_error(f"serried {verb}: internal error ({type(error).__name__}), see the extender's log"), status
-    )
-
-
-def _json(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(body, status, headers, media_type="application/json")
+    sentence = f"serried {verb}: internal error ({type(error).__name__}), see the extender's log"
+    return Reply(write_error(sentence), status)

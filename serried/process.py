@@ -12,7 +12,6 @@ from typing import Protocol
 
 import uvloop
 from fastapi import APIRouter, FastAPI
-from starlette.types import ASGIApp
 
 from serried import __version__
 from serried.kube.auth import CredentialsError, load_credentials
@@ -34,16 +33,13 @@ class Work(Protocol):
     """What a process does once it knows its cluster."""
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Work, and answer whoever it serves besides, until cancelled."""
 
     def readiness(self) -> Mapping[str, bool]:
         """The conditions of ``/readyz``."""
 
     def routes(self) -> Sequence[APIRouter]:
         """What it adds to the operations listener."""
-
-    def listeners(self) -> Sequence[tuple[ASGIApp, Address]]:
-        """What it serves besides."""
 
 
 Build = Callable[[ApiClient, ApiLevel], Work]
@@ -73,27 +69,22 @@ class _Process:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         credentials = load_credentials(self._settings.kubeconfig)
         async with ApiClient(credentials, component=self._name, hooks=self._metrics) as client:
-            servers = [make_server(self._app, *ops)]
+            server = make_server(self._app, *ops)
             tasks = [
-                asyncio.create_task(servers[0].serve()),
+                asyncio.create_task(server.serve()),
                 asyncio.create_task(self._stop.wait()),
-                asyncio.create_task(self._work_on(client, build, servers)),
+                asyncio.create_task(self._work_on(client, build)),
             ]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            return await self._end(tasks, servers)
+            return await self._end(tasks, server)
 
-    async def _work_on(self, client: ApiClient, build: Build, servers: list[Server]) -> None:
+    async def _work_on(self, client: ApiClient, build: Build) -> None:
         level = await self._discover(client)
         log.info("API found", extra={"api": level.name, "group": level.group, "version": level.version})
         self._work = build(client, level)
         for router in self._work.routes():
             self._app.include_router(router)
-        async with asyncio.TaskGroup() as tasks:
-            for app, address in self._work.listeners():
-                server = make_server(app, *address)
-                servers.append(server)
-                tasks.create_task(server.serve())
-            tasks.create_task(self._work.run())
+        await self._work.run()
 
     async def _discover(self, client: ApiClient) -> ApiLevel:
         while True:
@@ -103,9 +94,8 @@ class _Process:
                 log.error("cannot find out which API the cluster serves; trying again", extra={"err": str(error)})
             await asyncio.sleep(_DISCOVERY_PAUSE)
 
-    async def _end(self, tasks: Sequence[asyncio.Task[object]], servers: Sequence[Server]) -> int:
-        for server in servers:
-            server.should_exit = True
+    async def _end(self, tasks: Sequence[asyncio.Task[object]], server: Server) -> int:
+        server.should_exit = True
         serving, stopping, working = tasks
         stopping.cancel()
         working.cancel()

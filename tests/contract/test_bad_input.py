@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import Any, Self, cast
 from unittest.mock import Mock
 
 import httpx
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from starlette.types import ASGIApp
 
 from extender.debug import debug_routes
+from extender.listener import Listener
 from extender.payloads import MOST_BYTES
 from extender.reports import Reports
 from extender.verbs import Verbs
@@ -55,13 +56,19 @@ class Switch:
 
 
 class Extender:
-    """The verbs over a small cluster with one gang that waits for its quorum."""
+    """The verbs on a real socket, over a small cluster with one gang that waits for its quorum."""
 
     def __init__(self) -> None:
         self.world, self.switch = World(), Switch()
         self.world.add(node("n1").cpu(4), node("n2").cpu(4), pod("p").cpu(1), gang(2), *members(1))
         verbs = Verbs(self.world.desk, lambda: self.switch.active, self.switch, self.world.clock)
-        self.http = connect(verbs.app())
+        self.listener = Listener(verbs.routes())
+
+    async def open(self) -> Self:
+        """Listen on any free port."""
+        port = await self.listener.open("127.0.0.1", 0)
+        self.http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20.0, trust_env=False)
+        return self
 
     async def call(self, verb: str, body: bytes | object) -> httpx.Response:
         """POST to a verb."""
@@ -77,6 +84,7 @@ class Extender:
     async def close(self) -> None:
         """End everything."""
         await self.http.aclose()
+        await self.listener.close()
         await self.world.close()
 
 
@@ -87,7 +95,7 @@ def connect(app: ASGIApp) -> httpx.AsyncClient:
 
 @pytest.fixture
 async def extender() -> AsyncIterator[Extender]:
-    made = Extender()
+    made = await Extender().open()
     yield made
     await made.close()
 
@@ -151,7 +159,7 @@ async def test_any_other_value_in_any_field_gets_an_answer_in_the_protocols_form
 @given(odd=odd_objects() | Json, verb=st.sampled_from(["filter", "prioritize", "preempt"]))
 def test_no_pod_however_odd_is_an_internal_error(odd: Any, verb: str) -> None:
     async def send() -> httpx.Response:
-        extender = Extender()
+        extender = await Extender().open()
         try:
             return await extender.call(verb, {**GOOD[verb], "Pod": odd})
         finally:

@@ -1,0 +1,306 @@
+"""The scheduler's sockets: HTTP/1 on httptools, requests to handlers, replies in order.
+
+kube-scheduler waits for every answer, so the way of a request is short: the parser's callbacks collect it, a prompt
+handler answers it in the same turn of the loop, and head and body leave in one write (docs/decisions/0006).
+"""
+
+import asyncio
+import functools
+import http
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import httptools
+import orjson
+
+log = logging.getLogger(__name__)
+
+IDLE = 120.0
+"""Seconds that a connection may be idle or a request take to arrive. Above the 90 for which Go keeps idle connections:
+a request on one that we just closed is lost."""
+_LINGER = 2.0
+"""Seconds in which the rest of a refused request is read and dropped: a reset would take the answer with it."""
+_PATIENCE = 0.5
+"""Seconds for open calls when the listener closes: a Binding on its way is told, a gang is not waited for."""
+_MOST_HEAD = 1 << 20
+
+Hangup = Callable[[], Coroutine[Any, Any, None]]
+"""Returns when the client has closed the connection."""
+
+
+class Reply(NamedTuple):
+    """A JSON body; ``close`` if the connection must not be used again."""
+
+    body: bytes
+    status: int = 200
+    close: bool = False
+
+
+Prompt = Callable[[bytes], Reply]
+Patient = Callable[[bytes, Hangup], Coroutine[Any, Any, Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Handlers of POST by path: ``prompt`` ones answer at once, ``patient`` ones may keep their connection waiting.
+
+    Of a body larger than ``most_bytes`` a handler gets the beginning, which is longer than that too; the connection
+    is closed after the answer.
+    """
+
+    prompt: Mapping[bytes, Prompt]
+    patient: Mapping[bytes, Patient]
+    most_bytes: int
+
+
+class Listener:
+    """Sockets over one set of routes."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+        self._servers: list[asyncio.Server] = []
+        self._connections: set[_Connection] = set()
+
+    async def serve(self, host: str, port: int) -> None:
+        """Answer until cancelled. Raises OSError if the address is taken."""
+        await self.open(host, port)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await self.close()
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen from now on; returns the port, of interest if ``port`` was 0."""
+        make = functools.partial(_Connection, self._routes, self._connections)
+        server = await asyncio.get_running_loop().create_server(make, host, port, backlog=4096)
+        self._servers.append(server)
+        found = int(server.sockets[0].getsockname()[1])
+        log.info("listening", extra={"host": host, "port": found})
+        return found
+
+    async def close(self) -> None:
+        """Accept nothing more, close idle connections; open calls get a moment, then 503."""
+        for server in self._servers:
+            server.close()
+        for connection in tuple(self._connections):
+            connection.retire()
+        calls = [connection.call for connection in self._connections if connection.call is not None]
+        if calls:
+            _, late = await asyncio.wait(calls, timeout=_PATIENCE)
+            for call in late:
+                call.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+
+class _Request:
+    """What has arrived of one request: ``whole`` if all, ``taken`` once it was handed on, ``keep`` for keep-alive."""
+
+    __slots__ = ("expects", "keep", "method", "parts", "size", "taken", "url", "whole")
+
+    def __init__(self, *, taken: bool) -> None:
+        self.url = self.method = b""
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.taken = taken
+        self.expects = self.keep = self.whole = False
+
+
+class _Connection(asyncio.Protocol):
+    """One connection. ``call`` is the open call of a patient handler; requests behind it wait in ``_queue``.
+
+    ``_deaf``: whatever still arrives is dropped, only the connection's end is of interest.
+    """
+
+    def __init__(self, routes: Routes, peers: "set[_Connection]") -> None:
+        self.call: asyncio.Task[None] | None = None
+        self._routes, self._peers = routes, peers
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._request = _Request(taken=True)
+        self._queue: deque[_Request] = deque()
+        self._gone = asyncio.Event()
+        self._since, self._head = self._loop.time(), 0
+        self._deaf = self._retired = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._timer = self._loop.call_later(IDLE, self._check_idle)
+        self._peers.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the loop's signature
+        self._timer.cancel()
+        self._peers.discard(self)
+        self._deaf = True
+        self._queue.clear()
+        self._gone.set()
+
+    def pause_writing(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # it was answered like any other request, and is the last one
+        except httptools.HttpParserError as error:
+            self._reject(400, f"this is not HTTP: {error}")
+        if not self._request.method and not self._request.taken:
+            self._head += len(data)
+            if self._head > _MOST_HEAD:
+                self._reject(431, "the request's head is too large")
+
+    def on_message_begin(self) -> None:
+        self._request = _Request(taken=self._deaf)
+        self._since, self._head = self._loop.time(), 0
+
+    def on_url(self, url: bytes) -> None:
+        self._request.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(name) == 6 and name.lower() == b"expect":
+            self._request.expects = value.lower() == b"100-continue"
+
+    def on_headers_complete(self) -> None:
+        parser, request = self._parser, self._request
+        request.method = parser.get_method()
+        lasting = parser.should_keep_alive() and not parser.should_upgrade()
+        request.keep = lasting and parser.get_http_version() != "1.0"
+        if request.expects:
+            self._invite()
+
+    def on_body(self, body: bytes) -> None:
+        request = self._request
+        if not request.taken:
+            request.parts.append(body)
+            request.size += len(body)
+            if request.size > self._routes.most_bytes:
+                self._take(request)
+
+    def on_message_complete(self) -> None:
+        if not self._request.taken:
+            self._request.whole = True
+            self._take(self._request)
+
+    def _invite(self) -> None:
+        # In order: while a call is open, its answer comes first.
+        if self._request.expects and not self._request.taken and self.call is None:
+            self._request.expects = False
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _take(self, request: _Request) -> None:
+        request.taken = True
+        self._deaf = not (request.whole and request.keep)
+        if self.call is None:
+            self._answer(request)
+            return
+        self._queue.append(request)
+        if sum(waiting.size + 1024 for waiting in self._queue) > 2 * self._routes.most_bytes:
+            self._transport.abort()
+
+    def _answer(self, request: _Request) -> None:
+        path = request.url.partition(b"?")[0]
+        prompt, patient = self._routes.prompt.get(path), self._routes.patient.get(path)
+        if prompt is None and patient is None:
+            self._write(request, _error(404, "there is no such verb"))
+        elif request.method != b"POST":
+            self._write(request, _error(405, "POST is the only method"))
+        elif prompt is not None:
+            self._write(request, _attempt(prompt, b"".join(request.parts)))
+        elif patient is not None:
+            self.call = self._loop.create_task(self._wait(patient, request))
+
+    async def _wait(self, handler: Patient, request: _Request) -> None:
+        reply = _STOPPING
+        try:
+            reply = await handler(b"".join(request.parts), self._hangup)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the scheduler gets an answer
+            reply = _internal(error)
+        finally:
+            self.call = None
+            self._write(request, reply)
+            while self._queue and self.call is None:
+                self._answer(self._queue.popleft())
+            self._invite()
+
+    async def _hangup(self) -> None:
+        await self._gone.wait()
+
+    def _write(self, request: _Request, reply: Reply) -> None:
+        if self._transport.is_closing():
+            return
+        keep = request.keep and request.whole and not (reply.close or self._retired)
+        body = b"" if request.method == b"HEAD" else reply.body
+        end = b"\r\n" if keep else b"connection: close\r\n\r\n"
+        self._transport.write(b"%b%d\r\n%b%b" % (_head(reply.status), len(reply.body), end, body))
+        self._since = self._loop.time()
+        if not keep:
+            self._finish(request)
+
+    def _finish(self, request: _Request) -> None:
+        self._deaf = True
+        self._queue.clear()
+        if request.whole:
+            self._transport.close()
+            return
+        self._transport.write_eof()
+        self._timer.cancel()
+        self._timer = self._loop.call_later(_LINGER, self._transport.abort)
+
+    def _reject(self, status: int, sentence: str) -> None:
+        if self._deaf:
+            return
+        log.warning("a connection is given up", extra={"why": sentence})
+        if self.call is None:
+            self._write(_Request(taken=True), _error(status, sentence))
+        else:
+            self._transport.abort()  # what is open is to be answered first, and nothing more can be read
+
+    def _check_idle(self) -> None:
+        now = self._loop.time()
+        if self.call is not None:
+            self._since = now
+        if now - self._since >= IDLE:
+            self._transport.abort()
+        else:
+            self._timer = self._loop.call_later(self._since + IDLE - now, self._check_idle)
+
+    def retire(self) -> None:
+        """Close as soon as no call is open; what waits behind one is not begun."""
+        self._retired = True
+        if self.call is None:
+            self._transport.close()
+
+
+def _attempt(handler: Prompt, body: bytes) -> Reply:
+    try:
+        return handler(body)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the scheduler gets an answer
+        return _internal(error)
+
+
+def _internal(error: Exception) -> Reply:
+    log.error("a handler failed", exc_info=error)
+    return _error(500, "internal error, see the extender's log")
+
+
+def _error(status: int, sentence: str) -> Reply:
+    return Reply(orjson.dumps({"Error": f"serried: {sentence}"}), status)
+
+
+@functools.cache
+def _head(status: int) -> bytes:
+    allow = "allow: POST\r\n" if status == 405 else ""
+    phrase = http.HTTPStatus(status).phrase
+    return f"HTTP/1.1 {status} {phrase}\r\n{allow}content-type: application/json\r\ncontent-length: ".encode()
+
+
+_STOPPING = _error(503, "the extender is stopping")

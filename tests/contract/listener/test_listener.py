@@ -1,0 +1,378 @@
+"""What the scheduler's sockets do with HTTP, good and bad. The client is bare: it sends what no library would."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from extender import listener
+from extender.listener import Hangup, Listener, Reply, Routes
+
+SOON = 0.2
+MOST = 4000
+
+
+class House:
+    """A listener with a verb that answers at once and one that waits for ``release``, and what they saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+        self.hung_up: list[bytes] = []
+        self.release = asyncio.Event()
+        self.listener = Listener(Routes({b"/quick": self.quick, b"/bug": self.bug}, {b"/slow": self.slow}, MOST))
+        self.port = 0
+
+    def quick(self, body: bytes) -> Reply:
+        self.seen.append(body)
+        return Reply(b'{"size":%d}' % len(body), close=body == b"leave")
+
+    def bug(self, body: bytes) -> Reply:
+        raise RuntimeError("a secret")
+
+    async def slow(self, body: bytes, hangup: Hangup) -> Reply:
+        self.seen.append(body)
+        if body == b"bug":
+            raise RuntimeError("a secret")
+        waits = [asyncio.ensure_future(self.release.wait()), asyncio.ensure_future(hangup())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if waits[1].done():
+                self.hung_up.append(body)
+            for wait in waits:
+                wait.cancel()
+        return Reply(b'{"slow":%d}' % len(body))
+
+    async def until_seen(self, count: int) -> None:
+        await until(lambda: len(self.seen) == count)
+
+    async def until_hung_up(self, *calls: bytes) -> None:
+        await until(lambda: self.hung_up == list(calls))
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not happened():  # noqa: ASYNC110 - it is seen from outside
+            await asyncio.sleep(0.005)
+
+
+class Client:
+    """A bare connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def head(self) -> tuple[int, dict[str, str]]:
+        async with asyncio.timeout(5):
+            lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
+        return int(lines[0].split()[1]), headers
+
+    async def reply(self) -> tuple[int, dict[str, str], Any]:
+        status, headers = await self.head()
+        return status, headers, json.loads(await self.reader.readexactly(int(headers["content-length"])))
+
+    async def body(self) -> Any:
+        return (await self.reply())[2]
+
+    async def closed(self, within: float = 5.0) -> bool:
+        """Whether the server ends the connection and sends nothing before."""
+        try:
+            async with asyncio.timeout(within):
+                return await self.reader.read() == b""
+        except TimeoutError:
+            return False
+        except ConnectionResetError:
+            return True
+
+    async def close(self) -> None:
+        self.writer.transport.abort()
+        await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    made = House()
+    made.port = await made.listener.open("127.0.0.1", 0)
+    yield made
+    made.release.set()
+    await made.listener.close()
+
+
+@pytest.fixture
+async def client(house: House) -> AsyncIterator[Client]:
+    made = Client(*await asyncio.open_connection("127.0.0.1", house.port))
+    yield made
+    await made.close()
+
+
+def post(path: str, body: bytes = b"", *headers: str, version: str = "1.1") -> bytes:
+    lines = [f"POST {path} HTTP/{version}", "Host: x", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+class TestRequests:
+    async def test_one_connection_carries_one_call_after_the_other(self, client: Client) -> None:
+        for size in (0, 1, MOST):
+            await client.send(post("/quick", b"x" * size))
+            status, headers, body = await client.reply()
+            assert (status, body) == (200, {"size": size})
+            assert headers == {"content-type": "application/json", "content-length": str(len(f'{{"size":{size}}}'))}
+
+    async def test_a_request_may_arrive_byte_by_byte(self, client: Client) -> None:
+        for byte in post("/quick", b"abc"):
+            await client.send(bytes([byte]))
+            await asyncio.sleep(0)
+        assert await client.body() == {"size": 3}
+
+    async def test_a_chunked_body_is_put_together(self, house: House, client: Client) -> None:
+        head = b"POST /quick HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        await client.send(head + b"3\r\nabc\r\n")
+        await client.send(b"2;x=y\r\nde\r\n0\r\nTrailer: t\r\n\r\n")
+        assert await client.body() == {"size": 5}
+        assert house.seen == [b"abcde"]
+
+    async def test_a_query_is_no_part_of_the_path(self, client: Client) -> None:
+        await client.send(post("/quick?timeout=5s"))
+        assert (await client.reply())[0] == 200
+
+    async def test_pipelined_requests_are_answered_in_order_also_behind_an_open_call(
+        self, house: House, client: Client
+    ) -> None:
+        await client.send(post("/quick", b"1") + post("/slow", b"22") + post("/quick", b"333") + post("/slow", b"4444"))
+        assert await client.body() == {"size": 1}
+        await house.until_seen(2)
+        assert house.seen == [b"1", b"22"]
+        house.release.set()
+        assert [await client.body() for _ in range(3)] == [{"slow": 2}, {"size": 3}, {"slow": 4}]
+
+    async def test_too_much_behind_an_open_call_ends_the_connection(self, house: House, client: Client) -> None:
+        await client.send(post("/slow", b"s") + post("/quick", b"x" * 900) * 5)
+        assert await client.closed()
+        await house.until_hung_up(b"s")
+        assert house.seen == [b"s"]
+
+
+class TestTheEndOfAConnection:
+    @pytest.mark.parametrize(
+        "request_",
+        [
+            pytest.param(post("/quick", b"1", "Connection: close"), id="the client asks for it"),
+            pytest.param(post("/quick", b"1", version="1.0"), id="HTTP/1.0"),
+            pytest.param(post("/quick", b"1", "Connection: keep-alive", version="1.0"), id="HTTP/1.0, keep-alive"),
+            pytest.param(post("/quick", b"", "Connection: Upgrade", "Upgrade: h2c"), id="an upgrade that we decline"),
+        ],
+    )
+    async def test_the_answer_says_that_it_is_the_last_one(self, house: House, client: Client, request_: bytes) -> None:
+        await client.send(request_ + post("/quick", b"not this one"))
+        status, headers, body = await client.reply()
+        assert (status, headers["connection"], body) == (200, "close", {"size": len(house.seen[0])})
+        assert await client.closed()
+        assert len(house.seen) == 1
+
+    async def test_a_handler_can_end_it(self, house: House, client: Client) -> None:
+        await client.send(post("/quick", b"leave") + post("/quick", b"not this one"))
+        assert (await client.reply())[1]["connection"] == "close"
+        assert await client.closed()
+        assert house.seen == [b"leave"]
+
+    @pytest.mark.parametrize("sent", [b"", post("/quick", b"12345")[:-3]], ids=["nothing", "half a request"])
+    async def test_a_silent_or_slow_client_is_not_waited_for(
+        self, house: House, sent: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(listener, "IDLE", SOON)
+        client = Client(*await asyncio.open_connection("127.0.0.1", house.port))
+        await client.send(sent)
+        assert await client.closed(within=10 * SOON)
+        await client.close()
+
+    async def test_an_open_call_is_not_idle(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(listener, "IDLE", SOON)
+        client = Client(*await asyncio.open_connection("127.0.0.1", house.port))
+        await client.send(post("/slow", b"s"))
+        await asyncio.sleep(3 * SOON)
+        house.release.set()
+        assert await client.body() == {"slow": 1}
+        assert await client.closed(within=10 * SOON)
+        await client.close()
+
+    async def test_a_client_that_does_not_read_holds_up_nobody_else(self, house: House, client: Client) -> None:
+        many = post("/quick", b"x") * 1000
+
+        async def flood() -> None:
+            while True:
+                await client.send(many)
+
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(flood(), 1.0)  # the server stopped reading, so sending stops too
+        other = Client(*await asyncio.open_connection("127.0.0.1", house.port))
+        await other.send(post("/quick", b"ab"))
+        assert await other.body() == {"size": 2}
+        await other.close()
+        assert await client.body() == {"size": 1}
+
+
+class TestHangUp:
+    async def test_an_open_call_learns_that_the_client_went(self, house: House, client: Client) -> None:
+        await client.send(post("/slow", b"gone"))
+        await house.until_seen(1)
+        await client.close()
+        await house.until_hung_up(b"gone")
+
+    async def test_a_client_that_went_gets_nothing_begun_that_it_had_sent_ahead(
+        self, house: House, client: Client
+    ) -> None:
+        await client.send(post("/slow", b"gone") + post("/quick", b"never"))
+        await house.until_seen(1)
+        await client.close()
+        await asyncio.sleep(SOON)
+        assert (house.seen, house.hung_up) == ([b"gone"], [b"gone"])
+
+    async def test_others_go_on_waiting(self, house: House, client: Client) -> None:
+        other = Client(*await asyncio.open_connection("127.0.0.1", house.port))
+        await other.send(post("/slow", b"stays"))
+        await client.send(post("/slow", b"goes"))
+        await house.until_seen(2)
+        await client.close()
+        await asyncio.sleep(SOON)
+        house.release.set()
+        assert await other.body() == {"slow": 5}
+        assert house.hung_up == [b"goes"]
+        await other.close()
+
+
+class TestContinue:
+    async def test_a_client_that_asks_before_it_sends_is_invited(self, client: Client) -> None:
+        request = post("/quick", b"abc", "Expect: 100-continue")
+        await client.send(request[:-3])
+        assert (await client.head())[0] == 100
+        await client.send(request[-3:])
+        assert await client.body() == {"size": 3}
+
+    async def test_the_invitation_comes_after_the_answer_that_is_due(self, house: House, client: Client) -> None:
+        await client.send(post("/slow", b"s") + post("/quick", b"abc", "Expect: 100-continue")[:-3])
+        await house.until_seen(1)
+        house.release.set()
+        assert await client.body() == {"slow": 1}
+        assert (await client.head())[0] == 100
+        await client.send(b"abc")
+        assert await client.body() == {"size": 3}
+
+
+class TestRefusals:
+    async def test_no_such_path_and_no_such_method(self, client: Client) -> None:
+        await client.send(post("/nothing"))
+        assert (await client.reply())[0::2] == (404, {"Error": "serried: there is no such verb"})
+        await client.send(b"GET /quick HTTP/1.1\r\nHost: x\r\n\r\n")
+        status, headers, body = await client.reply()
+        assert (status, headers["allow"], body) == (405, "post", {"Error": "serried: POST is the only method"})
+        await client.send(b"HEAD /quick HTTP/1.1\r\nHost: x\r\n\r\n" + post("/quick"))
+        assert (await client.head())[0] == 405
+        assert await client.body() == {"size": 0}
+
+    @pytest.mark.parametrize(
+        "garbage",
+        [b"\x16\x03\x01\x02\x00\x01", b"hello\r\n\r\n", b"POST /quick HTTP/1.1\r\nContent-Length: x\r\n\r\n"],
+        ids=["TLS", "no HTTP", "a length that is none"],
+    )
+    async def test_what_is_not_http_is_400_and_the_end(self, house: House, client: Client, garbage: bytes) -> None:
+        await client.send(garbage)
+        status, headers, body = await client.reply()
+        assert (status, headers["connection"]) == (400, "close")
+        assert body["Error"].startswith("serried: this is not HTTP: ")
+        assert await client.closed()
+        assert house.seen == []
+
+    async def test_garbage_behind_an_open_call_is_a_hang_up(self, house: House, client: Client) -> None:
+        await client.send(post("/slow", b"s") + b"hello\r\n\r\n")
+        assert await client.closed()
+        await house.until_hung_up(b"s")
+
+    async def test_a_head_without_end_is_refused(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(listener, "_MOST_HEAD", 5000)
+        await client.send(b"POST /quick HTTP/1.1\r\nX: " + b"x" * 4000)
+        await client.send(b"x" * 4000)
+        assert (await client.reply())[0] == 431
+
+    @pytest.mark.parametrize("head", ["Content-Length: 9000000", "Transfer-Encoding: chunked"])
+    async def test_of_a_body_that_is_too_large_the_handler_sees_the_beginning(
+        self, house: House, client: Client, head: str
+    ) -> None:
+        chunk = f"{MOST + 1:x}\r\n".encode() if "chunked" in head else b""
+        await client.send(f"POST /quick HTTP/1.1\r\nHost: x\r\n{head}\r\n\r\n".encode() + chunk + b"x" * (MOST + 1))
+        status, headers, body = await client.reply()
+        assert (status, headers["connection"], body) == (200, "close", {"size": MOST + 1})
+        for _ in range(20):
+            await client.send(b"x" * 100_000)  # is read and dropped: a reset would take the answer with it
+        assert await client.closed()
+        assert len(house.seen) == 1
+
+    async def test_the_rest_of_a_refused_body_is_not_read_for_ever(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(listener, "_LINGER", SOON)
+        await client.send(b"POST /quick HTTP/1.1\r\nHost: x\r\nContent-Length: 900000000\r\n\r\n" + b"x" * (MOST + 1))
+        assert await client.body() == {"size": MOST + 1}
+        with pytest.raises(ConnectionError):  # noqa: PT012 - how many writes it takes is the kernel's affair
+            for _ in range(100):
+                await client.send(b"x" * 1000)
+                await asyncio.sleep(0.02)
+
+    @pytest.mark.parametrize("path", ["/bug", "/slow"])
+    async def test_a_bug_is_500_without_a_traceback_and_the_next_call_works(
+        self, client: Client, path: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.ERROR):
+            await client.send(post(path, b"bug"))
+            assert (await client.reply())[0::2] == (500, {"Error": "serried: internal error, see the extender's log"})
+        assert "a secret" in caplog.text
+        await client.send(post("/quick"))
+        assert await client.body() == {"size": 0}
+
+
+class TestClosing:
+    async def test_idle_connections_end_and_no_new_ones_are_taken(self, house: House, client: Client) -> None:
+        await client.send(post("/quick"))
+        await client.body()
+        await house.listener.close()
+        assert await client.closed()
+        with pytest.raises(ConnectionError):
+            await asyncio.open_connection("127.0.0.1", house.port)
+
+    async def test_a_call_that_ends_soon_is_answered(self, house: House, client: Client) -> None:
+        await client.send(post("/slow", b"s") + post("/quick", b"too late"))
+        await house.until_seen(1)
+        asyncio.get_running_loop().call_later(0.05, house.release.set)
+        await house.listener.close()
+        status, headers, body = await client.reply()
+        assert (status, headers["connection"], body) == (200, "close", {"slow": 1})
+        assert await client.closed()
+        assert house.seen == [b"s"]
+
+    async def test_a_call_that_does_not_is_503(
+        self, house: House, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(listener, "_PATIENCE", 0.05)
+        await client.send(post("/slow", b"s"))
+        await house.until_seen(1)
+        await house.listener.close()
+        assert (await client.reply())[0::2] == (503, {"Error": "serried: the extender is stopping"})
+        assert await client.closed()
+
+    async def test_serving_ends_when_it_is_cancelled(self, house: House) -> None:
+        other = Listener(Routes({}, {}, 1))
+        with pytest.raises(OSError, match="in use"):
+            await other.serve("127.0.0.1", house.port)
+        await house.listener.close()
+        serving = asyncio.create_task(house.listener.serve("127.0.0.1", 0))
+        await asyncio.sleep(0.05)
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
