@@ -1,0 +1,60 @@
+"""A gang's bind calls on the scheduler's socket: they stay open until the gang binds or the scheduler hangs up."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from unittest.mock import Mock
+
+import httpx
+import pytest
+
+from extender.listener import Listener
+from extender.verbs import Verbs
+from tests.unit.extender.world import World, gang, members, small_nodes
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """A gang of two that is planned: both members may come to their bind call."""
+    made = World()
+    made.add(*small_nodes(1), gang(2), *members(2))
+    await made.go()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def http(world: World) -> AsyncIterator[httpx.AsyncClient]:
+    listener = Listener(Verbs(world.desk, lambda: True, Mock(), world.clock).routes())
+    port = await listener.open("127.0.0.1", 0)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        yield client
+    await listener.close()
+
+
+def bind(http: httpx.AsyncClient, name: str, seconds: float = 5.0) -> asyncio.Task[httpx.Response]:
+    body = {"PodName": name, "PodNamespace": "default", "PodUID": f"pod-{name}", "Node": "n1"}
+    return asyncio.create_task(http.post("/bind", json=body, timeout=seconds))
+
+
+async def until_at_bind(world: World, *uids: str) -> None:
+    async with asyncio.timeout(5):
+        while list(world.round().calls) != list(uids):  # noqa: ASYNC110 - it is seen from outside
+            await asyncio.sleep(0.005)
+
+
+async def test_the_first_member_waits_for_the_second_and_both_are_told(world: World, http: httpx.AsyncClient) -> None:
+    first = bind(http, "m0")
+    await until_at_bind(world, "pod-m0")
+    assert not first.done()
+    second = bind(http, "m1")
+    assert [(await call).json() for call in (first, second)] == [{"Error": ""}, {"Error": ""}]
+
+
+async def test_a_member_whose_scheduler_hangs_up_leaves_the_barrier(world: World, http: httpx.AsyncClient) -> None:
+    call = bind(http, "m0", seconds=0.2)
+    await until_at_bind(world, "pod-m0")
+    with pytest.raises(httpx.ReadTimeout):
+        await call
+    await until_at_bind(world)
+    await world.settle()
+    assert world.api.said("bind") == []
