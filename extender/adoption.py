@@ -4,6 +4,7 @@ Runs once all caches are listed and before the first plan: a plan made earlier w
 earlier term has promised.
 """
 
+import asyncio
 import logging
 
 from extender.conductor import Conductor
@@ -15,12 +16,16 @@ from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import PODS
+from serried.model.group import PodGroup, Policy
 from serried.model.pod import Pod
 from serried.model.reservation import Reservation
 
 log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "serried"
+
+_READERS = 16
+"""So many pods with stray stamps are looked at at the same time."""
 
 
 class Adoption:
@@ -44,10 +49,10 @@ class Adoption:
         """Hold a record's slots and drive its round on; whether there was anything left to drive."""
         if self._conductor.ledger.of_group(reservation.group) is not None:
             return True  # by the attempt before this one, or by a term of ours that never quite ended
-        group = self._store.groups.get(reservation.group)
+        group = self._find_group(reservation)
         pods = {uid: pod for uid in reservation.slots if (pod := self._store.pods.get(uid)) is not None and pod.pending}
         committed = bool(reservation.committed)
-        if group is None or group.uid != reservation.group_uid or not pods:
+        if group is None or not pods:
             return False
         if not committed and len(pods) < len(reservation.slots):
             return False
@@ -63,12 +68,49 @@ class Adoption:
         self._conductor.start(gang, Round(group, reservation, now, now, stage))
         return True
 
+    def _find_group(self, reservation: Reservation) -> PodGroup | None:
+        """The record's own PodGroup, not one made anew under its name.
+
+        A committed record outlives it: its members are bound as was committed, in the domain of the nodes it names.
+        """
+        found = self._store.groups.get(reservation.group)
+        if found is not None and found.uid == reservation.group_uid:
+            return found
+        if not reservation.committed:
+            return None
+        key = self._find_key(reservation) if reservation.domain else None
+        return PodGroup(reservation.group, reservation.group_uid, Policy(len(reservation.committed)), key)
+
+    def _find_key(self, reservation: Reservation) -> str:
+        """The topology key that a record's domain belongs to; one that no node carries if it cannot be told.
+
+        The record names the domain only. The key is a label with that value on all of its nodes: of several, any keeps
+        the gang together.
+        """
+        nodes = (self._store.nodes.get(slot.node) for slot in reservation.slots.values())
+        labels = [node.labels.items() for node in nodes if node is not None]
+        shared = set(labels[0]).intersection(*labels) if labels else set()
+        return min((key for key, value in shared if value == reservation.domain), default="")
+
     async def _clear_stray_stamps(self) -> None:
         """Take our stamps off pods that hold no slot: left by a process that died between stamp and record's end."""
-        for pod in list(self._store.pods.values()):
-            stray = pod.pending and pod.nominated and self._conductor.ledger.of_pod(pod.uid) is None
-            if stray and self._store.group_of(pod.uid) is not None and await self._is_ours(pod):
+        strays = [
+            pod
+            for pod in self._store.pods.values()
+            if pod.pending and pod.nominated and self._store.group_of(pod.uid) is not None and self._is_free(pod)
+        ]
+        few = asyncio.Semaphore(_READERS)
+        async with asyncio.TaskGroup() as tasks:
+            for pod in strays:
+                tasks.create_task(self._clear_stray(pod, few))
+
+    async def _clear_stray(self, pod: Pod, few: asyncio.Semaphore) -> None:
+        async with few:
+            if await self._is_ours(pod) and self._is_free(pod):
                 self._steering.release([pod.uid], [pod])
+
+    def _is_free(self, pod: Pod) -> bool:
+        return self._conductor.ledger.of_pod(pod.uid) is None
 
     async def _is_ours(self, pod: Pod) -> bool:
         # The scheduler nominates members too (preemption); only the field's manager tells the two apart.

@@ -1,18 +1,22 @@
 """A new term takes over what an earlier one has promised."""
 
+import asyncio
+
 import pytest
 
+from extender import driver
 from extender.adoption import Adoption
 from extender.records import Records
 from serried.kube.errors import ApiError
 from serried.model.reservation import Reservation, Slot
+from serried.testing.builders import node
 from tests.unit.extender.world import GANG, World, error, gang, members, small_nodes
 
 
-async def leave_behind(world: World, *names: str, committed: bool = False, nodes: str = "n1") -> None:
+async def leave_behind(world: World, *names: str, committed: bool = False, nodes: str = "n1", domain: str = "") -> None:
     """An earlier term has written a record with these members on a node, and died."""
     slots = {f"pod-{name}": Slot(f"pod-{name}", name, nodes) for name in names}
-    left = Reservation(GANG, "podgroup-g", "", len(names), slots)
+    left = Reservation(GANG, "podgroup-g", domain, len(names), slots)
     left.committed = frozenset(slots) if committed else frozenset()
     await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), left)
 
@@ -66,14 +70,61 @@ async def test_a_planned_record_that_misses_a_member_is_dropped(cluster: World) 
     assert cluster.nothing_reserved
 
 
-@pytest.mark.parametrize("uid", ["another", ""])
-async def test_a_record_of_a_podgroup_that_is_gone_or_another_is_dropped(cluster: World, uid: str) -> None:
-    await leave_behind(cluster, "m0", "m1")
+@pytest.fixture(params=["gone", "made anew"])
+def orphaned(cluster: World, request: pytest.FixtureRequest) -> World:
+    """The PodGroup that a record was made for is not there any more."""
     cluster.store.drop_group(GANG)
-    if uid:
-        cluster.add(gang(2).uid(uid))
-    await adopt(cluster)
-    assert cluster.nothing_reserved
+    if request.param == "made anew":
+        cluster.add(gang(2).uid("another"))
+    return cluster
+
+
+class TestARecordThatOutlivesItsPodGroup:
+    async def test_is_dropped_if_it_was_only_planned(self, orphaned: World) -> None:
+        await leave_behind(orphaned, "m0", "m1")
+        await adopt(orphaned)
+        assert orphaned.nothing_reserved
+
+    async def test_is_rolled_forward_if_it_was_committed(self, orphaned: World) -> None:
+        orphaned.add(members(1)[0].on("n1"))
+        await leave_behind(orphaned, "m0", "m1", committed=True)
+        await adopt(orphaned)
+        await orphaned.go()
+        assert [call.body["node"] for call in orphaned.api.said("bind")] == ["n1"]
+        assert orphaned.nothing_reserved
+
+    async def test_binds_nobody_beyond_the_commit(self, orphaned: World) -> None:
+        await leave_behind(orphaned, "m0", committed=True)
+        await adopt(orphaned)
+        await orphaned.settle()
+        assert [call.name for call in orphaned.api.said("bind")] == ["m0"]
+
+    async def test_ends_also_if_its_pods_belong_elsewhere_by_now(self, cluster: World) -> None:
+        cluster.store.drop_group(GANG)
+        for each in members(2):
+            cluster.add(each.having({"podGroupName": "h"}, "spec", "schedulingGroup"))
+        await leave_behind(cluster, "m0", "m1", committed=True)
+        await adopt(cluster)
+        await cluster.go()
+        assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", "n1")
+        await cluster.pass_time(61)
+        assert cluster.nothing_reserved
+
+    async def test_keeps_its_domain_when_a_node_of_it_is_lost(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(driver, "_ROLL_FORWARD_BASE", 0.0)
+        world.add(node("a1").cpu(2).rack("b"), node("b1").cpu(2).rack("a"), node("b2").cpu(2).rack("a"), *members(2))
+        await leave_behind(world, "m0", "m1", committed=True, nodes="b1", domain="a")
+        world.api.fail("bind", error(500), error(500))
+        world.api.hold("bind")
+        await adopt(world)
+        world.store.drop_node("b1")
+        world.api.let_go("bind")
+        async with asyncio.timeout(5):
+            while not (world.node_of("m0") and world.node_of("m1")):
+                await world.go()
+        assert (world.node_of("m0"), world.node_of("m1")) == ("b2", "b2")
 
 
 async def test_a_record_whose_members_are_all_bound_is_removed(cluster: World) -> None:
@@ -105,6 +156,24 @@ class TestStrayStamps:
         left = members(1)[0].nominated("n1").having([MANAGED], "metadata", "managedFields")
         await adopt(cluster.add(left))
         assert cluster.pod("m0").nominated == ""
+
+    async def test_they_are_looked_at_sixteen_at_a_time(self, cluster: World) -> None:
+        cluster.add(*[each.nominated("n1").having([MANAGED], "metadata", "managedFields") for each in members(40)])
+        cluster.api.hold("get")
+        adopting = asyncio.create_task(adopt(cluster))
+        await cluster.settle()
+        assert len(cluster.api.said("get")) == 16
+        cluster.api.let_go("get")
+        await adopting
+        async with asyncio.timeout(5):
+            while any(cluster.pod(f"m{number}").nominated for number in range(40)):
+                await cluster.settle()
+
+    async def test_one_that_cannot_be_read_keeps_no_other(self, cluster: World) -> None:
+        cluster.add(*[each.nominated("n1").having([MANAGED], "metadata", "managedFields") for each in members(2)])
+        cluster.api.fail("get", error(500))
+        await adopt(cluster)
+        assert sorted(cluster.pod(name).nominated for name in ("m0", "m1")) == ["", "n1"]
 
     async def test_those_of_others_stay(self, cluster: World) -> None:
         other = {**MANAGED, "manager": "kube-scheduler"}
