@@ -10,16 +10,15 @@ from functools import partial
 from fastapi import APIRouter
 from starlette.types import ASGIApp
 
-from controller.feed import JobFeed
 from controller.loop import Loop, Task
 from controller.protection import PACE, Pace, Protection
 from controller.queue import WorkQueue
-from controller.reads import read_named_groups
+from controller.reads import JOB_PODS, KINDS, read_named_groups
 from controller.writes import Writes
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.events import EventWriter
-from serried.kube.feed import Item
+from serried.kube.feed import Feed, Item, Kind
 from serried.model.level import ApiLevel
 from serried.observe.metrics import ControllerMetrics
 from serried.process import run_process
@@ -44,7 +43,7 @@ class Controller:
         self.store = Store(settings.schedulers)
         self.events = EventWriter(client, "serried-controller")
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
-        self.feed = JobFeed(client, level, self.store, self._note)
+        self.feed = Feed(client, level, self.store, KINDS, self._note, {Kind.PODS: JOB_PODS})
         writes = Writes(client, level, self.events)
         read_named = partial(read_named_groups, client)
         protection = Protection(self.store, read_named, writes.remove_finalizer, clock, pace)

@@ -1,12 +1,24 @@
-"""The controller's only reads beside its watches: which PodGroups the pods of a namespace name."""
+"""What the controller reads: its watches, and beside them which PodGroups the pods of a namespace name."""
 
 from serried.decode.fields import read_map
 from serried.decode.identity import read_group_field, read_group_label
+from serried.decode.pods import COMPLETION_INDEX
 from serried.kube.client import ApiClient
+from serried.kube.feed import Kind
 from serried.kube.wire import JSON, PODS, Selection, list_params
 
 LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of the pods that have not ended; those being deleted are among them until they are gone."""
+
+KINDS = (Kind.PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS)
+
+JOB_PODS = Selection(labels=COMPLETION_INDEX)
+"""The pods that are watched, those of Indexed Jobs: only these can be gangs.
+
+Kube-controller-manager labels each of these pods itself, in 1.35 to 1.37 without a gate.
+``batch.kubernetes.io/job-name`` would miss some: the API server puts it into the Job's template, and not where
+``manualSelector`` is set.
+"""
 
 _PAGE = 500
 

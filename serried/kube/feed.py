@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from serried.cluster.store import Store
@@ -20,7 +21,18 @@ from serried.decode.pods import decode_pod
 from serried.kube.changes import Deleted, Event, Listed, Relisted, Unserved, Upserted
 from serried.kube.client import ApiClient
 from serried.kube.reflector import Reflector
-from serried.kube.wire import JOBS, JSON, NODES, PODS, Resource, identity, pod_groups, workloads
+from serried.kube.wire import (
+    EVERYTHING,
+    JOBS,
+    JSON,
+    NODES,
+    PODS,
+    Resource,
+    Selection,
+    identity,
+    pod_groups,
+    workloads,
+)
 from serried.model.group import Job, Key, PodGroup, Workload
 from serried.model.level import ApiLevel
 from serried.model.node import Node
@@ -55,7 +67,8 @@ class Feed:
 
     ``synced`` is set while every kind is listed: once after the first lists, and not while the API server does not
     serve one of them (``unserved``). ``malformed`` counts the objects that could not be used; each is logged once, and
-    the Store keeps what it knew of it before.
+    the Store keeps what it knew of it before. ``selections`` narrows a kind to some of its objects; one that leaves the
+    selection looks like one that went.
     """
 
     def __init__(
@@ -65,6 +78,7 @@ class Feed:
         store: Store,
         kinds: Iterable[Kind] = ALL_KINDS,
         on_change: OnChange = lambda _old, _new: None,
+        selections: Mapping[Kind, Selection] = MappingProxyType({}),
     ) -> None:
         self.synced = asyncio.Event()
         self.unserved: set[Kind] = set()
@@ -76,7 +90,13 @@ class Feed:
         channels = _channels(store)
         resources = _resources(level)
         self.reflectors: Mapping[Kind, Reflector] = {
-            kind: Reflector(client, resources[kind], self._sink(kind, channels[kind])) for kind in kinds
+            kind: Reflector(
+                client,
+                resources[kind],
+                self._sink(kind, channels[kind]),
+                selection=selections.get(kind, EVERYTHING),
+            )
+            for kind in kinds
         }
 
     @property
