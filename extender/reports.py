@@ -27,6 +27,9 @@ CONDITION = "PodGroupInitiallyScheduled"
 _SETTLE_SECONDS = 0.8
 """A reason that holds this long is told (decision 4)."""
 
+_PASSING_SECONDS = 1.0
+"""The same for a step on the way: nobody has to do anything, and what comes next says more."""
+
 _RESTLESS_SECONDS = 2.0
 """A group whose reasons change faster than they settle is told of after this time, whatever it stands at then."""
 
@@ -42,7 +45,8 @@ _REMEMBERED = 1000
 """So many groups more than twice those that exist may be remembered."""
 
 _OWN_FAULTS = frozenset({Reason.RECORD_FAILED, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED})
-_GOOD_NEWS = frozenset({Reason.PLANNED, Reason.BINDING, Reason.SCHEDULED})
+_PASSING = frozenset({Reason.PLANNED, Reason.BINDING})
+_GOOD_NEWS = _PASSING | {Reason.SCHEDULED}
 
 _Condition = tuple[str, str, str]
 """Status, reason and message."""
@@ -100,7 +104,7 @@ class Reports:
         through = verdict.reason is Reason.BINDING and verdict.have >= verdict.need
         if through or not self._store.members(group):
             return _Pending(verdict, now + _NOBODY_SECONDS, math.inf)
-        due = now + _SETTLE_SECONDS
+        due = now + (_PASSING_SECONDS if verdict.reason in _PASSING else _SETTLE_SECONDS)
         if before is None or before.latest == math.inf:
             return _Pending(verdict, due, now + _RESTLESS_SECONDS)
         told = self._told.get(group)

@@ -75,7 +75,7 @@ class Office:
 
     async def settle(self) -> None:
         """Until what was said last is told."""
-        await self.pass_time(0.8)
+        await self.pass_time(1.0)
 
     def conditions(self) -> list[tuple[str, str]]:
         return [(each["status"], each["reason"]) for each in self.api.conditions]
