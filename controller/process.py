@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from fastapi import APIRouter
-from starlette.types import ASGIApp
 
 from controller.loop import Loop, Task
 from controller.protection import PACE, Pace, Protection
@@ -22,7 +21,7 @@ from serried.kube.feed import Feed, Item, Kind
 from serried.model.level import ApiLevel
 from serried.observe.metrics import ControllerMetrics
 from serried.process import run_process
-from serried.settings import Address, ControllerSettings, controller_settings
+from serried.settings import ControllerSettings, controller_settings
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +67,6 @@ class Controller:
 
     def routes(self) -> Sequence[APIRouter]:
         """Nothing beside probes and metrics."""
-        return []
-
-    def listeners(self) -> Sequence[tuple[ASGIApp, Address]]:
-        """Nobody calls the controller."""
         return []
 
 
