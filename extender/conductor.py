@@ -294,8 +294,9 @@ class Conductor:
             self._refill(gang, round_, members)
         round_.changed.set()
         if committed:
+            failure = next((text for uid, text in round_.failures.items() if uid in round_.reservation.slots), "")
             need = len(round_.reservation.committed)
-            return Verdict(Reason.BINDING, have=len(round_.bound), need=need)
+            return Verdict(Reason.BINDING, have=len(round_.bound), need=need, detail=failure)
         return None
 
     def _raise_need(self, round_: Round, group: PodGroup, members: list[Pod]) -> None:
@@ -398,6 +399,14 @@ class Conductor:
         round_.confirmed.pop(pod.uid, None)
         self.steering.steer(round_, [pod.uid])
         return True
+
+    def note_failure(self, round_: Round, uid: str, error: str) -> None:
+        """A committed member's Binding was refused, and is tried again: the group's reason says so meanwhile."""
+        slot = round_.reservation.slots.get(uid)
+        if slot is not None:
+            round_.failures[uid] = f"the Binding of {slot.name} failed and is tried again: {error}"
+            self.store.touched.add(round_.reservation.group)
+            self.wake()
 
     # --- the end of a round ------------------------------------------------------------------------------------
 

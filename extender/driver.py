@@ -181,6 +181,7 @@ class Driver:
             if sent.outcome is not Outcome.FAILED:
                 return
             log.warning("a committed member could not be bound yet", extra={"uid": uid, "err": sent.error})
+            self._conductor.note_failure(round_, uid, sent.error)
             await asyncio.sleep(pause)
             pause = min(_ROLL_FORWARD_CAP, pause * 2)
             self._mend(round_, uid)

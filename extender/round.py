@@ -34,8 +34,8 @@ class Round:
     members whose Binding is known to stand, ``sending`` those whose Binding is on its way; ``stamped`` and
     ``restamped`` the members that were nominated once and twice; ``asleep`` those that the scheduler has put aside
     and tries again only when a write of ours wakes them; ``refilled`` what was last tried for members without a slot.
-    A ``loose`` round has room to spare: its members need no stamp, they take any node of the domain that is offered.
-    Times are loop seconds.
+    ``failures`` has a sentence about each Binding that is being repeated. A ``loose`` round has room to spare: its
+    members need no stamp, they take any node of the domain that is offered. Times are loop seconds.
     """
 
     group: PodGroup
@@ -49,6 +49,7 @@ class Round:
     stamped: set[str] = field(default_factory=set)
     restamped: set[str] = field(default_factory=set)
     asleep: set[str] = field(default_factory=set)
+    failures: dict[str, str] = field(default_factory=dict)
     sending: set[str] = field(default_factory=set)
     loose: bool = False
     refilled: tuple[object, ...] = ()
@@ -103,6 +104,7 @@ class Round:
     def mark_bound(self, uid: str, now: float) -> None:
         """A member's Binding stands."""
         self.bound.add(uid)
+        self.failures.pop(uid, None)
         self.progressed = now
         self.close_call(uid, "")
 

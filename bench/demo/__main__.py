@@ -24,6 +24,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def main() -> int:
     """The demo, from nothing to nothing."""
+    # A shell starts background jobs with SIGINT ignored; the other signals end the demo through it all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in _SIGNALS[1:]:
         signal.signal(number, _interrupt)
     name = f"{_PREFIX}{os.getpid()}"

@@ -89,6 +89,10 @@ class Stage:
         """The Job and its pods go."""
         self._delete(f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{name}", "Background")
 
+    def delete_group(self, name: str) -> None:
+        """Somebody deletes a PodGroup."""
+        self._delete(f"{self._groups()}/{name}")
+
     def delete_pods(self, *names: str) -> None:
         """These pods go at once."""
         for name in names:
@@ -138,6 +142,10 @@ class Stage:
             lambda: view if (view := self.view(group)).get("reason") == reason else None,
             seconds,
         )
+
+    def groups(self) -> set[str]:
+        """The names of the PodGroups, those that are being deleted among them."""
+        return {item["metadata"]["name"] for item in self.cluster.api.get(self._groups())["items"]}
 
     def condition(self, group: str) -> tuple[str, str, str]:
         """Status, reason and message of PodGroupInitiallyScheduled; empty texts without it."""

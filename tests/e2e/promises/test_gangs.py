@@ -133,3 +133,16 @@ def test_a_job_deleted_while_held_leaves_no_reservation(stage: Stage) -> None:
     eventually("no reservation", lambda: not stage.reservations() and not stage.held_in_ledger())
     stage.create_job("next", 12, cpu="30")
     stage.await_bound("next", 12)
+
+
+def test_a_deleted_pod_group_goes_once_no_pod_names_it_any_more(stage: Stage) -> None:
+    stage.create_group("kept", 1)
+    stage.create_pods(["kept-0"], "kept")
+    stage.await_bound("kept", 1)
+
+    stage.delete_group("kept")
+    # The fallback level has no protection: there the object goes at once.
+    assert stage.groups() == ({"kept"} if stage.native else set())
+    stage.delete_pods("kept-0")
+
+    eventually("the PodGroup's end", lambda: not stage.groups())

@@ -289,6 +289,18 @@ class TestAfterTheCommit:
         assert len(world.api.said("bind")) == 5
         assert world.nothing_reserved
 
+    async def test_while_a_binding_is_refused_the_reason_says_why_and_no_longer(self, world: World) -> None:
+        await plan(world)
+        world.api.fail("bind", *[error(403)] * 1000)
+        await bind_all(world)
+        _, verdict = world.heard.verdicts[-1]
+        assert verdict.reason is Reason.BINDING
+        assert verdict.detail.startswith("the Binding of m")
+        assert "said the server" in verdict.detail
+        world.api.recover()
+        await world.go()
+        assert world.heard.verdicts[-1][1].detail == ""
+
     async def test_a_binding_that_was_done_though_the_answer_was_lost_is_a_success(self, world: World) -> None:
         await plan(world)
         world.api.lose("bind")
