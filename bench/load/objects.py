@@ -77,12 +77,15 @@ def pod_objects(load: Load) -> Iterator[tuple[str, JSON]]:
 def pod_group_object(load: Load, gang: Gang) -> JSON:
     """A PodGroup of its own, without Workload."""
     spec: JSON = {"schedulingPolicy": {"gang": {"minCount": gang.size}}}
+    metadata = _metadata(load, group_name(load, gang), {})
     if gang.key:
         spec["schedulingConstraints"] = {"topology": [{"key": gang.key}]}
+        # An API server without the gate for it drops the field without a word; the annotation says the same.
+        metadata["annotations"] = {REQUIRED_TOPOLOGY: gang.key}
     return {
         "apiVersion": POD_GROUPS[load.link].api_version,
         "kind": "PodGroup",
-        "metadata": _metadata(load, group_name(load, gang), {}),
+        "metadata": metadata,
         "spec": spec,
     }
 
