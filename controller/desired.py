@@ -1,8 +1,8 @@
 """The objects that a Job should have: Job and API level in, JSON bodies out. Pure.
 
-Shapes are those of ``scheduling.k8s.io/v1beta1`` (1.37), which the fallback group shares. What upstream's Job
-controller writes is written here too (pkg/controller/job/job_scheduling_manager.go); the label and the annotation are
-ours, and are what tells our objects from others'.
+Shapes are those of ``scheduling.k8s.io`` (1.35 to 1.37) and of the fallback group. What upstream's Job controller
+writes is written here too (pkg/controller/job/job_scheduling_manager.go); the label and the annotation are ours, and
+are what tells our objects from others'.
 """
 
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from controller.names import pod_group_name, template_name, workload_name
 from serried.decode.identity import REQUIRED_TOPOLOGY
 from serried.model.group import Job, Policy, Template, Workload
+from serried.model.level import V1ALPHA2, ApiLevel
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "serried"
@@ -24,27 +25,27 @@ def desired_template(job: Job) -> Template:
     return Template(template_name(job), Policy(members), job.topology_key)
 
 
-def workload_body(job: Job, api_version: str) -> Body:
+def workload_body(job: Job, level: ApiLevel) -> Body:
     """The Workload to create for an eligible Job. It refers to the Job and is owned and controlled by it."""
     template = desired_template(job)
-    return {
-        "apiVersion": api_version,
-        "kind": "Workload",
-        "metadata": _metadata(job, workload_name(job), [_controller_reference(job)]),
-        "spec": {
-            "controllerRef": {"apiGroup": "batch", "kind": "Job", "name": job.key.name},
-            "podGroupTemplates": [{"name": template.name, **_scheduling(template)}],
-        },
-    }
+    metadata = _metadata(job, workload_name(job), [_controller_reference(job)])
+    spec: Body = {"controllerRef": {"apiGroup": "batch", "kind": "Job", "name": job.key.name}}
+    if level.inline:
+        spec["podGroups"] = [{"name": template.name, "policy": _policy(template)}]
+        if template.topology_key is not None:
+            metadata["annotations"] = {REQUIRED_TOPOLOGY: template.topology_key}
+    else:
+        spec["podGroupTemplates"] = [{"name": template.name, **_scheduling(template)}]
+    return {"apiVersion": level.api_version, "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
-def pod_group_body(job: Job, workload: Workload, api_version: str) -> Body:
+def pod_group_body(job: Job, workload: Workload, level: ApiLevel) -> Body:
     """The PodGroup to create from the Workload's only template, whoever made the Workload.
 
     The Job controls it; the Workload is a plain owner, so that it goes with either.
     """
     template = workload.templates[0]
-    owner = {"apiVersion": api_version, "kind": "Workload", "name": workload.key.name, "uid": workload.uid}
+    owner = {"apiVersion": level.api_version, "kind": "Workload", "name": workload.key.name, "uid": workload.uid}
     name = pod_group_name(workload.key.name, template.name)
     metadata = _metadata(job, name, [_controller_reference(job), owner])
     key = template.topology_key or job.topology_key
@@ -52,14 +53,18 @@ def pod_group_body(job: Job, workload: Workload, api_version: str) -> Body:
         # Also where the field is written: an API server without the gate for it drops the field (decode.identity).
         metadata["annotations"] = {REQUIRED_TOPOLOGY: key}
     return {
-        "apiVersion": api_version,
+        "apiVersion": level.api_version,
         "kind": "PodGroup",
         "metadata": metadata,
-        "spec": {
-            "workloadRef": {"workloadName": workload.key.name, "templateName": template.name},
-            **_scheduling(template),
-        },
+        "spec": {**_reference(workload, template, level), **_scheduling(template)},
     }
+
+
+def _reference(workload: Workload, template: Template, level: ApiLevel) -> Body:
+    if level.version == V1ALPHA2:
+        names = {"workloadName": workload.key.name, "podGroupTemplateName": template.name}
+        return {"podGroupTemplateRef": {"workload": names}}
+    return {"workloadRef": {"workloadName": workload.key.name, "templateName": template.name}}
 
 
 def _metadata(job: Job, name: str, owners: list[Body]) -> Body:
@@ -83,12 +88,15 @@ def _controller_reference(job: Job) -> Body:
     }
 
 
-def _scheduling(template: Template) -> Body:
+def _policy(template: Template) -> Body:
     count = template.policy.min_count
-    policy: Body = {"basic": {}} if count is None else {"gang": {"minCount": count}}
+    return {"basic": {}} if count is None else {"gang": {"minCount": count}}
+
+
+def _scheduling(template: Template) -> Body:
     if template.topology_key is None:
-        return {"schedulingPolicy": policy}
+        return {"schedulingPolicy": _policy(template)}
     return {
-        "schedulingPolicy": policy,
+        "schedulingPolicy": _policy(template),
         "schedulingConstraints": {"topology": [{"key": template.topology_key}]},
     }

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from controller.names import pod_group_name, workload_name
-from serried.model.eligibility import is_gang_job
-from serried.model.group import Job, Key, PodGroup, Workload
+from serried.model.eligibility import is_gang_job, is_owned_elsewhere
+from serried.model.group import GangPolicy, Job, Key, PodGroup, Workload
 from serried.model.pod import Phase, Pod
 
 PROTECTION = "scheduling.k8s.io/podgroup-protection"
@@ -78,10 +78,13 @@ def duty_for(job: Job, pods: Iterable[Pod], schedulers: Collection[str]) -> Duty
     """The duty towards a Job with these pods."""
     if is_gang_job(job, schedulers) and not any(pod.node or pod.phase is not Phase.ACTIVE for pod in pods):
         return Duty.START
-    owned_elsewhere = job.owner is not None and job.owner.kind != "CronJob"
-    if job.finished or job.deleting or job.group is not None or owned_elsewhere or job.scheduler not in schedulers:
-        return Duty.NONE
-    return Duty.COMPLETE
+    ours = job.group is None and not is_owned_elsewhere(job) and job.scheduler in schedulers
+    return Duty.COMPLETE if ours and not job.finished and not job.deleting else Duty.NONE
+
+
+def is_unserved(job: Job, schedulers: Collection[str]) -> bool:
+    """Whether a Job asks to be a gang of a scheduler that nobody makes gangs for."""
+    return job.gang_policy is GangPolicy.JOB_AS_GANG and job.scheduler not in schedulers and not job.finished
 
 
 def diff_job(job: Job, found: Found, duty: Duty) -> list[Action]:
@@ -92,9 +95,9 @@ def diff_job(job: Job, found: Found, duty: Duty) -> list[Action]:
         return [CreateWorkload(job, workload_name(job))] if duty is Duty.START else []
     if problem := _find_ambiguity(found):
         return [ReportAmbiguous(job, problem)]
-    if found.groups:
-        return []
     workload = found.workloads[0]
+    if found.groups or workload.inline:
+        return []
     return [CreatePodGroup(job, workload, pod_group_name(workload.key.name, workload.templates[0].name))]
 
 

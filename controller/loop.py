@@ -16,6 +16,7 @@ from controller.diff import (
     ReportAmbiguous,
     diff_job,
     duty_for,
+    is_unserved,
 )
 from controller.echoes import PATIENCE, Echoes
 from controller.protection import Protection
@@ -162,6 +163,9 @@ class Loop:
         while (job := self._store.jobs.get(task.key)) is not None:
             pods = [pod for pod in self._store.pods_of_job(job.key) if pod.owner and pod.owner.uid == job.uid]
             actions = diff_job(job, self._echoes.find(job), duty_for(job, pods, self._store.schedulers))
+            if is_unserved(job, self._store.schedulers):
+                self._report_unserved(job)
+                return
             if not actions:
                 break
             if isinstance(actions[0], ReportAmbiguous):
@@ -193,6 +197,12 @@ class Loop:
         if self._said.get(action.job.key) != said:
             self._said[action.job.key] = said
             self._writes.report_ambiguous(action)
+
+    def _report_unserved(self, job: Job) -> None:
+        said = f"{job.uid} {job.scheduler}"
+        if self._said.get(job.key) != said:
+            self._said[job.key] = said
+            self._writes.report_unserved(job)
 
     async def _free_groups(self, namespace: str) -> None:
         try:

@@ -2,7 +2,6 @@
 
 from serried.decode.fields import read_map
 from serried.decode.identity import read_group_field, read_group_label
-from serried.decode.pods import COMPLETION_INDEX
 from serried.kube.client import ApiClient
 from serried.kube.feed import Kind
 from serried.kube.wire import JSON, PODS, Selection, list_params
@@ -12,12 +11,10 @@ LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 KINDS = (Kind.PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS)
 
-JOB_PODS = Selection(labels=COMPLETION_INDEX)
-"""The pods that are watched, those of Indexed Jobs: only these can be gangs.
+JOB_PODS = Selection(labels="batch.kubernetes.io/job-name")
+"""The pods that are watched, those of Jobs: only these can be a Job's gang.
 
-Kube-controller-manager labels each of these pods itself, in 1.35 to 1.37 without a gate.
-``batch.kubernetes.io/job-name`` would miss some: the API server puts it into the Job's template, and not where
-``manualSelector`` is set.
+The API server puts the label into each Job's template, but for those with ``manualSelector``, which are no gangs.
 """
 
 _PAGE = 500

@@ -19,14 +19,14 @@ class Writes:
     """Carries actions out. A write that fails raises ApiError; whether that is told of is the caller's decision."""
 
     def __init__(self, client: ApiClient, level: ApiLevel, events: EventWriter) -> None:
-        self._client, self._events = client, events
+        self._client, self._level, self._events = client, level, events
         self._workloads = workloads(level.group, level.version)
         self._groups = pod_groups(level.group, level.version)
 
     async def create_workload(self, action: CreateWorkload) -> Workload:
         """Create the Workload; what the API server made of it."""
         job = action.job
-        body = workload_body(job, self._workloads.api_version)
+        body = workload_body(job, self._level)
         made = _usable(decode_workload(await self._client.create(self._workloads, job.key.namespace, body)))
         self.tell(job, "Normal", "WorkloadCreated", f"Created Workload {made.key.name} for Job {job.key.name}")
         return made
@@ -34,7 +34,7 @@ class Writes:
     async def create_pod_group(self, action: CreatePodGroup) -> PodGroup:
         """Create the PodGroup; what the API server made of it."""
         job = action.job
-        body = pod_group_body(job, action.workload, self._workloads.api_version)
+        body = pod_group_body(job, action.workload, self._level)
         made = _usable(decode_pod_group(await self._client.create(self._groups, job.key.namespace, body)))
         self.tell(job, "Normal", "PodGroupCreated", f"Created PodGroup {made.key.name} for Job {job.key.name}")
         return made
@@ -48,6 +48,11 @@ class Writes:
         """Tell why a Job's pods are scheduled one by one."""
         said = f"Job {action.job.key.name} is scheduled pod by pod: {action.message}"
         self.tell(action.job, "Warning", "AmbiguousWorkload", said)
+
+    def report_unserved(self, job: Job) -> None:
+        """Tell that a Job is no gang although it asks for it."""
+        said = f"Job {job.key.name} asks to be a gang, and its scheduler {job.scheduler} is none that Serried serves"
+        self.tell(job, "Warning", "SchedulerNotGangAware", said)
 
     def report_failure(self, action: CreateWorkload | CreatePodGroup, error: Exception) -> None:
         """Tell that a create failed; it is tried again."""

@@ -107,7 +107,7 @@ def debug_routes(conductor: Conductor, reports: Reports, selfcheck: Callable[[],
         response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
         return [_view_group(conductor, key) for key in keys[:most]]
 
-    @router.get("/groups/{namespace}/{name}")
+    @router.get("/groups/{namespace}/{name:path}")
     async def show_group(namespace: str, name: str) -> GroupDetail:
         key = Key(namespace, name)
         members = conductor.store.members(key)

@@ -36,7 +36,7 @@ from serried.kube.errors import ApiError
 from serried.kube.events import EventWriter
 from serried.kube.feed import Feed
 from serried.kube.reflector import Reflector
-from serried.kube.wire import LEASES, Selection, pod_groups
+from serried.kube.wire import LEASES, Selection
 from serried.model.level import ApiLevel
 from serried.model.verdict import Reason
 from serried.observe.metrics import ExtenderMetrics
@@ -56,14 +56,13 @@ class Extender:
         self.settings, self.level, self.metrics, self._client = settings, level, metrics, client
         self.store = Store(settings.schedulers)
         self.events = EventWriter(client, "serried")
-        groups = pod_groups(level.group, level.version)
-        self.reports = Reports(client, self.store, self.events, groups, clock)
+        self.reports = Reports(client, self.store, self.events, level, clock)
         self.steering = Steering(client, self.store, clock, Stamps(settings.stamp), settings.stamp_window)
         ledger = Ledger(self.store.occupancy)
         self.conductor = Conductor(
             self.store, ledger, self.steering, self.reports, metrics, clock, settings.job_unknown_deadline
         )
-        records = Records(client, groups.api_version, settings.lease_holder_prefix)
+        records = Records(client, level.api_version, settings.lease_holder_prefix)
         binder = Binder(client, Window(settings.bind_concurrency))
         self.driver = Driver(
             self.conductor, records, binder, metrics, clock, settings.barrier_deadline, settings.barrier_idle

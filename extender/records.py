@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
-from serried.decode.reservations import decode_reservation, encode_reservation
+from serried.decode.reservations import decode_reservation, encode_reservation, name_record
 from serried.kube.client import ApiClient
 from serried.kube.errors import NotFound
 from serried.kube.wire import RESERVATIONS
@@ -59,7 +59,7 @@ class Records:
 
     async def _look(self, key: Key) -> Reservation | None:
         try:
-            found = await self._client.get(RESERVATIONS, key.namespace, key.name)
+            found = await self._client.get(RESERVATIONS, key.namespace, name_record(key))
         except NotFound:
             self._versions.pop(key, None)
             self._unsure.discard(key)
@@ -90,7 +90,7 @@ class Records:
 
     async def _delete(self, key: Key) -> None:
         try:
-            await self._client.delete(RESERVATIONS, key.namespace, key.name)
+            await self._client.delete(RESERVATIONS, key.namespace, name_record(key))
         except NotFound:
             pass
         self._versions.pop(key, None)
@@ -104,22 +104,22 @@ class Records:
         self._latest.clear()
         for item in await self._client.list_all(RESERVATIONS):
             meta = item["metadata"]
-            key = Key(meta["namespace"], meta["name"])
-            self._versions[key] = str(meta["resourceVersion"])
             reservation = decode_reservation(item)
-            if reservation is None:
-                await self._delete(key)
+            if reservation is None or name_record(reservation.group) != meta["name"]:
+                await self._delete(Key(meta["namespace"], meta["name"]))
             else:
+                self._versions[reservation.group] = str(meta["resourceVersion"])
                 found.append(reservation)
         return found
 
     def _body(self, group: PodGroup, reservation: Reservation) -> dict[str, Any]:
-        owner = {"apiVersion": self._group_version, "kind": "PodGroup", "name": group.key.name, "uid": group.uid}
+        kind, name = ("Workload", group.workload) if group.inline else ("PodGroup", group.key.name)
+        owner = {"apiVersion": self._group_version, "kind": kind, "name": name, "uid": group.uid}
         return {
             "apiVersion": RESERVATIONS.api_version,
             "kind": "Reservation",
             "metadata": {
-                "name": group.key.name,
+                "name": name_record(group.key),
                 "namespace": group.key.namespace,
                 "ownerReferences": [owner],
                 "labels": {"app.kubernetes.io/managed-by": "serried"},

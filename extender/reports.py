@@ -15,14 +15,13 @@ from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.events import EventWriter
-from serried.kube.wire import Resource
+from serried.kube.wire import pod_groups
 from serried.model.group import Key, PodGroup
+from serried.model.level import ApiLevel
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.quorum import size_up
 
 log = logging.getLogger(__name__)
-
-CONDITION = "PodGroupInitiallyScheduled"
 
 _SETTLE_SECONDS = 0.8
 """A reason that holds this long is told (decision 4)."""
@@ -79,10 +78,11 @@ class Reports:
     """
 
     def __init__(
-        self, client: ApiClient, store: Store, events: EventWriter, pod_groups: Resource, clock: Callable[[], float]
+        self, client: ApiClient, store: Store, events: EventWriter, level: ApiLevel, clock: Callable[[], float]
     ) -> None:
         self.decisions: deque[Said] = deque(maxlen=1000)
-        self._client, self._store, self._events, self._pod_groups = client, store, events, pod_groups
+        self._client, self._store, self._events, self._level = client, store, events, level
+        self._pod_groups = pod_groups(level.group, level.version)
         self._clock = clock
         self._pending: dict[Key, _Pending] = {}
         self._agenda: list[tuple[float, Key]] = []
@@ -166,6 +166,8 @@ class Reports:
             self._wake.set()
 
     async def _write_condition(self, group: PodGroup, verdict: Verdict) -> None:
+        if group.inline:
+            return  # a Workload has no status: events and /debug have to do
         wanted = self._condition(group, verdict)
         uid, written = self._written.get(group.key, ("", None))
         if uid != group.uid:
@@ -176,7 +178,7 @@ class Reports:
             return
         status, reason, message = wanted
         condition = {
-            "type": CONDITION,
+            "type": self._level.condition,
             "status": status,
             "reason": reason,
             "message": message,
@@ -184,7 +186,7 @@ class Reports:
             "lastTransitionTime": _now(),
         }
         body: dict[str, Any] = {
-            "apiVersion": self._pod_groups.api_version,
+            "apiVersion": self._level.api_version,
             "kind": "PodGroup",
             "metadata": {"name": group.key.name, "namespace": group.key.namespace},
             "status": {"conditions": [condition]},
@@ -223,8 +225,10 @@ class Reports:
         self._written = {key: written for key, written in self._written.items() if key in known}
 
     def _subject(self, key: Key, group: PodGroup | None) -> dict[str, str] | None:
+        if group is not None and group.inline and group.workload is not None:
+            return _reference(self._level.api_version, "Workload", Key(key.namespace, group.workload), group.uid)
         if group is not None:
-            return _reference(self._pod_groups.api_version, "PodGroup", key, group.uid)
+            return _reference(self._level.api_version, "PodGroup", key, group.uid)
         member = next(iter(self._store.members(key)), None)
         if member is None:
             return None  # its pods are gone, or have found their PodGroup

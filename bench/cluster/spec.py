@@ -82,9 +82,16 @@ class Spec:
         return self.hold != "filter" and self.has_mutating_policies
 
     @property
+    def api_version(self) -> str:
+        """The apiVersion of PodGroups and Workloads that Serried uses here."""
+        if self.api == "native":
+            return f"scheduling.k8s.io/{_API_VERSION[self.minor]}"
+        return "scheduling.serried.dev/v1beta1"
+
+    @property
     def runtime_config(self) -> str:
         """The API server's --runtime-config."""
-        return f"scheduling.k8s.io/{_API_VERSION[self.minor]}=true" if self.api == "native" else ""
+        return f"{self.api_version}=true" if self.api == "native" else ""
 
     @property
     def api_server_gates(self) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
+from serried.cluster.inline import is_replica
 from serried.model.eligibility import is_gang_job
 from serried.model.group import Job, Key, PodGroup, Workload
 from serried.model.pod import Pod
@@ -56,9 +57,9 @@ class Membership:
         return [w for w in found if not w.deleting and not _owned_by_namesake(w, job)]
 
     def groups_of(self, workload: Workload) -> list[PodGroup]:
-        """The PodGroups made from this Workload, by name."""
+        """The PodGroups made from this Workload, by name. Replicas are not: only their own pods name them."""
         found = (self._groups[key] for key in sorted(self._groups_by_workload.get(workload.key, ())))
-        return [group for group in found if not group.deleting]
+        return [group for group in found if not group.deleting and not is_replica(group.key)]
 
     def resolve(self, pod: Pod, *, job_started: bool) -> Key | None:
         """The group of a pod, maybe provisional; None for a pod of no group.

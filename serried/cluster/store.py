@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from serried.cluster.inline import build_groups, is_replica, workload_of
 from serried.cluster.membership import Membership
 from serried.cluster.occupancy import Hand, Occupancy
 from serried.model.group import Job, Key, PodGroup, Workload
@@ -171,6 +172,7 @@ class Store:
             if group is not None:
                 self._group_of[pod.uid] = group
                 self._members.setdefault(group, {})[pod.uid] = None
+                self._note_named(group)
         if group is not None:
             self.touched.add(group)
         elif before is not None or pod.held_by_gate:
@@ -181,6 +183,19 @@ class Store:
         if group is not None:
             _discard(self._members, group, uid)
             self.touched.add(group)
+            if group not in self._members and is_replica(group):
+                self.drop_group(group)
+
+    def _note_named(self, group: Key) -> None:
+        key = workload_of(group)
+        workload = self.workloads.get(key) if key is not None else None
+        if workload is not None and workload.inline and group not in self.groups:
+            self._put_inline(workload, [group])
+
+    def _put_inline(self, workload: Workload, named: Iterable[Key]) -> None:
+        for group in build_groups(workload, named).values():
+            if self.groups.get(group.key) != group:
+                self.put_group(group)
 
     def _rejoin_job(self, job: Key) -> None:
         for sibling in self.pods_of_job(job):
@@ -207,11 +222,16 @@ class Store:
         """A Workload came or changed."""
         old = self.workloads.get(workload.key)
         self.workloads[workload.key] = workload
+        if workload.inline:
+            self._put_inline(workload, [group for group in self._members if workload_of(group) == workload.key])
         self._rejoin_jobs(self.membership.index_workload(old, workload))
 
     def drop_workload(self, key: Key) -> None:
         """A Workload went."""
         old = self.workloads.pop(key, None)
+        if old is not None and old.inline:
+            for group in [group for group in self.groups if workload_of(group) == key]:
+                self.drop_group(group)
         if old is not None:
             self._rejoin_jobs(self.membership.index_workload(old, None))
 

@@ -1,4 +1,11 @@
-"""PodGroups and Workloads of ``scheduling.k8s.io/v1beta1`` (1.37), and the same shapes in our own group."""
+"""PodGroups and Workloads of ``scheduling.k8s.io``: v1beta1 and v1alpha3 (1.37), v1alpha2 (1.36), and our own group's.
+
+The fields that are read here are the same in all of them but two: v1alpha2 names a PodGroup's Workload by
+``podGroupTemplateRef``, and its condition is PodGroupScheduled. In v1alpha1 (1.35) Workloads contain their PodGroups,
+with a policy and nothing else: the topology key is an annotation of the Workload there.
+"""
+
+from collections.abc import Sequence
 
 from serried.decode.fields import (
     Raw,
@@ -15,7 +22,7 @@ from serried.decode.identity import REQUIRED_TOPOLOGY, is_deleting, read_key, re
 from serried.decode.malformed import Malformed, attempt
 from serried.model.group import BASIC, PodGroup, Policy, Template, Workload
 
-INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"
+_CONDITIONS = frozenset({"PodGroupInitiallyScheduled", "PodGroupScheduled"})
 
 
 def decode_pod_group(obj: object) -> PodGroup | Malformed:
@@ -30,7 +37,7 @@ def decode_workload(obj: object) -> Workload | Malformed:
 
 def _decode_pod_group(obj: Raw) -> PodGroup:
     metadata, spec = read_map(obj, "metadata"), read_map(obj, "spec")
-    reference = read_map(spec, "workloadRef")
+    workload, template = _read_reference(spec)
     condition = _read_condition(read_map(obj, "status"))
     return PodGroup(
         key=read_key(obj),
@@ -39,8 +46,8 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         topology_key=_read_topology_key(spec)
         or read_name(read_map(metadata, "annotations"), REQUIRED_TOPOLOGY)
         or None,
-        workload=read_text(reference, "workloadName") or None,
-        template=read_text(reference, "templateName") or None,
+        workload=workload,
+        template=template,
         priority=read_int(spec, "priority"),
         owners=read_owners(obj),
         finalizers=read_texts(metadata, "finalizers"),
@@ -55,11 +62,14 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
 
 def _decode_workload(obj: Raw) -> Workload:
     spec = read_map(obj, "spec")
+    inline = read_objects(spec, "podGroups")
     return Workload(
         key=read_key(obj),
         uid=read_uid(obj),
         job=_read_job(spec),
-        templates=tuple(_read_template(raw) for raw in read_objects(spec, "podGroupTemplates")),
+        templates=_read_inline(obj, inline)
+        or tuple(_read_template(raw) for raw in read_objects(spec, "podGroupTemplates")),
+        inline=bool(inline),
         owners=read_owners(obj),
         labels=read_labels(read_map(obj, "metadata"), "labels"),
         deleting=is_deleting(obj),
@@ -67,12 +77,12 @@ def _decode_workload(obj: Raw) -> Workload:
     )
 
 
-def _read_policy(spec: Raw) -> Policy:
+def _read_policy(spec: Raw, field: str = "schedulingPolicy") -> Policy:
     """Exactly one of ``basic`` and ``gang``; ``gang`` with a minCount of at least 1."""
-    policy = read_map(spec, "schedulingPolicy")
+    policy = read_map(spec, field)
     basic, gang = policy.get("basic"), policy.get("gang")
     if (basic is None) == (gang is None):
-        raise ValueError("schedulingPolicy is not exactly one of basic and gang")
+        raise ValueError(f"{field} is not exactly one of basic and gang")
     if gang is None:
         return BASIC
     count = read_int(read_map(policy, "gang"), "minCount")
@@ -84,6 +94,19 @@ def _read_policy(spec: Raw) -> Policy:
 def _read_topology_key(spec: Raw) -> str | None:
     constraints = read_objects(read_map(spec, "schedulingConstraints"), "topology")
     return read_name(constraints[0], "key") or None if constraints else None
+
+
+def _read_reference(spec: Raw) -> tuple[str | None, str | None]:
+    """The names of the Workload and of its template from which the PodGroup was made."""
+    if reference := read_map(spec, "workloadRef"):
+        return read_text(reference, "workloadName") or None, read_text(reference, "templateName") or None
+    older = read_map(read_map(spec, "podGroupTemplateRef"), "workload")
+    return read_text(older, "workloadName") or None, read_text(older, "podGroupTemplateName") or None
+
+
+def _read_inline(obj: Raw, groups: Sequence[Raw]) -> tuple[Template, ...]:
+    key = read_name(read_map(read_map(obj, "metadata"), "annotations"), REQUIRED_TOPOLOGY) or None
+    return tuple(Template(read_required(raw, "name"), _read_policy(raw, "policy"), key) for raw in groups)
 
 
 def _read_template(raw: Raw) -> Template:
@@ -99,6 +122,6 @@ def _read_job(spec: Raw) -> str | None:
 
 def _read_condition(status: Raw) -> tuple[str, str, str] | None:
     for raw in read_objects(status, "conditions"):
-        if raw.get("type") == INITIALLY_SCHEDULED:
+        if read_text(raw, "type") in _CONDITIONS:
             return read_name(raw, "status"), read_name(raw, "reason"), read_text(raw, "message")
     return None

@@ -3,7 +3,7 @@
 from sys import intern
 
 from serried.decode.fields import Raw, read_flag, read_map, read_name, read_objects, read_required, read_text
-from serried.model.group import Key, OwnerRef
+from serried.model.group import Key, OwnerRef, name_inline
 
 REQUIRED_TOPOLOGY = "scheduling.serried.dev/required-topology"
 """Annotation of a Job or PodGroup: the topology key of which all members must share one value.
@@ -11,6 +11,9 @@ REQUIRED_TOPOLOGY = "scheduling.serried.dev/required-topology"
 On a PodGroup it stands in for ``schedulingConstraints``, which API servers without the gate
 TopologyAwareWorkloadScheduling drop without a word; where both are there, the field wins.
 """
+
+GANG_POLICY = "scheduling.serried.dev/gang-policy"
+"""Annotation of a Job: JobAsGang or NoGang (KEP-5764's field), given when it is created and never changed."""
 
 POD_GROUP_LABEL = "scheduling.serried.dev/pod-group"
 """Names a pod's PodGroup where ``spec.schedulingGroup`` is not served."""
@@ -57,8 +60,14 @@ def read_controller(obj: Raw) -> OwnerRef | None:
 
 
 def read_group_field(spec: Raw) -> str | None:
-    """The group that ``spec.schedulingGroup`` of a pod or a pod template names."""
-    return read_name(read_map(spec, "schedulingGroup"), "podGroupName") or None
+    """The group that ``spec.schedulingGroup`` of a pod or a pod template names, or in 1.35 ``spec.workloadRef``."""
+    if name := read_name(read_map(spec, "schedulingGroup"), "podGroupName"):
+        return name
+    reference = read_map(spec, "workloadRef")
+    workload, template = read_text(reference, "name"), read_text(reference, "podGroup")
+    if not workload or not template:
+        return None
+    return intern(name_inline(workload, template, read_text(reference, "podGroupReplicaKey")))
 
 
 def read_group_label(metadata: Raw) -> str | None:

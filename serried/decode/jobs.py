@@ -2,6 +2,7 @@
 
 from serried.decode.fields import Raw, read_flag, read_int, read_map, read_name, read_objects, read_text
 from serried.decode.identity import (
+    GANG_POLICY,
     REQUIRED_TOPOLOGY,
     is_deleting,
     read_controller,
@@ -12,11 +13,13 @@ from serried.decode.identity import (
     read_version,
 )
 from serried.decode.malformed import Malformed, attempt
-from serried.model.group import Job
+from serried.model.group import GangPolicy, Job
+
+_POLICIES: dict[str, GangPolicy] = {policy.value: policy for policy in GangPolicy}
 
 
 def decode_job(obj: object) -> Job | Malformed:
-    """A Job; name and uid are required."""
+    """A Job; name and uid are required. A gang policy that does not exist counts as none: admission refuses it."""
     return attempt("Job", _decode, obj)
 
 
@@ -34,6 +37,8 @@ def _decode(obj: Raw) -> Job:
         scheduler=read_name(pod_spec, "schedulerName", "default-scheduler"),
         group=read_group_field(pod_spec) or read_group_label(read_map(template, "metadata")),
         topology_key=read_name(annotations, REQUIRED_TOPOLOGY) or None,
+        gang_policy=_POLICIES.get(read_text(annotations, GANG_POLICY)),
+        selects_itself=read_flag(spec, "manualSelector"),
         owner=read_controller(obj),
         suspended=read_flag(spec, "suspend"),
         finished=_is_finished(status),

@@ -1,10 +1,21 @@
 """The Reservation object (scheduling.serried.dev/v1beta1), both ways."""
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 from serried.model.group import Key
 from serried.model.reservation import Reservation, Slot
+
+_READABLE = 200
+
+
+def name_record(group: Key) -> str:
+    """The name of a group's Reservation object: its own, or for a part of a Workload one that an object may have."""
+    if "/" not in group.name:
+        return group.name
+    readable = group.name.replace("/", ".")[:_READABLE].rstrip(".-")
+    return f"{readable}-{sha256(group.name.encode()).hexdigest()[:12]}"
 
 
 def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
@@ -37,7 +48,7 @@ def decode_reservation(item: Mapping[str, Any]) -> Reservation | None:
             for member in slot["members"]
         }
         return Reservation(
-            group=Key(str(meta["namespace"]), str(meta["name"])),
+            group=Key(str(meta["namespace"]), str(spec["podGroup"])),
             group_uid=str(spec["podGroupUID"]),
             domain=str(spec.get("domain", "")),
             need=int(spec.get("minCount", 0)),

@@ -3,29 +3,33 @@
 from serried.kube.client import ApiClient
 from serried.kube.errors import Forbidden, NotFound
 from serried.kube.wire import Resource, pod_groups, workloads
-from serried.model.level import FALLBACK, NATIVE, ApiLevel
+from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, ApiLevel
 
 __all__ = ["ApiLevel", "discover"]
 
-AUTO = "auto"
-_BY_NAME = {level.name: level for level in (NATIVE, FALLBACK)}
+_DEFAULTS = {"auto": FALLBACK, NATIVE.name: NATIVE, FALLBACK.name: FALLBACK}
+"""What each wish comes to where no native version is served."""
 
 
-async def discover(client: ApiClient, wanted: str = AUTO) -> ApiLevel:
-    """The native level if the cluster serves it, else the fallback; ``wanted`` native or fallback forces one.
+async def discover(client: ApiClient, wanted: str = "auto") -> ApiLevel:
+    """The best native version that the cluster serves, else the fallback; ``wanted`` native or fallback forces one.
 
-    A forced level is not checked: the reflectors say if it is not served. Raises ApiError if the server cannot be
-    asked, so that a server that is starting is never taken for one that does not serve the API.
+    A forced level need not be served: the reflectors say if it is not. Raises ApiError if the server cannot be asked,
+    so that a server that is starting is never taken for one that does not serve the API.
     """
-    if wanted != AUTO:
-        if wanted not in _BY_NAME:
-            raise ValueError(f"API level {wanted!r}: one of {AUTO}, {', '.join(_BY_NAME)} is needed")
-        return _BY_NAME[wanted]
-    return NATIVE if await _is_served(client, NATIVE) else FALLBACK
+    if wanted not in _DEFAULTS:
+        raise ValueError(f"API level {wanted!r}: one of {', '.join(_DEFAULTS)} is needed")
+    if wanted != FALLBACK.name:
+        for level in NATIVE_LEVELS:
+            if await _is_served(client, level):
+                return level
+    return _DEFAULTS[wanted]
 
 
 async def _is_served(client: ApiClient, level: ApiLevel) -> bool:
-    needed = (pod_groups(level.group, level.version), workloads(level.group, level.version))
+    needed = [workloads(level.group, level.version)]
+    if not level.inline:
+        needed.append(pod_groups(level.group, level.version))
     try:
         document = await client.read(needed[0].root)
     except NotFound:

@@ -86,7 +86,8 @@ class Feed:
         self._hooks = client.hooks
         self._on_change = on_change
         self._problems: set[Malformed] = set()
-        self._unlisted = set(kinds)
+        followed = [kind for kind in kinds if kind is not Kind.POD_GROUPS or not level.inline]
+        self._unlisted = set(followed)
         channels = _channels(store)
         resources = _resources(level)
         self.reflectors: Mapping[Kind, Reflector] = {
@@ -96,7 +97,7 @@ class Feed:
                 self._sink(kind, channels[kind]),
                 selection=selections.get(kind, EVERYTHING),
             )
-            for kind in kinds
+            for kind in followed
         }
 
     @property

@@ -1,4 +1,4 @@
-"""Which Jobs are gangs (KEP-5547, with the rulings of docs/api-levels.md).
+"""Which Jobs are gangs (KEP-5547 and KEP-5764, with the rulings of docs/api-levels.md).
 
 The reconciler and the extender call the same function: the extender must hold a Job's first pod although the
 Workload does not exist yet.
@@ -6,24 +6,33 @@ Workload does not exist yet.
 
 from collections.abc import Collection
 
-from serried.model.group import Job
+from serried.model.group import GangPolicy, Job
 
 
 def is_gang_job(job: Job, schedulers: Collection[str]) -> bool:
     """Whether Serried makes a Workload and a PodGroup for this Job.
 
-    True for an Indexed Job with ``parallelism == completions > 1`` whose pods Serried schedules, unless its template
-    names a group itself or another controller than a CronJob owns it. That no pod of it is bound or finished yet
-    is the caller's to check: it is a fact about pods, not about the Job.
+    A Job that says JobAsGang is one if more than one of its pods run at a time, whoever owns it; one that says NoGang
+    never is. One that says nothing is a gang if it is Indexed, with ``parallelism == completions > 1``, and no other
+    controller than a CronJob owns it. In any case Serried schedules its pods, its template names no group, and its
+    selector is the usual one. That no pod of it is bound or finished yet is the caller's to check: it is a fact about
+    pods, not about the Job.
     """
-    owned_elsewhere = job.owner is not None and job.owner.kind != "CronJob"
-    return (
-        job.indexed
-        and job.parallelism > 1
-        and job.completions == job.parallelism
+    candidate = (
+        job.parallelism > 1
         and job.scheduler in schedulers
         and job.group is None
-        and not owned_elsewhere
+        and not job.selects_itself
         and not job.finished
         and not job.deleting
     )
+    if not candidate or job.gang_policy is GangPolicy.NO_GANG:
+        return False
+    if job.gang_policy is GangPolicy.JOB_AS_GANG:
+        return job.completions is None or job.completions > 1
+    return job.indexed and job.completions == job.parallelism and not is_owned_elsewhere(job)
+
+
+def is_owned_elsewhere(job: Job) -> bool:
+    """Whether the Job is a part of something larger (JobSet, TrainJob), whose controller decides about gangs."""
+    return job.owner is not None and job.owner.kind != "CronJob"

@@ -1,6 +1,7 @@
 """PodGroups, Workloads and Jobs in the vocabulary of scheduling.k8s.io/v1beta1."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 from serried.model.selectors import Labels
@@ -41,9 +42,19 @@ class Policy:
 BASIC = Policy(None)
 
 
+def name_inline(workload: str, template: str, replica: str = "") -> str:
+    """How Serried names a PodGroup that is part of a Workload (v1alpha1), and each of its replicas.
+
+    No object's name contains a slash, so it cannot be taken for one.
+    """
+    return "/".join(part for part in (workload, template, replica) if part)
+
+
 @dataclass(frozen=True, slots=True)
 class PodGroup:
     """A PodGroup. ``topology_key`` is ``schedulingConstraints.topology[0].key``, None without constraint.
+
+    ``inline``: it is no object but part of its Workload, and has that one's UID and owners.
 
     ``workload`` and ``template`` are ``spec.workloadRef``. ``scheduled`` is whether the condition
     PodGroupInitiallyScheduled is True already; ``condition`` is that condition's (status, reason, message).
@@ -64,6 +75,7 @@ class PodGroup:
     version: str = ""
     scheduled: bool = False
     condition: tuple[str, str, str] | None = None
+    inline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +89,10 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A Workload. ``job`` is the Job name of its controllerRef, None if it refers to something else."""
+    """A Workload. ``job`` is the Job name of its controllerRef, None if it refers to something else.
+
+    ``inline``: its templates are the PodGroups themselves (v1alpha1).
+    """
 
     key: Key
     uid: str
@@ -87,6 +102,14 @@ class Workload:
     labels: Labels = field(default_factory=dict)
     deleting: bool = False
     version: str = ""
+    inline: bool = False
+
+
+class GangPolicy(StrEnum):
+    """What a Job says of itself (KEP-5764); one that says nothing is judged by its shape (KEP-5547)."""
+
+    JOB_AS_GANG = "JobAsGang"
+    NO_GANG = "NoGang"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +118,8 @@ class Job:
 
     ``completions`` is None when the Job has none. ``group`` is the group its pod template names itself (field or
     label): then the Job is not ours. ``topology_key`` is its annotation
-    ``scheduling.serried.dev/required-topology``. ``managed`` is False when another controller owns the Job.
+    ``scheduling.serried.dev/required-topology``, ``gang_policy`` its annotation ``scheduling.serried.dev/gang-policy``.
+    ``selects_itself`` is ``manualSelector``: then nothing says which pods are the Job's but their owner references.
     """
 
     key: Key
@@ -106,6 +130,8 @@ class Job:
     scheduler: str = "default-scheduler"
     group: str | None = None
     topology_key: str | None = None
+    gang_policy: GangPolicy | None = None
+    selects_itself: bool = False
     owner: OwnerRef | None = None
     suspended: bool = False
     finished: bool = False

@@ -1,4 +1,4 @@
-"""Where Workloads and PodGroups live."""
+"""Where Workloads and PodGroups live, and what the versions of that API call things."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,36 @@ class ApiLevel:
     group: str
     version: str
 
+    @property
+    def api_version(self) -> str:
+        """What stands in an object's ``apiVersion``."""
+        return f"{self.group}/{self.version}"
 
-NATIVE = ApiLevel("native", "scheduling.k8s.io", "v1beta1")
-"""The cluster's own API (feature gate GenericWorkload)."""
+    @property
+    def inline(self) -> bool:
+        """Whether PodGroups are no objects but parts of a Workload, and pods name both."""
+        return self.version == V1ALPHA1
+
+    @property
+    def condition(self) -> str:
+        """The type of the PodGroup's condition that says whether the gang has been scheduled."""
+        return "PodGroupScheduled" if self.version == V1ALPHA2 else "PodGroupInitiallyScheduled"
+
+
+V1ALPHA1 = "v1alpha1"
+"""Served by 1.35 only: Workloads contain their PodGroups."""
+
+V1ALPHA2 = "v1alpha2"
+"""Served by 1.36 only: a PodGroup names its Workload by ``podGroupTemplateRef`` there."""
+
+NATIVE_GROUP = "scheduling.k8s.io"
+
+NATIVE_LEVELS = tuple(
+    ApiLevel("native", NATIVE_GROUP, version) for version in ("v1beta1", "v1alpha3", V1ALPHA2, V1ALPHA1)
+)
+"""The cluster's own API (feature gate GenericWorkload), the version to be preferred first. 1.37 has the first two."""
+
+NATIVE = NATIVE_LEVELS[0]
 
 FALLBACK = ApiLevel("fallback", "scheduling.serried.dev", "v1beta1")
-"""Serried's CRDs of the same shape. Reservations live here at either level."""
+"""Serried's CRDs of the shape of v1beta1. Reservations live here at either level."""

@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Any, Self, TypeVar
 
 from serried.decode.groups import decode_pod_group, decode_workload
-from serried.decode.identity import POD_GROUP_LABEL, REQUIRED_TOPOLOGY
+from serried.decode.identity import GANG_POLICY, POD_GROUP_LABEL, REQUIRED_TOPOLOGY
 from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
 from serried.decode.nodes import decode_node
@@ -192,9 +192,14 @@ class PodBuilder(Builder):
         """With a completion index."""
         return self.annotation(COMPLETION_INDEX, str(index))
 
+    def in_workload(self, name: str, group: str, replica: str = "") -> Self:
+        """A member of a part of a Workload (v1alpha1), of one replica of it if named."""
+        reference = {"name": name, "podGroup": group} | ({"podGroupReplicaKey": replica} if replica else {})
+        return self.having(reference, "spec", "workloadRef")
+
     def of_job(self, name: str, index: int, uid: str = "") -> Self:
-        """A pod of an Indexed Job."""
-        return self.controlled_by("Job", name, uid).index(index)
+        """A pod of an Indexed Job, with the label that the API server puts into the Job's template."""
+        return self.controlled_by("Job", name, uid).label("batch.kubernetes.io/job-name", name).index(index)
 
 
 class PodGroupBuilder(Builder):
@@ -249,6 +254,10 @@ class WorkloadBuilder(Builder):
             template["schedulingConstraints"] = {"topology": [{"key": topology_key}]}
         return self.joining(template, "spec", "podGroupTemplates")
 
+    def inline_gang(self, name: str, min_count: int) -> Self:
+        """With one more PodGroup of its own, a gang (v1alpha1)."""
+        return self.joining({"name": name, "policy": {"gang": {"minCount": min_count}}}, "spec", "podGroups")
+
     def basic_template(self, name: str) -> Self:
         """With one more PodGroupTemplate, basic."""
         return self.joining({"name": name, "schedulingPolicy": {"basic": {}}}, "spec", "podGroupTemplates")
@@ -277,6 +286,14 @@ class JobBuilder(Builder):
     def topology(self, key: str = RACK) -> Self:
         """With the annotation that confines it to one domain of ``key``."""
         return self.annotation(REQUIRED_TOPOLOGY, key)
+
+    def gang_policy(self, policy: str) -> Self:
+        """With the annotation that says whether it is a gang."""
+        return self.annotation(GANG_POLICY, policy)
+
+    def selecting_itself(self) -> Self:
+        """With manualSelector."""
+        return self.having(True, "spec", "manualSelector")  # noqa: FBT003  # a JSON value
 
     def template_group(self, group: str) -> Self:
         """Whose pod template names a PodGroup itself."""

@@ -21,7 +21,7 @@ from extender.payloads import MOST_BYTES
 from extender.reports import Reports
 from extender.verbs import Verbs
 from serried.kube.events import EventWriter
-from serried.kube.wire import pod_groups
+from serried.model.level import FALLBACK
 from serried.testing.builders import node, pod
 from serried.testing.strategies import Json, odd_objects
 from tests.unit.extender.world import World, gang, members
@@ -226,8 +226,7 @@ async def debug(extender: Extender) -> AsyncIterator[httpx.AsyncClient]:
     """The routes under /debug over the same cluster, its gang looked at once."""
     world = extender.world
     events = EventWriter(world.api.client(), "serried")
-    groups = pod_groups("scheduling.serried.dev", "v1beta1")
-    reports = Reports(world.api.client(), world.store, events, groups, world.clock)
+    reports = Reports(world.api.client(), world.store, events, FALLBACK, world.clock)
     app = FastAPI()
     app.include_router(debug_routes(world.conductor, reports, lambda: {"version": "x"}))
     await world.go()

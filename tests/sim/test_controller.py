@@ -10,7 +10,6 @@ import pytest
 from controller.diff import PROTECTION
 from controller.process import Controller
 from controller.protection import Pace
-from serried.decode.pods import COMPLETION_INDEX
 from serried.kube.wire import EVENTS, JOBS, JSON, PODS, pod_groups, workloads
 from serried.model.level import FALLBACK
 from serried.observe.metrics import ControllerMetrics
@@ -32,8 +31,7 @@ def gang(name: str = "train", size: int = 3) -> JobBuilder:
 
 def job_pod(job_name: str, index: int = 0, uid: str = "") -> PodBuilder:
     """As kube-controller-manager makes it."""
-    made = pod(f"{job_name}-{index}").of_job(job_name, index, uid)
-    return made.label(COMPLETION_INDEX, str(index))
+    return pod(f"{job_name}-{index}").of_job(job_name, index, uid)
 
 
 @pytest.fixture
@@ -219,6 +217,7 @@ async def test_the_workload_of_a_namesake_is_no_match(server: FakeApiServer) -> 
         pytest.param(gang().scheduler("default-scheduler"), id="another scheduler's"),
         pytest.param(gang().template_group("mine"), id="its template names a group"),
         pytest.param(gang().controlled_by("JobSet", "set"), id="another controller's"),
+        pytest.param(gang().gang_policy("NoGang"), id="it says so itself"),
         pytest.param(gang().condition("Complete"), id="finished"),
         pytest.param(gang().uid("started"), id="one of its pods is bound"),
     ],
@@ -229,6 +228,18 @@ async def test_other_jobs_get_nothing(server: FakeApiServer, builder: JobBuilder
         server.add(JOBS, builder.raw())
         await settle(controller, server)
     assert not server.seen(calls("POST"))
+
+
+async def test_a_job_that_asks_to_be_a_gang_of_another_scheduler_is_told_once(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().scheduler("default-scheduler").gang_policy("JobAsGang").raw())
+        await until(lambda: events(server, "SchedulerNotGangAware"))
+        server.change(JOBS, "default", "train", {"status": {"active": 1}})
+        await settle(controller, server)
+    (event,) = events(server, "SchedulerNotGangAware")
+    assert (event["type"], event["count"]) == ("Warning", 1)
+    assert "default-scheduler" in event["message"]
+    assert not server.all(WORKLOADS)
 
 
 async def test_a_job_that_is_deleted_between_the_writes_gets_no_pod_group(server: FakeApiServer) -> None:
@@ -365,7 +376,7 @@ async def test_only_the_pods_of_indexed_jobs_are_watched(server: FakeApiServer) 
         await until(lambda: len(controller.store.pods) == 2)
         assert {known.name for known in controller.store.pods.values()} == {"train-0", "train-1"}
     asked = [r.params.get("labelSelector") for r in server.seen(calls("GET", "/pods"))]
-    assert asked == [COMPLETION_INDEX]
+    assert asked == ["batch.kubernetes.io/job-name"]
 
 
 async def test_a_known_job_pod_keeps_its_group_without_a_read_and_frees_it_by_its_end(server: FakeApiServer) -> None:

@@ -123,3 +123,42 @@ def test_without_the_switch_pods_are_created_ungated(server: Server) -> None:
         eventually(lambda: created_gates(server) == [gates_of(item) for item, _ in GATE_CASES])
     finally:
         server.apply("gate")
+
+
+POLICY = f"{GROUP}/gang-policy"
+
+
+def gang_job(name: str, annotations: Json) -> Json:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
+    spec = {"suspend": True, "parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": template}
+    metadata = {"name": name, "annotations": annotations}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        pytest.param("", "Required value: JobAsGang or NoGang", id="empty"),
+        pytest.param("jobAsGang", 'Unsupported value: "jobAsGang": supported values: "JobAsGang", "NoGang"', id="typo"),
+    ],
+)
+def test_a_gang_policy_that_says_nothing_known_is_refused(server: Server, value: str, message: str) -> None:
+    assert message in server.refusal("create", gang_job("bad", {POLICY: value}))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("NoGang", "JobAsGang", id="changed"),
+        pytest.param("JobAsGang", None, id="removed"),
+        pytest.param(None, "JobAsGang", id="added later"),
+    ],
+)
+def test_a_jobs_gang_policy_is_immutable(server: Server, before: str | None, after: str | None) -> None:
+    server.write("create", gang_job("kept", {POLICY: before} if before else {}))
+    try:
+        with pytest.raises(ClusterError, match="Invalid value: it is immutable"):
+            server.patch("job/kept", {"metadata": {"annotations": {POLICY: after}}})
+        server.patch("job/kept", {"metadata": {"labels": {"a": "b"}}})
+    finally:
+        server.run("delete", "job", "kept")

@@ -33,6 +33,7 @@ class Stage:
         self.cluster = cluster
         self.namespace = namespace
         self.native = cluster.spec.api == "native"
+        self.inline = cluster.spec.api_version.endswith("/v1alpha1")
         self._debug = httpx.Client(base_url=cluster.ops_url, timeout=10.0)
         self._post("/api/v1/namespaces", {"metadata": {"name": namespace}})
 
@@ -49,6 +50,9 @@ class Stage:
     def create_group(self, name: str, min_count: int | None, key: str | None = None) -> None:
         """A PodGroup: a gang of ``min_count``, or policy basic for None; ``key`` as the level can carry it."""
         policy = {"basic": {}} if min_count is None else {"gang": {"minCount": min_count}}
+        if self.inline:
+            self._create_inline(name, policy)
+            return
         spec: dict[str, Any] = {"schedulingPolicy": policy}
         metadata: dict[str, Any] = {"name": name}
         if key is not None and self.native:
@@ -56,16 +60,29 @@ class Stage:
             metadata["annotations"] = {"scheduling.serried.dev/required-topology": key}
         elif key is not None:
             spec["schedulingConstraints"] = {"topology": [{"key": key}]}
-        version = "scheduling.k8s.io/v1beta1" if self.native else "scheduling.serried.dev/v1beta1"
-        body = {"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": spec}
+        body = {"apiVersion": self.cluster.spec.api_version, "kind": "PodGroup", "metadata": metadata, "spec": spec}
         self._post(self._groups(), body)
 
-    def create_pods(self, names: list[str], group: str | None = None, cpu: str = "1") -> None:
-        """Bare pods, members of a group if one is named."""
+    def _create_inline(self, name: str, policy: dict[str, Any]) -> None:
+        spec = {"podGroups": [{"name": name, "policy": policy}]}
+        body = {
+            "apiVersion": self.cluster.spec.api_version,
+            "kind": "Workload",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        self._post(self._groups(), body)
+
+    def create_pods(self, names: list[str], group: str | None = None, cpu: str = "1", replica: str = "") -> None:
+        """Bare pods, members of a group if one is named, of one replica of it if that is (1.35)."""
         for name in names:
             metadata: dict[str, Any] = {"name": name}
             spec: dict[str, Any] = pod_spec(cpu)
-            if group is not None and self.native:
+            if group is not None and self.inline:
+                spec["workloadRef"] = {"name": group, "podGroup": group}
+                if replica:
+                    spec["workloadRef"]["podGroupReplicaKey"] = replica
+            elif group is not None and self.native:
                 spec["schedulingGroup"] = {"podGroupName": group}
             elif group is not None:
                 metadata["labels"] = {"scheduling.serried.dev/pod-group": group}
@@ -148,10 +165,10 @@ class Stage:
         return {item["metadata"]["name"] for item in self.cluster.api.get(self._groups())["items"]}
 
     def condition(self, group: str) -> tuple[str, str, str]:
-        """Status, reason and message of PodGroupInitiallyScheduled; empty texts without it."""
+        """Status, reason and message of the scheduling condition (1.36 names it otherwise); empty texts without it."""
         found = self.cluster.api.get(f"{self._groups()}/{group}")
         for one in found.get("status", {}).get("conditions", []):
-            if one["type"] == "PodGroupInitiallyScheduled":
+            if one["type"] in {"PodGroupInitiallyScheduled", "PodGroupScheduled"}:
                 return one["status"], one["reason"], one.get("message", "")
         return "", "", ""
 
@@ -179,12 +196,13 @@ class Stage:
         for item in self.cluster.api.get(self._groups())["items"]:
             owners = item["metadata"].get("ownerReferences", [])
             if any(owner["kind"] == "Job" and owner["name"] == job for owner in owners):
-                return str(item["metadata"]["name"])
+                name = str(item["metadata"]["name"])
+                return f"{name}/{item['spec']['podGroups'][0]['name']}" if self.inline else name
         return ""
 
     def _groups(self) -> str:
-        group = "scheduling.k8s.io" if self.native else "scheduling.serried.dev"
-        return f"/apis/{group}/v1beta1/namespaces/{self.namespace}/podgroups"
+        plural = "workloads" if self.inline else "podgroups"
+        return f"/apis/{self.cluster.spec.api_version}/namespaces/{self.namespace}/{plural}"
 
     def _pods(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods"

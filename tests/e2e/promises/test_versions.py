@@ -1,5 +1,6 @@
-"""The older minors that Serried supports, by the API that all of them serve: our own CRDs."""
+"""The older minors that Serried supports: by our own CRDs, which all of them serve, and by their own API."""
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -10,14 +11,13 @@ from tests.e2e.promises.stage import RACK, Stage, eventually
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
-@pytest.fixture(params=["1.36.4", "1.35.4"])
+@pytest.fixture(params=itertools.product(["1.36.4", "1.35.4"], ["native", "fallback"]), ids=" ".join)
 def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
-        name = f"v{request.param.replace('.', '-')}"
-        started = Cluster.up(
-            Spec(name=name, nodes=12, racks=4, api="fallback", hold="filter", kubernetes=request.param)
-        )
+        version, api = request.param
+        name = f"v{version.replace('.', '-')}-{api}"
+        started = Cluster.up(Spec(name=name, nodes=12, racks=4, api=api, hold="filter", kubernetes=version))
         try:
             yield started
         finally:
@@ -30,9 +30,28 @@ def test_a_job_waits_whole_and_runs_whole_in_one_rack(older: Cluster) -> None:
     stage.create_job("train", 9, cpu="10", key=RACK)
     stage.await_bound("train", 9)
     assert len(stage.racks("train")) == 1
-    eventually("the condition", lambda: stage.condition(stage.group_of_job("train")) == ("True", "Scheduled", ""))
+    if not stage.inline:
+        eventually("the condition", lambda: stage.condition(stage.group_of_job("train")) == ("True", "Scheduled", ""))
 
     stage.create_job("wide", 10, cpu="10", key=RACK)
     stage.await_reason(stage.group_of_job("wide"), "NoDomainFits")
     assert not stage.bound("wide")
+    stage.close()
+
+
+@pytest.mark.parametrize("older", [("1.35.4", "native")], indirect=True, ids=" ".join)
+def test_in_1_35_every_replica_key_is_an_independent_gang(older: Cluster) -> None:
+    stage = Stage(older, "replicas")
+    stage.create_group("serve", 3)
+    stage.create_pods(["zero-0", "zero-1", "zero-2"], "serve", replica="0")
+    stage.create_pods(["one-0", "one-1"], "serve", replica="1")
+
+    stage.await_bound("zero", 3)
+    view = stage.await_reason("serve/serve/1", "QuorumMissing")
+    assert view["message"] == "QuorumMissing: 2 of 3 members exist"
+    eventually("the event", lambda: ("QuorumMissing", view["message"]) in stage.events("serve"))
+    assert not stage.bound("one")
+
+    stage.create_pods(["one-2"], "serve", replica="1")
+    stage.await_bound("one", 3)
     stage.close()

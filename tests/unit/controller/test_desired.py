@@ -2,17 +2,17 @@ import pytest
 
 from controller.desired import desired_template, pod_group_body, workload_body
 from serried.decode.groups import decode_pod_group, decode_workload
-from serried.model.group import Key, OwnerRef, PodGroup, Policy, Workload
+from serried.model.group import Key, OwnerRef, PodGroup, Policy, Template, Workload
+from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, ApiLevel
 from serried.testing.builders import RACK, job, workload
 
-V1BETA1 = "scheduling.k8s.io/v1beta1"
-FALLBACK = "scheduling.serried.dev/v1beta1"
+V1ALPHA2_LEVEL = ApiLevel("native", "scheduling.k8s.io", V1ALPHA2)
 UID = "95969761-09b8-4ecc-a7ba-f5065df1590d"
 
 
 def test_the_workload_has_the_shape_of_upstream() -> None:
-    assert workload_body(job("my-job").uid(UID).size(3).value(), V1BETA1) == {
-        "apiVersion": V1BETA1,
+    assert workload_body(job("my-job").uid(UID).size(3).value(), NATIVE) == {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "Workload",
         "metadata": {
             "namespace": "default",
@@ -39,7 +39,7 @@ def test_the_workload_has_the_shape_of_upstream() -> None:
 def test_the_pod_group_has_the_shape_of_upstream() -> None:
     made = workload("my-job-6f8647cfc5").uid("w").gang_template("my-job-pgt-0", 3, RACK).value()
     body = pod_group_body(job("my-job").uid(UID).size(3).value(), made, FALLBACK)
-    assert body["apiVersion"] == FALLBACK
+    assert body["apiVersion"] == "scheduling.serried.dev/v1beta1"
     assert body["kind"] == "PodGroup"
     assert body["metadata"]["name"] == "my-job-6f8647cfc5-my-job-pgt-0-649bfb59f7"
     assert body["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "serried"
@@ -52,7 +52,7 @@ def test_the_pod_group_has_the_shape_of_upstream() -> None:
             "controller": True,
             "blockOwnerDeletion": True,
         },
-        {"apiVersion": FALLBACK, "kind": "Workload", "name": "my-job-6f8647cfc5", "uid": "w"},
+        {"apiVersion": "scheduling.serried.dev/v1beta1", "kind": "Workload", "name": "my-job-6f8647cfc5", "uid": "w"},
     ]
     assert body["spec"] == {
         "workloadRef": {"workloadName": "my-job-6f8647cfc5", "templateName": "my-job-pgt-0"},
@@ -61,17 +61,40 @@ def test_the_pod_group_has_the_shape_of_upstream() -> None:
     }
 
 
-@pytest.mark.parametrize("version", [V1BETA1, FALLBACK])
-def test_what_is_written_is_read_back(version: str) -> None:
+def test_1_36_names_the_workload_of_a_pod_group_in_its_own_way() -> None:
+    made = workload("my-job").gang_template("my-job-pgt-0", 3).value()
+    body = pod_group_body(job("my-job").size(3).value(), made, V1ALPHA2_LEVEL)
+    assert body["apiVersion"] == "scheduling.k8s.io/v1alpha2"
+    assert body["spec"] == {
+        "podGroupTemplateRef": {"workload": {"workloadName": "my-job", "podGroupTemplateName": "my-job-pgt-0"}},
+        "schedulingPolicy": {"gang": {"minCount": 3}},
+    }
+
+
+def test_1_35_has_the_pod_group_in_the_workload_and_the_topology_key_in_an_annotation() -> None:
+    level = ApiLevel("native", "scheduling.k8s.io", V1ALPHA1)
+    body = workload_body(job("train").size(4).topology().value(), level)
+    assert body["spec"]["podGroups"] == [{"name": "train-pgt-0", "policy": {"gang": {"minCount": 4}}}]
+    assert "podGroupTemplates" not in body["spec"]
+    made = decode_workload({**body, "metadata": {**body["metadata"], "uid": "w"}})
+    assert isinstance(made, Workload)
+    assert (made.inline, made.job) == (True, "train")
+    assert made.templates == (Template("train-pgt-0", Policy(4), RACK),)
+
+
+@pytest.mark.parametrize(
+    "level", [*(each for each in NATIVE_LEVELS if not each.inline), FALLBACK], ids=lambda level: level.api_version
+)
+def test_what_is_written_is_read_back(level: ApiLevel) -> None:
     gang = job("train").size(4).topology().value()
-    body = workload_body(gang, version)
+    body = workload_body(gang, level)
     body["metadata"]["uid"] = "w"
     made = decode_workload(body)
     assert isinstance(made, Workload)
     assert made.job == "train"
     assert made.templates == (desired_template(gang),)
     assert made.owners == (OwnerRef("Job", "train", "job-train", controller=True),)
-    group_body = pod_group_body(gang, made, version)
+    group_body = pod_group_body(gang, made, level)
     group_body["metadata"]["uid"] = "g"
     group = decode_pod_group(group_body)
     assert isinstance(group, PodGroup)
@@ -96,7 +119,7 @@ def test_the_quorum_is_the_smaller_of_parallelism_and_completions(
 
 def test_the_pod_group_of_a_foreign_workload_follows_its_template() -> None:
     foreign = workload("theirs").for_job("a").basic_template("workers").value()
-    body = pod_group_body(job("a").size(4).topology().value(), foreign, V1BETA1)
+    body = pod_group_body(job("a").size(4).topology().value(), foreign, NATIVE)
     assert body["spec"]["schedulingPolicy"] == {"basic": {}}
     assert "schedulingConstraints" not in body["spec"]
     assert body["spec"]["workloadRef"] == {"workloadName": "theirs", "templateName": "workers"}
@@ -104,5 +127,5 @@ def test_the_pod_group_of_a_foreign_workload_follows_its_template() -> None:
 
 def test_objects_live_in_the_namespace_of_the_job() -> None:
     there = job("a").namespace("team").size(2).value()
-    body = workload_body(there, V1BETA1)
+    body = workload_body(there, NATIVE)
     assert Key(body["metadata"]["namespace"], there.key.name) == there.key

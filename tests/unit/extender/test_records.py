@@ -1,7 +1,9 @@
 import pytest
 
 from extender.records import Records
+from serried.decode.reservations import name_record
 from serried.kube.errors import ApiError
+from serried.model.group import Key, PodGroup, Policy
 from serried.model.reservation import Reservation, Slot
 from serried.testing.builders import pod_group
 from tests.unit.extender.world import GANG, FakeApi, error, gang
@@ -28,6 +30,27 @@ async def test_a_record_is_owned_by_its_podgroup_and_names_the_term(api: FakeApi
     record = api.records[GANG]
     assert [owner["uid"] for owner in record["metadata"]["ownerReferences"]] == [GROUP.uid]
     assert (record["spec"]["term"], record["spec"]["phase"], record["spec"]["minCount"]) == ("term-1", "Planned", 2)
+
+
+async def test_the_record_of_a_part_of_a_workload_has_a_name_that_objects_may_have(
+    api: FakeApi, records: Records
+) -> None:
+    part = Key("default", "w/workers/0")
+    group = PodGroup(part, "u", Policy(1), workload="w", template="workers", inline=True)
+    await records.write(group, Reservation(part, "u", "", 1, {"a": Slot("a", "a", "n1")}))
+    ((key, record),) = api.records.items()
+    assert key.name.startswith("w.workers.0-")
+    assert "/" not in key.name
+    assert [(owner["kind"], owner["name"]) for owner in record["metadata"]["ownerReferences"]] == [("Workload", "w")]
+    later = Records(api.client(), "scheduling.k8s.io/v1alpha1", "term-2")
+    (loaded,) = await later.load()
+    assert loaded.group == part
+    await later.remove(loaded)
+    assert api.records == {}
+
+
+def test_parts_with_like_names_have_records_of_their_own() -> None:
+    assert name_record(Key("default", "a.b/c")) != name_record(Key("default", "a/b/c"))
 
 
 async def test_a_later_write_replaces_and_the_end_removes(api: FakeApi, records: Records) -> None:

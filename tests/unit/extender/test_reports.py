@@ -8,8 +8,8 @@ from extender import reports
 from extender.reports import Reports
 from serried.cluster.store import Store
 from serried.kube.events import EventWriter
-from serried.kube.wire import pod_groups
 from serried.model.group import Key
+from serried.model.level import FALLBACK, V1ALPHA2, ApiLevel
 from serried.model.verdict import Reason, Verdict
 from serried.testing.builders import job, pod, pod_group
 from tests.unit.extender.world import GANG, SCHEDULER, Clock, FakeApi, error, gang, members
@@ -43,14 +43,13 @@ class Speaker:
 class Office:
     """Reports over a Store in which PodGroup g and its member m0 exist. Time passes when told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: ApiLevel = FALLBACK) -> None:
         self.api, self.speaker, self.store = FakeApi(), Speaker(), Store([SCHEDULER])
         self.store.put_group(gang(2).value())
         self.store.put_pod(members(1)[0].value())
         self.clock = Clock()
         events = cast("EventWriter", self.speaker)
-        groups = pod_groups("scheduling.serried.dev", "v1beta1")
-        self.reports = Reports(self.api.client(), self.store, events, groups, self.clock)
+        self.reports = Reports(self.api.client(), self.store, events, level, self.clock)
         self.stuck: set[Key] = set()
         self.task = asyncio.create_task(self.reports.run())
 
@@ -82,8 +81,8 @@ class Office:
 
 
 @pytest.fixture
-async def office() -> AsyncIterator[Office]:
-    made = Office()
+async def office(request: pytest.FixtureRequest) -> AsyncIterator[Office]:
+    made = Office(getattr(request, "param", FALLBACK))
     yield made
     made.task.cancel()
     await asyncio.gather(made.task, return_exceptions=True)
@@ -99,6 +98,13 @@ async def test_condition_event_and_debug_give_the_same_reason(office: Office) ->
     assert [(said.group, said.reason, said.text) for said in office.reports.decisions] == [
         ("default/g", "QuorumMissing", MISSING_TEXT)
     ]
+
+
+@pytest.mark.parametrize("office", [ApiLevel("native", "scheduling.k8s.io", V1ALPHA2)], indirect=True)
+async def test_1_36_has_another_name_for_the_condition(office: Office) -> None:
+    office.reports.say(GANG, MISSING)
+    await office.settle()
+    assert office.api.conditions[0]["type"] == "PodGroupScheduled"
 
 
 async def test_a_gang_that_passes_through_costs_one_condition_and_one_event(office: Office) -> None:

@@ -4,12 +4,20 @@ import pytest
 
 from serried.kube.discovery import discover
 from serried.kube.errors import ApiError
-from serried.kube.wire import Resource, pod_groups
+from serried.kube.wire import Resource, pod_groups, workloads
 from serried.model.level import FALLBACK, NATIVE, ApiLevel
 from serried.testing.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
 from serried.testing.faults import calls
 
 GROUPS = pod_groups("scheduling.k8s.io", "v1beta1")
+V1ALPHA1_LEVEL = ApiLevel("native", "scheduling.k8s.io", "v1alpha1")
+V1ALPHA2_LEVEL = ApiLevel("native", "scheduling.k8s.io", "v1alpha2")
+V1ALPHA3_LEVEL = ApiLevel("native", "scheduling.k8s.io", "v1alpha3")
+
+
+def served(version: str) -> tuple[Resource, Resource]:
+    """Both kinds in one version of the native group."""
+    return pod_groups("scheduling.k8s.io", version), workloads("scheduling.k8s.io", version)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +27,10 @@ GROUPS = pod_groups("scheduling.k8s.io", "v1beta1")
         pytest.param(SERVED, [], FALLBACK, id="stock cluster"),
         pytest.param([*SERVED, GROUPS], [], FALLBACK, id="only PodGroups served"),
         pytest.param(SERVED, NATIVE_SERVED, FALLBACK, id="CRDs in the reserved group: listed, but 404"),
+        pytest.param([*SERVED, served("v1alpha1")[1]], [], V1ALPHA1_LEVEL, id="1.35: it has no PodGroups"),
+        pytest.param([*SERVED, *served("v1alpha2")], [], V1ALPHA2_LEVEL, id="1.36"),
+        pytest.param([*SERVED, *served("v1alpha3")], [], V1ALPHA3_LEVEL, id="1.37 with the alpha version only"),
+        pytest.param([*SERVED, *NATIVE_SERVED, *served("v1alpha3")], [], NATIVE, id="1.37 with both versions"),
     ],
 )
 async def test_what_is_served_decides(
@@ -29,11 +41,22 @@ async def test_what_is_served_decides(
         assert await discover(client) == expected
 
 
-@pytest.mark.parametrize("level", [NATIVE, FALLBACK])
-async def test_a_forced_level_is_taken_unasked(level: ApiLevel) -> None:
-    async with FakeApiServer() as server, server.client() as client:
-        assert await discover(client, level.name) == level
+async def test_the_fallback_can_be_forced_and_nobody_is_asked() -> None:
+    async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
+        assert await discover(client, "fallback") == FALLBACK
         assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("served", "expected"),
+    [
+        pytest.param(SERVED, NATIVE, id="not served: the newest version is waited for"),
+        pytest.param([*SERVED, *served("v1alpha2")], V1ALPHA2_LEVEL, id="the version that is served"),
+    ],
+)
+async def test_the_native_level_can_be_forced(served: Sequence[Resource], expected: ApiLevel) -> None:
+    async with FakeApiServer(tuple(served)) as server, server.client() as client:
+        assert await discover(client, "native") == expected
 
 
 async def test_an_unknown_level_is_refused() -> None:

@@ -1,0 +1,48 @@
+"""Which Jobs are gangs (KEP-5547, KEP-5764, the rulings of docs/api-levels.md)."""
+
+import pytest
+
+from serried.model.eligibility import is_gang_job
+from serried.testing.builders import JobBuilder, job
+
+
+def ours(name: str = "j") -> JobBuilder:
+    return job(name).scheduler("serried")
+
+
+@pytest.mark.parametrize(
+    "builder",
+    [
+        pytest.param(ours().size(2), id="Indexed with as many completions as pods at a time"),
+        pytest.param(ours().size(2).suspended(), id="suspended: its objects come before its pods"),
+        pytest.param(ours().size(2).controlled_by("CronJob", "c"), id="made by a CronJob"),
+        pytest.param(ours().size(4, 9).gang_policy("JobAsGang"), id="asked for, with more completions"),
+        pytest.param(ours().size(4).not_indexed().gang_policy("JobAsGang"), id="asked for, not Indexed"),
+        pytest.param(ours().size(4).controlled_by("JobSet", "s").gang_policy("JobAsGang"), id="asked for, in a JobSet"),
+        pytest.param(ours().size(2).gang_policy("Sometimes"), id="a policy that does not exist counts as none"),
+    ],
+)
+def test_a_gang(builder: JobBuilder) -> None:
+    assert is_gang_job(builder.value(), ["serried"])
+
+
+@pytest.mark.parametrize(
+    "builder",
+    [
+        pytest.param(ours().size(1), id="one pod"),
+        pytest.param(ours().size(2, 4), id="more completions than pods at a time"),
+        pytest.param(ours().size(2).not_indexed(), id="not Indexed"),
+        pytest.param(ours().size(2).controlled_by("JobSet", "s"), id="part of a JobSet"),
+        pytest.param(ours().size(2).template_group("g"), id="its template names a group"),
+        pytest.param(job("j").size(2), id="another scheduler's"),
+        pytest.param(ours().size(2).condition("Complete"), id="complete"),
+        pytest.param(ours().size(2).deleting(), id="on its way out"),
+        pytest.param(ours().size(2).selecting_itself(), id="it selects its pods by itself"),
+        pytest.param(ours().size(2).gang_policy("NoGang"), id="it says so"),
+        pytest.param(ours().size(1, 5).gang_policy("JobAsGang"), id="asked for, but one pod at a time"),
+        pytest.param(ours().size(4, 1).gang_policy("JobAsGang"), id="asked for, but one completion"),
+        pytest.param(job("j").size(4).gang_policy("JobAsGang"), id="asked for, with another scheduler"),
+    ],
+)
+def test_no_gang(builder: JobBuilder) -> None:
+    assert not is_gang_job(builder.value(), ["serried"])
