@@ -176,9 +176,11 @@ def _publish(bench: Bench, options: argparse.Namespace) -> int:
     for disturbance in result["disturbances"]:
         print(f"note: {disturbance}", file=sys.stderr)
     print(f"written to {path}", file=sys.stderr)
+    if any(row["unbound"] or row["split_gangs"] for row in summary):
+        return 1  # a number that was bought with a broken promise is none for the README
     if options.readme:
         README.write_text(comparison.replace_table(README.read_text(), table))
-    return 1 if any(row["unbound"] or row["split_gangs"] for row in summary) else 0
+    return 0
 
 
 def _describe(

@@ -9,12 +9,14 @@ from typing import Any
 
 from controller.names import pod_group_name, template_name, workload_name
 from serried.decode.identity import REQUIRED_TOPOLOGY
-from serried.model.group import Job, Policy, Template, Workload
+from serried.model.group import Claim, Disruption, Job, Policy, Template, Workload
 from serried.model.level import V1ALPHA2, ApiLevel
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "serried"
 JOB_UID = "scheduling.serried.dev/job-uid"
+
+_DISRUPTION_WORDS = {Disruption.SINGLE: "Pod", Disruption.ALL: "PodGroup"}
 
 Body = dict[str, Any]
 
@@ -22,7 +24,7 @@ Body = dict[str, Any]
 def desired_template(job: Job) -> Template:
     """The one template of a gang Job: all of its pods at once, in one domain if the Job names a topology key."""
     members = job.parallelism if job.completions is None else min(job.parallelism, job.completions)
-    return Template(template_name(job), Policy(members), job.topology_key)
+    return Template(template_name(job), Policy(members), job.topology_key, job.disruption, job.priority_class)
 
 
 def workload_body(job: Job, level: ApiLevel) -> Body:
@@ -35,7 +37,7 @@ def workload_body(job: Job, level: ApiLevel) -> Body:
         if template.topology_key is not None:
             metadata["annotations"] = {REQUIRED_TOPOLOGY: template.topology_key}
     else:
-        spec["podGroupTemplates"] = [{"name": template.name, **_scheduling(template)}]
+        spec["podGroupTemplates"] = [{"name": template.name, **_scheduling(template, level)}]
     return {"apiVersion": level.api_version, "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
@@ -56,7 +58,7 @@ def pod_group_body(job: Job, workload: Workload, level: ApiLevel) -> Body:
         "apiVersion": level.api_version,
         "kind": "PodGroup",
         "metadata": metadata,
-        "spec": {**_reference(workload, template, level), **_scheduling(template)},
+        "spec": {**_reference(workload, template, level), **_scheduling(template, level)},
     }
 
 
@@ -93,10 +95,23 @@ def _policy(template: Template) -> Body:
     return {"basic": {}} if count is None else {"gang": {"minCount": count}}
 
 
-def _scheduling(template: Template) -> Body:
-    if template.topology_key is None:
-        return {"schedulingPolicy": _policy(template)}
-    return {
-        "schedulingPolicy": _policy(template),
-        "schedulingConstraints": {"topology": [{"key": template.topology_key}]},
-    }
+def _scheduling(template: Template, level: ApiLevel) -> Body:
+    """What a template and a PodGroup made from it have in common; what is not said is left out."""
+    said: Body = {"schedulingPolicy": _policy(template)}
+    if template.topology_key is not None:
+        said["schedulingConstraints"] = {"topology": [{"key": template.topology_key}]}
+    if template.disruption is not None:
+        older = level.version == V1ALPHA2
+        said["disruptionMode"] = _DISRUPTION_WORDS[template.disruption] if older else {template.disruption.value: {}}
+    if template.priority_class:
+        said["priorityClassName"] = template.priority_class
+    if template.priority is not None:
+        said["priority"] = template.priority
+    if template.claims:
+        said["resourceClaims"] = [_claim(claim) for claim in template.claims]
+    return said
+
+
+def _claim(claim: Claim) -> Body:
+    names = {"resourceClaimName": claim.claim, "resourceClaimTemplateName": claim.template}
+    return {"name": claim.name} | {field: name for field, name in names.items() if name}

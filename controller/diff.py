@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from controller.names import pod_group_name, workload_name
-from serried.model.eligibility import is_gang_job, is_owned_elsewhere
+from serried.model.eligibility import Unasked, is_gang_job, is_owned_elsewhere
 from serried.model.group import GangPolicy, Job, Key, PodGroup, Workload
 from serried.model.pod import Phase, Pod
 
@@ -74,9 +74,9 @@ class Found:
     groups: Sequence[PodGroup] = ()
 
 
-def duty_for(job: Job, pods: Iterable[Pod], schedulers: Collection[str]) -> Duty:
+def duty_for(job: Job, pods: Iterable[Pod], schedulers: Collection[str], unasked: Unasked = Unasked.BY_SHAPE) -> Duty:
     """The duty towards a Job with these pods."""
-    if is_gang_job(job, schedulers) and not any(pod.node or pod.phase is not Phase.ACTIVE for pod in pods):
+    if is_gang_job(job, schedulers, unasked) and not any(pod.node or pod.phase is not Phase.ACTIVE for pod in pods):
         return Duty.START
     ours = job.group is None and not is_owned_elsewhere(job) and job.scheduler in schedulers
     return Duty.COMPLETE if ours and not job.finished and not job.deleting else Duty.NONE

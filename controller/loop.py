@@ -162,7 +162,8 @@ class Loop:
         # The Job is read anew each time: it may have gone, and come again, while a write was under way.
         while (job := self._store.jobs.get(task.key)) is not None:
             pods = [pod for pod in self._store.pods_of_job(job.key) if pod.owner and pod.owner.uid == job.uid]
-            actions = diff_job(job, self._echoes.find(job), duty_for(job, pods, self._store.schedulers))
+            duty = duty_for(job, pods, self._store.schedulers, self._store.unasked)
+            actions = diff_job(job, self._echoes.find(job), duty)
             if is_unserved(job, self._store.schedulers):
                 self._report_unserved(job)
                 return

@@ -18,6 +18,7 @@ from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.events import EventWriter
 from serried.kube.feed import Feed, Item, Kind
+from serried.model.eligibility import Unasked
 from serried.model.level import ApiLevel
 from serried.observe.metrics import ControllerMetrics
 from serried.process import run_process
@@ -39,7 +40,7 @@ class Controller:
     ) -> None:
         clock = asyncio.get_running_loop().time
         self._settings, self._metrics = settings, metrics
-        self.store = Store(settings.schedulers)
+        self.store = Store(settings.schedulers, Unasked(settings.unasked_jobs))
         self.events = EventWriter(client, "serried-controller")
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
         self.feed = Feed(client, level, self.store, KINDS, self._note, {Kind.PODS: JOB_PODS})

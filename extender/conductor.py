@@ -274,6 +274,13 @@ class Conductor:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def close(self) -> None:
+        """End every round's task where it stands, as a killed process would: the records say what follows."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     # --- a group in a round ------------------------------------------------------------------------------------
 
     def _tend(self, gang: Gang, group: PodGroup | None, members: list[Pod]) -> Verdict | None:

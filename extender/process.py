@@ -32,12 +32,14 @@ from serried import __version__
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
+from serried.kube.discovery import keeps_group
 from serried.kube.errors import ApiError
 from serried.kube.events import EventWriter
 from serried.kube.feed import Feed
 from serried.kube.reflector import Reflector
 from serried.kube.wire import LEASES, Selection
-from serried.model.level import ApiLevel
+from serried.model.eligibility import Unasked
+from serried.model.level import NATIVE, ApiLevel
 from serried.model.verdict import Reason
 from serried.observe.metrics import ExtenderMetrics
 from serried.process import run_process
@@ -54,7 +56,7 @@ class Extender:
     ) -> None:
         clock = asyncio.get_running_loop().time
         self.settings, self.level, self.metrics, self._client = settings, level, metrics, client
-        self.store = Store(settings.schedulers)
+        self.store = Store(settings.schedulers, Unasked(settings.unasked_jobs))
         self.events = EventWriter(client, "serried")
         self.reports = Reports(client, self.store, self.events, level, clock)
         self.steering = Steering(client, self.store, clock, Stamps(settings.stamp), settings.stamp_window)
@@ -75,6 +77,7 @@ class Extender:
         self.verbs = Verbs(self.desk, lambda: self.leadership.active, metrics, clock)
         self.feed = Feed(client, level, self.store, on_change=lambda _old, _new: self.conductor.wake())
         self._turned = asyncio.Event()
+        self._pods_keep_group: bool | None = None
         metrics.before_render(self._sample)
 
     def _make_leadership(self) -> Leadership:
@@ -88,6 +91,12 @@ class Extender:
 
     async def run(self) -> None:
         """Answer, feed, decide and write until cancelled."""
+        try:
+            await self._run()
+        finally:
+            await self.conductor.close()
+
+    async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for address in (self.settings.filter_listen, self.settings.bind_listen):
                 tasks.create_task(Listener(self.verbs.routes()).serve(*address))
@@ -95,6 +104,7 @@ class Extender:
                 tasks.create_task(work())
             tasks.create_task(self._follow_lease())
             tasks.create_task(self._switch_holding())
+            tasks.create_task(self._check_group_field())
             await self.feed.synced.wait()
             self.desk.synced = True
             _settle_memory()
@@ -124,6 +134,12 @@ class Extender:
         selection = Selection(namespace=lease.namespace, fields=f"metadata.name={lease.name}")
         await Reflector(self._client, LEASES, self.leadership.follow, selection=selection).run()
 
+    async def _check_group_field(self) -> None:
+        namespace = self.settings.lease.namespace if self.settings.lease else self.settings.hold_switch.namespace
+        self._pods_keep_group = await keeps_group(self._client, self.level, namespace)
+        if self._pods_keep_group is False and self.level.name == NATIVE.name:
+            log.error("the API server drops what pods say of their PodGroup: is GenericWorkload on everywhere?")
+
     async def _switch_holding(self) -> None:
         while True:
             if self.conductor.active:
@@ -144,7 +160,12 @@ class Extender:
         """What this process found and how it stands."""
         return {
             "version": __version__,
-            "api": {"level": self.level.name, "group": self.level.group, "version": self.level.version},
+            "api": {
+                "level": self.level.name,
+                "group": self.level.group,
+                "version": self.level.version,
+                "podsKeepTheirGroup": self._pods_keep_group,
+            },
             "schedulers": sorted(self.settings.schedulers),
             "active": self.leadership.active,
             "leaseHolder": self.leadership.holder,
@@ -180,6 +201,7 @@ class Extender:
 
 def _settle_memory() -> None:
     # The filled caches stay: without this, every full collection would walk them while filter waits.
+    gc.unfreeze()  # of an earlier API level
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

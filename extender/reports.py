@@ -210,6 +210,10 @@ class Reports:
             self._forget_gone()
         kind = "Normal" if verdict.reason in _GOOD_NEWS else "Warning"
         self._events.emit(about, kind, verdict.reason.value, render(verdict))
+        job = _job_of(group)
+        if job is not None and verdict.reason not in _PASSING:
+            # Whoever submitted the Job looks at the Job; its status is the Job controller's, an event is free to write.
+            self._events.emit(job, kind, verdict.reason.value, render(verdict))
 
     def _is_old(self, key: Key, uid: str, group: PodGroup | None, verdict: Verdict) -> bool:
         """Whether an event would say again what the last one about this object said."""
@@ -236,6 +240,14 @@ class Reports:
         if job is not None and job_of_provisional(key) is not None:
             return _reference("batch/v1", "Job", job.key, job.uid)
         return _reference("v1", "Pod", Key(member.namespace, member.name), member.uid)
+
+
+def _job_of(group: PodGroup | None) -> dict[str, str] | None:
+    owners = group.owners if group is not None else ()
+    job = next((owner for owner in owners if owner.controller and owner.kind == "Job"), None)
+    if group is None or job is None:
+        return None
+    return _reference("batch/v1", "Job", Key(group.key.namespace, job.name), job.uid)
 
 
 def _reference(api_version: str, kind: str, key: Key, uid: str) -> dict[str, str]:

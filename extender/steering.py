@@ -65,9 +65,13 @@ class Steering:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._writers):
-                group.create_task(self._write_stamps())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._writers):
+                    group.create_task(self._write_stamps())
+        finally:
+            for task in self._background:
+                task.cancel()
 
     def leaves_loose(self, plan: Plan) -> bool:
         """Whether the members of a plan may go without stamps: as much room again is left if others take theirs."""

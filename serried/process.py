@@ -1,5 +1,8 @@
 """How a process of ours lives: credentials, discovery, the work, the listeners, a signal, the end.
 
+The work is built for the API that the cluster serves. When that changes, it is ended like by a signal and built anew:
+everything that must survive is in the API.
+
 The operations listener is open from the first moment: ``/livez`` must not depend on the API server, or an outage of it
 would make the kubelet restart a process that no restart can help.
 """
@@ -27,13 +30,16 @@ from serried.settings import Address, CommonSettings
 log = logging.getLogger(__name__)
 
 _DISCOVERY_PAUSE = 2.0
+_LEVEL_PAUSE = 30.0
+"""Seconds between looks at which API is served. Another one must be seen twice in a row: while a control plane is being
+upgraded, one of its API servers may serve what the next one does not."""
 
 
 class Work(Protocol):
     """What a process does once it knows its cluster."""
 
     async def run(self) -> None:
-        """Work, and answer whoever it serves besides, until cancelled."""
+        """Work, and answer whoever it serves besides, until cancelled; nothing of it goes on after that."""
 
     def readiness(self) -> Mapping[str, bool]:
         """The conditions of ``/readyz``."""
@@ -63,6 +69,7 @@ class _Process:
         self._work: Work | None = None
         self._app = FastAPI(title=f"Serried {name}", version=__version__)
         self._app.include_router(ops_routes(self._readiness, metrics.render))
+        self._own_routes = len(self._app.router.routes)
 
     async def live(self, ops: Address, build: Build) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -80,11 +87,43 @@ class _Process:
 
     async def _work_on(self, client: ApiClient, build: Build) -> None:
         level = await self._discover(client)
-        log.info("API found", extra={"api": level.name, "group": level.group, "version": level.version})
+        while True:
+            log.info("API found", extra={"api": level.name, "group": level.group, "version": level.version})
+            work = asyncio.create_task(self._work_at(client, level, build))
+            change = asyncio.create_task(self._await_change(client, level))
+            try:
+                await asyncio.wait([work, change], return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    return await work
+                level = change.result()
+                log.warning("the cluster serves another API now, so all work begins anew")
+            finally:
+                change.cancel()
+                work.cancel()
+                await asyncio.gather(work, change, return_exceptions=True)
+
+    async def _work_at(self, client: ApiClient, level: ApiLevel, build: Build) -> None:
         self._work = build(client, level)
+        del self._app.router.routes[self._own_routes :]
         for router in self._work.routes():
             self._app.include_router(router)
         await self._work.run()
+
+    async def _await_change(self, client: ApiClient, level: ApiLevel) -> ApiLevel:
+        """The API level that the cluster has turned to; does not return if a level is forced."""
+        before = level
+        while True:
+            await asyncio.sleep(_LEVEL_PAUSE)
+            if self._settings.api != "auto":
+                continue
+            try:
+                found = await discover(client, self._settings.api)
+            except ApiError as error:
+                log.info("cannot ask which API the cluster serves", extra={"err": str(error)})
+                continue
+            if found == before != level:
+                return found
+            before = found
 
     async def _discover(self, client: ApiClient) -> ApiLevel:
         while True:

@@ -36,13 +36,15 @@ class CommonSettings:
     """What both processes need.
 
     ``kubeconfig`` None means in-cluster credentials, else the default kubeconfig. ``api`` is auto, native or
-    fallback. ``schedulers`` are the schedulerNames whose pods Serried places.
+    fallback. ``schedulers`` are the schedulerNames whose pods Serried places, ``unasked_jobs`` (by-shape or none) says
+    what a Job is that does not say whether it is a gang: both processes must be told the same.
     """
 
     kubeconfig: str | None
     log_level: str
     api: str
     schedulers: frozenset[str]
+    unasked_jobs: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,12 @@ _COMMON = (
     _Option("api", _one_of("auto", "native", "fallback"), "auto", "where Workloads and PodGroups live"),
     _Option(
         "scheduler-name", _parse_names, "serried", "schedulerName of the pods to place; repeatable", field="schedulers"
+    ),
+    _Option(
+        "unasked-jobs",
+        _one_of("by-shape", "none"),
+        "by-shape",
+        "what Jobs without gang-policy are; alike for both",
     ),
 )
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from serried.cluster.inline import is_replica
-from serried.model.eligibility import is_gang_job
+from serried.model.eligibility import Unasked, is_gang_job
 from serried.model.group import Job, Key, PodGroup, Workload
 from serried.model.pod import Pod
 
@@ -32,9 +32,10 @@ class Membership:
         groups: Mapping[Key, PodGroup],
         workloads: Mapping[Key, Workload],
         schedulers: Collection[str],
+        unasked: Unasked,
     ) -> None:
         self._jobs, self._groups, self._workloads = jobs, groups, workloads
-        self._schedulers = schedulers
+        self._schedulers, self._unasked = schedulers, unasked
         self._workloads_by_job: dict[Key, set[Key]] = {}
         self._groups_by_workload: dict[Key, set[Key]] = {}
 
@@ -80,7 +81,8 @@ class Membership:
     def _resolve_job(self, job: Job, *, job_started: bool) -> Key | None:
         workloads = self.workloads_of(job)
         if not workloads:
-            return provisional(job.key) if not job_started and is_gang_job(job, self._schedulers) else None
+            gang = not job_started and is_gang_job(job, self._schedulers, self._unasked)
+            return provisional(job.key) if gang else None
         if len(workloads) > 1 or len(workloads[0].templates) != 1:
             return None
         groups = self.groups_of(workloads[0])

@@ -6,6 +6,7 @@ from typing import TypeVar
 from serried.cluster.inline import build_groups, is_replica, workload_of
 from serried.cluster.membership import Membership
 from serried.cluster.occupancy import Hand, Occupancy
+from serried.model.eligibility import Unasked
 from serried.model.group import Job, Key, PodGroup, Workload
 from serried.model.node import Node
 from serried.model.plan import View
@@ -24,15 +25,15 @@ class Store:
     are public to read, and only these methods change them.
     """
 
-    def __init__(self, schedulers: Collection[str]) -> None:
-        self.schedulers = frozenset(schedulers)
+    def __init__(self, schedulers: Collection[str], unasked: Unasked = Unasked.BY_SHAPE) -> None:
+        self.schedulers, self.unasked = frozenset(schedulers), unasked
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.groups: dict[Key, PodGroup] = {}
         self.workloads: dict[Key, Workload] = {}
         self.jobs: dict[Key, Job] = {}
         self.occupancy = Occupancy()
-        self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers)
+        self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers, unasked)
         self.withdrawn = 0
         self.touched: set[Key] = set()
         self.orphaned: set[str] = set()

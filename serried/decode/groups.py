@@ -20,8 +20,9 @@ from serried.decode.fields import (
 )
 from serried.decode.identity import REQUIRED_TOPOLOGY, is_deleting, read_key, read_owners, read_uid, read_version
 from serried.decode.malformed import Malformed, attempt
-from serried.model.group import BASIC, PodGroup, Policy, Template, Workload
+from serried.model.group import BASIC, Claim, Disruption, PodGroup, Policy, Template, Workload
 
+_DISRUPTION_WORDS = {"Pod": Disruption.SINGLE, "PodGroup": Disruption.ALL}
 _CONDITIONS = frozenset({"PodGroupInitiallyScheduled", "PodGroupScheduled"})
 
 
@@ -110,7 +111,32 @@ def _read_inline(obj: Raw, groups: Sequence[Raw]) -> tuple[Template, ...]:
 
 
 def _read_template(raw: Raw) -> Template:
-    return Template(read_required(raw, "name"), _read_policy(raw), _read_topology_key(raw))
+    return Template(
+        name=read_required(raw, "name"),
+        policy=_read_policy(raw),
+        topology_key=_read_topology_key(raw),
+        disruption=_read_disruption(raw),
+        priority_class=read_text(raw, "priorityClassName"),
+        priority=None if raw.get("priority") is None else read_int(raw, "priority"),
+        claims=tuple(_read_claim(claim) for claim in read_objects(raw, "resourceClaims")),
+    )
+
+
+def _read_disruption(raw: Raw) -> Disruption | None:
+    """A union of two empty objects; in v1alpha2 a word."""
+    mode = raw.get("disruptionMode")
+    if isinstance(mode, str):
+        return _DISRUPTION_WORDS.get(mode)
+    modes = read_map(raw, "disruptionMode")
+    return next((each for each in Disruption if modes.get(each.value) is not None), None)
+
+
+def _read_claim(raw: Raw) -> Claim:
+    return Claim(
+        name=read_required(raw, "name"),
+        claim=read_text(raw, "resourceClaimName"),
+        template=read_text(raw, "resourceClaimTemplateName"),
+    )
 
 
 def _read_job(spec: Raw) -> str | None:

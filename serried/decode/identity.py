@@ -15,6 +15,9 @@ TopologyAwareWorkloadScheduling drop without a word; where both are there, the f
 GANG_POLICY = "scheduling.serried.dev/gang-policy"
 """Annotation of a Job: JobAsGang or NoGang (KEP-5764's field), given when it is created and never changed."""
 
+DISRUPTION_MODE = "scheduling.serried.dev/disruption-mode"
+"""Annotation of a Job: single or all, the disruption mode of its PodGroup."""
+
 POD_GROUP_LABEL = "scheduling.serried.dev/pod-group"
 """Names a pod's PodGroup where ``spec.schedulingGroup`` is not served."""
 

@@ -2,6 +2,7 @@
 
 from serried.decode.fields import Raw, read_flag, read_int, read_map, read_name, read_objects, read_text
 from serried.decode.identity import (
+    DISRUPTION_MODE,
     GANG_POLICY,
     REQUIRED_TOPOLOGY,
     is_deleting,
@@ -13,13 +14,14 @@ from serried.decode.identity import (
     read_version,
 )
 from serried.decode.malformed import Malformed, attempt
-from serried.model.group import GangPolicy, Job
+from serried.model.group import Disruption, GangPolicy, Job
 
 _POLICIES: dict[str, GangPolicy] = {policy.value: policy for policy in GangPolicy}
+_MODES: dict[str, Disruption] = {mode.value: mode for mode in Disruption}
 
 
 def decode_job(obj: object) -> Job | Malformed:
-    """A Job; name and uid are required. A gang policy that does not exist counts as none: admission refuses it."""
+    """A Job; name and uid are required. Words that do not exist in an annotation count as none."""
     return attempt("Job", _decode, obj)
 
 
@@ -38,6 +40,8 @@ def _decode(obj: Raw) -> Job:
         group=read_group_field(pod_spec) or read_group_label(read_map(template, "metadata")),
         topology_key=read_name(annotations, REQUIRED_TOPOLOGY) or None,
         gang_policy=_POLICIES.get(read_text(annotations, GANG_POLICY)),
+        disruption=_MODES.get(read_text(annotations, DISRUPTION_MODE)),
+        priority_class=read_name(pod_spec, "priorityClassName"),
         selects_itself=read_flag(spec, "manualSelector"),
         owner=read_controller(obj),
         suspended=read_flag(spec, "suspend"),

@@ -1,11 +1,17 @@
 """Which API level the cluster serves."""
 
+import logging
+
+import orjson
+
 from serried.kube.client import ApiClient
-from serried.kube.errors import Forbidden, NotFound
-from serried.kube.wire import Resource, pod_groups, workloads
+from serried.kube.errors import ApiError, Forbidden, NotFound
+from serried.kube.wire import POD_TEMPLATES, Resource, pod_groups, workloads
 from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, ApiLevel
 
-__all__ = ["ApiLevel", "discover"]
+__all__ = ["ApiLevel", "discover", "keeps_group"]
+
+log = logging.getLogger(__name__)
 
 _DEFAULTS = {"auto": FALLBACK, NATIVE.name: NATIVE, FALLBACK.name: FALLBACK}
 """What each wish comes to where no native version is served."""
@@ -24,6 +30,29 @@ async def discover(client: ApiClient, wanted: str = "auto") -> ApiLevel:
             if await _is_served(client, level):
                 return level
     return _DEFAULTS[wanted]
+
+
+async def keeps_group(client: ApiClient, level: ApiLevel, namespace: str) -> bool | None:
+    """Whether pods keep the field that names their group; None if the API server will not say.
+
+    Where its gate is off the API server drops the field without a word, and a gang would be scheduled pod by pod. Asked
+    by a dry-run create of a PodTemplate, which loses the field as pods do: so nobody needs the right to create pods.
+    """
+    names = {"name": "probe", "podGroup": "probe"} if level.inline else {"podGroupName": "probe"}
+    field = "workloadRef" if level.inline else "schedulingGroup"
+    body = {
+        "apiVersion": POD_TEMPLATES.api_version,
+        "kind": "PodTemplate",
+        "metadata": {"name": "serried-probe", "namespace": namespace},
+        "template": {"spec": {"containers": [{"name": "probe", "image": "none"}], field: names}},
+    }
+    path = POD_TEMPLATES.path(namespace)
+    try:
+        answer = await client.request("POST", path, params={"dryRun": "All"}, body=orjson.dumps(body))
+    except ApiError as error:
+        log.info("cannot find out whether pods keep their group", extra={"err": str(error)})
+        return None
+    return field in orjson.loads(answer.body)["template"]["spec"]
 
 
 async def _is_served(client: ApiClient, level: ApiLevel) -> bool:

@@ -5,18 +5,26 @@ Workload does not exist yet.
 """
 
 from collections.abc import Collection
+from enum import StrEnum
 
 from serried.model.group import GangPolicy, Job
 
 
-def is_gang_job(job: Job, schedulers: Collection[str]) -> bool:
+class Unasked(StrEnum):
+    """What a Job is that does not say whether it is a gang: judged by its shape (KEP-5547), or none (KEP-5764)."""
+
+    BY_SHAPE = "by-shape"
+    NONE = "none"
+
+
+def is_gang_job(job: Job, schedulers: Collection[str], unasked: Unasked = Unasked.BY_SHAPE) -> bool:
     """Whether Serried makes a Workload and a PodGroup for this Job.
 
     A Job that says JobAsGang is one if more than one of its pods run at a time, whoever owns it; one that says NoGang
-    never is. One that says nothing is a gang if it is Indexed, with ``parallelism == completions > 1``, and no other
-    controller than a CronJob owns it. In any case Serried schedules its pods, its template names no group, and its
-    selector is the usual one. That no pod of it is bound or finished yet is the caller's to check: it is a fact about
-    pods, not about the Job.
+    never is. One that says nothing is a gang, where ``unasked`` has it so, if it is Indexed, with
+    ``parallelism == completions > 1``, and no other controller than a CronJob owns it. In any case Serried schedules
+    its pods, its template names no group, and its selector is the usual one. That no pod of it is bound or finished yet
+    is the caller's to check: it is a fact about pods, not about the Job.
     """
     candidate = (
         job.parallelism > 1
@@ -30,6 +38,8 @@ def is_gang_job(job: Job, schedulers: Collection[str]) -> bool:
         return False
     if job.gang_policy is GangPolicy.JOB_AS_GANG:
         return job.completions is None or job.completions > 1
+    if unasked is Unasked.NONE:
+        return False
     return job.indexed and job.completions == job.parallelism and not is_owned_elsewhere(job)
 
 

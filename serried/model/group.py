@@ -78,13 +78,33 @@ class PodGroup:
     inline: bool = False
 
 
+class Disruption(StrEnum):
+    """DisruptionMode: whether the pods of a group may be preempted one by one, or only all together."""
+
+    SINGLE = "single"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A ResourceClaim that the pods of a group share: one that exists, or one to be made from a template."""
+
+    name: str
+    claim: str = ""
+    template: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One PodGroupTemplate of a Workload."""
+    """One PodGroupTemplate of a Workload; what is None or empty is not said."""
 
     name: str
     policy: Policy
     topology_key: str | None = None
+    disruption: Disruption | None = None
+    priority_class: str = ""
+    priority: int | None = None
+    claims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +139,7 @@ class Job:
     ``completions`` is None when the Job has none. ``group`` is the group its pod template names itself (field or
     label): then the Job is not ours. ``topology_key`` is its annotation
     ``scheduling.serried.dev/required-topology``, ``gang_policy`` its annotation ``scheduling.serried.dev/gang-policy``.
+    ``disruption`` is its annotation ``scheduling.serried.dev/disruption-mode``, ``priority_class`` what its pods name.
     ``selects_itself`` is ``manualSelector``: then nothing says which pods are the Job's but their owner references.
     """
 
@@ -131,6 +152,8 @@ class Job:
     group: str | None = None
     topology_key: str | None = None
     gang_policy: GangPolicy | None = None
+    disruption: Disruption | None = None
+    priority_class: str = ""
     selects_itself: bool = False
     owner: OwnerRef | None = None
     suspended: bool = False

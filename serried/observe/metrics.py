@@ -22,7 +22,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._samplers: list[Callable[[], None]] = []
+        self._sample: Callable[[], None] = lambda: None
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self._watch_restarts = self._counter("serried_watch_restarts", "Ends of watches.", "resource", "cause")
@@ -54,13 +54,15 @@ class Metrics:
         self._event_drops.inc()
 
     def before_render(self, sampler: Callable[[], None]) -> None:
-        """Call ``sampler`` at each scrape: it sets gauges from the state, so that nobody keeps them current."""
-        self._samplers.append(sampler)
+        """Call ``sampler`` at each scrape: it sets gauges from the state, so that nobody keeps them current.
+
+        There is one; a later call takes the place of an earlier one.
+        """
+        self._sample = sampler
 
     def render(self) -> bytes:
         """The body of ``/metrics``, of type CONTENT_TYPE."""
-        for sampler in self._samplers:
-            sampler()
+        self._sample()
         return generate_latest(self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

@@ -24,7 +24,7 @@ def test_no_policy_has_a_type_error(server: Server) -> None:
         policies = server.get("validatingadmissionpolicies")["items"]
         ours = [policy for policy in policies if policy["metadata"]["name"].startswith("serried-")]
         assert not any(policy.get("status", {}).get("typeChecking") for policy in ours)
-        return len(ours) == 2
+        return len(ours) == 3
 
     eventually(checked)
 

@@ -63,6 +63,7 @@ ALLOWED = [
     Access(EXTENDER, "patch", "events"),
     *(Access(EXTENDER, verb, "leases", LEASES, NAMESPACE, "serried") for verb in ("get", "list", "watch")),
     *(Access(EXTENDER, verb, "configmaps", "", NAMESPACE, "serried-hold") for verb in ("get", "patch")),
+    Access(EXTENDER, "create", "podtemplates", "", NAMESPACE),
     *(Access(CONTROLLER, verb, "jobs", "batch") for verb in ("get", "list", "watch")),
     *(Access(CONTROLLER, verb, "pods") for verb in ("get", "list", "watch")),
     *(
@@ -90,6 +91,7 @@ REFUSED = [
     ),
     *(Access(EXTENDER, verb, "pods") for verb in ("create", "update", "delete")),
     Access(EXTENDER, "create", "pods/eviction"),
+    Access(EXTENDER, "create", "podtemplates"),
     Access(EXTENDER, "patch", "nodes", namespace=""),
     *(Access(EXTENDER, verb, "workloads", group) for group in API_GROUPS for verb in ("create", "update", "patch")),
     *(Access(EXTENDER, verb, "podgroups", group) for group in API_GROUPS for verb in ("create", "patch", "delete")),

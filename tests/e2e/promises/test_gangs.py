@@ -146,3 +146,10 @@ def test_a_deleted_pod_group_goes_once_no_pod_names_it_any_more(stage: Stage) ->
     stage.delete_pods("kept-0")
 
     eventually("the PodGroup's end", lambda: not stage.groups())
+
+
+def test_the_selfcheck_says_whether_pods_keep_the_field_that_names_their_group(stage: Stage) -> None:
+    api = eventually(
+        "an answer", lambda: api if (api := stage.selfcheck()["api"])["podsKeepTheirGroup"] is not None else None
+    )
+    assert (api["level"], api["podsKeepTheirGroup"]) == (stage.cluster.spec.api, stage.native)

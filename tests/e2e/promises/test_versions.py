@@ -29,6 +29,7 @@ def test_a_job_waits_whole_and_runs_whole_in_one_rack(older: Cluster) -> None:
     stage.take_a_node()
     stage.create_job("train", 9, cpu="10", key=RACK)
     stage.await_bound("train", 9)
+    assert stage.selfcheck()["api"]["podsKeepTheirGroup"] is stage.native
     assert len(stage.racks("train")) == 1
     if not stage.inline:
         eventually("the condition", lambda: stage.condition(stage.group_of_job("train")) == ("True", "Scheduled", ""))

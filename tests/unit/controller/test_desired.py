@@ -2,11 +2,13 @@ import pytest
 
 from controller.desired import desired_template, pod_group_body, workload_body
 from serried.decode.groups import decode_pod_group, decode_workload
+from serried.decode.identity import DISRUPTION_MODE
 from serried.model.group import Key, OwnerRef, PodGroup, Policy, Template, Workload
 from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, ApiLevel
 from serried.testing.builders import RACK, job, workload
 
 V1ALPHA2_LEVEL = ApiLevel("native", "scheduling.k8s.io", V1ALPHA2)
+POD_SPEC = ("spec", "template", "spec")
 UID = "95969761-09b8-4ecc-a7ba-f5065df1590d"
 
 
@@ -123,6 +125,27 @@ def test_the_pod_group_of_a_foreign_workload_follows_its_template() -> None:
     assert body["spec"]["schedulingPolicy"] == {"basic": {}}
     assert "schedulingConstraints" not in body["spec"]
     assert body["spec"]["workloadRef"] == {"workloadName": "theirs", "templateName": "workers"}
+
+
+@pytest.mark.parametrize("level", [NATIVE, V1ALPHA2_LEVEL, FALLBACK], ids=lambda level: level.api_version)
+def test_everything_that_a_foreign_template_says_reaches_its_pod_group_unchanged(level: ApiLevel) -> None:
+    said = {
+        "schedulingPolicy": {"gang": {"minCount": 2}},
+        "schedulingConstraints": {"topology": [{"key": RACK}]},
+        "disruptionMode": "PodGroup" if level.version == V1ALPHA2 else {"all": {}},
+        "priorityClassName": "high",
+        "priority": 1000,
+        "resourceClaims": [{"name": "net", "resourceClaimTemplateName": "fabric"}],
+    }
+    foreign = workload("theirs").for_job("a").joining({"name": "t", **said}, "spec", "podGroupTemplates").value()
+    spec = pod_group_body(job("a").size(4).value(), foreign, level)["spec"]
+    assert {name: value for name, value in spec.items() if name in said} == said
+
+
+def test_what_a_job_says_of_disruption_and_priority_reaches_its_template() -> None:
+    gang = job("a").size(2).annotation(DISRUPTION_MODE, "all").having("high", *POD_SPEC, "priorityClassName").value()
+    (template,) = workload_body(gang, NATIVE)["spec"]["podGroupTemplates"]
+    assert (template["disruptionMode"], template["priorityClassName"]) == ({"all": {}}, "high")
 
 
 def test_objects_live_in_the_namespace_of_the_job() -> None:

@@ -372,6 +372,21 @@ async def test_success_is_an_event_once(office: Office) -> None:
     assert office.speaker.reasons() == ["Scheduled"]
 
 
+async def test_the_job_of_a_gang_hears_why_it_waits_and_when_it_runs_but_not_of_the_steps_between(
+    office: Office,
+) -> None:
+    office.store.put_group(gang(2).controlled_by("Job", "train").value())
+    for verdict in (MISSING, PLANNED):
+        office.reports.say(GANG, verdict)
+        await office.settle()
+    office.members_run()
+    office.reports.say(GANG, UP)
+    await office.settle()
+    heard = [(kind, reason, text) for about, kind, reason, text in office.speaker.said if about == "Job/train"]
+    assert [reason for _, reason, _ in heard] == ["QuorumMissing", "Scheduled"]
+    assert heard[0] == ("Warning", "QuorumMissing", MISSING_TEXT)
+
+
 async def test_a_gang_that_ran_before_this_process_is_no_news(office: Office) -> None:
     office.store.put_group(gang(2).condition("True", "Scheduled").value())
     office.members_run()

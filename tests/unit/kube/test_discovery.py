@@ -2,9 +2,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from serried.kube.discovery import discover
+from serried.kube.discovery import discover, keeps_group
 from serried.kube.errors import ApiError
-from serried.kube.wire import Resource, pod_groups, workloads
+from serried.kube.wire import POD_TEMPLATES, Resource, pod_groups, workloads
 from serried.model.level import FALLBACK, NATIVE, ApiLevel
 from serried.testing.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
 from serried.testing.faults import calls
@@ -57,6 +57,19 @@ async def test_the_fallback_can_be_forced_and_nobody_is_asked() -> None:
 async def test_the_native_level_can_be_forced(served: Sequence[Resource], expected: ApiLevel) -> None:
     async with FakeApiServer(tuple(served)) as server, server.client() as client:
         assert await discover(client, "native") == expected
+
+
+@pytest.mark.parametrize("level", [FALLBACK, V1ALPHA1_LEVEL], ids=lambda level: level.api_version)
+async def test_a_pod_template_that_comes_back_whole_shows_that_the_field_is_kept(level: ApiLevel) -> None:
+    async with FakeApiServer((*SERVED, POD_TEMPLATES)) as server, server.client() as client:
+        assert await keeps_group(client, level, "serried-system") is True
+        assert server.requests[0].params["dryRun"] == "All"
+
+
+async def test_an_api_server_that_will_not_say_leaves_it_open() -> None:
+    async with FakeApiServer((*SERVED, POD_TEMPLATES)) as server, server.client() as client:
+        server.refuse(calls("POST"), status=403)
+        assert await keeps_group(client, FALLBACK, "serried-system") is None
 
 
 async def test_an_unknown_level_is_refused() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serried.model.eligibility import is_gang_job
+from serried.model.eligibility import Unasked, is_gang_job
 from serried.testing.builders import JobBuilder, job
 
 
@@ -46,3 +46,8 @@ def test_a_gang(builder: JobBuilder) -> None:
 )
 def test_no_gang(builder: JobBuilder) -> None:
     assert not is_gang_job(builder.value(), ["serried"])
+
+
+def test_where_jobs_are_gangs_only_if_they_ask_a_jobs_shape_says_nothing() -> None:
+    assert not is_gang_job(ours().size(2).value(), ["serried"], Unasked.NONE)
+    assert is_gang_job(ours().size(2).gang_policy("JobAsGang").value(), ["serried"], Unasked.NONE)

@@ -1,0 +1,106 @@
+"""The cluster's API changes under a running process: it notices by itself and begins anew."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+import httpx
+import pytest
+from fastapi import APIRouter
+
+from serried import process
+from serried.kube.client import ApiClient
+from serried.model.level import FALLBACK, NATIVE, ApiLevel
+from serried.observe.metrics import ControllerMetrics
+from serried.process import _Process
+from serried.settings import CommonSettings, controller_settings
+from serried.testing.apiserver import NATIVE_SERVED, FakeApiServer
+from serried.testing.faults import calls
+
+
+class Work:
+    """Notes where it was built and when it ends."""
+
+    def __init__(self, level: ApiLevel, house: "House") -> None:
+        self.level, self._house = level, house
+
+    async def run(self) -> None:
+        self._house.begun.append(self.level)
+        try:
+            await self._house.fail.wait()
+            raise RuntimeError("a defect")
+        finally:
+            self._house.ended.append(self.level)
+
+    def readiness(self) -> Mapping[str, bool]:
+        return {self.level.name: True}
+
+    def routes(self) -> Sequence[APIRouter]:
+        router = APIRouter()
+        router.add_api_route("/level", lambda: self.level.name)
+        return [router]
+
+
+class House:
+    """A process over a fake API server; only its sockets are missing."""
+
+    def __init__(self, server: FakeApiServer, client: ApiClient, settings: CommonSettings) -> None:
+        self.server = server
+        self.begun: list[ApiLevel] = []
+        self.ended: list[ApiLevel] = []
+        self.fail = asyncio.Event()
+        self.process = _Process("controller", settings, ControllerMetrics())
+        self.task = asyncio.create_task(self.process._work_on(client, lambda _client, level: Work(level, self)))
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        async with asyncio.timeout(10):
+            while not holds():  # noqa: ASYNC110 - the state under test has no event
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_LEVEL_PAUSE", 0.01)
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    async with FakeApiServer() as server, server.client() as client:
+        made = House(server, client, controller_settings([]))
+        await made.until(lambda: made.begun)
+        yield made
+        made.task.cancel()
+        await asyncio.gather(made.task, return_exceptions=True)
+
+
+async def test_a_cluster_that_begins_to_serve_the_native_api_gets_it_used(house: House) -> None:
+    assert house.begun == [FALLBACK]
+    house.server.served.update(NATIVE_SERVED)
+    await house.until(lambda: house.begun == [FALLBACK, NATIVE])
+    assert house.ended == [FALLBACK]
+    assert house.process._readiness() == {"native": True}
+    transport = httpx.ASGITransport(house.process._app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://ops") as client:
+        assert (await client.get("/level")).json() == "native"
+        assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_the_native_api_may_go_again(house: House) -> None:
+    house.server.served.update(NATIVE_SERVED)
+    await house.until(lambda: house.begun == [FALLBACK, NATIVE])
+    house.server.served.difference_update(NATIVE_SERVED)
+    await house.until(lambda: house.begun == [FALLBACK, NATIVE, FALLBACK])
+
+
+async def test_an_api_server_that_does_not_answer_changes_nothing(house: House) -> None:
+    house.server.served.update(NATIVE_SERVED)
+    house.server.refuse(calls(), times=20, status=503)
+    await house.until(lambda: house.begun == [FALLBACK, NATIVE])
+    assert house.ended == [FALLBACK]
+
+
+async def test_work_that_fails_ends_the_process_with_its_error(house: House) -> None:
+    house.fail.set()
+    async with asyncio.timeout(10):
+        with pytest.raises(RuntimeError, match="a defect"):
+            await house.task
+    assert house.ended == [FALLBACK]
