@@ -297,8 +297,8 @@ class Conductor:
             round_.close_call(uid, "serried: the pod has no slot any more")
         if group is not None and not committed and round_.reservation.need:
             self._raise_need(round_, group, members)
-        if round_.stage in (Stage.GATHERING, Stage.BINDING):
-            self._refill(gang, round_, members)
+        if group is not None and round_.stage in (Stage.GATHERING, Stage.BINDING):
+            self._refill(gang, round_, members)  # not for a group that is gone: what was committed is all that it gets
         round_.changed.set()
         if committed:
             failure = next((text for uid, text in round_.failures.items() if uid in round_.reservation.slots), "")

@@ -166,6 +166,18 @@ class TestDuringARound:
         slot = world.round().reservation.slots["pod-m2"]
         assert world.store.nodes[slot.node].labels[RACK] == home
 
+    async def test_a_late_member_of_a_group_that_is_gone_does_not_join_what_was_committed(self, world: World) -> None:
+        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        world.api.hold("bind")
+        for name in ("m0", "m1"):
+            world.bind(name)
+        await world.go()
+        assert world.round().reservation.committed
+        world.store.drop_group(GANG)
+        world.add(*members(1, first=2))
+        await world.go()
+        assert set(world.round().reservation.slots) == {"pod-m0", "pod-m1"}
+
     async def test_a_late_member_need_not_wait_for_a_surplus_member_that_never_comes(self, world: World) -> None:
         await world.add(*small_nodes(3), gang(2), *members(3)).go()
         for name in ("m0", "m1"):
