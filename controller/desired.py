@@ -9,14 +9,12 @@ from typing import Any
 
 from controller.names import pod_group_name, template_name, workload_name
 from serried.decode.identity import REQUIRED_TOPOLOGY
-from serried.model.group import Claim, Disruption, Job, Policy, Template, Workload
-from serried.model.level import V1ALPHA2, ApiLevel
+from serried.model.group import Claim, Job, Policy, Template, Workload
+from serried.model.level import V1ALPHA2, V1ALPHA2_DISRUPTION, ApiLevel
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "serried"
 JOB_UID = "scheduling.serried.dev/job-uid"
-
-_DISRUPTION_WORDS = {Disruption.SINGLE: "Pod", Disruption.ALL: "PodGroup"}
 
 Body = dict[str, Any]
 
@@ -102,7 +100,7 @@ def _scheduling(template: Template, level: ApiLevel) -> Body:
         said["schedulingConstraints"] = {"topology": [{"key": template.topology_key}]}
     if template.disruption is not None:
         older = level.version == V1ALPHA2
-        said["disruptionMode"] = _DISRUPTION_WORDS[template.disruption] if older else {template.disruption.value: {}}
+        said["disruptionMode"] = V1ALPHA2_DISRUPTION[template.disruption] if older else {template.disruption.value: {}}
     if template.priority_class:
         said["priorityClassName"] = template.priority_class
     if template.priority is not None:

@@ -194,16 +194,16 @@ class Loop:
             self._writes.report_failure(action, error)
 
     def _report_ambiguous(self, action: ReportAmbiguous) -> None:
-        said = f"{action.job.uid} {action.message}"
-        if self._said.get(action.job.key) != said:
-            self._said[action.job.key] = said
+        if self._is_news(action.job, action.message):
             self._writes.report_ambiguous(action)
 
     def _report_unserved(self, job: Job) -> None:
-        said = f"{job.uid} {job.scheduler}"
-        if self._said.get(job.key) != said:
-            self._said[job.key] = said
+        if self._is_news(job, job.scheduler):
             self._writes.report_unserved(job)
+
+    def _is_news(self, job: Job, what: str) -> bool:
+        said, self._said[job.key] = self._said.get(job.key), f"{job.uid} {what}"
+        return said != self._said[job.key]
 
     async def _free_groups(self, namespace: str) -> None:
         try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from extender.gang import Gang, ask_for, find_offered
-from extender.round import Round, Stage
+from extender.round import Round
 from extender.steering import Steering
 from serried.cluster.ledger import Ledger
 from serried.cluster.membership import job_of_provisional
@@ -138,7 +138,7 @@ class Conductor:
     def _tick(self) -> None:
         now = self.clock()
         for key, gang in list(self.gangs.items()):
-            if gang.round is not None and gang.round.stage in (Stage.GATHERING, Stage.BINDING):
+            if gang.round is not None and gang.round.steers:
                 self.steering.kick_idle(gang.round)
             elif gang.verdict is not None and gang.verdict.reason is Reason.JOB_UNKNOWN:
                 self.consider(key)
@@ -260,8 +260,11 @@ class Conductor:
         reservation = Reservation(group.key, group.uid, plan.domain, ask.need, slots)
         self.ledger.hold(reservation, pods)
         round_ = Round(group, reservation, now, now, loose=self.steering.leaves_loose(plan))
-        round_.asleep.update(uid for uid, pod in pods.items() if pod.unschedulable or uid in self.held)
+        round_.asleep.update(uid for uid, pod in pods.items() if self._is_asleep(pod))
         self.start(gang, round_)
+
+    def _is_asleep(self, pod: Pod) -> bool:
+        return pod.unschedulable or pod.uid in self.held
 
     def start(self, gang: Gang, round_: Round) -> None:
         """Give a round whose reservation is held to its task."""
@@ -297,7 +300,7 @@ class Conductor:
             round_.close_call(uid, "serried: the pod has no slot any more")
         if group is not None and not committed and round_.reservation.need:
             self._raise_need(round_, group, members)
-        if group is not None and round_.stage in (Stage.GATHERING, Stage.BINDING):
+        if group is not None and round_.steers:
             self._refill(gang, round_, members)  # not for a group that is gone: what was committed is all that it gets
         round_.changed.set()
         if committed:
@@ -324,7 +327,7 @@ class Conductor:
             self.drop_member(round_, uid, f"the pod is bound to {pod.node}")
         elif pod.unschedulable and uid not in round_.asleep and uid not in round_.confirmed:
             round_.asleep.add(uid)
-            if round_.stage in (Stage.GATHERING, Stage.BINDING) and uid not in round_.stamped:
+            if round_.steers and uid not in round_.stamped:
                 self.steering.steer(round_, [uid])
 
     def drop_member(self, round_: Round, uid: str, error: str) -> None:
@@ -341,14 +344,13 @@ class Conductor:
         if not late or tried == round_.refilled:
             return
         round_.refilled = tried
-        pinned = frozenset({round_.reservation.domain}) if round_.group.topology_key else frozenset[str]()
         excluded = gang.exclusions(late, self.clock(), self.store.nodes)
-        answer = self._plan(Ask(late, 0, round_.group.topology_key, pinned, excluded))
+        answer = self._plan(Ask(late, 0, round_.group.topology_key, round_.pinned, excluded))
         if isinstance(answer, Plan):
             for pod in late:
                 if pod.uid in answer.nodes:
                     self.ledger.add(round_.reservation.group, pod, answer.nodes[pod.uid])
-                    if pod.unschedulable or pod.uid in self.held:
+                    if self._is_asleep(pod):
                         round_.asleep.add(pod.uid)
             self.steering.steer(round_, answer.nodes)
 
@@ -368,11 +370,18 @@ class Conductor:
             self.ledger.move(pod, node)
         return node
 
-    def tighten(self, round_: Round) -> None:
-        """A sample had no node for a loose member: the next samples will not do better, so everybody is stamped."""
-        round_.loose = False
-        here = round_.confirmed.keys() | round_.calls.keys() | round_.bound | round_.stamped
-        self.steering.steer(round_, round_.reservation.slots.keys() - here)
+    def restamp(self, round_: Round, uid: str) -> None:
+        """A sample had no node for a member: it is stamped (again).
+
+        If the round was loose, so is everybody else: the next samples will not do better.
+        """
+        round_.restamped.add(uid)
+        round_.confirmed.pop(uid, None)
+        self.steering.steer(round_, [uid])
+        if round_.loose:
+            round_.loose = False
+            here = round_.confirmed.keys() | round_.calls.keys() | round_.bound | round_.stamped
+            self.steering.steer(round_, round_.reservation.slots.keys() - here - {uid})
 
     def refuse(self, uid: str, node: str) -> None:
         """The scheduler knows that a member's planned node will not do: move that slot, or plan the gang anew.
@@ -395,11 +404,9 @@ class Conductor:
 
     def replace(self, round_: Round, pod: Pod) -> bool:
         """Find one member another slot in the round's domain; whether there was one."""
-        key = round_.group.topology_key
-        pinned = frozenset({round_.reservation.domain}) if key else frozenset[str]()
         gang = self.gangs[round_.reservation.group]
         excluded = gang.exclusions([pod], self.clock(), self.store.nodes)
-        answer = self._plan(Ask([pod], 1, key, pinned, excluded))
+        answer = self._plan(Ask([pod], 1, round_.group.topology_key, round_.pinned, excluded))
         if isinstance(answer, Verdict):
             return False
         self.ledger.move(pod, answer.nodes[pod.uid])

@@ -106,11 +106,7 @@ class Desk:
         if pod.nominated == node or len(self._store.nodes) <= _COMPLETE_LIST:
             asyncio.get_running_loop().call_soon(self._conductor.refuse, pod.uid, node)
         elif pod.uid not in round_.restamped:
-            round_.restamped.add(pod.uid)
-            round_.confirmed.pop(pod.uid, None)
-            self._conductor.steering.steer(round_, [pod.uid])
-            if round_.loose:
-                self._conductor.tighten(round_)
+            self._conductor.restamp(round_, pod.uid)
 
     def prioritize(self, names: Iterable[str]) -> list[dict[str, object]]:
         """A constant: a planned member has one node and is not asked about, the rest is the scheduler's to rank."""

@@ -113,7 +113,7 @@ class Records:
         return found
 
     def _body(self, group: PodGroup, reservation: Reservation) -> dict[str, Any]:
-        kind, name = ("Workload", group.workload) if group.inline else ("PodGroup", group.key.name)
+        kind, name = group.holder
         owner = {"apiVersion": self._group_version, "kind": kind, "name": name, "uid": group.uid}
         return {
             "apiVersion": RESERVATIONS.api_version,

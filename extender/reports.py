@@ -229,10 +229,9 @@ class Reports:
         self._written = {key: written for key, written in self._written.items() if key in known}
 
     def _subject(self, key: Key, group: PodGroup | None) -> dict[str, str] | None:
-        if group is not None and group.inline and group.workload is not None:
-            return _reference(self._level.api_version, "Workload", Key(key.namespace, group.workload), group.uid)
         if group is not None:
-            return _reference(self._level.api_version, "PodGroup", key, group.uid)
+            kind, name = group.holder
+            return _reference(self._level.api_version, kind, Key(key.namespace, name), group.uid)
         member = next(iter(self._store.members(key)), None)
         if member is None:
             return None  # its pods are gone, or have found their PodGroup

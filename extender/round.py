@@ -61,6 +61,16 @@ class Round:
         return self.stage is Stage.ENDED
 
     @property
+    def steers(self) -> bool:
+        """Whether members are sent to their slots: the record is written, or none is needed, and no commit is open."""
+        return self.stage in (Stage.GATHERING, Stage.BINDING)
+
+    @property
+    def pinned(self) -> frozenset[str]:
+        """The domain that members without a slot must share; empty without a topology key."""
+        return frozenset({self.reservation.domain}) if self.group.topology_key else frozenset()
+
+    @property
     def open_barrier(self) -> bool:
         """Whether a member that comes to bind may be bound at once: the quorum stands, or none was needed."""
         return self.stage is Stage.BINDING

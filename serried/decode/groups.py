@@ -21,9 +21,10 @@ from serried.decode.fields import (
 from serried.decode.identity import REQUIRED_TOPOLOGY, is_deleting, read_key, read_owners, read_uid, read_version
 from serried.decode.malformed import Malformed, attempt
 from serried.model.group import BASIC, Claim, Disruption, PodGroup, Policy, Template, Workload
+from serried.model.level import FALLBACK, NATIVE_LEVELS, V1ALPHA2_DISRUPTION
 
-_DISRUPTION_WORDS = {"Pod": Disruption.SINGLE, "PodGroup": Disruption.ALL}
-_CONDITIONS = frozenset({"PodGroupInitiallyScheduled", "PodGroupScheduled"})
+_DISRUPTION_WORDS = {word: mode for mode, word in V1ALPHA2_DISRUPTION.items()}
+_CONDITIONS = frozenset(level.condition for level in (*NATIVE_LEVELS, FALLBACK))
 
 
 def decode_pod_group(obj: object) -> PodGroup | Malformed:

@@ -77,6 +77,11 @@ class PodGroup:
     condition: tuple[str, str, str] | None = None
     inline: bool = False
 
+    @property
+    def holder(self) -> tuple[str, str]:
+        """Kind and name of the object that has this group's UID: itself, or the Workload that it is part of."""
+        return ("Workload", self.workload or "") if self.inline else ("PodGroup", self.key.name)
+
 
 class Disruption(StrEnum):
     """DisruptionMode: whether the pods of a group may be preempted one by one, or only all together."""

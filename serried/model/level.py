@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from serried.model.group import Disruption
+
 
 @dataclass(frozen=True, slots=True)
 class ApiLevel:
@@ -32,6 +34,9 @@ V1ALPHA1 = "v1alpha1"
 
 V1ALPHA2 = "v1alpha2"
 """Served by 1.36 only: a PodGroup names its Workload by ``podGroupTemplateRef`` there."""
+
+V1ALPHA2_DISRUPTION = {Disruption.SINGLE: "Pod", Disruption.ALL: "PodGroup"}
+"""What is a union of empty objects elsewhere is a word there."""
 
 NATIVE_GROUP = "scheduling.k8s.io"
 
