@@ -48,9 +48,9 @@ def test_in_1_35_every_replica_key_is_an_independent_gang(older: Cluster) -> Non
     stage.create_pods(["one-0", "one-1"], "serve", replica="1")
 
     stage.await_bound("zero", 3)
-    view = stage.await_reason("serve/serve/1", "QuorumMissing")
-    assert view["message"] == "QuorumMissing: 2 of 3 members exist"
-    eventually("the event", lambda: ("QuorumMissing", view["message"]) in stage.events("serve"))
+    message = "QuorumMissing: 2 of 3 members exist"
+    eventually("the reason", lambda: stage.view("serve/serve/1").get("message") == message, 10)
+    eventually("the event", lambda: ("QuorumMissing", message) in stage.events("serve"))
     assert not stage.bound("one")
 
     stage.create_pods(["one-2"], "serve", replica="1")
