@@ -79,6 +79,7 @@ def _spec(options: argparse.Namespace) -> Spec:
         serried=not options.no_serried,
         gates=options.gates,
         server_gates=tuple(options.server_gate),
+        manager_gates=tuple(options.manager_gate),
         qps=options.qps,
         serried_args=tuple(shlex.split(options.serried_args)),
     )
@@ -118,6 +119,7 @@ def _add_up_options(up: argparse.ArgumentParser) -> None:
     add("--no-serried", action="store_true", help="only the control plane and the nodes")
     add("--gates", choices=("on", "off"), default="off", help="native gang scheduling in the stock scheduler")
     add("--server-gate", action="append", default=[], metavar="NAME=true", help="one more gate of the API server")
+    add("--manager-gate", action="append", default=[], metavar="NAME=true", help="one of kube-controller-manager")
     add("--qps", type=int, default=5000, help="client rate of the schedulers and kube-controller-manager")
     add("--serried-args", default="", metavar="ARGS", help="one string of further arguments for the extender")
 

@@ -72,14 +72,17 @@ def configuration(
 def _arguments(spec: Spec, place: Place) -> dict[str, dict[str, str]]:
     """Flags of single components; kwokctl's own option would set feature gates in all of them."""
     qps = {"kube-api-qps": str(spec.qps), "kube-api-burst": str(spec.qps)}
-    stock_gates = {"feature-gates": spec.stock_gates} if spec.stock_gates else {}
-    server_gates = {"feature-gates": spec.api_server_gates} if spec.api_server_gates else {}
+    server_gates, manager_gates = _gates(spec.api_server_gates), _gates(spec.controller_manager_gates)
     return {
         "etcd": {"unsafe-no-fsync": "true"},
         "kube-apiserver": {"disable-admission-plugins": _NO_ADMISSION} | _front_proxy(place) | server_gates,
-        "kube-controller-manager": {"controllers": _CONTROLLERS, "leader-elect": "false"} | qps | stock_gates,
-        "kube-scheduler": stock_gates,
+        "kube-controller-manager": {"controllers": _CONTROLLERS, "leader-elect": "false"} | qps | manager_gates,
+        "kube-scheduler": _gates(spec.stock_gates),
     }
+
+
+def _gates(said: str) -> dict[str, str]:
+    return {"feature-gates": said} if said else {}
 
 
 def _front_proxy(place: Place) -> dict[str, str]:

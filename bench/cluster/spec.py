@@ -29,8 +29,9 @@ class Spec:
     """One cluster: its size, its Kubernetes, its API level and what of Serried runs in it.
 
     Racks are split evenly over blocks and blocks over zones, so that a rack never lies in two blocks. `server_gates`
-    are gates of the API server alone, written `Name=true`. With `gates` on, the stock scheduler and
-    kube-controller-manager schedule gangs natively (the thing to compare with); Serried's scheduler never does.
+    are gates of the API server alone, written `Name=true`, `manager_gates` those of kube-controller-manager alone. With
+    `gates` on, the stock scheduler and kube-controller-manager schedule gangs natively (the thing to compare with);
+    Serried's scheduler never does.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Spec:
     serried: bool = True
     gates: Switch = "off"
     server_gates: tuple[str, ...] = ()
+    manager_gates: tuple[str, ...] = ()
     qps: int = 5000
     serried_args: tuple[str, ...] = ()
 
@@ -104,7 +106,12 @@ class Spec:
 
     @property
     def stock_gates(self) -> str:
-        """--feature-gates of the stock scheduler and of kube-controller-manager."""
+        """--feature-gates of the stock scheduler, and of kube-controller-manager before its own."""
         if self.gates == "off":
             return ""
         return ",".join(f"{name}=true" for name in _NATIVE_GATES[self.minor])
+
+    @property
+    def controller_manager_gates(self) -> str:
+        """kube-controller-manager's --feature-gates."""
+        return ",".join(filter(None, (self.stock_gates, *self.manager_gates)))

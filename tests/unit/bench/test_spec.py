@@ -56,6 +56,14 @@ def test_gates_on_is_for_native_gang_scheduling() -> None:
     assert spec.api_server_gates == f"{gates},CompositePodGroup=true"
 
 
+def test_the_gates_of_kube_controller_manager_are_not_those_of_the_scheduler() -> None:
+    alone = Spec(name="a", manager_gates=("GenericWorkload=true", "WorkloadWithJob=true"))
+    beside = Spec(name="a", kubernetes="1.35.4", gates="on", manager_gates=("WatchList=true",))
+
+    assert (alone.controller_manager_gates, alone.stock_gates) == ("GenericWorkload=true,WorkloadWithJob=true", "")
+    assert beside.controller_manager_gates == f"{beside.stock_gates},WatchList=true"
+
+
 def test_the_gate_policy_needs_its_api() -> None:
     assert Spec(name="a", hold="auto").gate_policy
     assert not Spec(name="a", hold="auto", kubernetes="1.35.4").gate_policy
