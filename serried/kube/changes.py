@@ -2,9 +2,9 @@
 
 The sink is a synchronous callable. It sees `Upserted` and `Deleted` for single objects, in the server's order, and
 marks for the whole: `Listed` when the first list is complete, `Relisted` after each later one, `Unserved` when the
-server does not know the resource. Objects that vanished between two lists are reported `Deleted` before the mark; an
-object that was made anew under an old name is `Deleted` (old uid), then `Upserted`. So a consumer that applies every
-event has the server's state at every mark.
+server does not know the resource, `Denied` when it does not show it to us. Objects that vanished between two lists are
+reported `Deleted` before the mark; an object that was made anew under an old name is `Deleted` (old uid), then
+`Upserted`. So a consumer that applies every event has the server's state at every mark.
 """
 
 import logging
@@ -57,7 +57,14 @@ class Unserved:
     resource: Resource
 
 
-Event = Upserted | Deleted | Listed | Relisted | Unserved
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The server answers 403 for the resource: what was told of its objects stands, and nothing newer is known."""
+
+    resource: Resource
+
+
+Event = Upserted | Deleted | Listed | Relisted | Unserved | Denied
 Sink = Callable[[Event], None]
 
 _Key = tuple[str, str]
@@ -122,6 +129,10 @@ class Feed:
         if not self._unserved:
             self._unserved, self._listed = True, False
             self._tell(Unserved(self._resource))
+
+    def deny(self) -> None:
+        """The resource is not ours to see, for now."""
+        self._tell(Denied(self._resource))
 
     def _forget(self, key: _Key) -> None:
         del self._uids[key]

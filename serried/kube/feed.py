@@ -6,7 +6,7 @@ The sinks are synchronous: when one returns, the Store has the change and the ow
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -18,9 +18,9 @@ from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
 from serried.decode.nodes import decode_node
 from serried.decode.pods import decode_pod
-from serried.kube.changes import Deleted, Event, Listed, Relisted, Unserved, Upserted
+from serried.kube.changes import Deleted, Denied, Event, Listed, Relisted, Unserved, Upserted
 from serried.kube.client import ApiClient
-from serried.kube.reflector import Reflector
+from serried.kube.reflector import Pace, Reflector
 from serried.kube.wire import (
     EVERYTHING,
     JOBS,
@@ -59,6 +59,11 @@ class Kind(StrEnum):
 
 
 ALL_KINDS = tuple(Kind)
+
+OPTIONAL_KINDS: frozenset[Kind] = frozenset()
+"""Kinds that a cluster need not have: APIs of others, beside which Serried works as well without."""
+
+_OPTIONAL_PACE = Pace(unserved=15.0)
 _REMEMBERED_PROBLEMS = 1000
 
 
@@ -66,9 +71,10 @@ class Feed:
     """Keeps ``store`` equal to the cluster for ``kinds``, as long as ``run`` runs.
 
     ``synced`` is set while every kind is listed: once after the first lists, and not while the API server does not
-    serve one of them (``unserved``). ``malformed`` counts the objects that could not be used; each is logged once, and
-    the Store keeps what it knew of it before. ``selections`` narrows a kind to some of its objects; one that leaves the
-    selection looks like one that went.
+    serve one of them (``unserved``). An ``optional`` kind counts as listed, with no objects, while it is not served or
+    not granted; it is asked for again. ``malformed`` counts the objects that could not be used; each is logged once,
+    and the Store keeps what it knew of it before. ``selections`` narrows a kind to some of its objects; one that leaves
+    the selection looks like one that went.
     """
 
     def __init__(
@@ -79,12 +85,14 @@ class Feed:
         kinds: Iterable[Kind] = ALL_KINDS,
         on_change: OnChange = lambda _old, _new: None,
         selections: Mapping[Kind, Selection] = MappingProxyType({}),
+        optional: Collection[Kind] = OPTIONAL_KINDS,
     ) -> None:
         self.synced = asyncio.Event()
         self.unserved: set[Kind] = set()
         self.malformed: Counter[Kind] = Counter()
         self._hooks = client.hooks
         self._on_change = on_change
+        self._optional = frozenset(optional)
         self._problems: set[Malformed] = set()
         followed = [kind for kind in kinds if kind is not Kind.POD_GROUPS or not level.inline]
         self._unlisted = set(followed)
@@ -96,6 +104,7 @@ class Feed:
                 resources[kind],
                 self._sink(kind, channels[kind]),
                 selection=selections.get(kind, EVERYTHING),
+                pace=_OPTIONAL_PACE if kind in self._optional else Pace(),
             )
             for kind in followed
         }
@@ -122,6 +131,8 @@ class Feed:
                     self._note_listed(kind)
                 case Unserved(resource):
                     self._note_unserved(kind, resource)
+                case Denied() if kind in self._optional:
+                    self._settle(kind)
 
         return take
 
@@ -146,6 +157,9 @@ class Feed:
 
     def _note_listed(self, kind: Kind) -> None:
         self.unserved.discard(kind)
+        self._settle(kind)
+
+    def _settle(self, kind: Kind) -> None:
         self._unlisted.discard(kind)
         if not self._unlisted:
             self.synced.set()
@@ -154,6 +168,9 @@ class Feed:
         if kind in self.unserved:
             return  # told again after each try
         self.unserved.add(kind)
+        if kind in self._optional:
+            self._settle(kind)
+            return
         self._unlisted.add(kind)
         self.synced.clear()
         log.error("resource is not served", extra={"resource": str(resource), "version": resource.version})

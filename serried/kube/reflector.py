@@ -124,12 +124,13 @@ class Reflector:
     async def run(self) -> NoReturn:
         """Follow the resource until cancelled."""
         while True:
-            begun, received = time.monotonic(), self._received
+            begun, received, listed = time.monotonic(), self._received, self.listed.is_set()
             cause, retry_after = await self._end_of_follow()
             lived = time.monotonic() - begun
             fruitful = lived >= _STEADY or (self._received > received and cause is not Cause.GONE)
             self._fruitless = 0 if fruitful else self._fruitless + 1
-            self._client.hooks.watch_restarted(self.resource.plural, cause)
+            if listed or cause is not Cause.UNSERVED:  # what was not served before has not ended
+                self._client.hooks.watch_restarted(self.resource.plural, cause)
             if cause is Cause.GONE or (cause in _SUSPICIOUS and self._fruitless >= STUCK):
                 self._version = ""
             await asyncio.sleep(max(self._delay(cause), retry_after))
@@ -162,6 +163,7 @@ class Reflector:
             return await self._end_service()
         if isinstance(err, Forbidden):
             group = self.resource.group or '""'
+            self._feed.deny()
             needed = f"grant list and watch on {self.resource.plural} in API group {group}"
             return self._complain(Cause.FORBIDDEN, f"{err}; {needed}")
         if "Too large resource version" in err.message:
@@ -177,7 +179,9 @@ class Reflector:
         return self._complain(Cause.UNSERVED, "the API server does not serve this resource")
 
     def _complain(self, cause: Cause, text: str) -> Cause:
-        level = logging.DEBUG if text == self._complaint else logging.WARNING
+        # Whether it matters that a resource is not served is the consumer's to say.
+        first = logging.INFO if cause is Cause.UNSERVED else logging.WARNING
+        level = logging.DEBUG if text == self._complaint else first
         self._complaint = text
         log.log(level, "watch interrupted", extra={"resource": str(self.resource), "cause": cause, "err": text})
         return cause

@@ -1,4 +1,4 @@
-from collections.abc import Sized
+from collections.abc import Collection, Sized
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,12 +19,12 @@ Raw = dict[str, Any]
 class Watched:
     """A Feed whose watches are played by the test."""
 
-    def __init__(self, *kinds: Kind) -> None:
+    def __init__(self, *kinds: Kind, optional: Collection[Kind] = ()) -> None:
         self.store = Store({"serried"})
         self.changes: list[tuple[Item | None, Item | None]] = []
         self.metrics = Metrics()
         client = cast("ApiClient", SimpleNamespace(hooks=self.metrics))  # nothing here runs a watch
-        self.feed = Feed(client, FALLBACK, self.store, kinds or tuple(Kind), self._note)
+        self.feed = Feed(client, FALLBACK, self.store, kinds or tuple(Kind), self._note, optional=optional)
 
     def _note(self, old: Item | None, new: Item | None) -> None:
         self.changes.append((old, new))
@@ -43,6 +43,9 @@ class Watched:
     def unserve(self, kind: Kind) -> None:
         for _ in self.feed.reflectors[kind]._feed.end_service():
             pass
+
+    def deny(self, kind: Kind) -> None:
+        self.feed.reflectors[kind]._feed.deny()
 
 
 @pytest.fixture
@@ -134,6 +137,31 @@ def test_an_unserved_resource_is_reported_until_it_is_served() -> None:
     watched.list_all(Kind.POD_GROUPS)
     assert watched.feed.synced.is_set()
     assert not watched.feed.unserved
+
+
+def test_an_optional_kind_is_awaited_until_it_is_listed_or_found_unserved_or_not_granted() -> None:
+    for settle in (Watched.list_all, Watched.unserve, Watched.deny):
+        watched = Watched(Kind.PODS, Kind.JOBS, optional={Kind.JOBS})
+        watched.list_all(Kind.PODS)
+        assert watched.feed.unlisted == {Kind.JOBS}
+        settle(watched, Kind.JOBS)
+        assert watched.feed.synced.is_set(), settle
+
+
+def test_an_optional_kind_that_goes_takes_its_objects_along_and_holds_nothing_up() -> None:
+    watched = Watched(Kind.JOBS, optional={Kind.JOBS})
+    watched.show(Kind.JOBS, job("j"))
+    watched.list_all(Kind.JOBS)
+    watched.unserve(Kind.JOBS)
+    assert not watched.store.jobs
+    assert watched.feed.synced.is_set()
+    assert watched.feed.unserved == {Kind.JOBS}
+
+
+def test_a_needed_kind_that_is_not_granted_is_waited_for() -> None:
+    watched = Watched(Kind.PODS)
+    watched.deny(Kind.PODS)
+    assert not watched.feed.synced.is_set()
 
 
 def test_groups_are_followed_at_the_level_in_use(watched: Watched) -> None:

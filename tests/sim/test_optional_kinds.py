@@ -1,0 +1,104 @@
+"""A kind that need not be served: it may be there, not be there, come and go, and nobody waits for it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from serried.cluster.store import Store
+from serried.kube import feed as feed_room
+from serried.kube.feed import Feed, Kind
+from serried.kube.reflector import Pace
+from serried.kube.wire import JOBS, PODS
+from serried.model.group import Key
+from serried.model.level import FALLBACK
+from serried.observe.metrics import Metrics
+from serried.testing.apiserver import FakeApiServer
+from serried.testing.builders import job, pod
+from serried.testing.faults import calls
+
+
+class Scene:
+    def __init__(self, server: FakeApiServer, feed: Feed, store: Store, metrics: Metrics) -> None:
+        self.server, self.feed, self.store, self.metrics = server, feed, store, metrics
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+    def ends(self, cause: str) -> bool:
+        return f'{{cause="{cause}",resource="jobs"}}' in self.metrics.render().decode()
+
+
+@asynccontextmanager
+async def following(server: FakeApiServer) -> AsyncIterator[Scene]:
+    async with server.client() as client:
+        client.hooks = metrics = Metrics()
+        store = Store({"serried"})
+        feed = Feed(client, FALLBACK, store, (Kind.PODS, Kind.JOBS), optional={Kind.JOBS})
+        task = asyncio.create_task(feed.run())
+        try:
+            yield Scene(server, feed, store, metrics)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
+    monkeypatch.setattr(feed_room, "_OPTIONAL_PACE", Pace(unserved=0.01, backoff=0.005, cap=0.02))
+    async with FakeApiServer() as server:
+        yield server
+
+
+async def test_it_is_found_when_it_comes_after_the_start(server: FakeApiServer) -> None:
+    server.served.discard(JOBS)
+    async with following(server) as scene:
+        await asyncio.wait_for(scene.feed.synced.wait(), 10)
+        assert scene.feed.unserved == {Kind.JOBS}
+        assert not scene.ends("unserved"), "what never was served has not ended"
+        server.served.add(JOBS)
+        server.add(JOBS, job("late").raw())
+        await scene.until(lambda: Key("default", "late") in scene.store.jobs)
+        assert not scene.feed.unserved
+
+
+async def test_it_goes_while_running_and_comes_back(server: FakeApiServer) -> None:
+    server.add(JOBS, job("first").raw())
+    async with following(server) as scene:
+        await scene.until(lambda: scene.store.jobs)
+        server.served.discard(JOBS)
+        server.end_watches(JOBS)
+        await scene.until(lambda: scene.feed.unserved)
+        assert not scene.store.jobs
+        assert scene.feed.synced.is_set()
+        assert scene.ends("unserved")
+        server.served.add(JOBS)
+        await scene.until(lambda: scene.store.jobs)
+
+
+async def test_lack_of_rights_holds_nothing_up_and_is_said(
+    server: FakeApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.add(JOBS, job("hidden").raw())
+    server.refuse(calls("GET", "/jobs"), times=10_000, status=403)
+    async with following(server) as scene:
+        await asyncio.wait_for(scene.feed.synced.wait(), 10)
+        assert not scene.store.jobs
+        assert scene.ends("forbidden")
+    said = [vars(record)["err"] for record in caplog.records if vars(record).get("cause") == "forbidden"]
+    assert "grant list and watch on jobs in API group batch" in said[0]
+
+
+async def test_the_needed_kinds_are_waited_for_as_ever(server: FakeApiServer) -> None:
+    server.served.discard(JOBS)
+    gate = server.hold(calls("GET", "/pods"))
+    async with following(server) as scene:
+        await scene.until(lambda: scene.feed.unserved)
+        assert not scene.feed.synced.is_set()
+        server.add(PODS, pod("p").raw())
+        gate.open()
+        await asyncio.wait_for(scene.feed.synced.wait(), 10)
+        assert set(scene.store.pods) == {"pod-p"}
