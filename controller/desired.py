@@ -7,27 +7,30 @@ are what tells our objects from others'.
 
 from typing import Any
 
+from controller.diff import JOB_UID, MANAGED_BY, MANAGER
 from controller.names import pod_group_name, template_name, workload_name
 from serried.decode.identity import REQUIRED_TOPOLOGY
 from serried.model.group import Claim, Job, Policy, Template, Workload
 from serried.model.level import V1ALPHA2, V1ALPHA2_DISRUPTION, ApiLevel
 
-MANAGED_BY = "app.kubernetes.io/managed-by"
-MANAGER = "serried"
-JOB_UID = "scheduling.serried.dev/job-uid"
-
 Body = dict[str, Any]
 
 
-def desired_template(job: Job) -> Template:
-    """The one template of a gang Job: all of its pods at once, in one domain if the Job names a topology key."""
-    members = job.parallelism if job.completions is None else min(job.parallelism, job.completions)
-    return Template(template_name(job), Policy(members), job.topology_key, job.disruption, job.priority_class)
+def desired_template(job: Job, policy: Policy) -> Template:
+    """The one template of a Job's Workload: in one domain if the Job names a topology key."""
+    return Template(
+        name=template_name(job),
+        policy=policy,
+        topology_key=job.topology_key,
+        disruption=job.disruption if policy.is_gang else None,
+        priority_class=job.priority_class,
+        claims=job.claims,
+    )
 
 
-def workload_body(job: Job, level: ApiLevel) -> Body:
-    """The Workload to create for an eligible Job. It refers to the Job and is owned and controlled by it."""
-    template = desired_template(job)
+def workload_body(job: Job, policy: Policy, level: ApiLevel) -> Body:
+    """The Workload to create for a Job. It refers to the Job and is owned and controlled by it."""
+    template = desired_template(job, policy)
     metadata = _metadata(job, workload_name(job), [_controller_reference(job)])
     spec: Body = {"controllerRef": {"apiGroup": "batch", "kind": "Job", "name": job.key.name}}
     if level.inline:

@@ -3,14 +3,18 @@
 Foreign objects are used as they are found and never changed; of several that match, none is chosen.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from controller.names import pod_group_name, workload_name
-from serried.model.eligibility import Unasked, is_gang_job, is_owned_elsewhere
-from serried.model.group import GangPolicy, Job, Key, PodGroup, Workload
-from serried.model.pod import Phase, Pod
+from controller.rules import Duty
+from serried.model.group import BASIC, Job, Key, PodGroup, Policy, Workload
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "serried"
+JOB_UID = "scheduling.serried.dev/job-uid"
+"""These labels are what tells our objects from others'."""
 
 PROTECTION = "scheduling.k8s.io/podgroup-protection"
 """Finalizer that the API server's admission stamps, and that kube-controller-manager removes where its gate is on."""
@@ -22,6 +26,7 @@ class CreateWorkload:
 
     job: Job
     name: str
+    policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,32 @@ class CreatePodGroup:
     job: Job
     workload: Workload
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetMinCount:
+    """Change minCount in an object of ours to that of the Job as it is now."""
+
+    job: Job
+    item: Workload | PodGroup
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceWorkload:
+    """Delete our Workload and create its successor: where minCount cannot be changed."""
+
+    job: Job
+    workload: Workload
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete an object of ours, if it still is the one that was seen."""
+
+    job: Job
+    item: Workload | PodGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,55 +81,90 @@ class RemoveFinalizer:
     remaining: tuple[str, ...]
 
 
-Action = CreateWorkload | CreatePodGroup | ReportAmbiguous
+Change = CreateWorkload | CreatePodGroup | SetMinCount | ReplaceWorkload | Delete
+Action = Change | ReportAmbiguous
 
 
-class Duty(Enum):
-    """How far a Job concerns the controller.
+class Follow(Enum):
+    """How minCount follows the parallelism: by a patch, by objects made anew (1.35, 1.36), or not at all."""
 
-    START: a gang that has not begun, whose objects are made. COMPLETE: nothing is begun, but a Workload that refers to
-    the Job makes its pods wait for a PodGroup, so that is made (1.36 does the same, KEP-5547 says it of restarts).
-    NONE: the Job is done, or somebody else's.
-    """
-
-    START = "start"
-    COMPLETE = "complete"
-    NONE = "none"
+    PATCH = "patch"
+    RENEW = "renew"
+    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What discovery by reference finds: the Workloads of a Job, and the PodGroups of its Workload if it has one."""
+    """What discovery by reference finds: the Workloads of a Job, and the PodGroups of its Workload.
+
+    Without a Workload, the PodGroups that the Job controls.
+    """
 
     workloads: Sequence[Workload] = ()
     groups: Sequence[PodGroup] = ()
 
 
-def duty_for(job: Job, pods: Iterable[Pod], schedulers: Collection[str], unasked: Unasked = Unasked.BY_SHAPE) -> Duty:
-    """The duty towards a Job with these pods."""
-    if is_gang_job(job, schedulers, unasked) and not any(pod.node or pod.phase is not Phase.ACTIVE for pod in pods):
-        return Duty.START
-    ours = job.group is None and not is_owned_elsewhere(job) and job.scheduler in schedulers
-    return Duty.COMPLETE if ours and not job.finished and not job.deleting else Duty.NONE
-
-
-def is_unserved(job: Job, schedulers: Collection[str]) -> bool:
-    """Whether a Job asks to be a gang of a scheduler that nobody makes gangs for."""
-    return job.gang_policy is GangPolicy.JOB_AS_GANG and job.scheduler not in schedulers and not job.finished
-
-
-def diff_job(job: Job, found: Found, duty: Duty) -> list[Action]:
-    """The next actions for a Job; none if all is as it should be."""
+def diff_job(job: Job, found: Found, duty: Duty, follow: Follow) -> list[Action]:
+    """The next actions for a Job, none if all is as it should be; ``follow`` is how minCount follows parallelism."""
     if duty is Duty.NONE:
         return []
+    if duty is Duty.RELEASE:
+        return _release(job, found)
     if not found.workloads:
-        return [CreateWorkload(job, workload_name(job))] if duty is Duty.START else []
+        return _begin(job, found, duty, follow)
     if problem := _find_ambiguity(found):
         return [ReportAmbiguous(job, problem)]
     workload = found.workloads[0]
-    if found.groups or workload.inline:
+    if not found.groups and not workload.inline:
+        return [CreatePodGroup(job, workload, pod_group_name(workload.key.name, workload.templates[0].name))]
+    return _follow(job, workload, found.groups, follow)
+
+
+def _begin(job: Job, found: Found, duty: Duty, follow: Follow) -> list[Action]:
+    # A PodGroup of ours without a Workload: its successor was not made yet when the last process ended.
+    half = follow is Follow.RENEW and any(_is_ours(group, job) and group.policy.is_gang for group in found.groups)
+    if duty is Duty.START or half:
+        return [CreateWorkload(job, workload_name(job), Policy(desired_count(job)))]
+    return [CreateWorkload(job, workload_name(job), BASIC)] if duty is Duty.TRACK else []
+
+
+def _release(job: Job, found: Found) -> list[Action]:
+    """PodGroups before their Workload: what dies in between is found by the Workload again."""
+    ours: list[Action] = [Delete(job, group) for group in found.groups if _is_ours(group, job)]
+    return ours or [Delete(job, workload) for workload in found.workloads if _is_ours(workload, job)]
+
+
+def _follow(job: Job, workload: Workload, groups: Sequence[PodGroup], follow: Follow) -> list[Action]:
+    """What lags behind the parallelism of an elastic Job. A user's Workload, and what was made from it, never does."""
+    wanted = desired_count(job)
+    if follow is Follow.NEVER or not _is_ours(workload, job) or not wanted:
         return []
-    return [CreatePodGroup(job, workload, pod_group_name(workload.key.name, workload.templates[0].name))]
+    lagging: list[Workload | PodGroup] = [] if _agrees(workload.templates[0].policy, wanted) else [workload]
+    lagging += [group for group in groups if _is_ours(group, job) and not _agrees(group.policy, wanted)]
+    if follow is Follow.PATCH:
+        return [SetMinCount(job, item, wanted) for item in lagging]
+    return [_renew(job, item, wanted) for item in lagging[:1]]
+
+
+def _renew(job: Job, item: Workload | PodGroup, wanted: int) -> Action:
+    # The Workload at once, and the PodGroup once it is gone: all the time one of the two holds the Job's pods.
+    if isinstance(item, Workload):
+        return ReplaceWorkload(job, item, Policy(wanted))
+    return Delete(job, item)
+
+
+def desired_count(job: Job) -> int:
+    """The minCount of a Job's gang; 0 for one that runs no pod now."""
+    return min(job.min_count or job.at_once, job.at_once)
+
+
+def _agrees(policy: Policy, wanted: int) -> bool:
+    return not policy.is_gang or policy.min_count == wanted
+
+
+def _is_ours(item: Workload | PodGroup, job: Job) -> bool:
+    """Whether we made it for this very Job; owner references alone are no proof, others write them too."""
+    return item.labels.get(MANAGED_BY) == MANAGER and item.labels.get(JOB_UID) == job.uid
 
 
 def is_leaving(group: PodGroup) -> bool:

@@ -39,6 +39,8 @@ class Echoes:
         self._expire()
         workloads = self._store.membership.workloads_of(job)
         workloads += [made for _, made in self._workloads.values() if _refers_to(made, job)]
+        if not workloads:
+            return Found(groups=self._store.membership.groups_controlled_by(job))
         if len(workloads) != 1:
             return Found(workloads)
         groups = self._store.membership.groups_of(workloads[0])

@@ -1,7 +1,6 @@
 """The reconcile loop: changes in the Store become keys, workers take keys, compare and write.
 
-One round for a key reads the Store, asks ``diff`` for the next action and carries it out, until nothing is left. So a
-restart between two writes needs no care of its own: the next process does what is left.
+What a look at a Job does is in `jobs`, what a look at a namespace's leaving PodGroups does in `protection`.
 """
 
 import asyncio
@@ -10,28 +9,18 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from controller.diff import (
-    CreatePodGroup,
-    CreateWorkload,
-    ReportAmbiguous,
-    diff_job,
-    duty_for,
-    is_unserved,
-)
 from controller.echoes import PATIENCE, Echoes
+from controller.jobs import Jobs
 from controller.protection import Protection
 from controller.queue import WorkQueue
-from controller.writes import Writes
+from controller.retries import PROBE_SECONDS, Retries
 from serried.cluster.store import Store
-from serried.kube.errors import AlreadyExists, ApiError
+from serried.kube.errors import ApiError
 from serried.kube.feed import Item
 from serried.model.group import Job, Key, PodGroup, Workload
 from serried.model.pod import Pod
 
 log = logging.getLogger(__name__)
-
-_TRIES_BEFORE_SAID = 4
-"""AlreadyExists in a row before an event: the first ones only say that our caches lag behind another's create."""
 
 
 class Subject(Enum):
@@ -55,17 +44,18 @@ class Task(NamedTuple):
 class Tally(Protocol):
     """What the loop tells the metrics (`observe.metrics.ControllerMetrics`)."""
 
-    def reconciled(self, outcome: str, seconds: float) -> None:
-        """One task ended: ok, retry (the API server refused) or error (a defect of ours)."""
+    def synced(self, result: str, seconds: float) -> None:
+        """One look at a Job ended: success, retry (the API server refused) or error (a defect of ours)."""
 
 
 class Loop:
-    """Reconciles Jobs and frees PodGroups. ``synced`` says that the Store may be believed."""
+    """Looks at Jobs and frees PodGroups. ``synced`` says that the Store may be believed."""
 
     def __init__(
         self,
         store: Store,
-        writes: Writes,
+        jobs: Jobs,
+        echoes: Echoes,
         protection: Protection,
         queue: WorkQueue[Task],
         clock: Callable[[], float],
@@ -74,10 +64,9 @@ class Loop:
     ) -> None:
         self.queue = queue
         self._tally, self._protection = tally, protection
-        self._store, self._writes, self._clock, self._synced = store, writes, clock, synced
-        self._echoes = Echoes(store, clock)
-        self._said: dict[Key, str] = {}
-        self._failing: set[Task] = set()
+        self._store, self._jobs, self._echoes = store, jobs, echoes
+        self._clock, self._synced = clock, synced
+        self._retries: Retries[Task] = Retries(queue, clock)
 
     # --- changes ---------------------------------------------------------------------------------------------------
 
@@ -121,89 +110,53 @@ class Loop:
     async def run(self, workers: int) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._probe())
             for _ in range(workers):
                 tasks.create_task(self._work())
+
+    async def _probe(self) -> None:
+        while True:
+            await asyncio.sleep(PROBE_SECONDS)
+            self._retries.probe()
 
     async def _work(self) -> None:
         while True:
             task = await self.queue.get()
             await self._synced.wait()
             begun = self._clock()
-            outcome = await self._try(task)
-            self._tally.reconciled(outcome, self._clock() - begun)
+            result = await self._try(task)
+            if task.subject is Subject.JOB:
+                self._tally.synced(result, self._clock() - begun)
             self.queue.done(task)
 
     async def _try(self, task: Task) -> str:
         try:
-            await self._reconcile(task)
+            wrote = await self._look(task)
         except ApiError as error:
             self._put_off(task, error)
             return "retry"
         except Exception as error:
             # One Job that we cannot digest must not stop the others.
-            log.exception("reconciling failed", extra={"task": str(task)})
+            log.exception("a look failed", extra={"task": str(task)})
             self._put_off(task, error)
             return "error"
-        self.queue.forget(task)
-        self._failing.discard(task)
-        return "ok"
+        self._retries.accept(task, wrote=wrote)
+        return "success"
 
     def _put_off(self, task: Task, error: Exception) -> None:
-        failures = self.queue.retry(task)
-        log.info("will try again", extra={"task": str(task), "failures": failures, "err": str(error)})
+        failures = self._retries.refuse(task, error)
+        fate = "will try again when it changes" if failures is None else "will try again"
+        log.info(fate, extra={"task": str(task), "failures": failures, "err": str(error)})
 
-    async def _reconcile(self, task: Task) -> None:
-        if task.subject is Subject.JOB:
-            await self._reconcile_job(task)
-        else:
+    async def _look(self, task: Task) -> bool:
+        if task.subject is Subject.LEAVING:
             await self._free_groups(task.key.namespace)
-
-    async def _reconcile_job(self, task: Task) -> None:
-        # The Job is read anew each time: it may have gone, and come again, while a write was under way.
-        while (job := self._store.jobs.get(task.key)) is not None:
-            pods = [pod for pod in self._store.pods_of_job(job.key) if pod.owner and pod.owner.uid == job.uid]
-            duty = duty_for(job, pods, self._store.schedulers, self._store.unasked)
-            actions = diff_job(job, self._echoes.find(job), duty)
-            if is_unserved(job, self._store.schedulers):
-                self._report_unserved(job)
-                return
-            if not actions:
-                break
-            if isinstance(actions[0], ReportAmbiguous):
-                self._report_ambiguous(actions[0])
-                return
-            await self._create(task, actions[0])
-        self._said.pop(task.key, None)
-
-    async def _create(self, task: Task, action: CreateWorkload | CreatePodGroup) -> None:
-        try:
-            if isinstance(action, CreateWorkload):
-                self._echoes.add(await self._writes.create_workload(action))
-            else:
-                self._echoes.add(await self._writes.create_pod_group(action))
-        except ApiError as error:
-            self._report_failure(task, action, error)
-            raise
-        # Looks once more when the memory of this write ends: the object may have been deleted before we ever saw it.
-        self.queue.add_after(task, PATIENCE + 1)
-
-    def _report_failure(self, task: Task, action: CreateWorkload | CreatePodGroup, error: ApiError) -> None:
-        patience = _TRIES_BEFORE_SAID if isinstance(error, AlreadyExists) else 1
-        if task not in self._failing and self.queue.failures(task) + 1 >= patience:
-            self._failing.add(task)
-            self._writes.report_failure(action, error)
-
-    def _report_ambiguous(self, action: ReportAmbiguous) -> None:
-        if self._is_news(action.job, action.message):
-            self._writes.report_ambiguous(action)
-
-    def _report_unserved(self, job: Job) -> None:
-        if self._is_news(job, job.scheduler):
-            self._writes.report_unserved(job)
-
-    def _is_news(self, job: Job, what: str) -> bool:
-        said, self._said[job.key] = self._said.get(job.key), f"{job.uid} {what}"
-        return said != self._said[job.key]
+            return False
+        created = await self._jobs.look(task.key, self.queue.failures(task))
+        if created:
+            # Looks once more when the memory of this write ends: it may have been deleted before we ever saw it.
+            self.queue.add_after(task, PATIENCE + 1)
+        return created
 
     async def _free_groups(self, namespace: str) -> None:
         try:

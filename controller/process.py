@@ -9,16 +9,20 @@ from functools import partial
 
 from fastapi import APIRouter
 
+from controller.diff import Follow
+from controller.echoes import Echoes
+from controller.jobs import Jobs
 from controller.loop import Loop, Task
 from controller.protection import PACE, Pace, Protection
 from controller.queue import WorkQueue
 from controller.reads import JOB_PODS, KINDS, read_named_groups
+from controller.rules import Elastic, Rules, Suspended, Track
 from controller.writes import Writes
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.events import EventWriter
 from serried.kube.feed import Feed, Item, Kind
-from serried.model.eligibility import Unasked
+from serried.model.eligibility import GangJobs
 from serried.model.level import ApiLevel
 from serried.observe.metrics import ControllerMetrics
 from serried.process import run_process
@@ -40,14 +44,17 @@ class Controller:
     ) -> None:
         clock = asyncio.get_running_loop().time
         self._settings, self._metrics = settings, metrics
-        self.store = Store(settings.schedulers, Unasked(settings.unasked_jobs))
+        rules = _rules(settings)
+        self.store = Store(rules.schedulers, rules.gang_jobs)
         self.events = EventWriter(client, "serried-controller")
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
         self.feed = Feed(client, level, self.store, KINDS, self._note, {Kind.PODS: JOB_PODS})
         writes = Writes(client, level, self.events)
         read_named = partial(read_named_groups, client)
         protection = Protection(self.store, read_named, writes.remove_finalizer, clock, pace)
-        self.loop = Loop(self.store, writes, protection, self.queue, clock, self.feed.synced, metrics)
+        echoes = Echoes(self.store, clock)
+        jobs = Jobs(self.store, echoes, writes, rules, _follow(rules, level), metrics, clock)
+        self.loop = Loop(self.store, jobs, echoes, protection, self.queue, clock, self.feed.synced, metrics)
         metrics.before_render(lambda: metrics.queued(len(self.queue)))
 
     def _note(self, old: Item | None, new: Item | None) -> None:
@@ -69,6 +76,22 @@ class Controller:
     def routes(self) -> Sequence[APIRouter]:
         """Nothing beside probes and metrics."""
         return []
+
+
+def _rules(settings: ControllerSettings) -> Rules:
+    return Rules(
+        schedulers=settings.schedulers,
+        gang_jobs=GangJobs(settings.gang_jobs),
+        elastic=Elastic(settings.elastic_jobs),
+        suspended=Suspended(settings.suspended_jobs),
+        track=Track(settings.track_jobs),
+    )
+
+
+def _follow(rules: Rules, level: ApiLevel) -> Follow:
+    if rules.elastic is Elastic.REFUSE:
+        return Follow.NEVER
+    return Follow.PATCH if level.count_mutable else Follow.RENEW
 
 
 def main(argv: Sequence[str] | None = None) -> int:

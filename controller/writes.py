@@ -1,12 +1,21 @@
-"""The controller's writes: two creates, one patch, and what is told of them in events of the Job."""
+"""The controller's writes: creates, patches and deletes, and what is told of them in events of the Job."""
 
 from typing import Any, TypeVar
 
 from controller.desired import pod_group_body, workload_body
-from controller.diff import CreatePodGroup, CreateWorkload, RemoveFinalizer, ReportAmbiguous
+from controller.diff import (
+    Change,
+    CreatePodGroup,
+    CreateWorkload,
+    Delete,
+    RemoveFinalizer,
+    ReplaceWorkload,
+    SetMinCount,
+)
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.malformed import Malformed
 from serried.kube.client import ApiClient
+from serried.kube.errors import Conflict, NotFound
 from serried.kube.events import EventWriter
 from serried.kube.wire import pod_groups, workloads
 from serried.model.group import Job, PodGroup, Workload
@@ -26,7 +35,7 @@ class Writes:
     async def create_workload(self, action: CreateWorkload) -> Workload:
         """Create the Workload; what the API server made of it."""
         job = action.job
-        body = workload_body(job, self._level)
+        body = workload_body(job, action.policy, self._level)
         made = _usable(decode_workload(await self._client.create(self._workloads, job.key.namespace, body)))
         self.tell(job, "Normal", "WorkloadCreated", f"Created Workload {made.key.name} for Job {job.key.name}")
         return made
@@ -44,21 +53,52 @@ class Writes:
         metadata: dict[str, Any] = {"resourceVersion": action.version, "finalizers": list(action.remaining) or None}
         await self._client.patch_merge(self._groups, action.group.namespace, action.group.name, {"metadata": metadata})
 
-    def report_ambiguous(self, action: ReportAmbiguous) -> None:
-        """Tell why a Job's pods are scheduled one by one."""
-        said = f"Job {action.job.key.name} is scheduled pod by pod: {action.message}"
-        self.tell(action.job, "Warning", "AmbiguousWorkload", said)
+    async def set_min_count(self, action: SetMinCount) -> None:
+        """Change minCount, if the object still has the shape that was seen; one that has gone meanwhile is no error."""
+        item, job = action.item, action.job
+        try:
+            if isinstance(item, Workload):
+                count = "/spec/podGroupTemplates/0/schedulingPolicy/gang/minCount"
+                steps: list[dict[str, Any]] = [
+                    {"op": "test", "path": "/metadata/uid", "value": item.uid},
+                    {"op": "replace", "path": count, "value": action.count},
+                ]
+                await self._client.patch_json(self._workloads, item.key.namespace, item.key.name, steps)
+            else:
+                policy = {"schedulingPolicy": {"gang": {"minCount": action.count}}}
+                patch = {"metadata": {"uid": item.uid}, "spec": policy}
+                await self._client.patch_merge(self._groups, item.key.namespace, item.key.name, patch)
+        except (NotFound, Conflict):
+            return
+        said = f"minCount of {_kind(item)} {item.key.name} is {action.count} now, as Job {job.key.name} runs that many"
+        self.tell(job, "Normal", "MinCountChanged", said)
 
-    def report_unserved(self, job: Job) -> None:
-        """Tell that a Job is no gang although it asks for it."""
-        said = f"Job {job.key.name} asks to be a gang, and its scheduler {job.scheduler} is none that Serried serves"
-        self.tell(job, "Warning", "SchedulerNotGangAware", said)
+    async def replace_workload(self, action: ReplaceWorkload) -> None:
+        """Delete the Workload and create its successor of the same name; nothing if another has come in between."""
+        old, job = action.workload, action.job
+        try:
+            await self._client.delete(self._workloads, old.key.namespace, old.key.name, old.uid)
+        except NotFound:
+            pass
+        except Conflict:
+            return
+        await self.create_workload(CreateWorkload(job, old.key.name, action.policy))
 
-    def report_failure(self, action: CreateWorkload | CreatePodGroup, error: Exception) -> None:
-        """Tell that a create failed; it is tried again."""
-        kind = "Workload" if isinstance(action, CreateWorkload) else "PodGroup"
-        said = f"Failed to create {kind} for Job {action.job.key.name}: {error}"
-        self.tell(action.job, "Warning", f"Failed{kind}Create", said)
+    async def delete(self, job: Job, item: Workload | PodGroup) -> None:
+        """Delete an object of ours, if it still is the one that was seen; its protection may keep it for a while."""
+        resource = self._workloads if isinstance(item, Workload) else self._groups
+        try:
+            await self._client.delete(resource, item.key.namespace, item.key.name, item.uid)
+        except (NotFound, Conflict):
+            return
+        kind = _kind(item)
+        self.tell(job, "Normal", f"{kind}Deleted", f"Deleted {kind} {item.key.name} of Job {job.key.name}")
+
+    def tell_failure(self, change: Change, error: Exception) -> None:
+        """Tell that a write failed; it is tried again."""
+        kind, verb = _describe(change)
+        said = f"Failed to {verb.lower()} {kind} for Job {change.job.key.name}: {error}"
+        self.tell(change.job, "Warning", f"Failed{kind}{verb}", said)
 
     def tell(self, job: Job, level: str, reason: str, message: str) -> None:
         """Write an event of the Job, sometime."""
@@ -76,3 +116,19 @@ def _usable(made: Made | Malformed) -> Made:
     if isinstance(made, Malformed):
         raise TypeError(f"the API server's answer to a create is no {made.kind}: {made.problem}")
     return made
+
+
+def _describe(change: Change) -> tuple[str, str]:
+    match change:
+        case CreateWorkload() | ReplaceWorkload():
+            return "Workload", "Create"
+        case CreatePodGroup():
+            return "PodGroup", "Create"
+        case SetMinCount():
+            return _kind(change.item), "Update"
+        case Delete():
+            return _kind(change.item), "Delete"
+
+
+def _kind(item: Workload | PodGroup) -> str:
+    return "Workload" if isinstance(item, Workload) else "PodGroup"

@@ -24,7 +24,7 @@ from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
 from serried.plan.order import Waiting, order_groups
-from serried.plan.quorum import Standing, size_up
+from serried.plan.quorum import Standing
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ class Conductor:
             self._forget(key)
             return
         gang = self.gangs.setdefault(key, Gang(self.clock()))
-        verdict = self._tend(gang, group, members) if gang.round else self._assess(key, gang, group, members)
+        verdict = self._tend(gang, group) if gang.round else self._assess(key, gang, group, members)
         if verdict is not None:
             self.say(key, verdict)
 
@@ -193,7 +193,7 @@ class Conductor:
     def _assess(self, key: Key, gang: Gang, group: PodGroup | None, members: list[Pod]) -> Verdict | None:
         if group is None or group.deleting:
             return self._assess_missing(key, gang, members)
-        standing = size_up(members, self.store.schedulers)
+        standing = self.store.stand(key)
         if not group.policy.is_gang and group.topology_key is None:
             self._let_all_go(standing)
             return Verdict(Reason.SCHEDULED, have=standing.placed) if standing.placed else None
@@ -286,7 +286,7 @@ class Conductor:
 
     # --- a group in a round ------------------------------------------------------------------------------------
 
-    def _tend(self, gang: Gang, group: PodGroup | None, members: list[Pod]) -> Verdict | None:
+    def _tend(self, gang: Gang, group: PodGroup | None) -> Verdict | None:
         round_ = gang.round
         if round_ is None:
             return None
@@ -299,9 +299,9 @@ class Conductor:
         for uid in round_.calls.keys() - round_.reservation.slots.keys():
             round_.close_call(uid, "serried: the pod has no slot any more")
         if group is not None and not committed and round_.reservation.need:
-            self._raise_need(round_, group, members)
+            self._adjust_need(round_, group)
         if group is not None and round_.steers:
-            self._refill(gang, round_, members)  # not for a group that is gone: what was committed is all that it gets
+            self._refill(gang, round_)  # not for a group that is gone: what was committed is all that it gets
         round_.changed.set()
         if committed:
             failure = next((text for uid, text in round_.failures.items() if uid in round_.reservation.slots), "")
@@ -309,10 +309,12 @@ class Conductor:
             return Verdict(Reason.BINDING, have=len(round_.bound), need=need, detail=failure)
         return None
 
-    def _raise_need(self, round_: Round, group: PodGroup, members: list[Pod]) -> None:
+    def _adjust_need(self, round_: Round, group: PodGroup) -> None:
         # Members that ran when the plan was made may have ended since: the quorum must not count on them.
-        placed = size_up([pod for pod in members if pod.uid not in round_.bound], self.store.schedulers).placed
-        round_.reservation.need = max(round_.reservation.need, (group.policy.min_count or 1) - placed)
+        placed = self.store.stand(group.key, without=round_.bound).placed
+        # A minCount that follows an elastic Job down lowers it, too.
+        floor = round_.reservation.need if group.policy == round_.group.policy else 0
+        round_.reservation.need = max(floor, (group.policy.min_count or 1) - placed)
 
     def _tend_member(self, round_: Round, uid: str) -> None:
         pod, slot = self.store.pods.get(uid), round_.reservation.slots[uid]
@@ -336,9 +338,9 @@ class Conductor:
         self.ledger.drop(uid)
         self.steering.release([uid], [])
 
-    def _refill(self, gang: Gang, round_: Round, members: list[Pod]) -> None:
+    def _refill(self, gang: Gang, round_: Round) -> None:
         # A member that came after the plan, or in the place of one that died, joins the round in the same domain.
-        standing = size_up(members, self.store.schedulers)
+        standing = self.store.stand(round_.group.key)
         late = tuple(pod for pod in standing.waiting if pod.uid not in round_.reservation.slots.keys() | round_.bound)
         tried = (self._room(), tuple((pod.uid, pod.shape) for pod in late))
         if not late or tried == round_.refilled:

@@ -13,7 +13,6 @@ from extender.round import Stage
 from serried.model.group import Key, PodGroup
 from serried.model.pod import Pod
 from serried.model.verdict import render
-from serried.plan.quorum import size_up
 
 LEFT_OFF = "X-Left-Off"
 """The header of ``/debug/groups`` that says how many groups a limit has left off."""
@@ -153,7 +152,7 @@ def _find_groups(conductor: Conductor, state: str, namespace: str) -> list[Key]:
 def _view_group(conductor: Conductor, key: Key) -> GroupView:
     group, gang = conductor.store.groups.get(key), conductor.gangs.get(key)
     members = conductor.store.members(key)
-    standing = size_up(members, conductor.store.schedulers)
+    standing = conductor.store.stand(key)
     verdict = gang.verdict if gang is not None else None
     return GroupView(
         namespace=key.namespace,

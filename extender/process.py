@@ -38,7 +38,7 @@ from serried.kube.events import EventWriter
 from serried.kube.feed import Feed
 from serried.kube.reflector import Reflector
 from serried.kube.wire import LEASES, Selection
-from serried.model.eligibility import Unasked
+from serried.model.eligibility import GangJobs
 from serried.model.level import NATIVE, ApiLevel
 from serried.model.verdict import Reason
 from serried.observe.metrics import ExtenderMetrics
@@ -56,7 +56,7 @@ class Extender:
     ) -> None:
         clock = asyncio.get_running_loop().time
         self.settings, self.level, self.metrics, self._client = settings, level, metrics, client
-        self.store = Store(settings.schedulers, Unasked(settings.unasked_jobs))
+        self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs))
         self.events = EventWriter(client, "serried")
         self.reports = Reports(client, self.store, self.events, level, clock)
         self.steering = Steering(client, self.store, clock, Stamps(settings.stamp), settings.stamp_window)

@@ -19,7 +19,6 @@ from serried.kube.wire import pod_groups
 from serried.model.group import Key, PodGroup
 from serried.model.level import ApiLevel
 from serried.model.verdict import Reason, Verdict, render
-from serried.plan.quorum import size_up
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +195,7 @@ class Reports:
 
     def _condition(self, group: PodGroup, verdict: Verdict) -> _Condition:
         # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
-        standing = size_up(self._store.members(group.key), self._store.schedulers)
+        standing = self._store.stand(group.key)
         if standing.placed >= (group.policy.min_count or 1):
             return "True", "Scheduled", ""
         return "False", "SchedulerError" if verdict.reason in _OWN_FAULTS else "Unschedulable", render(verdict)

@@ -36,15 +36,15 @@ class CommonSettings:
     """What both processes need.
 
     ``kubeconfig`` None means in-cluster credentials, else the default kubeconfig. ``api`` is auto, native or
-    fallback. ``schedulers`` are the schedulerNames whose pods Serried places, ``unasked_jobs`` (by-shape or none) says
-    what a Job is that does not say whether it is a gang: both processes must be told the same.
+    fallback. ``schedulers`` are the schedulerNames whose pods Serried places, ``gang_jobs`` (by-shape, asked or none)
+    says which Jobs are gangs: both processes must be told the same.
     """
 
     kubeconfig: str | None
     log_level: str
     api: str
     schedulers: frozenset[str]
-    unasked_jobs: str
+    gang_jobs: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,16 @@ class ExtenderSettings(CommonSettings):
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings(CommonSettings):
-    """The controller's settings. ``workers`` Jobs are reconciled at a time."""
+    """The controller's settings. ``workers`` Jobs are reconciled at a time.
+
+    ``elastic_jobs`` is follow or refuse, ``suspended_jobs`` keep or delete, ``track_jobs`` gangs or all.
+    """
 
     ops_listen: Address
     workers: int
+    elastic_jobs: str
+    suspended_jobs: str
+    track_jobs: str
 
 
 def extender_settings(argv: Sequence[str], environ: Environ = os.environ) -> ExtenderSettings:
@@ -225,16 +231,19 @@ _COMMON = (
         "scheduler-name", _parse_names, "serried", "schedulerName of the pods to place; repeatable", field="schedulers"
     ),
     _Option(
-        "unasked-jobs",
-        _one_of("by-shape", "none"),
+        "gang-jobs",
+        _one_of("by-shape", "asked", "none"),
         "by-shape",
-        "what Jobs without gang-policy are; alike for both",
+        "which Jobs are gangs: also unasked, by their shape; those that ask; none. Alike for both processes",
     ),
 )
 
 _CONTROLLER = (
     _Option("ops-listen", _parse_address, "0.0.0.0:8913", "probes and metrics"),
     _Option("workers", _parse_count, "8", "Jobs reconciled at a time"),
+    _Option("elastic-jobs", _one_of("follow", "refuse"), "follow", "minCount when a Job's parallelism changes"),
+    _Option("suspended-jobs", _one_of("keep", "delete"), "keep", "the objects of a suspended Job without pods"),
+    _Option("track-jobs", _one_of("gangs", "all"), "gangs", "which Jobs get objects: all, with policy basic, or gangs"),
 )
 
 

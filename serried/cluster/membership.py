@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from serried.cluster.inline import is_replica
-from serried.model.eligibility import Unasked, is_gang_job
+from serried.model.eligibility import GangJobs, is_gang_job
 from serried.model.group import Job, Key, PodGroup, Workload
 from serried.model.pod import Pod
 
@@ -32,12 +32,13 @@ class Membership:
         groups: Mapping[Key, PodGroup],
         workloads: Mapping[Key, Workload],
         schedulers: Collection[str],
-        unasked: Unasked,
+        gang_jobs: GangJobs,
     ) -> None:
         self._jobs, self._groups, self._workloads = jobs, groups, workloads
-        self._schedulers, self._unasked = schedulers, unasked
+        self._schedulers, self._gang_jobs = schedulers, gang_jobs
         self._workloads_by_job: dict[Key, set[Key]] = {}
         self._groups_by_workload: dict[Key, set[Key]] = {}
+        self._groups_by_job: dict[Key, set[Key]] = {}
 
     def index_workload(self, old: Workload | None, new: Workload | None) -> set[Key]:
         """Follow one change; returns the Jobs whose pods may belong elsewhere now."""
@@ -46,7 +47,8 @@ class Membership:
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[Key]:
         """Follow one change; returns the Jobs whose pods may belong elsewhere now."""
         touched = _reindex(self._groups_by_workload, _workload_key(old), _workload_key(new), (new or old))
-        return {job for key in touched if (job := _job_key(self._workloads.get(key))) is not None}
+        jobs = {job for key in touched if (job := _job_key(self._workloads.get(key))) is not None}
+        return jobs | _reindex(self._groups_by_job, _controlling_job(old), _controlling_job(new), (new or old))
 
     def workloads_of(self, job: Job) -> list[Workload]:
         """The Workloads that refer to this Job (KEP-5547 discovery), by name.
@@ -61,6 +63,19 @@ class Membership:
         """The PodGroups made from this Workload, by name. Replicas are not: only their own pods name them."""
         found = (self._groups[key] for key in sorted(self._groups_by_workload.get(workload.key, ())))
         return [group for group in found if not group.deleting and not is_replica(group.key)]
+
+    def groups_controlled_by(self, job: Job) -> list[PodGroup]:
+        """The PodGroups that this very Job controls, by name: what is left of its gang while its Workload is gone."""
+        found = (self._groups[key] for key in sorted(self._groups_by_job.get(job.key, ())))
+        return [group for group in found if not group.deleting and is_controlled_by(group, job)]
+
+    def job_of(self, group: PodGroup) -> Job | None:
+        """The Job whose gang this is, None if it is nobody's or not known."""
+        key = _controlling_job(group)
+        if key is None and (workload := _workload_key(group)) is not None:
+            key = _job_key(self._workloads.get(workload))
+        job = self._jobs.get(key) if key is not None else None
+        return job if job is not None and (is_controlled_by(group, job) or _controlling_job(group) is None) else None
 
     def resolve(self, pod: Pod, *, job_started: bool) -> Key | None:
         """The group of a pod, maybe provisional; None for a pod of no group.
@@ -80,17 +95,19 @@ class Membership:
 
     def _resolve_job(self, job: Job, *, job_started: bool) -> Key | None:
         workloads = self.workloads_of(job)
-        if not workloads:
-            gang = not job_started and is_gang_job(job, self._schedulers, self._unasked)
-            return provisional(job.key) if gang else None
-        if len(workloads) > 1 or len(workloads[0].templates) != 1:
+        if len(workloads) > 1 or any(len(workload.templates) != 1 for workload in workloads):
             return None
-        groups = self.groups_of(workloads[0])
-        if len(groups) > 1:
-            return None
+        # What counts is the PodGroup: a Workload that is deleted, or made anew for an elastic Job, changes nothing.
+        groups = self.groups_of(workloads[0]) if workloads else self.groups_controlled_by(job)
         if groups:
-            return groups[0].key
-        return provisional(job.key) if workloads[0].templates[0].policy.is_gang else None
+            return groups[0].key if len(groups) == 1 else None
+        if self._gang_jobs is GangJobs.NONE:
+            return None  # nobody would make the PodGroup
+        if workloads:
+            gang = workloads[0].templates[0].policy.is_gang
+        else:
+            gang = not job_started and is_gang_job(job, self._schedulers, self._gang_jobs)
+        return provisional(job.key) if gang else None
 
 
 def _reindex(
@@ -113,6 +130,16 @@ def _job_key(workload: Workload | None) -> Key | None:
 
 def _workload_key(group: PodGroup | None) -> Key | None:
     return None if group is None or group.workload is None else Key(group.key.namespace, group.workload)
+
+
+def is_controlled_by(item: Workload | PodGroup, job: Job) -> bool:
+    """Whether the Job is the object's controlling owner; one of the same name but another UID is not."""
+    return any(owner.controller and owner.uid == job.uid for owner in item.owners)
+
+
+def _controlling_job(group: PodGroup | None) -> Key | None:
+    owner = next((o for o in group.owners if o.controller and o.kind == "Job"), None) if group is not None else None
+    return None if group is None or owner is None else Key(group.key.namespace, owner.name)
 
 
 def _owned_by_namesake(workload: Workload, job: Job) -> bool:

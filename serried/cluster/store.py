@@ -6,12 +6,13 @@ from typing import TypeVar
 from serried.cluster.inline import build_groups, is_replica, workload_of
 from serried.cluster.membership import Membership
 from serried.cluster.occupancy import Hand, Occupancy
-from serried.model.eligibility import Unasked
+from serried.model.eligibility import GangJobs
 from serried.model.group import Job, Key, PodGroup, Workload
 from serried.model.node import Node
 from serried.model.plan import View
 from serried.model.pod import Phase, Pod
 from serried.model.resources import Resources, add
+from serried.plan.quorum import Standing, size_up
 
 Index = TypeVar("Index")
 
@@ -25,15 +26,15 @@ class Store:
     are public to read, and only these methods change them.
     """
 
-    def __init__(self, schedulers: Collection[str], unasked: Unasked = Unasked.BY_SHAPE) -> None:
-        self.schedulers, self.unasked = frozenset(schedulers), unasked
+    def __init__(self, schedulers: Collection[str], gang_jobs: GangJobs = GangJobs.BY_SHAPE) -> None:
+        self.schedulers = frozenset(schedulers)
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.groups: dict[Key, PodGroup] = {}
         self.workloads: dict[Key, Workload] = {}
         self.jobs: dict[Key, Job] = {}
         self.occupancy = Occupancy()
-        self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers, unasked)
+        self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers, gang_jobs)
         self.withdrawn = 0
         self.touched: set[Key] = set()
         self.orphaned: set[str] = set()
@@ -53,6 +54,13 @@ class Store:
     def members(self, group: Key) -> list[Pod]:
         """Every known pod of the group, also bound and finished ones, in the order of arrival."""
         return [self.pods[uid] for uid in self._members.get(group, ())]
+
+    def stand(self, group: Key, without: Collection[str] = ()) -> Standing:
+        """How the group stands, as if the pods ``without`` (UIDs) were not there."""
+        found = self.groups.get(group)
+        job = self.membership.job_of(found) if found is not None else None
+        members = [pod for pod in self.members(group) if pod.uid not in without]
+        return size_up(members, self.schedulers, job)
 
     def member_groups(self) -> list[Key]:
         """The groups that have a pod, with or without a PodGroup object."""
@@ -293,7 +301,10 @@ def _started_job(pod: Pod | None) -> tuple[Key, str] | None:
 
 
 def _job_facts(job: Job) -> tuple[object, ...]:
-    return job.uid, job.parallelism, job.completions, job.indexed, job.group, job.owner, job.finished, job.deleting
+    return (
+        *(job.uid, job.parallelism, job.completions, job.indexed, job.group, job.owner, job.finished, job.deleting),
+        *(job.completed, job.given_up),
+    )
 
 
 def _discard(index: dict[Index, dict[str, None]], key: Index, uid: str) -> None:

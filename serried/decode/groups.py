@@ -44,10 +44,8 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
     return PodGroup(
         key=read_key(obj),
         uid=read_uid(obj),
-        policy=_read_policy(spec),
-        topology_key=_read_topology_key(spec)
-        or read_name(read_map(metadata, "annotations"), REQUIRED_TOPOLOGY)
-        or None,
+        policy=read_policy(spec),
+        topology_key=read_topology_key(spec) or read_name(read_map(metadata, "annotations"), REQUIRED_TOPOLOGY) or None,
         workload=workload,
         template=template,
         priority=read_int(spec, "priority"),
@@ -79,8 +77,8 @@ def _decode_workload(obj: Raw) -> Workload:
     )
 
 
-def _read_policy(spec: Raw, field: str = "schedulingPolicy") -> Policy:
-    """Exactly one of ``basic`` and ``gang``; ``gang`` with a minCount of at least 1."""
+def read_policy(spec: Raw, field: str = "schedulingPolicy") -> Policy:
+    """Exactly one of ``basic`` and ``gang``; ``gang`` with a minCount of at least 1. ValueError for anything else."""
     policy = read_map(spec, field)
     basic, gang = policy.get("basic"), policy.get("gang")
     if (basic is None) == (gang is None):
@@ -93,7 +91,8 @@ def _read_policy(spec: Raw, field: str = "schedulingPolicy") -> Policy:
     return Policy(count)
 
 
-def _read_topology_key(spec: Raw) -> str | None:
+def read_topology_key(spec: Raw) -> str | None:
+    """The one key of ``schedulingConstraints``, None without one."""
     constraints = read_objects(read_map(spec, "schedulingConstraints"), "topology")
     return read_name(constraints[0], "key") or None if constraints else None
 
@@ -108,28 +107,33 @@ def _read_reference(spec: Raw) -> tuple[str | None, str | None]:
 
 def _read_inline(obj: Raw, groups: Sequence[Raw]) -> tuple[Template, ...]:
     key = read_name(read_map(read_map(obj, "metadata"), "annotations"), REQUIRED_TOPOLOGY) or None
-    return tuple(Template(read_required(raw, "name"), _read_policy(raw, "policy"), key) for raw in groups)
+    return tuple(Template(read_required(raw, "name"), read_policy(raw, "policy"), key) for raw in groups)
 
 
 def _read_template(raw: Raw) -> Template:
     return Template(
         name=read_required(raw, "name"),
-        policy=_read_policy(raw),
-        topology_key=_read_topology_key(raw),
-        disruption=_read_disruption(raw),
+        policy=read_policy(raw),
+        topology_key=read_topology_key(raw),
+        disruption=read_disruption(raw),
         priority_class=read_text(raw, "priorityClassName"),
         priority=None if raw.get("priority") is None else read_int(raw, "priority"),
-        claims=tuple(_read_claim(claim) for claim in read_objects(raw, "resourceClaims")),
+        claims=read_claims(raw),
     )
 
 
-def _read_disruption(raw: Raw) -> Disruption | None:
-    """A union of two empty objects; in v1alpha2 a word."""
+def read_disruption(raw: Raw) -> Disruption | None:
+    """``disruptionMode``: a union of two empty objects; in v1alpha2 a word."""
     mode = raw.get("disruptionMode")
     if isinstance(mode, str):
         return _DISRUPTION_WORDS.get(mode)
     modes = read_map(raw, "disruptionMode")
     return next((each for each in Disruption if modes.get(each.value) is not None), None)
+
+
+def read_claims(raw: Raw) -> tuple[Claim, ...]:
+    """``resourceClaims`` of a template, a PodGroup or a Job's scheduling."""
+    return tuple(_read_claim(claim) for claim in read_objects(raw, "resourceClaims"))
 
 
 def _read_claim(raw: Raw) -> Claim:

@@ -1,5 +1,6 @@
 """Metadata that all kinds share: key, labels, owners."""
 
+import re
 from sys import intern
 
 from serried.decode.fields import Raw, read_flag, read_map, read_name, read_objects, read_required, read_text
@@ -20,6 +21,17 @@ DISRUPTION_MODE = "scheduling.serried.dev/disruption-mode"
 
 POD_GROUP_LABEL = "scheduling.serried.dev/pod-group"
 """Names a pod's PodGroup where ``spec.schedulingGroup`` is not served."""
+
+
+_LABEL_KEY = re.compile(
+    r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+_LONGEST_PREFIX = 253
+
+
+def is_label_key(text: str) -> bool:
+    """Whether the API server takes the text as the key of a label (``k8s-label-key``, IsQualifiedName)."""
+    return _LABEL_KEY.fullmatch(text) is not None and len(text.rpartition("/")[0]) <= _LONGEST_PREFIX
 
 
 def read_key(obj: Raw) -> Key:

@@ -1,11 +1,15 @@
 """Jobs of ``batch/v1``, as eligibility and the reconciler see them."""
 
+from dataclasses import dataclass
+
 from serried.decode.fields import Raw, read_flag, read_int, read_map, read_name, read_objects, read_text
+from serried.decode.groups import read_claims, read_disruption, read_policy, read_topology_key
 from serried.decode.identity import (
     DISRUPTION_MODE,
     GANG_POLICY,
     REQUIRED_TOPOLOGY,
     is_deleting,
+    is_label_key,
     read_controller,
     read_group_field,
     read_group_label,
@@ -14,14 +18,14 @@ from serried.decode.identity import (
     read_version,
 )
 from serried.decode.malformed import Malformed, attempt
-from serried.model.group import Disruption, GangPolicy, Job
+from serried.model.group import Claim, Disruption, GangPolicy, Job
 
 _POLICIES: dict[str, GangPolicy] = {policy.value: policy for policy in GangPolicy}
 _MODES: dict[str, Disruption] = {mode.value: mode for mode in Disruption}
 
 
 def decode_job(obj: object) -> Job | Malformed:
-    """A Job; name and uid are required. Words that do not exist in an annotation count as none."""
+    """A Job; name and uid are required. What an annotation says wrongly is its ``problem``."""
     return attempt("Job", _decode, obj)
 
 
@@ -30,26 +34,84 @@ def _decode(obj: Raw) -> Job:
     template = read_map(spec, "template")
     pod_spec = read_map(template, "spec")
     annotations = read_map(read_map(obj, "metadata"), "annotations")
+    annotated = _POLICIES.get(read_text(annotations, GANG_POLICY))
+    said = _read_scheduling(read_map(spec, "scheduling"))
+    indexed = read_text(spec, "completionMode") == "Indexed"
     return Job(
         key=read_key(obj),
         uid=read_uid(obj),
         parallelism=read_int(spec, "parallelism", 1),
         completions=None if spec.get("completions") is None else read_int(spec, "completions"),
-        indexed=read_text(spec, "completionMode") == "Indexed",
+        indexed=indexed,
         scheduler=read_name(pod_spec, "schedulerName", "default-scheduler"),
         group=read_group_field(pod_spec) or read_group_label(read_map(template, "metadata")),
-        topology_key=read_name(annotations, REQUIRED_TOPOLOGY) or None,
-        gang_policy=_POLICIES.get(read_text(annotations, GANG_POLICY)),
-        disruption=_MODES.get(read_text(annotations, DISRUPTION_MODE)),
+        topology_key=said.topology_key or read_name(annotations, REQUIRED_TOPOLOGY) or None,
+        gang_policy=said.gang_policy or annotated,
+        disruption=said.disruption or _MODES.get(read_text(annotations, DISRUPTION_MODE)),
         priority_class=read_name(pod_spec, "priorityClassName"),
+        min_count=said.min_count,
+        claims=said.claims,
+        contradiction=None not in (said.gang_policy, annotated) and said.gang_policy is not annotated,
+        problem=_find_problem(annotations),
         selects_itself=read_flag(spec, "manualSelector"),
         owner=read_controller(obj),
         suspended=read_flag(spec, "suspend"),
         finished=_is_finished(status),
         deleting=is_deleting(obj),
-        succeeded=read_int(status, "succeeded"),
+        completed=_count_indexes(status, "completedIndexes") if indexed else read_int(status, "succeeded"),
+        given_up=_count_indexes(status, "failedIndexes"),
         version=read_version(obj),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheduling:
+    """``spec.scheduling`` (1.37, JobSchedulingConfiguration); what is None or empty is not said."""
+
+    gang_policy: GangPolicy | None = None
+    min_count: int | None = None
+    topology_key: str | None = None
+    disruption: Disruption | None = None
+    claims: tuple[Claim, ...] = ()
+
+
+def _read_scheduling(scheduling: Raw) -> _Scheduling:
+    if not scheduling:
+        return _UNSAID
+    gang_policy, min_count = _read_gang(scheduling)
+    return _Scheduling(
+        gang_policy=gang_policy,
+        min_count=min_count,
+        topology_key=read_topology_key(scheduling),
+        disruption=read_disruption(scheduling),
+        claims=read_claims(scheduling),
+    )
+
+
+_UNSAID = _Scheduling()
+
+
+def _read_gang(scheduling: Raw) -> tuple[GangPolicy | None, int | None]:
+    """Unlike a PodGroup's, a Job's gang may leave minCount to its parallelism."""
+    policy = read_map(scheduling, "schedulingPolicy")
+    if not policy:
+        return None, None
+    if policy.get("gang") == {}:
+        return GangPolicy.JOB_AS_GANG, None
+    read = read_policy(scheduling)
+    return GangPolicy.JOB_AS_GANG if read.is_gang else GangPolicy.NO_GANG, read.min_count
+
+
+def _find_problem(annotations: Raw) -> str:
+    """What the Job's author has to correct; the policies that we ship refuse it, where they are installed."""
+    for name, words in ((GANG_POLICY, _POLICIES), (DISRUPTION_MODE, _MODES)):
+        word = annotations.get(name)
+        if word is not None and word not in words:
+            return f"annotation {name} is {word!r}, and must be one of {', '.join(words)}"
+    key = annotations.get(REQUIRED_TOPOLOGY)
+    if key is not None and not is_label_key(key):
+        return f"annotation {REQUIRED_TOPOLOGY} is {key!r}, which is no label key"
+    return ""
 
 
 def _is_finished(status: Raw) -> bool:
@@ -58,3 +120,17 @@ def _is_finished(status: Raw) -> bool:
         read_text(condition, "type") in {"Complete", "Failed"} and read_text(condition, "status") == "True"
         for condition in read_objects(status, "conditions")
     )
+
+
+def _count_indexes(status: Raw, name: str) -> int:
+    """How many indexes a list like ``1,3-5`` names."""
+    text = read_text(status, name)
+    try:
+        return sum(_measure(part) for part in text.split(",")) if text else 0
+    except ValueError:
+        raise ValueError(f"{name} is no list of indexes") from None
+
+
+def _measure(interval: str) -> int:
+    first, _, last = interval.partition("-")
+    return int(last or first) - int(first) + 1

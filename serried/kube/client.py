@@ -7,7 +7,7 @@ business, how many connections is set here.
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -274,7 +274,7 @@ class ApiClient:
         return _decode(await self.request("PATCH", path, body=orjson.dumps(patch), content_type=MERGE_PATCH))
 
     async def patch_json(
-        self, resource: Resource, namespace: str, name: str, steps: list[Mapping[str, Any]], subresource: str = ""
+        self, resource: Resource, namespace: str, name: str, steps: Sequence[Mapping[str, Any]], subresource: str = ""
     ) -> JSON:
         """The object after a JSON patch; a failed ``test`` step raises Invalid. Not repeated if the answer is lost."""
         path = resource.path(namespace, name, subresource)

@@ -10,18 +10,22 @@ from enum import StrEnum
 from serried.model.group import GangPolicy, Job
 
 
-class Unasked(StrEnum):
-    """What a Job is that does not say whether it is a gang: judged by its shape (KEP-5547), or none (KEP-5764)."""
+class GangJobs(StrEnum):
+    """Which Jobs may be gangs: also those that do not ask, by their shape (KEP-5547), those that ask (KEP-5764), none.
+
+    With NONE nothing is made for Jobs, and no pod waits for what would have been made.
+    """
 
     BY_SHAPE = "by-shape"
+    ASKED = "asked"
     NONE = "none"
 
 
-def is_gang_job(job: Job, schedulers: Collection[str], unasked: Unasked = Unasked.BY_SHAPE) -> bool:
+def is_gang_job(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = GangJobs.BY_SHAPE) -> bool:
     """Whether Serried makes a Workload and a PodGroup for this Job.
 
     A Job that says JobAsGang is one if more than one of its pods run at a time, whoever owns it; one that says NoGang
-    never is. One that says nothing is a gang, where ``unasked`` has it so, if it is Indexed, with
+    never is. One that says nothing is a gang, where ``gang_jobs`` has it so, if it is Indexed, with
     ``parallelism == completions > 1``, and no other controller than a CronJob owns it. In any case Serried schedules
     its pods, its template names no group, and its selector is the usual one. That no pod of it is bound or finished yet
     is the caller's to check: it is a fact about pods, not about the Job.
@@ -34,11 +38,11 @@ def is_gang_job(job: Job, schedulers: Collection[str], unasked: Unasked = Unaske
         and not job.finished
         and not job.deleting
     )
-    if not candidate or job.gang_policy is GangPolicy.NO_GANG:
+    if gang_jobs is GangJobs.NONE or not candidate or job.gang_policy is GangPolicy.NO_GANG:
         return False
     if job.gang_policy is GangPolicy.JOB_AS_GANG:
         return job.completions is None or job.completions > 1
-    if unasked is Unasked.NONE:
+    if gang_jobs is GangJobs.ASKED:
         return False
     return job.indexed and job.completions == job.parallelism and not is_owned_elsewhere(job)
 

@@ -145,7 +145,11 @@ class Job:
     label): then the Job is not ours. ``topology_key`` is its annotation
     ``scheduling.serried.dev/required-topology``, ``gang_policy`` its annotation ``scheduling.serried.dev/gang-policy``.
     ``disruption`` is its annotation ``scheduling.serried.dev/disruption-mode``, ``priority_class`` what its pods name.
+    Where ``spec.scheduling`` says one of these, it counts and not the annotation; ``min_count`` and ``claims`` are said
+    there only. ``contradiction`` is whether field and annotation disagree on being a gang, ``problem`` what an
+    annotation says that nobody can follow, a phrase.
     ``selects_itself`` is ``manualSelector``: then nothing says which pods are the Job's but their owner references.
+    ``completed`` and ``given_up`` count the indexes (without indexes: the pods) that need no pod any more.
     """
 
     key: Key
@@ -159,10 +163,20 @@ class Job:
     gang_policy: GangPolicy | None = None
     disruption: Disruption | None = None
     priority_class: str = ""
+    min_count: int | None = None
+    claims: tuple[Claim, ...] = ()
+    contradiction: bool = False
+    problem: str = ""
     selects_itself: bool = False
     owner: OwnerRef | None = None
     suspended: bool = False
     finished: bool = False
     deleting: bool = False
-    succeeded: int = 0
+    completed: int = 0
+    given_up: int = 0
     version: str = ""
+
+    @property
+    def at_once(self) -> int:
+        """How many of its pods run at a time, at most."""
+        return self.parallelism if self.completions is None else min(self.parallelism, self.completions)

@@ -24,6 +24,11 @@ class ApiLevel:
         return self.version == V1ALPHA1
 
     @property
+    def count_mutable(self) -> bool:
+        """Whether minCount can be changed in a Workload and a PodGroup."""
+        return self.version not in {V1ALPHA1, V1ALPHA2}
+
+    @property
     def condition(self) -> str:
         """The type of the PodGroup's condition that says whether the gang has been scheduled."""
         return "PodGroupScheduled" if self.version == V1ALPHA2 else "PodGroupInitiallyScheduled"

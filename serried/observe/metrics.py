@@ -14,6 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _VERB_BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_SYNC_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 _BURST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -123,16 +124,27 @@ class ControllerMetrics(Metrics):
 
     def __init__(self) -> None:
         super().__init__()
-        self._reconciles = self._counter("serried_controller_reconciles", "Reconciled Jobs by outcome.", "outcome")
-        self._reconcile_seconds = self._histogram(
-            "serried_controller_reconcile_seconds", "Time to reconcile one Job.", _BURST_BUCKETS
+        self._syncs = self._counter("serried_job_syncs", "Looks at Jobs by result.", "result")
+        self._sync_seconds = self._histogram(
+            "serried_job_sync_duration_seconds", "Time of one look at a Job, writes included.", _SYNC_BUCKETS
         )
-        self._queue = self._gauge("serried_controller_queue_length", "Jobs that wait to be reconciled.")
+        self._creations = self._counter(
+            "serried_job_gang_workload_creation", "Creates of Workloads for gang Jobs.", "result"
+        )
+        self._creation_seconds = self._histogram(
+            "serried_workload_creation_duration_seconds", "Time to create one Workload.", _SYNC_BUCKETS
+        )
+        self._queue = self._gauge("serried_controller_queue_length", "Jobs that wait to be looked at.")
 
-    def reconciled(self, outcome: str, seconds: float) -> None:
-        """One Job was reconciled."""
-        self._reconciles.labels(outcome).inc()
-        self._reconcile_seconds.observe(seconds)
+    def synced(self, result: str, seconds: float) -> None:
+        """One look at a Job ended."""
+        self._syncs.labels(result).inc()
+        self._sync_seconds.observe(seconds)
+
+    def created(self, result: str, seconds: float) -> None:
+        """The API server has answered the create of a gang Job's Workload."""
+        self._creations.labels(result).inc()
+        self._creation_seconds.observe(seconds)
 
     def queued(self, length: int) -> None:
         """So many Jobs wait now."""

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from serried.model.group import Job
 from serried.model.pod import Phase, Pod
 
 
@@ -10,9 +11,10 @@ from serried.model.pod import Phase, Pod
 class Standing:
     """The members of one group, sorted by what they are to the planner.
 
-    ``placed`` counts bound and succeeded members: both count toward minCount, or a gang could never replace a
-    failed pod after another one completed (kubernetes/kubernetes#142330). ``waiting`` may be placed now, lowest
-    completion index first; ``gated`` carry a scheduling gate of another owner.
+    ``placed`` counts bound members and those that need no pod any more, because they have succeeded or were given up:
+    all count toward minCount, or a gang could never replace a failed pod after another one completed
+    (kubernetes/kubernetes#142330). ``waiting`` may be placed now, lowest completion index first; ``gated`` carry a
+    scheduling gate of another owner.
     """
 
     placed: int
@@ -25,8 +27,12 @@ class Standing:
         return max(0, min_count - self.placed)
 
 
-def size_up(members: Iterable[Pod], schedulers: Collection[str]) -> Standing:
-    """Sort the members of a group. Pending members of other schedulers are not ours to place and do not count."""
+def size_up(members: Iterable[Pod], schedulers: Collection[str], job: Job | None = None) -> Standing:
+    """Sort the members of a group. Pending members of other schedulers are not ours to place and do not count.
+
+    ``job`` is the Job whose gang it is, if it is one's: it remembers completed pods that have been deleted since, and
+    the indexes that have failed for good (``backoffLimitPerIndex``).
+    """
     bound: list[Pod] = []
     waiting: list[Pod] = []
     gated: list[Pod] = []
@@ -39,4 +45,5 @@ def size_up(members: Iterable[Pod], schedulers: Collection[str]) -> Standing:
         elif pod.pending and pod.scheduler in schedulers:
             (gated if pod.gated_by_others else waiting).append(pod)
     waiting.sort(key=lambda pod: (pod.index if pod.index is not None else 0, pod.name))
-    return Standing(len(bound) + succeeded, tuple(bound), tuple(waiting), tuple(gated))
+    over = succeeded if job is None else max(succeeded, job.completed) + job.given_up
+    return Standing(len(bound) + over, tuple(bound), tuple(waiting), tuple(gated))

@@ -303,9 +303,17 @@ class JobBuilder(Builder):
         """Suspended."""
         return self.having(True, "spec", "suspend")  # noqa: FBT003  # a JSON value
 
-    def succeeded(self, count: int) -> Self:
-        """With pods that have succeeded."""
-        return self.having(count, "status", "succeeded")
+    def completed(self, indexes: str) -> Self:
+        """With indexes that are done, as ``0,2-4``."""
+        return self.having(indexes, "status", "completedIndexes")
+
+    def given_up(self, indexes: str) -> Self:
+        """With indexes that have failed for good (backoffLimitPerIndex)."""
+        return self.having(indexes, "status", "failedIndexes")
+
+    def scheduling(self, **said: Any) -> Self:
+        """With ``spec.scheduling``."""
+        return self.having(said, "spec", "scheduling")
 
     def condition(self, kind: str) -> Self:
         """With a condition that is True."""

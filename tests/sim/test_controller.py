@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from controller.diff import PROTECTION
+from controller.loop import Subject, Task
 from controller.process import Controller
 from controller.protection import Pace
 from serried.kube.wire import EVENTS, JOBS, JSON, PODS, pod_groups, workloads
+from serried.model.group import Key
 from serried.model.level import FALLBACK
 from serried.observe.metrics import ControllerMetrics
 from serried.settings import controller_settings
@@ -286,18 +288,25 @@ async def test_malformed_jobs_stop_nobody(server: FakeApiServer) -> None:
         assert [item["spec"]["controllerRef"]["name"] for item in server.all(WORKLOADS)] == ["good"]
 
 
-async def test_a_job_whose_workload_is_refused_stops_nobody_and_is_told_of_once(server: FakeApiServer) -> None:
+async def test_a_job_whose_workload_is_wrong_stops_nobody_and_is_tried_again_when_it_changes(
+    server: FakeApiServer,
+) -> None:
     refused = server.refuse(
-        lambda r: CREATES_WORKLOAD(r) and r.body["metadata"]["name"].startswith("bad"), 5, status=422, reason="Invalid"
+        lambda r: CREATES_WORKLOAD(r) and r.body["metadata"]["name"].startswith("bad"), 99, status=422, reason="Invalid"
     )
     async with controller_on(server) as controller:
         server.add(JOBS, gang("bad").raw())
+        await until(lambda: refused.left < 99)
         server.add(JOBS, gang("good").raw())
-        await until(lambda: refused.left == 0 and len(server.all(GROUPS)) == 2)
-        await settle(controller, server)
+        await until(lambda: server.all(GROUPS))
+        await until(lambda: not controller.queue.failures(Task(Subject.JOB, Key("default", "bad"))))
         (event,) = events(server, "FailedWorkloadCreate")
         assert event["message"].startswith("Failed to create Workload for Job bad: ")
         assert (event["type"], event["count"]) == ("Warning", 1)
+
+        refused.left = 0
+        server.change(JOBS, "default", "bad", {"metadata": {"labels": {"mended": "yes"}}})
+        await until(lambda: len(server.all(GROUPS)) == 2)
         assert len(events(server, "WorkloadCreated")) == 2
 
 

@@ -3,7 +3,7 @@ import pytest
 from controller.desired import desired_template, pod_group_body, workload_body
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.identity import DISRUPTION_MODE
-from serried.model.group import Key, OwnerRef, PodGroup, Policy, Template, Workload
+from serried.model.group import BASIC, Key, OwnerRef, PodGroup, Policy, Template, Workload
 from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, ApiLevel
 from serried.testing.builders import RACK, job, workload
 
@@ -13,7 +13,7 @@ UID = "95969761-09b8-4ecc-a7ba-f5065df1590d"
 
 
 def test_the_workload_has_the_shape_of_upstream() -> None:
-    assert workload_body(job("my-job").uid(UID).size(3).value(), NATIVE) == {
+    assert workload_body(job("my-job").uid(UID).size(3).value(), Policy(3), NATIVE) == {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "Workload",
         "metadata": {
@@ -75,7 +75,7 @@ def test_1_36_names_the_workload_of_a_pod_group_in_its_own_way() -> None:
 
 def test_1_35_has_the_pod_group_in_the_workload_and_the_topology_key_in_an_annotation() -> None:
     level = ApiLevel("native", "scheduling.k8s.io", V1ALPHA1)
-    body = workload_body(job("train").size(4).topology().value(), level)
+    body = workload_body(job("train").size(4).topology().value(), Policy(4), level)
     assert body["spec"]["podGroups"] == [{"name": "train-pgt-0", "policy": {"gang": {"minCount": 4}}}]
     assert "podGroupTemplates" not in body["spec"]
     made = decode_workload({**body, "metadata": {**body["metadata"], "uid": "w"}})
@@ -89,12 +89,12 @@ def test_1_35_has_the_pod_group_in_the_workload_and_the_topology_key_in_an_annot
 )
 def test_what_is_written_is_read_back(level: ApiLevel) -> None:
     gang = job("train").size(4).topology().value()
-    body = workload_body(gang, level)
+    body = workload_body(gang, Policy(4), level)
     body["metadata"]["uid"] = "w"
     made = decode_workload(body)
     assert isinstance(made, Workload)
     assert made.job == "train"
-    assert made.templates == (desired_template(gang),)
+    assert made.templates == (desired_template(gang, Policy(4)),)
     assert made.owners == (OwnerRef("Job", "train", "job-train", controller=True),)
     group_body = pod_group_body(gang, made, level)
     group_body["metadata"]["uid"] = "g"
@@ -103,20 +103,6 @@ def test_what_is_written_is_read_back(level: ApiLevel) -> None:
     assert (group.policy, group.topology_key) == (Policy(4), RACK)
     assert (group.workload, group.template) == (made.key.name, "train-pgt-0")
     assert group.key.namespace == "default"
-
-
-@pytest.mark.parametrize(
-    ("parallelism", "completions", "count"),
-    [
-        pytest.param(8, 8, 8, id="a gang of all"),
-        pytest.param(8, 5, 5, id="no more than there is to complete"),
-        pytest.param(3, 9, 3, id="no more than run at a time"),
-    ],
-)
-def test_the_quorum_is_the_smaller_of_parallelism_and_completions(
-    parallelism: int, completions: int, count: int
-) -> None:
-    assert desired_template(job("a").size(parallelism, completions).value()).policy == Policy(count)
 
 
 def test_the_pod_group_of_a_foreign_workload_follows_its_template() -> None:
@@ -144,11 +130,17 @@ def test_everything_that_a_foreign_template_says_reaches_its_pod_group_unchanged
 
 def test_what_a_job_says_of_disruption_and_priority_reaches_its_template() -> None:
     gang = job("a").size(2).annotation(DISRUPTION_MODE, "all").having("high", *POD_SPEC, "priorityClassName").value()
-    (template,) = workload_body(gang, NATIVE)["spec"]["podGroupTemplates"]
+    (template,) = workload_body(gang, Policy(2), NATIVE)["spec"]["podGroupTemplates"]
     assert (template["disruptionMode"], template["priorityClassName"]) == ({"all": {}}, "high")
+
+
+def test_a_job_that_is_only_tracked_has_no_disruption_mode_of_a_gang() -> None:
+    tracked = job("a").annotation(DISRUPTION_MODE, "all").value()
+    (template,) = workload_body(tracked, BASIC, NATIVE)["spec"]["podGroupTemplates"]
+    assert template == {"name": "a-pgt-0", "schedulingPolicy": {"basic": {}}}
 
 
 def test_objects_live_in_the_namespace_of_the_job() -> None:
     there = job("a").namespace("team").size(2).value()
-    body = workload_body(there, NATIVE)
+    body = workload_body(there, Policy(2), NATIVE)
     assert Key(body["metadata"]["namespace"], there.key.name) == there.key

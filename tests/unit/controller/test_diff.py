@@ -1,60 +1,47 @@
+from typing import TypeVar
+
 import pytest
 
 from controller.diff import (
+    JOB_UID,
+    MANAGED_BY,
+    MANAGER,
     PROTECTION,
+    Action,
     CreatePodGroup,
     CreateWorkload,
-    Duty,
+    Delete,
+    Follow,
     Found,
     RemoveFinalizer,
+    ReplaceWorkload,
     ReportAmbiguous,
+    SetMinCount,
+    desired_count,
     diff_job,
-    duty_for,
     free_group,
     is_leaving,
 )
 from controller.names import workload_name
-from serried.model.group import Key
-from serried.testing.builders import JobBuilder, PodBuilder, job, pod, pod_group, workload
+from controller.rules import Duty
+from serried.model.group import BASIC, Key, Policy
+from serried.testing.builders import PodGroupBuilder, WorkloadBuilder, job, pod_group, workload
 
-SCHEDULERS = frozenset({"serried"})
+B = TypeVar("B", PodGroupBuilder, WorkloadBuilder)
+
 GANG = job("train").size(3).scheduler("serried")
-MEMBER = pod("train-0").of_job("train", 0)
 OURS = workload("train-x").for_job("train").gang_template("train-pgt-0", 3)
 GROUP = pod_group("train-g").gang(3).of("train-x", "train-pgt-0")
 
 
-@pytest.mark.parametrize(
-    ("builder", "pods", "duty"),
-    [
-        pytest.param(GANG, [], Duty.START, id="a gang without pods is started"),
-        pytest.param(GANG.suspended(), [], Duty.START, id="a suspended gang gets its objects before its pods"),
-        pytest.param(GANG, [MEMBER, MEMBER.gate()], Duty.START, id="pods that wait do not matter"),
-        pytest.param(GANG.controlled_by("CronJob", "nightly"), [], Duty.START, id="a CronJob's Job is a gang"),
-        pytest.param(GANG, [MEMBER.on("n1")], Duty.COMPLETE, id="a bound pod: nothing is begun"),
-        pytest.param(GANG, [MEMBER.phase("Failed")], Duty.COMPLETE, id="a finished pod: nothing is begun"),
-        pytest.param(GANG.size(1), [], Duty.COMPLETE, id="a Job of one pod is no gang"),
-        pytest.param(GANG.size(3, 5), [], Duty.COMPLETE, id="more completions than parallelism: no gang"),
-        pytest.param(GANG.not_indexed(), [], Duty.COMPLETE, id="a Job without indexes is no gang"),
-        pytest.param(GANG.scheduler("default-scheduler"), [], Duty.NONE, id="another scheduler's Job is left alone"),
-        pytest.param(GANG.template_group("mine"), [], Duty.NONE, id="a template that names its group opts out"),
-        pytest.param(GANG.controlled_by("JobSet", "set"), [], Duty.NONE, id="a JobSet's Job is the JobSet's"),
-        pytest.param(GANG.condition("Complete"), [], Duty.NONE, id="a finished Job is done"),
-        pytest.param(GANG.deleting(), [], Duty.NONE, id="a Job that is being deleted is done"),
-    ],
-)
-def test_duty(builder: JobBuilder, pods: list[PodBuilder], duty: Duty) -> None:
-    assert duty_for(builder.value(), [p.value() for p in pods], SCHEDULERS) is duty
-
-
 def test_a_gang_gets_its_workload_first() -> None:
     gang = GANG.value()
-    assert diff_job(gang, Found(), Duty.START) == [CreateWorkload(gang, workload_name(gang))]
+    assert diff_job(gang, Found(), Duty.START, Follow.PATCH) == [CreateWorkload(gang, workload_name(gang), Policy(3))]
 
 
 @pytest.mark.parametrize("duty", [Duty.START, Duty.COMPLETE])
 def test_a_workload_without_pod_group_is_completed(duty: Duty) -> None:
-    (action,) = diff_job(GANG.value(), Found([OURS.value()]), duty)
+    (action,) = diff_job(GANG.value(), Found([OURS.value()]), duty, Follow.PATCH)
     assert isinstance(action, CreatePodGroup)
     assert action.workload == OURS.value()
     assert action.name.startswith("train-x-train-pgt-0-")
@@ -77,7 +64,7 @@ def test_a_workload_without_pod_group_is_completed(duty: Duty) -> None:
     ],
 )
 def test_nothing_is_to_be_done(found: Found, duty: Duty) -> None:
-    assert diff_job(GANG.value(), found, duty) == []
+    assert diff_job(GANG.value(), found, duty, Follow.PATCH) == []
 
 
 @pytest.mark.parametrize(
@@ -98,9 +85,101 @@ def test_nothing_is_to_be_done(found: Found, duty: Duty) -> None:
     ],
 )
 def test_ambiguity_is_told_by_name(found: Found, words: list[str]) -> None:
-    (action,) = diff_job(GANG.value(), found, Duty.START)
+    (action,) = diff_job(GANG.value(), found, Duty.START, Follow.PATCH)
     assert isinstance(action, ReportAmbiguous)
     assert all(word in action.message for word in words)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "completions", "count"),
+    [
+        pytest.param(8, 8, 8, id="a gang of all"),
+        pytest.param(8, 5, 5, id="no more than there is to complete"),
+        pytest.param(3, 9, 3, id="no more than run at a time"),
+    ],
+)
+def test_the_quorum_is_the_smaller_of_parallelism_and_completions(
+    parallelism: int, completions: int, count: int
+) -> None:
+    assert desired_count(job("a").size(parallelism, completions).value()) == count
+
+
+def ours(builder: B) -> B:
+    """With the labels that say who made it, and for which Job."""
+    return builder.label(MANAGED_BY, MANAGER).label(JOB_UID, "job-train")
+
+
+LARGER = job("train").size(5).scheduler("serried").value()
+MADE, MADE_GROUP = ours(OURS).value(), ours(GROUP).value()
+FOLLOWED = ours(workload("train-x").for_job("train").gang_template("train-pgt-0", 5)).value()
+
+
+@pytest.mark.parametrize(
+    ("found", "follow", "actions"),
+    [
+        pytest.param(
+            Found([MADE], [MADE_GROUP]),
+            Follow.PATCH,
+            [SetMinCount(LARGER, MADE, 5), SetMinCount(LARGER, MADE_GROUP, 5)],
+            id="both are changed where minCount can be",
+        ),
+        pytest.param(
+            Found([FOLLOWED], [MADE_GROUP]),
+            Follow.PATCH,
+            [SetMinCount(LARGER, MADE_GROUP, 5)],
+            id="the one that lags behind",
+        ),
+        pytest.param(
+            Found([MADE], [MADE_GROUP]),
+            Follow.RENEW,
+            [ReplaceWorkload(LARGER, MADE, Policy(5))],
+            id="else the Workload goes first, while the PodGroup holds the pods",
+        ),
+        pytest.param(
+            Found([FOLLOWED], [MADE_GROUP]), Follow.RENEW, [Delete(LARGER, MADE_GROUP)], id="and then the PodGroup"
+        ),
+        pytest.param(
+            Found([], [MADE_GROUP]),
+            Follow.RENEW,
+            [CreateWorkload(LARGER, workload_name(LARGER), Policy(5))],
+            id="killed after the Workload's delete: it is made anew, also for a Job that runs",
+        ),
+        pytest.param(
+            Found([], [MADE_GROUP]), Follow.PATCH, [], id="a Workload that a user has deleted is not made anew"
+        ),
+        pytest.param(Found([MADE], [MADE_GROUP]), Follow.NEVER, [], id="nothing follows where that is refused"),
+        pytest.param(Found([OURS.value()], [GROUP.value()]), Follow.PATCH, [], id="others' objects never follow"),
+        pytest.param(
+            Found([OURS.value()], [MADE_GROUP]), Follow.PATCH, [], id="nor what we made from a user's Workload"
+        ),
+    ],
+)
+def test_min_count_follows_an_elastic_job(found: Found, follow: Follow, actions: list[Action]) -> None:
+    assert diff_job(LARGER, found, Duty.COMPLETE, follow) == actions
+
+
+def test_a_gang_whose_parallelism_is_0_stays_what_it_was() -> None:
+    paused = job("train").size(0, 3).scheduler("serried").value()
+    assert diff_job(paused, Found([MADE], [MADE_GROUP]), Duty.COMPLETE, Follow.PATCH) == []
+
+
+def test_a_released_job_loses_its_pod_group_and_then_its_workload() -> None:
+    gang = GANG.value()
+    assert diff_job(gang, Found([MADE], [MADE_GROUP]), Duty.RELEASE, Follow.PATCH) == [Delete(gang, MADE_GROUP)]
+    assert diff_job(gang, Found([MADE]), Duty.RELEASE, Follow.PATCH) == [Delete(gang, MADE)]
+    assert diff_job(gang, Found(), Duty.RELEASE, Follow.PATCH) == []
+
+
+def test_a_release_leaves_the_objects_of_others() -> None:
+    assert diff_job(GANG.value(), Found([OURS.value()], [GROUP.value()]), Duty.RELEASE, Follow.PATCH) == []
+
+
+def test_a_tracked_job_gets_a_workload_with_policy_basic() -> None:
+    tracked = GANG.not_indexed().value()
+    (action,) = diff_job(tracked, Found(), Duty.TRACK, Follow.PATCH)
+    assert action == CreateWorkload(tracked, workload_name(tracked), BASIC)
+    basic = ours(workload("train-x").for_job("train").basic_template("t")).value()
+    assert diff_job(tracked, Found([basic], [MADE_GROUP]), Duty.COMPLETE, Follow.NEVER) == []
 
 
 GOING = pod_group("g").finalizer("example.com/mine").finalizer(PROTECTION).version("7").deleting()

@@ -94,9 +94,9 @@ def test_a_workload_with_a_nameless_template_is_malformed() -> None:
 
 
 def test_a_job_has_what_eligibility_asks() -> None:
-    decoded = job("j").size(4).scheduler("serried").topology().controlled_by("CronJob", "c").succeeded(2).value()
+    decoded = job("j").size(4).scheduler("serried").topology().controlled_by("CronJob", "c").completed("0-1").value()
     assert (decoded.parallelism, decoded.completions, decoded.indexed) == (4, 4, True)
-    assert (decoded.scheduler, decoded.topology_key, decoded.succeeded) == ("serried", RACK, 2)
+    assert (decoded.scheduler, decoded.topology_key, decoded.completed) == ("serried", RACK, 2)
     assert decoded.owner == OwnerRef("CronJob", "c", "cronjob-c", controller=True)
     assert (decoded.suspended, decoded.finished, decoded.deleting) == (False, False, False)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serried.model.eligibility import Unasked, is_gang_job
+from serried.model.eligibility import GangJobs, is_gang_job
 from serried.testing.builders import JobBuilder, job
 
 
@@ -49,5 +49,5 @@ def test_no_gang(builder: JobBuilder) -> None:
 
 
 def test_where_jobs_are_gangs_only_if_they_ask_a_jobs_shape_says_nothing() -> None:
-    assert not is_gang_job(ours().size(2).value(), ["serried"], Unasked.NONE)
-    assert is_gang_job(ours().size(2).gang_policy("JobAsGang").value(), ["serried"], Unasked.NONE)
+    assert not is_gang_job(ours().size(2).value(), ["serried"], GangJobs.ASKED)
+    assert is_gang_job(ours().size(2).gang_policy("JobAsGang").value(), ["serried"], GangJobs.ASKED)

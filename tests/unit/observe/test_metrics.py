@@ -39,10 +39,12 @@ def test_each_method_feeds_its_metric() -> None:
 
 def test_the_controller_has_its_own() -> None:
     metrics = ControllerMetrics()
-    metrics.reconciled("created", 0.02)
+    metrics.synced("success", 0.02)
+    metrics.created("error", 0.3)
     metrics.queued(4)
     text = metrics.render().decode()
-    assert 'serried_controller_reconciles_total{outcome="created"} 1.0' in text
+    assert 'serried_job_syncs_total{result="success"} 1.0' in text
+    assert 'serried_job_gang_workload_creation_total{result="error"} 1.0' in text
     assert "serried_controller_queue_length 4.0" in text
 
 

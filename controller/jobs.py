@@ -1,0 +1,166 @@
+"""One look at a Job: read the Store, decide, write, tell.
+
+A look goes on until nothing is left to be done, so a restart between two writes needs no care of its own: the next
+process does what is left.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from controller.diff import (
+    Change,
+    CreatePodGroup,
+    CreateWorkload,
+    Delete,
+    Follow,
+    ReplaceWorkload,
+    ReportAmbiguous,
+    SetMinCount,
+    diff_job,
+)
+from controller.echoes import Echoes
+from controller.rules import Duty, Rules, duty_for, is_unserved
+from controller.writes import Writes
+from serried.cluster.store import Store
+from serried.kube.errors import AlreadyExists, ApiError
+from serried.model.group import Job, Key
+from serried.model.pod import Pod
+
+_TRIES_BEFORE_SAID = 4
+"""AlreadyExists in a row before an event: the first ones only say that our caches lag behind another's create."""
+
+
+class Tally(Protocol):
+    """What is told of creates (`observe.metrics.ControllerMetrics`)."""
+
+    def created(self, result: str, seconds: float) -> None:
+        """The API server has answered the create of a gang Job's Workload."""
+
+
+class Jobs:
+    """Looks at Jobs. ``follow`` is how minCount follows a Job's parallelism, ``clock`` is monotonic."""
+
+    def __init__(
+        self,
+        store: Store,
+        echoes: Echoes,
+        writes: Writes,
+        rules: Rules,
+        follow: Follow,
+        tally: Tally,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store, self._echoes, self._writes = store, echoes, writes
+        self._rules, self._follow, self._tally, self._clock = rules, follow, tally, clock
+        self._said: dict[Key, tuple[str, frozenset[str]]] = {}
+        self._failing: set[Key] = set()
+
+    async def look(self, key: Key, failures: int) -> bool:
+        """Do for the Job what its state asks for; whether something was created. Raises the API server's refusal.
+
+        ``failures`` is how many looks at it have failed in a row.
+        """
+        created = await self._work_off(key, failures)
+        self._failing.discard(key)
+        return created
+
+    async def _work_off(self, key: Key, failures: int) -> bool:
+        created = False
+        # The Job is read anew each time: it may have gone, and come again, while a write was under way.
+        while (job := self._store.jobs.get(key)) is not None:
+            changes = self._decide(job)
+            if not changes:
+                return created
+            for change in changes:
+                await self._carry_out(change, failures)
+            if not isinstance(changes[0], CreateWorkload | CreatePodGroup):
+                return created  # the watch will show what became of it, and ask for the next look
+            created = True
+        self._said.pop(key, None)
+        return created
+
+    def duty(self, job: Job) -> Duty:
+        """The duty towards a Job as the Store has it."""
+        return duty_for(job, self._pods_of(job), self._rules)
+
+    def _pods_of(self, job: Job) -> list[Pod]:
+        return [pod for pod in self._store.pods_of_job(job.key) if pod.owner and pod.owner.uid == job.uid]
+
+    def _decide(self, job: Job) -> list[Change]:
+        duty = self.duty(job)
+        self._complain(job, duty)
+        if job.problem:
+            return []
+        changes: list[Change] = []
+        for action in diff_job(job, self._echoes.find(job), duty, self._follow):
+            if isinstance(action, ReportAmbiguous):
+                said = f"Job {job.key.name} is scheduled pod by pod: {action.message}"
+                self._tell_once(job, "AmbiguousWorkload", said)
+            elif not self._is_name_taken(action):
+                changes.append(action)
+        return changes
+
+    def _complain(self, job: Job, duty: Duty) -> None:
+        name = job.key.name
+        if is_unserved(job, self._rules):
+            said = f"Job {name} asks to be a gang, and its scheduler {job.scheduler} is none that Serried serves"
+            self._tell_once(job, "SchedulerNotGangAware", said)
+        if duty is Duty.NONE:
+            return
+        if job.problem:
+            said = f"Failed to compile Workload for Job {name}: {job.problem}"
+            self._tell_once(job, "FailedWorkloadCompilation", said)
+        if job.contradiction:
+            said = f"spec.scheduling of Job {name} says otherwise than its gang-policy annotation, and counts"
+            self._tell_once(job, "GangPolicyIgnored", said)
+
+    def _tell_once(self, job: Job, reason: str, message: str) -> None:
+        uid, said = self._said.get(job.key, ("", frozenset[str]()))
+        if uid != job.uid:
+            said = frozenset()
+        if message not in said:
+            self._said[job.key] = job.uid, said | {message}
+            self._writes.tell(job, "Warning", reason, message)
+
+    def _is_name_taken(self, action: Change) -> bool:
+        """Whether an object that is being deleted still has the name; its end asks for the next look."""
+        match action:
+            case CreateWorkload(job, name):
+                workload = self._store.workloads.get(Key(job.key.namespace, name))
+                return workload is not None and workload.deleting
+            case CreatePodGroup(job, _, name):
+                group = self._store.groups.get(Key(job.key.namespace, name))
+                return group is not None and group.deleting
+        return False
+
+    async def _carry_out(self, change: Change, failures: int) -> None:
+        try:
+            await self._write(change)
+        except ApiError as error:
+            patience = _TRIES_BEFORE_SAID if isinstance(error, AlreadyExists) else 1
+            if failures + 1 >= patience and change.job.key not in self._failing:
+                self._failing.add(change.job.key)
+                self._writes.tell_failure(change, error)
+            raise
+
+    async def _write(self, change: Change) -> None:
+        match change:
+            case CreateWorkload():
+                await self._create_workload(change)
+            case CreatePodGroup():
+                self._echoes.add(await self._writes.create_pod_group(change))
+            case SetMinCount():
+                await self._writes.set_min_count(change)
+            case ReplaceWorkload():
+                await self._writes.replace_workload(change)
+            case Delete():
+                await self._writes.delete(change.job, change.item)
+
+    async def _create_workload(self, change: CreateWorkload) -> None:
+        begun, result = self._clock(), "error"
+        try:
+            self._echoes.add(await self._writes.create_workload(change))
+            result = "success"
+        finally:
+            if change.policy.is_gang:
+                self._tally.created(result, self._clock() - begun)

@@ -1,0 +1,77 @@
+import pytest
+
+from controller.rules import Duty, Rules, Suspended, Track, duty_for, is_unserved
+from serried.model.eligibility import GangJobs
+from serried.testing.builders import JobBuilder, PodBuilder, job, pod
+
+RULES = Rules(frozenset({"serried"}))
+GANG = job("train").size(3).scheduler("serried")
+MEMBER = pod("train-0").of_job("train", 0)
+
+
+@pytest.mark.parametrize(
+    ("builder", "pods", "duty"),
+    [
+        pytest.param(GANG, [], Duty.START, id="a gang without pods is started"),
+        pytest.param(GANG.suspended(), [], Duty.START, id="a suspended gang gets its objects before its pods"),
+        pytest.param(GANG, [MEMBER, MEMBER.gate()], Duty.START, id="pods that wait do not matter"),
+        pytest.param(GANG.controlled_by("CronJob", "nightly"), [], Duty.START, id="a CronJob's Job is a gang"),
+        pytest.param(GANG, [MEMBER.on("n1")], Duty.COMPLETE, id="a bound pod: nothing is begun"),
+        pytest.param(GANG, [MEMBER.phase("Failed")], Duty.COMPLETE, id="a finished pod: nothing is begun"),
+        pytest.param(GANG.size(1), [], Duty.COMPLETE, id="a Job of one pod is no gang"),
+        pytest.param(GANG.size(3, 5), [], Duty.COMPLETE, id="more completions than parallelism: no gang"),
+        pytest.param(GANG.not_indexed(), [], Duty.COMPLETE, id="a Job without indexes is no gang"),
+        pytest.param(GANG.scheduler("default-scheduler"), [], Duty.NONE, id="another scheduler's Job is left alone"),
+        pytest.param(GANG.template_group("mine"), [], Duty.NONE, id="a template that names its group opts out"),
+        pytest.param(GANG.controlled_by("JobSet", "set"), [], Duty.NONE, id="a JobSet's Job is the JobSet's"),
+        pytest.param(GANG.condition("Complete"), [], Duty.NONE, id="a finished Job is done"),
+        pytest.param(GANG.deleting(), [], Duty.NONE, id="a Job that is being deleted is done"),
+    ],
+)
+def test_duty(builder: JobBuilder, pods: list[PodBuilder], duty: Duty) -> None:
+    assert duty_for(builder.value(), [p.value() for p in pods], RULES) is duty
+
+
+DELETING = Rules(frozenset({"serried"}), suspended=Suspended.DELETE)
+TRACKING = Rules(frozenset({"serried"}), track=Track.ALL)
+OFF = Rules(frozenset({"serried"}), gang_jobs=GangJobs.NONE)
+
+
+@pytest.mark.parametrize(
+    ("builder", "pods", "rules", "duty"),
+    [
+        pytest.param(GANG.suspended(), [], DELETING, Duty.RELEASE, id="suspended, without pods: its objects go"),
+        pytest.param(GANG.suspended(), [MEMBER.on("n1")], DELETING, Duty.COMPLETE, id="not before its pods have gone"),
+        pytest.param(
+            GANG.suspended().completed("0"),
+            [],
+            DELETING,
+            Duty.START,
+            id="nor if it has completed a part: it keeps them",
+        ),
+        pytest.param(GANG, [], DELETING, Duty.START, id="resumed: they are made anew"),
+        pytest.param(GANG.not_indexed(), [], TRACKING, Duty.TRACK, id="all are tracked: also those that are no gangs"),
+        pytest.param(GANG, [], TRACKING, Duty.START, id="gangs are gangs"),
+        pytest.param(GANG.not_indexed(), [MEMBER.on("n1")], TRACKING, Duty.COMPLETE, id="one that runs is left alone"),
+        pytest.param(
+            GANG.not_indexed().controlled_by("JobSet", "set"),
+            [],
+            TRACKING,
+            Duty.NONE,
+            id="others' Jobs are not tracked",
+        ),
+        pytest.param(GANG, [], OFF, Duty.NONE, id="switched off: nothing is made"),
+        pytest.param(GANG, [MEMBER.on("n1")], OFF, Duty.NONE, id="switched off: nothing is completed"),
+    ],
+)
+def test_duty_by_what_the_operator_has_chosen(
+    builder: JobBuilder, pods: list[PodBuilder], rules: Rules, duty: Duty
+) -> None:
+    assert duty_for(builder.value(), [p.value() for p in pods], rules) is duty
+
+
+def test_only_a_job_that_asks_is_told_that_its_scheduler_makes_no_gangs() -> None:
+    elsewhere = GANG.scheduler("default-scheduler")
+    assert is_unserved(elsewhere.gang_policy("JobAsGang").value(), RULES)
+    assert not is_unserved(elsewhere.value(), RULES)
+    assert not is_unserved(elsewhere.gang_policy("JobAsGang").value(), OFF)

@@ -1,0 +1,33 @@
+import pytest
+
+from serried.plan.quorum import size_up
+from serried.testing.builders import JobBuilder, PodBuilder, job, pod
+
+SCHEDULERS = frozenset({"serried"})
+
+
+def member(index: int) -> PodBuilder:
+    return pod(f"p{index}").of_job("train", index).scheduler("serried")
+
+
+JOB = job("train").size(4).scheduler("serried")
+
+
+@pytest.mark.parametrize(
+    ("pods", "builder", "placed"),
+    [
+        pytest.param([member(0).on("n"), member(1)], JOB, 1, id="bound members count, waiting ones do not"),
+        pytest.param([member(0).phase("Succeeded"), member(1)], JOB, 1, id="completed ones count"),
+        pytest.param([member(1)], JOB.completed("0,2"), 2, id="also when their pods have been deleted"),
+        pytest.param([member(0).phase("Succeeded")], JOB.completed("0"), 1, id="none counts twice"),
+        pytest.param([member(0).phase("Succeeded")], JOB, 1, id="the Job's status may be behind its pods"),
+        pytest.param([member(0).on("n"), member(1)], JOB.given_up("2-3"), 3, id="indexes that were given up count"),
+        pytest.param([member(0).phase("Failed"), member(1)], JOB, 0, id="a failed pod is replaced, and does not"),
+    ],
+)
+def test_who_counts_toward_the_quorum(pods: list[PodBuilder], builder: JobBuilder, placed: int) -> None:
+    assert size_up([each.value() for each in pods], SCHEDULERS, builder.value()).placed == placed
+
+
+def test_a_group_of_no_job_counts_its_pods_only() -> None:
+    assert size_up([member(0).on("n").value(), member(1).phase("Succeeded").value()], SCHEDULERS).placed == 2
