@@ -1,0 +1,31 @@
+"""One cluster in which kube-controller-manager makes Workloads and PodGroups for Jobs, as Serried's controller does."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from bench.cluster import Cluster, Spec, state
+from tests.e2e.upstream.stage import UpstreamStage
+
+_SERIAL = itertools.count()
+_GATES = ("GenericWorkload=true", "WorkloadWithJob=true")
+
+
+@pytest.fixture(scope="package")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
+        spec = Spec(name="upstream", nodes=12, racks=4, hold="filter", server_gates=_GATES, manager_gates=_GATES)
+        started = Cluster.up(spec)
+        try:
+            yield started
+        finally:
+            started.down()
+
+
+@pytest.fixture
+def stage(cluster: Cluster) -> Iterator[UpstreamStage]:
+    stage = UpstreamStage(cluster, f"beside-{next(_SERIAL)}")
+    yield stage
+    stage.close()
