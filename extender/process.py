@@ -183,6 +183,7 @@ class Extender:
             "watches": {
                 kind.value: {
                     "listed": reflector.listed.is_set(),
+                    "served": kind not in self.feed.unserved,
                     "malformed": self.feed.malformed[kind],
                     "silentSeconds": round(time.monotonic() - reflector.last_event_monotonic, 1),
                 }
