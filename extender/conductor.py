@@ -159,7 +159,14 @@ class Conductor:
     def _describe(self, key: Key) -> Waiting:
         gang, group = self.gangs.get(key), self.store.groups.get(key)
         since = gang.quorum_since if gang is not None and gang.quorum_since is not None else math.inf
-        return Waiting(key, group.priority if group is not None else 0, since)
+        return Waiting(key, self._find_priority(group), since)
+
+    def _find_priority(self, group: PodGroup | None) -> int:
+        if group is None:
+            return 0
+        if group.compatible:  # its pods alone have one
+            return min((pod.priority for pod in self.store.members(group.key)), default=0)
+        return group.priority
 
     # --- one group ---------------------------------------------------------------------------------------------
 
@@ -170,6 +177,9 @@ class Conductor:
             self._forget(key)
             return
         gang = self.gangs.setdefault(key, Gang(self.clock()))
+        if gang.round is None and self._is_foreign(group, members):
+            gang.verdict = None
+            return
         verdict = self._tend(gang, group) if gang.round else self._assess(key, gang, group, members)
         if verdict is not None:
             self.say(key, verdict)
@@ -208,6 +218,11 @@ class Conductor:
         if not standing.waiting:
             return Verdict(Reason.SCHEDULED, have=standing.placed)
         return self._try(gang, group, standing)
+
+    def _is_foreign(self, group: PodGroup | None, members: list[Pod]) -> bool:
+        # Other schedulers use these names, too: what none of our pods names is not ours to speak of.
+        ours = group is not None and not group.compatible
+        return not ours and not any(pod.scheduler in self.store.schedulers for pod in members)
 
     def _assess_missing(self, key: Key, gang: Gang, members: list[Pod]) -> Verdict | None:
         if not any(pod.pending for pod in members):

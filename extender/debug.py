@@ -11,6 +11,7 @@ from extender.gang import Gang
 from extender.reports import Reports
 from extender.round import Stage
 from serried.model.group import Key, PodGroup
+from serried.model.level import ApiLevel
 from serried.model.pod import Pod
 from serried.model.verdict import render
 
@@ -31,11 +32,20 @@ class MemberView(BaseModel):
     nominated: str
 
 
+class ObjectView(BaseModel):
+    """The object that a group is, or of which it is a part."""
+
+    apiVersion: str  # noqa: N815 - the API's own name
+    kind: str
+    name: str
+
+
 class GroupView(BaseModel):
     """A group in one line. ``placed`` of ``minCount`` members are bound or succeeded; minCount 0 is policy basic."""
 
     namespace: str
     name: str
+    object: ObjectView | None
     policy: str
     minCount: int  # noqa: N815 - the API's own name
     members: int
@@ -87,7 +97,9 @@ class DecisionView(BaseModel):
     text: str
 
 
-def debug_routes(conductor: Conductor, reports: Reports, selfcheck: Callable[[], dict[str, Any]]) -> APIRouter:
+def debug_routes(
+    conductor: Conductor, reports: Reports, level: ApiLevel, selfcheck: Callable[[], dict[str, Any]]
+) -> APIRouter:
     """The routes under ``/debug``.
 
     They are coroutines although they wait for nothing: FastAPI runs plain functions in other threads, and the state
@@ -104,7 +116,7 @@ def debug_routes(conductor: Conductor, reports: Reports, selfcheck: Callable[[],
             raise HTTPException(400, f"state is one of {', '.join(_STATES)}, not {state[:100]!r}")
         keys = _find_groups(conductor, state, namespace)
         response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
-        return [_view_group(conductor, key) for key in keys[:most]]
+        return [_view_group(conductor, level, key) for key in keys[:most]]
 
     @router.get("/groups/{namespace}/{name:path}")
     async def show_group(namespace: str, name: str) -> GroupDetail:
@@ -112,7 +124,7 @@ def debug_routes(conductor: Conductor, reports: Reports, selfcheck: Callable[[],
         members = conductor.store.members(key)
         if key not in conductor.store.groups and not members:
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
-        view = _view_group(conductor, key)
+        view = _view_group(conductor, level, key)
         return GroupDetail(**view.model_dump(), detail=[_view_member(conductor, pod) for pod in members])
 
     @router.get("/nodes")
@@ -149,7 +161,7 @@ def _find_groups(conductor: Conductor, state: str, namespace: str) -> list[Key]:
     )
 
 
-def _view_group(conductor: Conductor, key: Key) -> GroupView:
+def _view_group(conductor: Conductor, level: ApiLevel, key: Key) -> GroupView:
     group, gang = conductor.store.groups.get(key), conductor.gangs.get(key)
     members = conductor.store.members(key)
     standing = conductor.store.stand(key)
@@ -157,6 +169,7 @@ def _view_group(conductor: Conductor, key: Key) -> GroupView:
     return GroupView(
         namespace=key.namespace,
         name=key.name,
+        object=_view_object(group, level),
         policy="" if group is None else "Gang" if group.policy.is_gang else "Basic",
         minCount=(group.policy.min_count or 0) if group else 0,
         members=len(members),
@@ -168,6 +181,13 @@ def _view_group(conductor: Conductor, key: Key) -> GroupView:
         reason=verdict.reason.value if verdict else "",
         message=render(verdict) if verdict else "",
     )
+
+
+def _view_object(group: PodGroup | None, level: ApiLevel) -> ObjectView | None:
+    if group is None:
+        return None
+    holder = group.holder(level.api_version)
+    return ObjectView(apiVersion=holder.api_version, kind=holder.kind, name=holder.name)
 
 
 def _state(gang: Gang | None) -> str:

@@ -38,7 +38,10 @@ class Meter(Protocol):
 
 
 class Driver:
-    """Drives rounds. ``total`` and ``idle`` are the deadlines of the barrier, in seconds."""
+    """Drives rounds.
+
+    ``total`` and ``idle`` are the deadlines of the barrier, in seconds; a group may have a shorter total.
+    """
 
     def __init__(
         self,
@@ -106,7 +109,7 @@ class Driver:
             if verdict is not None:
                 self._conductor.abort(round_, verdict)
             elif not round_.quorum_at_bind():
-                await self._wait(round_, min(round_.started + self._total, round_.progressed + self._idle))
+                await self._wait(round_, min(round_.started + self._limit(round_), round_.progressed + self._idle))
             elif self._still_ready(round_):
                 round_.stage = Stage.COMMITTING
                 return
@@ -122,9 +125,12 @@ class Driver:
             return Verdict(Reason.PLAN_OUTDATED, detail="a planned member was deleted")
         if round_.quorum_at_bind():
             return None
-        if now - round_.started > self._total or now - round_.progressed > self._idle:
+        if now - round_.started > self._limit(round_) or now - round_.progressed > self._idle:
             return Verdict(Reason.DEADLINE_EXCEEDED, have=len(round_.calls), need=reservation.need)
         return None
+
+    def _limit(self, round_: Round) -> float:
+        return min(self._total, round_.group.timeout)
 
     async def _wait(self, round_: Round, deadline: float) -> None:
         round_.changed.clear()

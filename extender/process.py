@@ -197,7 +197,7 @@ class Extender:
 
     def routes(self) -> Sequence[APIRouter]:
         """``/debug``."""
-        return [debug_routes(self.conductor, self.reports, self.selfcheck)]
+        return [debug_routes(self.conductor, self.reports, self.level, self.selfcheck)]
 
 
 def _settle_memory() -> None:

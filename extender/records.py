@@ -113,8 +113,8 @@ class Records:
         return found
 
     def _body(self, group: PodGroup, reservation: Reservation) -> dict[str, Any]:
-        kind, name = group.holder
-        owner = {"apiVersion": self._group_version, "kind": kind, "name": name, "uid": group.uid}
+        holder = group.holder(self._group_version)
+        owner = {"apiVersion": holder.api_version, "kind": holder.kind, "name": holder.name, "uid": group.uid}
         return {
             "apiVersion": RESERVATIONS.api_version,
             "kind": "Reservation",

@@ -165,8 +165,8 @@ class Reports:
             self._wake.set()
 
     async def _write_condition(self, group: PodGroup, verdict: Verdict) -> None:
-        if group.inline:
-            return  # a Workload has no status: events and /debug have to do
+        if group.inline or group.compatible:
+            return  # a Workload has no status, theirs has no conditions: events and /debug have to do
         wanted = self._condition(group, verdict)
         uid, written = self._written.get(group.key, ("", None))
         if uid != group.uid:
@@ -229,8 +229,8 @@ class Reports:
 
     def _subject(self, key: Key, group: PodGroup | None) -> dict[str, str] | None:
         if group is not None:
-            kind, name = group.holder
-            return _reference(self._level.api_version, kind, Key(key.namespace, name), group.uid)
+            holder = group.holder(self._level.api_version)
+            return _reference(holder.api_version, holder.kind, Key(key.namespace, holder.name), group.uid)
         member = next(iter(self._store.members(key)), None)
         if member is None:
             return None  # its pods are gone, or have found their PodGroup

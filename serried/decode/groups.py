@@ -18,7 +18,7 @@ from serried.decode.fields import (
     read_text,
     read_texts,
 )
-from serried.decode.identity import REQUIRED_TOPOLOGY, is_deleting, read_key, read_owners, read_uid, read_version
+from serried.decode.identity import is_deleting, read_key, read_owners, read_required_topology, read_uid, read_version
 from serried.decode.malformed import Malformed, attempt
 from serried.model.group import BASIC, Claim, Disruption, PodGroup, Policy, Template, Workload
 from serried.model.level import FALLBACK, NATIVE_LEVELS, V1ALPHA2_DISRUPTION
@@ -45,7 +45,7 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         key=read_key(obj),
         uid=read_uid(obj),
         policy=read_policy(spec),
-        topology_key=read_topology_key(spec) or read_name(read_map(metadata, "annotations"), REQUIRED_TOPOLOGY) or None,
+        topology_key=read_topology_key(spec) or read_required_topology(metadata),
         workload=workload,
         template=template,
         priority=read_int(spec, "priority"),
@@ -106,7 +106,7 @@ def _read_reference(spec: Raw) -> tuple[str | None, str | None]:
 
 
 def _read_inline(obj: Raw, groups: Sequence[Raw]) -> tuple[Template, ...]:
-    key = read_name(read_map(read_map(obj, "metadata"), "annotations"), REQUIRED_TOPOLOGY) or None
+    key = read_required_topology(read_map(obj, "metadata"))
     return tuple(Template(read_required(raw, "name"), read_policy(raw, "policy"), key) for raw in groups)
 
 

@@ -4,7 +4,7 @@ import re
 from sys import intern
 
 from serried.decode.fields import Raw, read_flag, read_map, read_name, read_objects, read_required, read_text
-from serried.model.group import Key, OwnerRef, name_inline
+from serried.model.group import Key, OwnerRef, name_compatible, name_inline
 
 REQUIRED_TOPOLOGY = "scheduling.serried.dev/required-topology"
 """Annotation of a Job or PodGroup: the topology key of which all members must share one value.
@@ -21,6 +21,9 @@ DISRUPTION_MODE = "scheduling.serried.dev/disruption-mode"
 
 POD_GROUP_LABEL = "scheduling.serried.dev/pod-group"
 """Names a pod's PodGroup where ``spec.schedulingGroup`` is not served."""
+
+COMPATIBLE_LABEL = "scheduling.x-k8s.io/pod-group"
+"""Names a pod's PodGroup of scheduler-plugins."""
 
 
 _LABEL_KEY = re.compile(
@@ -86,5 +89,16 @@ def read_group_field(spec: Raw) -> str | None:
 
 
 def read_group_label(metadata: Raw) -> str | None:
-    """The group that the label of a pod or a pod template names."""
+    """The group that our label on a pod or a pod template names."""
     return intern(read_text(read_map(metadata, "labels"), POD_GROUP_LABEL)) or None
+
+
+def read_compatible_label(metadata: Raw) -> str | None:
+    """The group of scheduler-plugins that their label on a pod or a pod template names, by our name for it."""
+    name = read_text(read_map(metadata, "labels"), COMPATIBLE_LABEL)
+    return intern(name_compatible(name)) if name else None
+
+
+def read_required_topology(metadata: Raw) -> str | None:
+    """The topology key that the annotation of a PodGroup or a Workload names."""
+    return read_name(read_map(metadata, "annotations"), REQUIRED_TOPOLOGY) or None

@@ -5,6 +5,7 @@ from functools import lru_cache
 from serried.decode.fields import Raw, read_int, read_map, read_name, read_objects, read_text
 from serried.decode.identity import (
     is_deleting,
+    read_compatible_label,
     read_controller,
     read_group_field,
     read_group_label,
@@ -56,11 +57,14 @@ def _decode(obj: Raw) -> Pod:
 
 
 def _read_group(obj: Raw, spec: Raw) -> tuple[str | None, Link | None]:
-    """The group that the pod names, the field before the label; an empty name names none."""
+    """The group that the pod names: the field before our label, that before the compatible one; "" names none."""
+    metadata = read_map(obj, "metadata")
     if group := read_group_field(spec):
         return group, Link.FIELD
-    if group := read_group_label(read_map(obj, "metadata")):
+    if group := read_group_label(metadata):
         return group, Link.LABEL
+    if group := read_compatible_label(metadata):
+        return group, Link.COMPATIBLE
     return None, None
 
 

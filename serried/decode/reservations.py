@@ -11,10 +11,11 @@ _READABLE = 200
 
 
 def name_record(group: Key) -> str:
-    """The name of a group's Reservation object: its own, or for a part of a Workload one that an object may have."""
-    if "/" not in group.name:
+    """The name of a group's Reservation object: the group's own, or one made from it if no object may have that."""
+    readable = group.name.replace("/", ".").replace(":", ".")
+    if readable == group.name:
         return group.name
-    readable = group.name.replace("/", ".")[:_READABLE].rstrip(".-")
+    readable = readable[:_READABLE].rstrip(".-")
     return f"{readable}-{sha256(group.name.encode()).hexdigest()[:12]}"
 
 

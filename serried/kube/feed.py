@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from serried.cluster.store import Store
+from serried.decode.compatible import decode_compatible_group
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
@@ -33,7 +34,7 @@ from serried.kube.wire import (
     pod_groups,
     workloads,
 )
-from serried.model.group import Job, Key, PodGroup, Workload
+from serried.model.group import COMPATIBLE_API, Job, Key, PodGroup, Workload, key_compatible
 from serried.model.level import ApiLevel
 from serried.model.node import Node
 from serried.model.pod import Pod
@@ -49,18 +50,19 @@ I = TypeVar("I")  # noqa: E741 - the identity under which the Store keeps a V
 
 
 class Kind(StrEnum):
-    """What can be followed; the value is the resource's plural."""
+    """What can be followed; the value is the resource's plural, with its group where that is not enough."""
 
     NODES = "nodes"
     PODS = "pods"
     JOBS = "jobs"
     POD_GROUPS = "podgroups"
     WORKLOADS = "workloads"
+    COMPATIBLE_POD_GROUPS = "podgroups.scheduling.x-k8s.io"
 
 
 ALL_KINDS = tuple(Kind)
 
-OPTIONAL_KINDS: frozenset[Kind] = frozenset()
+OPTIONAL_KINDS = frozenset({Kind.COMPATIBLE_POD_GROUPS})
 """Kinds that a cluster need not have: APIs of others, beside which Serried works as well without."""
 
 _OPTIONAL_PACE = Pace(unserved=15.0)
@@ -204,6 +206,9 @@ def _channels(store: Store) -> dict[Kind, _Channel[Any, Any]]:
         Kind.JOBS: _Channel(decode_job, _key, store.jobs, store.put_job, store.drop_job),
         Kind.POD_GROUPS: _Channel(decode_pod_group, _key, store.groups, store.put_group, store.drop_group),
         Kind.WORKLOADS: _Channel(decode_workload, _key, store.workloads, store.put_workload, store.drop_workload),
+        Kind.COMPATIBLE_POD_GROUPS: _Channel(
+            decode_compatible_group, _compatible_key, store.groups, store.put_group, store.drop_group
+        ),
     }
 
 
@@ -214,6 +219,7 @@ def _resources(level: ApiLevel) -> dict[Kind, Resource]:
         Kind.JOBS: JOBS,
         Kind.POD_GROUPS: pod_groups(level.group, level.version),
         Kind.WORKLOADS: workloads(level.group, level.version),
+        Kind.COMPATIBLE_POD_GROUPS: pod_groups(*COMPATIBLE_API.split("/")),
     }
 
 
@@ -228,3 +234,7 @@ def _uid(obj: JSON) -> str:
 def _key(obj: JSON) -> Key:
     namespace, name, _ = identity(obj)
     return Key(namespace, name)
+
+
+def _compatible_key(obj: JSON) -> Key:
+    return key_compatible(_key(obj))

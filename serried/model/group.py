@@ -1,5 +1,6 @@
 """PodGroups, Workloads and Jobs in the vocabulary of scheduling.k8s.io/v1beta1."""
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -50,11 +51,38 @@ def name_inline(workload: str, template: str, replica: str = "") -> str:
     return "/".join(part for part in (workload, template, replica) if part)
 
 
+COMPATIBLE_API = "scheduling.x-k8s.io/v1alpha1"
+"""The API of scheduler-plugins, whose PodGroups are served beside those of the level in use."""
+
+_COMPATIBLE_PREFIX = "compatible:"
+
+
+def name_compatible(name: str) -> str:
+    """How Serried names a PodGroup of scheduler-plugins: no object's name contains a colon, so both may exist."""
+    return _COMPATIBLE_PREFIX + name
+
+
+def key_compatible(group: Key) -> Key:
+    """The key under which Serried keeps a PodGroup of scheduler-plugins."""
+    return Key(group.namespace, name_compatible(group.name))
+
+
+class Holder(NamedTuple):
+    """An object as references name it; its namespace the context says."""
+
+    api_version: str
+    kind: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class PodGroup:
     """A PodGroup. ``topology_key`` is ``schedulingConstraints.topology[0].key``, None without constraint.
 
     ``inline``: it is no object but part of its Workload, and has that one's UID and owners.
+
+    ``compatible``: it is one of scheduler-plugins, and its key is not its name. ``timeout`` is the longest that it may
+    wait at bind, in seconds.
 
     ``workload`` and ``template`` are ``spec.workloadRef``. ``scheduled`` is whether the condition
     PodGroupInitiallyScheduled is True already; ``condition`` is that condition's (status, reason, message).
@@ -76,11 +104,19 @@ class PodGroup:
     scheduled: bool = False
     condition: tuple[str, str, str] | None = None
     inline: bool = False
+    compatible: bool = False
+    timeout: float = math.inf
 
-    @property
-    def holder(self) -> tuple[str, str]:
-        """Kind and name of the object that has this group's UID: itself, or the Workload that it is part of."""
-        return ("Workload", self.workload or "") if self.inline else ("PodGroup", self.key.name)
+    def holder(self, api_version: str) -> Holder:
+        """The object that has this group's UID: itself, or the Workload that it is part of.
+
+        ``api_version`` is that of the level in use.
+        """
+        if self.compatible:
+            return Holder(COMPATIBLE_API, "PodGroup", self.key.name.removeprefix(_COMPATIBLE_PREFIX))
+        if self.inline:
+            return Holder(api_version, "Workload", self.workload or "")
+        return Holder(api_version, "PodGroup", self.key.name)
 
 
 class Disruption(StrEnum):

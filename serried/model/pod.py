@@ -28,6 +28,7 @@ class Link(StrEnum):
 
     FIELD = "schedulingGroup"
     LABEL = "label"
+    COMPATIBLE = "compatible label"
     JOB = "job"
 
 
@@ -52,7 +53,7 @@ class Phase(StrEnum):
 class Pod:
     """A pod. Identity is the ``uid``: Jobs and StatefulSets make pods anew under an old name.
 
-    ``group`` is the name of the PodGroup that the pod itself names (field, then label), None if it names none.
+    ``group`` is the name of the PodGroup that the pod itself names (field, then labels), None if it names none.
     ``gates`` are all scheduling gates, ours included. ``index`` is the Indexed Job's completion index.
     ``unschedulable``: the scheduler has tried the pod in vain and will not try it again before an event tells it to.
     """

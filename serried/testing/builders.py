@@ -7,8 +7,9 @@ server sends it, ``value()`` what ``serried.decode`` makes of it: one source for
 from copy import deepcopy
 from typing import Any, Self, TypeVar
 
+from serried.decode.compatible import decode_compatible_group
 from serried.decode.groups import decode_pod_group, decode_workload
-from serried.decode.identity import GANG_POLICY, POD_GROUP_LABEL, REQUIRED_TOPOLOGY
+from serried.decode.identity import COMPATIBLE_LABEL, GANG_POLICY, POD_GROUP_LABEL, REQUIRED_TOPOLOGY
 from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
 from serried.decode.nodes import decode_node
@@ -188,6 +189,10 @@ class PodBuilder(Builder):
         """Member of a PodGroup by our label."""
         return self.label(POD_GROUP_LABEL, group)
 
+    def in_compatible_group(self, group: str) -> Self:
+        """Member of a PodGroup of scheduler-plugins."""
+        return self.label(COMPATIBLE_LABEL, group)
+
     def index(self, index: int) -> Self:
         """With a completion index."""
         return self.annotation(COMPLETION_INDEX, str(index))
@@ -234,6 +239,30 @@ class PodGroupBuilder(Builder):
         """With the condition PodGroupInitiallyScheduled."""
         condition = {"type": "PodGroupInitiallyScheduled", "status": status, "reason": reason, "message": message}
         return self.joining(condition, "status", "conditions")
+
+
+class CompatibleGroupBuilder(Builder):
+    """A PodGroup of scheduler-plugins, without minMember unless it gets one."""
+
+    def value(self) -> PodGroup:
+        """As Serried sees it."""
+        return _usable(decode_compatible_group(self._raw))
+
+    def gang(self, min_member: int) -> Self:
+        """All or nothing, with a quorum."""
+        return self.having(min_member, "spec", "minMember")
+
+    def topology(self, key: str = RACK) -> Self:
+        """Confined to one domain of ``key``."""
+        return self.annotation(REQUIRED_TOPOLOGY, key)
+
+    def timeout(self, seconds: int) -> Self:
+        """Waiting so long at most."""
+        return self.having(seconds, "spec", "scheduleTimeoutSeconds")
+
+    def phase(self, phase: str) -> Self:
+        """In a phase, as scheduler-plugins' own controller writes it."""
+        return self.having(phase, "status", "phase")
 
 
 class WorkloadBuilder(Builder):
@@ -334,6 +363,11 @@ def pod(name: str) -> PodBuilder:
 def pod_group(name: str) -> PodGroupBuilder:
     """A basic PodGroup."""
     return PodGroupBuilder({**_named("PodGroup", name), "spec": {"schedulingPolicy": {"basic": {}}}})
+
+
+def compatible_group(name: str) -> CompatibleGroupBuilder:
+    """A PodGroup of scheduler-plugins."""
+    return CompatibleGroupBuilder({**_named("PodGroup", name), "spec": {}}).uid(f"compatible-{name}")
 
 
 def workload(name: str) -> WorkloadBuilder:

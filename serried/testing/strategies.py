@@ -10,7 +10,7 @@ from serried.model.plan import Ask, View
 from serried.model.pod import Pod, Shape
 from serried.model.resources import Resources
 from serried.model.selectors import Taint, Toleration
-from serried.testing.builders import RACK, job, node, pod, pod_group, workload
+from serried.testing.builders import RACK, compatible_group, job, node, pod, pod_group, workload
 
 POOL = "example.com/pool"
 DEDICATED = Taint("dedicated", "", "NoSchedule")
@@ -31,6 +31,7 @@ _SPECIMENS: tuple[dict[str, Any], ...] = (
     .raw(),
     node("n").rack("r").taint("t").cordoned().raw(),
     pod_group("g").gang(2).topology().of("w", "t").condition("False", "Unschedulable").finalizer("f").raw(),
+    compatible_group("g").gang(2).timeout(30).topology().phase("Running").controlled_by("PyTorchJob", "t").raw(),
     workload("w").for_job("j").gang_template("t", 2, RACK).raw(),
     job("j").size(2).topology().condition("Complete").controlled_by("CronJob", "c").raw(),
     {"metadata": {"name": "l"}, "spec": {"holderIdentity": "h", "renewTime": "t", "leaseTransitions": 1}},

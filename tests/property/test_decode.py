@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serried.decode.compatible import decode_compatible_group
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.jobs import decode_job
 from serried.decode.lease import decode_lease
@@ -21,11 +22,12 @@ DECODERS = [
     (decode_pod, Pod),
     (decode_node, Node),
     (decode_pod_group, PodGroup),
+    (decode_compatible_group, PodGroup),
     (decode_workload, Workload),
     (decode_job, Job),
     (decode_lease, Lease),
 ]
-EACH = pytest.mark.parametrize(("decode", "kind"), DECODERS, ids=[kind.__name__ for _, kind in DECODERS])
+EACH = pytest.mark.parametrize(("decode", "kind"), DECODERS, ids=[decode.__name__ for decode, _ in DECODERS])
 
 
 @EACH

@@ -22,7 +22,16 @@ from serried.kube.wire import PODS, RESERVATIONS, Failure, Resource
 from serried.model.group import Key
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
-from serried.testing.builders import Builder, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
+from serried.testing.builders import (
+    Builder,
+    CompatibleGroupBuilder,
+    NodeBuilder,
+    PodBuilder,
+    PodGroupBuilder,
+    node,
+    pod,
+    pod_group,
+)
 
 SCHEDULER = "serried"
 GANG = Key("default", "g")
@@ -276,7 +285,7 @@ class World:
             match builder:
                 case NodeBuilder():
                     self.store.put_node(builder.value())
-                case PodGroupBuilder():
+                case PodGroupBuilder() | CompatibleGroupBuilder():
                     self.store.put_group(builder.value())
                 case PodBuilder():
                     value = builder.value()

@@ -1,0 +1,109 @@
+"""The extender and the PodGroups of scheduler-plugins: their API may come later, go, or not be granted."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from extender.process import Extender
+from serried.kube import feed as feed_room
+from serried.kube.feed import Kind
+from serried.kube.reflector import Pace
+from serried.kube.wire import NODES, PODS, pod_groups
+from serried.model.group import COMPATIBLE_API, Key
+from serried.model.level import FALLBACK
+from serried.observe.metrics import ExtenderMetrics
+from serried.settings import extender_settings
+from serried.testing.apiserver import FakeApiServer
+from serried.testing.builders import compatible_group, node, pod
+from serried.testing.faults import calls
+
+GROUPS = pod_groups(*COMPATIBLE_API.split("/"))
+GANG = Key("default", "compatible:g")
+FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
+
+
+class Scene:
+    """An extender over an API server with room for a gang of two, whose members exist."""
+
+    def __init__(self, server: FakeApiServer, extender: Extender) -> None:
+        self.server, self._extender = server, extender
+
+    def reason(self) -> str:
+        """Why the gang waits, or how far it is."""
+        gang = self._extender.conductor.gangs.get(GANG)
+        return gang.verdict.reason.value if gang is not None and gang.verdict is not None else ""
+
+    def watch(self) -> dict[str, Any]:
+        """What ``/debug/selfcheck`` says of the watch."""
+        watches: dict[str, dict[str, Any]] = self._extender.selfcheck()["watches"]
+        return {word: watches[Kind.COMPATIBLE_POD_GROUPS][word] for word in ("served", "listed")}
+
+    def ready(self) -> bool:
+        """Whether the probe says so."""
+        return self._extender.readiness()["synced"]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(server: FakeApiServer) -> AsyncIterator[Scene]:
+    for name in ("n1", "n2"):
+        server.add(NODES, node(name).cpu(2).raw())
+    for name in ("p0", "p1"):
+        server.add(PODS, pod(name).cpu(1).scheduler("serried").in_compatible_group("g").raw())
+    async with server.client() as client:
+        extender = Extender(extender_settings(FLAGS, {}), client, FALLBACK, ExtenderMetrics())
+        task = asyncio.create_task(extender.run())
+        try:
+            yield Scene(server, extender)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
+    monkeypatch.setattr(feed_room, "_OPTIONAL_PACE", Pace(unserved=0.02, backoff=0.005, cap=0.02))
+    async with FakeApiServer() as server:
+        yield server
+
+
+async def test_an_api_that_is_installed_later_is_found_without_a_restart(server: FakeApiServer) -> None:
+    async with running(server) as scene:
+        await scene.until(lambda: scene.reason() == "PodGroupMissing")
+        assert scene.ready()
+        assert scene.watch() == {"served": False, "listed": False}
+        server.served.add(GROUPS)
+        server.add(GROUPS, compatible_group("g").gang(2).raw())
+        await scene.until(lambda: scene.reason() == "Planned")
+        assert scene.watch() == {"served": True, "listed": True}
+
+
+async def test_an_api_that_is_removed_leaves_its_pods_waiting_and_everything_else_alone(server: FakeApiServer) -> None:
+    server.served.add(GROUPS)
+    server.add(GROUPS, compatible_group("g").gang(3).raw())
+    async with running(server) as scene:
+        await scene.until(lambda: scene.reason() == "QuorumMissing")
+        server.served.discard(GROUPS)
+        server.end_watches(GROUPS)
+        await scene.until(lambda: scene.reason() == "PodGroupMissing")
+        assert scene.ready()
+        assert scene.watch() == {"served": False, "listed": False}
+
+
+async def test_an_older_installation_without_the_right_to_see_it_starts_as_ever(server: FakeApiServer) -> None:
+    server.served.add(GROUPS)
+    server.add(GROUPS, compatible_group("g").gang(2).raw())
+    refused = server.refuse(calls("GET", GROUPS.root), times=10_000, status=403)
+    async with running(server) as scene:
+        await scene.until(lambda: scene.reason() == "PodGroupMissing")
+        assert scene.ready()
+        assert scene.watch() == {"served": True, "listed": False}
+        refused.left = 0
+        await scene.until(lambda: scene.reason() == "Planned")

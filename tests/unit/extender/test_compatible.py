@@ -1,0 +1,149 @@
+"""Gangs of scheduler-plugins' PodGroups, beside those of the level in use."""
+
+import asyncio
+from typing import cast
+from unittest.mock import Mock
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from extender.debug import debug_routes
+from extender.desk import Hold, Pass
+from extender.reports import Reports
+from serried.kube.events import EventWriter
+from serried.model.group import COMPATIBLE_API, Key
+from serried.model.level import FALLBACK
+from serried.model.verdict import Reason, Verdict
+from serried.testing.builders import CompatibleGroupBuilder, PodBuilder, compatible_group, pod
+from tests.unit.extender.world import GANG, SCHEDULER, World, gang, members, small_nodes
+
+THEIRS = Key("default", "compatible:g")
+
+
+def theirs(min_member: int) -> CompatibleGroupBuilder:
+    """PodGroup g of scheduler-plugins."""
+    return compatible_group("g").gang(min_member)
+
+
+def their_members(count: int, first: int = 0) -> list[PodBuilder]:
+    """Pods c0, c1, ... of it, one CPU each."""
+    return [
+        pod(f"c{index}").cpu(1).scheduler(SCHEDULER).in_compatible_group("g") for index in range(first, first + count)
+    ]
+
+
+async def test_two_groups_of_one_name_are_two_gangs(world: World) -> None:
+    await world.add(*small_nodes(2), gang(2), theirs(3), *members(2), *their_members(2)).go()
+    assert world.reasons()[-1] is Reason.PLANNED
+    assert world.reasons(THEIRS) == [Reason.QUORUM_MISSING]
+    assert isinstance(world.filter("c0"), Hold)
+
+    await world.add(*small_nodes(3), *their_members(1, first=2)).go()
+    calls = [world.bind(f"c{index}") for index in range(3)]
+    await world.go()
+    assert [call.error for call in calls] == ["", "", ""]
+    assert world.round(GANG).calls == {}
+
+
+async def test_the_record_is_owned_by_the_object_and_found_again_by_its_group(world: World) -> None:
+    await world.add(*small_nodes(2), theirs(2), *their_members(2)).go()
+    ((key, record),) = world.api.records.items()
+    assert key.name.startswith("compatible.g-")
+    assert record["metadata"]["ownerReferences"] == [
+        {"apiVersion": COMPATIBLE_API, "kind": "PodGroup", "name": "g", "uid": "compatible-g"}
+    ]
+    (loaded,) = await world.records.load()
+    assert loaded.group == THEIRS
+
+
+async def test_pods_without_their_group_are_held(world: World) -> None:
+    await world.add(*small_nodes(2), *their_members(2)).go()
+    assert world.reasons(THEIRS) == [Reason.POD_GROUP_MISSING]
+    assert isinstance(world.filter("c0"), Hold)
+
+
+async def test_members_of_a_group_without_quorum_pass_one_by_one(world: World) -> None:
+    await world.add(*small_nodes(2), compatible_group("g"), *their_members(1)).go()
+    assert isinstance(world.filter("c0"), Pass)
+
+
+class TestTimeout:
+    @pytest.mark.parametrize(
+        ("own", "kept", "over"),
+        [
+            pytest.param(20, 19.0, 1.5, id="a shorter one counts"),
+            pytest.param(4000, 59.0, 1.5, id="a longer one leaves the barrier's own deadlines alone"),
+        ],
+    )
+    async def test_a_gang_waits_at_bind_no_longer_than_it_says(
+        self, world: World, own: int, kept: float, over: float
+    ) -> None:
+        await world.add(*small_nodes(2), theirs(2).timeout(own), *their_members(2)).go()
+        call = world.bind("c0")
+        await world.settle()
+        await world.pass_time(kept)
+        assert call.waiting
+        await world.pass_time(over)
+        assert call.error == "serried: DeadlineExceeded"
+        assert world.reasons(THEIRS)[-1] is Reason.DEADLINE_EXCEEDED
+        assert world.nothing_reserved
+
+
+class TestOtherSchedulers:
+    """scheduler-plugins may run in the same cluster, with PodGroups and pods of its own."""
+
+    @pytest.mark.parametrize(
+        "group", [pytest.param([theirs(2)], id="whose group we see"), pytest.param([], id="whose group we do not see")]
+    )
+    async def test_of_a_gang_of_another_scheduler_nothing_is_said(
+        self, world: World, group: list[CompatibleGroupBuilder]
+    ) -> None:
+        foreign = [each.scheduler("scheduler-plugins-scheduler") for each in their_members(1)]
+        await world.add(*small_nodes(2), *group, *foreign).go()
+        assert world.reasons(THEIRS) == []
+
+    async def test_of_a_group_without_pods_nothing_is_said(self, world: World) -> None:
+        await world.add(*small_nodes(2), theirs(2)).go()
+        assert world.reasons(THEIRS) == []
+
+    async def test_one_member_of_ours_makes_it_ours_until_it_goes(self, world: World) -> None:
+        await world.add(*small_nodes(2), theirs(2), *their_members(1)).go()
+        assert world.reasons(THEIRS) == [Reason.QUORUM_MISSING]
+        world.delete("c0")
+        await world.go()
+        assert world.conductor.gangs[THEIRS].verdict is None
+
+
+async def test_its_turn_comes_by_the_priority_of_its_pods(world: World) -> None:
+    important = [each.priority(10) for each in their_members(2)]
+    world.add(*small_nodes(2), gang(2).priority(5), *members(2), theirs(2), *important)
+    assert world.conductor.in_turn({GANG, THEIRS}) == [THEIRS, GANG]
+
+
+async def test_debug_names_the_object(world: World) -> None:
+    await world.add(*small_nodes(2), theirs(3), *their_members(2)).go()
+    app = FastAPI()
+    app.include_router(debug_routes(world.conductor, Mock(), FALLBACK, dict))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
+        shown = (await http.get("/debug/groups/default/compatible:g")).json()
+    assert shown["object"] == {"apiVersion": COMPATIBLE_API, "kind": "PodGroup", "name": "g"}
+    assert (shown["minCount"], shown["reason"]) == (3, "QuorumMissing")
+
+
+async def test_events_are_about_the_object_and_its_status_is_left_alone(world: World) -> None:
+    said = Mock()
+    reports = Reports(world.api.client(), world.store, cast("EventWriter", said), FALLBACK, world.clock)
+    world.add(theirs(3), *their_members(2))
+    reports.say(THEIRS, Verdict(Reason.QUORUM_MISSING, have=2, need=3))
+    world.clock.advance(1.0)
+    task = asyncio.create_task(reports.run())
+    await world.settle()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    ((about, *event), _) = said.emit.call_args
+    assert about == {
+        "apiVersion": COMPATIBLE_API, "kind": "PodGroup", "namespace": "default", "name": "g", "uid": "compatible-g",
+    }  # fmt: skip
+    assert event == ["Warning", "QuorumMissing", "QuorumMissing: 2 of 3 members exist"]
+    assert world.api.said("apply") == []
