@@ -92,8 +92,11 @@ class Spec:
 
     @property
     def runtime_config(self) -> str:
-        """The API server's --runtime-config."""
-        return f"{self.api_version}=true" if self.api == "native" else ""
+        """The API server's --runtime-config. Composite groups have a version of their own."""
+        if self.api == "fallback":
+            return ""
+        composite = ["scheduling.k8s.io/v1alpha3"] if "CompositePodGroup=true" in self.server_gates else []
+        return ",".join(f"{version}=true" for version in (self.api_version, *composite))
 
     @property
     def api_server_gates(self) -> str:

@@ -28,6 +28,7 @@ class Server:
     """A real API server, spoken to by kubectl."""
 
     def __init__(self, cluster: Cluster, scratch: Path) -> None:
+        self.cluster = cluster
         self.run = cluster.kubectl
         self._url = cluster.server
         self._tls = ssl.create_default_context(cadata=_authority(cluster.kubeconfig))

@@ -1,153 +1,179 @@
-"""The fallback API takes and refuses what scheduling.k8s.io/v1beta1 does."""
-
-from typing import Any
+"""The fallback API takes and refuses what scheduling.k8s.io does, and says why."""
 
 import pytest
 
+from tests.e2e.manifests.endpoint import Endpoint, ours
+from tests.e2e.manifests.objects import (
+    JOB,
+    REF,
+    branch,
+    claims,
+    composite,
+    gang,
+    largest,
+    template,
+    topology,
+    tree,
+    workload,
+)
+from tests.e2e.manifests.rules import ALLOWED, BAD, GOOD, REFUSED, Bad, Change
 from tests.e2e.manifests.server import GROUP, Json, Server, changed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
-def gang(name: str = "g", count: int = 4, **spec: Any) -> Json:
-    return {
-        "apiVersion": f"{GROUP}/v1beta1", "kind": "PodGroup", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": count}}, **spec},
-    }  # fmt: skip
+@pytest.fixture(scope="session")
+def api(server: Server) -> Endpoint:
+    return ours(server.cluster)
 
 
-def template(name: str = "t", **fields: Any) -> Json:
-    return {"name": name, "schedulingPolicy": {"gang": {"minCount": 2}}, **fields}
+def test_good_objects_are_taken_as_they_are(api: Endpoint) -> None:
+    for item in GOOD:
+        taken = api.rehearse(item)["spec"]
+        assert {**taken, "disruptionMode": None} == {**item["spec"], "disruptionMode": None}
 
 
-def workload(*templates: Json, name: str = "w", **spec: Any) -> Json:
-    return {
-        "apiVersion": f"{GROUP}/v1beta1", "kind": "Workload", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"podGroupTemplates": list(templates), **spec},
-    }  # fmt: skip
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.sentence)
+def test_a_bad_object_is_refused_with_a_reason(api: Endpoint, bad: Bad) -> None:
+    assert bad.message in api.refusal(bad.item)
 
 
-def topology(*keys: str) -> Json:
-    return {"topology": [{"key": key} for key in keys]}
+@pytest.mark.parametrize("change", REFUSED, ids=lambda change: change.sentence)
+def test_a_change_of_what_is_fixed_is_refused_with_a_reason(api: Endpoint, change: Change) -> None:
+    stored = api.keep(change.item)
+    assert change.message in api.refusal(changed(stored, change.path, change.value), "replace")
 
 
-FULL: Json = {
-    "schedulingConstraints": topology("topology.kubernetes.io/rack"),
-    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpus"}],
-    "disruptionMode": {"all": {}},
-    "priorityClassName": "high",
-    "priority": 1000000000,
-}
-JOB = {"apiGroup": "batch", "kind": "Job", "name": "train"}
-REF = {"workloadName": "w", "templateName": "t"}
+@pytest.mark.parametrize("change", ALLOWED, ids=lambda change: change.sentence)
+def test_what_may_change_may_be_changed(api: Endpoint, change: Change) -> None:
+    wanted = changed(api.keep(change.item), change.path, change.value)
+    assert api.rehearse(wanted, "replace")["spec"] == wanted["spec"]
 
-GOOD = [
-    gang("full", workloadRef=REF, **FULL),
-    gang("basic", schedulingPolicy={"basic": {}}),
-    workload(*(template(f"t{number}") for number in range(8)), name="eight", controllerRef=JOB),
-    workload(template(**FULL), name="full"),
+
+def test_a_change_names_the_version_that_it_changes(api: Endpoint) -> None:
+    stored = api.keep(gang("versioned"))
+    del stored["metadata"]["resourceVersion"]
+    assert "metadata.resourceVersion: Invalid value" in api.refusal(stored, "replace")
+
+
+@pytest.mark.parametrize("item", [gang("late"), composite("late")], ids=lambda item: item["kind"])
+def test_a_priority_may_be_filled_in_once(server: Server, api: Endpoint, item: Json) -> None:
+    stored = api.keep(item)
+    server.write("replace", changed(stored, "priority", 5))
+    assert "priority is immutable once set" in api.refusal(changed(api.keep(item), "priority", 6), "replace")
+
+
+def test_an_unknown_priority_class_is_taken_and_an_empty_one_refused(api: Endpoint) -> None:
+    api.rehearse(gang(priorityClassName="nobody"))
+    assert "priorityClassName" in api.refusal(workload(template(priorityClassName="")))
+
+
+def test_the_largest_tree_stays_within_the_budget_of_its_rules(api: Endpoint) -> None:
+    item = largest()
+    assert api.rehearse(item)["spec"] == item["spec"]
+    last = ".".join(["compositePodGroupTemplates.7"] * 3)
+    twice = changed(item, f"{last}.podGroupTemplates.7.name", "c0")
+    assert "key c0 already exists evaluating rule: names of templates must be unique" in api.refusal(twice)
+
+
+# --- defaults, status, columns ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("item", [gang("modest"), composite("modest")], ids=lambda item: item["kind"])
+def test_the_disruption_mode_is_single_unless_said(api: Endpoint, item: Json) -> None:
+    assert api.rehearse(item)["spec"]["disruptionMode"] == {"single": {}}
+
+
+def test_a_template_has_no_default(api: Endpoint) -> None:
+    item = tree(branch("c", template()))
+    assert api.rehearse(item)["spec"] == item["spec"]
+
+
+CONDITION: Json = {
+    "type": "PodGroupInitiallyScheduled", "status": "False", "reason": "Unschedulable", "message": "NoCapacity",
+    "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+}  # fmt: skip
+BAD_STATUS: list[tuple[str, Json, str]] = [
+    ("a condition without reason", {"conditions": [{**CONDITION, "reason": ""}]}, "should be at least 1 chars long"),
+    ("a condition with a reason of two words", {"conditions": [{**CONDITION, "reason": "a b"}]}, "should match"),
+    ("a condition neither true nor false", {"conditions": [{**CONDITION, "status": "Maybe"}]}, "Unsupported value"),
+    ("a condition of no type", {"conditions": [{**CONDITION, "type": ""}]}, "must be a qualified name"),
+    ("a condition of a negative generation", {"conditions": [{**CONDITION, "observedGeneration": -1}]}, "equal to 0"),
+    ("a condition twice", {"conditions": [CONDITION, CONDITION]}, "Duplicate value"),
 ]
-BAD = [
-    (gang(schedulingPolicy={}), "exactly one of basic and gang must be set"),
-    (gang(schedulingPolicy={"basic": {}, "gang": {"minCount": 1}}), "exactly one of basic and gang must be set"),
-    (gang(count=0), "should be greater than or equal to 1"),
-    (gang(schedulingPolicy={"gang": {}}), "minCount: Required value"),
-    (gang(disruptionMode={}), "exactly one of single and all must be set"),
-    (gang(schedulingConstraints=topology("a", "b")), "must have at most 1 item"),
-    (gang(schedulingConstraints=topology("not a key")), "must be a label key"),
-    (gang(workloadRef={"workloadName": "w"}), "templateName: Required value"),
-    (gang(workloadRef={**REF, "templateName": "a.b"}), "must be a DNS label"),
-    (gang(workloadRef={**REF, "workloadName": "A"}), "must be a DNS subdomain"),
-    (gang(priority=1000000001), "should be less than or equal to 1000000000"),
-    (gang(resourceClaims=[{"name": str(n), "resourceClaimName": "c"} for n in range(5)]), "must have at most 4 items"),
-    (gang(resourceClaims=[{"name": "c"}]), "exactly one of resourceClaimName and resourceClaimTemplateName"),
-    (workload(), "should have at least 1 items"),
-    (workload(*(template(f"t{number}") for number in range(9))), "must have at most 8 items"),
-    (workload(template("t"), template("t")), "Duplicate value"),
-    (workload(template("a.b")), "must be a DNS label"),
-    (workload(template(schedulingPolicy={})), "exactly one of basic and gang must be set"),
-    (workload(template(), controllerRef={**JOB, "name": "a/b"}), "must be a path segment"),
-    (workload(template(), controllerRef={"kind": "Job"}), "name: Required value"),
-    (workload(template("a", priority=1), template("b")), "all templates must have the same"),
+BAD_CLAIM_STATUS: list[tuple[str, Json, str]] = [
+    ("a claim that the spec does not have", {"resourceClaimStatuses": [{"name": "tpu"}]}, "must name claims of spec"),
+    ("a claim twice", {"resourceClaimStatuses": [{"name": "gpu"}, {"name": "gpu"}]}, "Duplicate value"),
+    (
+        "a claim of a name in capitals",
+        {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "B"}]},
+        "must be a DNS subdomain",
+    ),
 ]
-
-
-def test_good_objects_are_taken(server: Server) -> None:
-    written = server.write("create", *GOOD, options=("--dry-run=server",))
-    assert written[1]["spec"]["disruptionMode"] == {"single": {}}
-    assert [item["spec"].keys() - {"disruptionMode"} for item in written] == [
-        item["spec"].keys() - {"disruptionMode"} for item in GOOD
-    ]
+WATCHED = gang("watched", workloadRef=REF, resourceClaims=claims("gpu"))
+WATCHED_ABOVE = composite("watched")
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"), BAD, ids=lambda value: value if isinstance(value, str) else value["kind"]
-)
-def test_bad_objects_are_refused_with_a_reason(server: Server, wrong: Json, message: str) -> None:
-    assert message in server.refusal("create", wrong)
-
-
-FROZEN: list[tuple[str, object]] = [
-    ("schedulingConstraints", topology("other")),
-    ("schedulingConstraints", None),
-    ("resourceClaims", None),
-    ("disruptionMode", {"single": {}}),
-    ("priorityClassName", "low"),
-    ("priorityClassName", None),
-    ("priority", 5),
-    ("priority", None),
-    ("schedulingPolicy", {"basic": {}}),
-]
-
-
-@pytest.mark.parametrize(("path", "value"), [*FROZEN, ("workloadRef", None), ("workloadRef.templateName", "other")])
-def test_a_pod_group_is_immutable_but_for_min_count(server: Server, path: str, value: object) -> None:
-    group = gang("frozen", workloadRef=REF, **FULL)
-    server.write("apply", group)
-    assert "immutable" in server.refusal("replace", changed(group, path, value))
-    (updated,) = server.write("replace", changed(group, "schedulingPolicy.gang.minCount", 7))
-    assert updated["spec"]["schedulingPolicy"]["gang"]["minCount"] == 7
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
+    ("item", "status", "message"),
     [
-        *((f"podGroupTemplates.0.{path}", value) for path, value in FROZEN),
-        ("controllerRef", None),
-        ("controllerRef.name", "other"),
+        *(pytest.param(WATCHED, status, message, id=which) for which, status, message in BAD_STATUS + BAD_CLAIM_STATUS),
+        *(pytest.param(WATCHED_ABOVE, status, message, id=f"above: {which}") for which, status, message in BAD_STATUS),
     ],
 )
-def test_a_workload_is_immutable_but_for_min_count(server: Server, path: str, value: object) -> None:
-    item = workload(template(**FULL), name="frozen", controllerRef=JOB)
-    server.write("apply", item)
-    assert "immutable" in server.refusal("replace", changed(item, path, value))
-    server.write("replace", changed(item, "podGroupTemplates.0.schedulingPolicy.gang.minCount", 7))
+def test_a_bad_status_is_refused_with_a_reason(api: Endpoint, item: Json, status: Json, message: str) -> None:
+    assert message in api.status_refusal({**api.keep(item), "status": status})
 
 
-def test_templates_are_neither_added_nor_removed(server: Server) -> None:
-    server.write("apply", workload(template("a"), template("b"), name="templates"))
-    for templates in ([template("a")], [template("a"), template("b"), template("c")]):
-        refused = server.refusal("replace", workload(*templates, name="templates"))
-        assert "templates cannot be added or removed" in refused
+@pytest.mark.parametrize("item", [gang("two-halves"), composite("two-halves")], ids=lambda item: item["kind"])
+def test_spec_and_status_are_written_apart(api: Endpoint, item: Json) -> None:
+    status = {"conditions": [CONDITION]}
+    stored = api.keep({**item, "status": status})
+    assert "status" not in stored
+    written = api.write_status({**changed(stored, "schedulingConstraints", topology("a")), "status": status})
+    assert (written["spec"], written["status"]) == (stored["spec"], status)
+    assert written["metadata"]["generation"] == 1
+    assert api.rehearse({**written, "status": {}}, "replace")["status"] == status
 
 
-def test_priority_may_be_resolved_once(server: Server) -> None:
-    server.write("apply", gang("late"))
-    server.write("replace", gang("late", priority=5))
-    assert "priority is immutable once set" in server.refusal("replace", gang("late", priority=6))
+SHORT = {"workloads": "swl", "podgroups": "spg", "compositepodgroups": "scpg", "reservations": "srsv"}
 
 
-def test_a_pod_group_shows_policy_and_status(server: Server) -> None:
-    server.write("apply", gang("shown", workloadRef=REF))
-    condition = {
-        "type": "PodGroupInitiallyScheduled", "status": "False", "reason": "Unschedulable", "message": "NoCapacity",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }  # fmt: skip
+def test_kinds_have_short_names_a_category_and_a_status_of_their_own(api: Endpoint) -> None:
+    kinds = {kind["name"]: kind for kind in api.kinds()}
+    assert {name: kinds[name]["shortNames"] for name in SHORT} == {name: [short] for name, short in SHORT.items()}
+    assert all(kinds[name]["categories"] == ["serried"] for name in SHORT)
+    assert {name for name in kinds if "/" in name} == {"podgroups/status", "compositepodgroups/status"}
+
+
+def shown(server: Server, short: str, *options: str) -> dict[str, str]:
+    """What kubectl shows of the object named "shown", by column; no cell here has a space in it."""
+    header, row = server.run("get", short, "shown", *options).splitlines()
+    return dict(zip(header.split(), row.split(), strict=True))
+
+
+def test_a_workload_shows_its_controller(api: Endpoint, server: Server) -> None:
+    api.keep(workload(template(), name="shown", controllerRef=JOB))
+    columns = shown(server, "swl")
+    assert [*columns] == ["NAME", "CONTROLLER", "AGE"]
+    assert columns["CONTROLLER"] == "train"
+
+
+def test_a_pod_group_shows_policy_and_status(api: Endpoint, server: Server) -> None:
+    api.keep(gang("shown", workloadRef=REF))
     path = f"/apis/{GROUP}/v1beta1/namespaces/default/podgroups/shown"
-    server.patch_status(path, {"conditions": [condition]})
-    header, row = server.run("get", f"podgroups.{GROUP}", "shown").splitlines()
-    assert header.split() == ["NAME", "POLICY", "WORKLOAD", "STATUS", "AGE"]
-    assert row.split()[:4] == ["shown", '{"gang":{"minCount":4}}', "w", "Unschedulable"]
+    server.patch_status(path, {"conditions": [CONDITION]})
+    columns = shown(server, "spg")
+    assert [*columns] == ["NAME", "POLICY", "WORKLOAD", "STATUS", "AGE"]
+    assert [*columns.values()][:4] == ["shown", '{"gang":{"minCount":4}}', "w", "Unschedulable"]
+    assert shown(server, "spg", "-o", "wide")["MESSAGE"] == "NoCapacity"
+
+
+def test_a_composite_pod_group_shows_its_policy(api: Endpoint, server: Server) -> None:
+    api.keep(composite("shown", schedulingPolicy={"basic": {}}))
+    columns = shown(server, "scpg")
+    assert [*columns] == ["NAME", "POLICY", "WORKLOAD", "AGE"]
+    assert [*columns.values()][:3] == ["shown", '{"basic":{}}', "w"]
 
 
 def test_a_reservation_is_kept_whole(server: Server) -> None:

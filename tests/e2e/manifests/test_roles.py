@@ -51,6 +51,12 @@ ALLOWED = [
         for what in ("podgroups", "workloads")
         for verb in ("get", "list", "watch")
     ),
+    *(
+        Access(user, verb, "compositepodgroups", group)
+        for user in (EXTENDER, CONTROLLER)
+        for group in API_GROUPS
+        for verb in ("get", "list", "watch")
+    ),
     *(Access(EXTENDER, "patch", "podgroups/status", group) for group in API_GROUPS),
     *(
         Access(EXTENDER, verb, "reservations", GROUP)
@@ -95,6 +101,7 @@ REFUSED = [
     Access(EXTENDER, "patch", "nodes", namespace=""),
     *(Access(EXTENDER, verb, "workloads", group) for group in API_GROUPS for verb in ("create", "update", "patch")),
     *(Access(EXTENDER, verb, "podgroups", group) for group in API_GROUPS for verb in ("create", "patch", "delete")),
+    *(Access(user, "create", "compositepodgroups", GROUP) for user in (EXTENDER, CONTROLLER)),
     Access(EXTENDER, "patch", "jobs", "batch"),
     *(
         Access(EXTENDER, verb, "leases", LEASES, NAMESPACE, "serried")

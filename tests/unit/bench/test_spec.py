@@ -54,6 +54,7 @@ def test_gates_on_is_for_native_gang_scheduling() -> None:
 
     assert spec.stock_gates == gates
     assert spec.api_server_gates == f"{gates},CompositePodGroup=true"
+    assert spec.runtime_config == "scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true"
 
 
 def test_the_gates_of_kube_controller_manager_are_not_those_of_the_scheduler() -> None:

@@ -93,6 +93,18 @@ def test_a_workload_with_a_nameless_template_is_malformed() -> None:
     assert decode_workload(raw) == Malformed("Workload", "default/w", "name is missing")
 
 
+def test_a_workload_of_a_tree_has_a_job_and_no_templates() -> None:
+    child = {"name": "t", "schedulingPolicy": {"gang": {"minCount": 2}}}
+    branch = {"name": "c", "schedulingPolicy": {"gang": {"minGroupCount": 1}}, "podGroupTemplates": [child]}
+    decoded = workload("w").for_job("j").having([branch], "spec", "compositePodGroupTemplates").value()
+    assert (decoded.job, decoded.templates) == ("j", ())
+
+
+def test_a_group_of_a_tree_is_a_gang_of_its_own() -> None:
+    alone = pod_group("g").gang(2)
+    assert alone.having("c", "spec", "parentCompositePodGroupName").value() == alone.value()
+
+
 def test_a_job_has_what_eligibility_asks() -> None:
     decoded = job("j").size(4).scheduler("serried").topology().controlled_by("CronJob", "c").completed("0-1").value()
     assert (decoded.parallelism, decoded.completions, decoded.indexed) == (4, 4, True)
