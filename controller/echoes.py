@@ -25,19 +25,23 @@ class Echoes:
         """The API server has created this; the watch may have shown it already."""
         until = self._clock() + PATIENCE
         if isinstance(made, Workload):
-            if made.key not in self._store.workloads:
+            if not _is_same(self._store.workloads.get(made.key), made):
                 self._workloads[made.key] = (until, made)
-        elif made.key not in self._store.groups:
+        elif not _is_same(self._store.groups.get(made.key), made):
             self._groups[made.key] = (until, made)
 
     def drop(self, seen: Workload | PodGroup) -> None:
-        """The watch showed the object, or its end."""
-        (self._workloads if isinstance(seen, Workload) else self._groups).pop(seen.key, None)
+        """The watch showed the object, or its end; the end of a predecessor of the same name does not count."""
+        pending = self._workloads if isinstance(seen, Workload) else self._groups
+        _, made = pending.get(seen.key, (0.0, None))
+        if _is_same(made, seen):
+            del pending[seen.key]
 
     def find(self, job: Job) -> Found:
         """What discovery by reference finds for a Job, with what we have created a moment ago."""
         self._expire()
-        workloads = self._store.membership.workloads_of(job)
+        known = self._store.membership.workloads_of(job)
+        workloads = [workload for workload in known if workload.key not in self._workloads]
         workloads += [made for _, made in self._workloads.values() if _refers_to(made, job)]
         if not workloads:
             return Found(groups=self._store.membership.groups_controlled_by(job))
@@ -52,6 +56,10 @@ class Echoes:
         for pending in (self._workloads, self._groups):
             for key in [key for key, (until, _) in pending.items() if until <= now]:
                 del pending[key]
+
+
+def _is_same(one: Workload | PodGroup | None, other: Workload | PodGroup) -> bool:
+    return one is not None and one.uid == other.uid
 
 
 def _refers_to(workload: Workload, job: Job) -> bool:

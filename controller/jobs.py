@@ -152,7 +152,8 @@ class Jobs:
             case SetMinCount():
                 await self._writes.set_min_count(change)
             case ReplaceWorkload():
-                await self._writes.replace_workload(change)
+                if successor := await self._writes.replace_workload(change):
+                    self._echoes.add(successor)
             case Delete():
                 await self._writes.delete(change.job, change.item)
 

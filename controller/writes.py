@@ -70,19 +70,20 @@ class Writes:
                 await self._client.patch_merge(self._groups, item.key.namespace, item.key.name, patch)
         except (NotFound, Conflict):
             return
-        said = f"minCount of {_kind(item)} {item.key.name} is {action.count} now, as Job {job.key.name} runs that many"
-        self.tell(job, "Normal", "MinCountChanged", said)
+        if isinstance(item, PodGroup):  # the one that counts; its Workload goes before it
+            said = f"minCount of PodGroup {item.key.name} is {action.count} now, as Job {job.key.name} has it"
+            self.tell(job, "Normal", "MinCountChanged", said)
 
-    async def replace_workload(self, action: ReplaceWorkload) -> None:
-        """Delete the Workload and create its successor of the same name; nothing if another has come in between."""
+    async def replace_workload(self, action: ReplaceWorkload) -> Workload | None:
+        """Delete the Workload and create its successor of the same name; None if another has come in between."""
         old, job = action.workload, action.job
         try:
             await self._client.delete(self._workloads, old.key.namespace, old.key.name, old.uid)
         except NotFound:
             pass
         except Conflict:
-            return
-        await self.create_workload(CreateWorkload(job, old.key.name, action.policy))
+            return None
+        return await self.create_workload(CreateWorkload(job, old.key.name, action.policy))
 
     async def delete(self, job: Job, item: Workload | PodGroup) -> None:
         """Delete an object of ours, if it still is the one that was seen; its protection may keep it for a while."""

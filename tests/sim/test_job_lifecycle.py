@@ -1,0 +1,197 @@
+"""What becomes of a gang's objects when its Job grows, shrinks, is suspended or is switched off."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+import pytest
+
+from serried.kube.wire import JOBS, JSON, PODS, pod_groups, workloads
+from serried.model.level import NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, ApiLevel
+from serried.testing.apiserver import SERVED, FakeApiServer
+from serried.testing.builders import workload
+from serried.testing.faults import calls
+from tests.sim.office import (
+    GROUPS,
+    WORKLOADS,
+    controller_on,
+    events,
+    gang,
+    job_pod,
+    settle,
+    until,
+)
+
+V1ALPHA2_LEVEL = next(level for level in NATIVE_LEVELS if level.version == V1ALPHA2)
+V1ALPHA1_LEVEL = next(level for level in NATIVE_LEVELS if level.version == V1ALPHA1)
+OLDER_GROUPS = pod_groups(V1ALPHA2_LEVEL.group, V1ALPHA2)
+WRITES = ("POST", "PATCH", "DELETE", "PUT")
+
+
+def resize(server: FakeApiServer, name: str, size: int) -> None:
+    server.change(JOBS, "default", name, {"spec": {"parallelism": size, "completions": size}})
+
+
+def counts(objects: list[JSON]) -> list[int]:
+    """minCount, wherever the kind has it."""
+    specs = [item["spec"] for item in objects]
+    parts = [part for spec in specs for part in spec.get("podGroupTemplates") or spec.get("podGroups") or [spec]]
+    return [(part.get("schedulingPolicy") or part["policy"])["gang"]["minCount"] for part in parts]
+
+
+def object_writes(server: FakeApiServer) -> Iterator[tuple[str, str]]:
+    """Method and path of the writes of Workloads and PodGroups."""
+    for request in server.requests:
+        if request.method in WRITES and ("/workloads" in request.path or "/podgroups" in request.path):
+            yield request.method, request.path
+
+
+@pytest.mark.parametrize("size", [5, 2], ids=["grows", "shrinks"])
+async def test_min_count_follows_a_job_that_runs(server: FakeApiServer, size: int) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(GROUPS))
+        server.add(PODS, job_pod("train").on("n1").raw())
+        resize(server, "train", size)
+        await until(lambda: counts(server.all(WORKLOADS)) == counts(server.all(GROUPS)) == [size])
+        await until(lambda: events(server, "MinCountChanged"))
+        await settle(controller, server)
+    # The PodGroup may be patched again before the watch has shown the first patch.
+    methods = [method for method, _ in object_writes(server)]
+    assert methods[:4] == ["POST", "POST", "PATCH", "PATCH"]
+    assert methods.count("PATCH") <= 3
+
+
+async def test_refused_means_that_nothing_follows(server: FakeApiServer) -> None:
+    async with controller_on(server, "--elastic-jobs", "refuse") as controller:
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(GROUPS))
+        resize(server, "train", 5)
+        await settle(controller, server)
+    assert counts(server.all(GROUPS)) == [3]
+
+
+async def test_a_users_workload_and_what_we_made_from_it_stay_as_they_are(server: FakeApiServer) -> None:
+    server.add(WORKLOADS, workload("theirs").for_job("train").gang_template("t", 2).raw())
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(GROUPS))
+        resize(server, "train", 5)
+        await settle(controller, server)
+    assert counts(server.all(WORKLOADS)) == counts(server.all(GROUPS)) == [2]
+
+
+async def older_server(level: ApiLevel) -> FakeApiServer:
+    served = [workloads(level.group, level.version)]
+    return FakeApiServer(served=(*SERVED, *served, pod_groups(level.group, level.version)))
+
+
+async def test_where_min_count_is_immutable_the_objects_are_made_anew_and_one_of_them_is_always_there() -> None:
+    async with await older_server(V1ALPHA2_LEVEL) as server, controller_on(server, level=V1ALPHA2_LEVEL):
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(OLDER_GROUPS))
+        server.add(PODS, job_pod("train").on("n1").raw())
+        resize(server, "train", 5)
+        await until(lambda: counts(server.all(OLDER_GROUPS)) == [5])
+    # A delete may be sent again before the watch has shown the first.
+    writes = [write for write, _ in groupby((method, path.split("/")[6]) for method, path in object_writes(server))]
+    assert writes[2:] == [
+        ("DELETE", "workloads"),
+        ("POST", "workloads"),
+        ("DELETE", "podgroups"),
+        ("POST", "podgroups"),
+    ]
+
+
+async def test_killed_after_the_workloads_delete_the_next_process_makes_it_anew() -> None:
+    async with await older_server(V1ALPHA2_LEVEL) as server:
+        async with controller_on(server, level=V1ALPHA2_LEVEL):
+            server.add(JOBS, gang().raw())
+            await until(lambda: server.all(OLDER_GROUPS))
+            server.add(PODS, job_pod("train").on("n1").raw())
+            gate = server.hold(calls("POST", "/workloads"), times=1)
+            resize(server, "train", 5)
+            await gate.reached.wait()
+        async with controller_on(server, level=V1ALPHA2_LEVEL):
+            await until(lambda: counts(server.all(OLDER_GROUPS)) == [5])
+
+
+async def test_in_1_35_the_workload_alone_is_made_anew() -> None:
+    older = workloads(V1ALPHA1_LEVEL.group, V1ALPHA1)
+    async with await older_server(V1ALPHA1_LEVEL) as server, controller_on(server, level=V1ALPHA1_LEVEL):
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(older))
+        resize(server, "train", 5)
+        await until(lambda: counts(server.all(older)) == [5])
+
+
+async def test_a_suspended_job_keeps_its_objects_and_finds_them_again(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().suspended().raw())
+        await until(lambda: server.all(GROUPS))
+        server.change(JOBS, "default", "train", {"spec": {"suspend": False}})
+        await settle(controller, server)
+        server.change(JOBS, "default", "train", {"spec": {"suspend": True}})
+        await settle(controller, server)
+    assert [method for method, _ in object_writes(server)] == ["POST", "POST"]
+
+
+async def test_or_it_loses_them_once_its_pods_are_gone_and_gets_new_ones_when_it_is_resumed(
+    server: FakeApiServer,
+) -> None:
+    async with controller_on(server, "--suspended-jobs", "delete") as controller:
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(GROUPS))
+        server.add(PODS, job_pod("train").on("n1").raw())
+        server.change(JOBS, "default", "train", {"spec": {"suspend": True}})
+        await settle(controller, server)
+        assert len(server.all(GROUPS)) == 1
+        server.remove(PODS, "default", "train-0")
+        await until(lambda: not server.all(GROUPS) and not server.all(WORKLOADS))
+        assert len(events(server, "PodGroupDeleted")) == 1
+        assert len(events(server, "WorkloadDeleted")) == 1
+        server.change(JOBS, "default", "train", {"spec": {"suspend": False}})
+        await until(lambda: server.all(GROUPS))
+
+
+async def test_every_job_may_be_tracked(server: FakeApiServer) -> None:
+    async with controller_on(server, "--track-jobs", "all"):
+        server.add(JOBS, gang("loose").not_indexed().raw())
+        await until(lambda: server.all(GROUPS))
+    assert server.all(GROUPS)[0]["spec"]["schedulingPolicy"] == {"basic": {}}
+
+
+async def test_off_and_on_again(server: FakeApiServer) -> None:
+    async with controller_on(server):
+        server.add(JOBS, gang("first").raw())
+        await until(lambda: server.all(GROUPS))
+    async with controller_on(server, "--gang-jobs", "none") as controller:
+        for name in ("runs", "waits"):
+            server.add(JOBS, gang(name).raw())
+            server.add(PODS, job_pod(name).raw())
+        server.change(PODS, "default", "runs-0", {"spec": {"nodeName": "n1"}})
+        await settle(controller, server)
+        assert len(server.all(GROUPS)) == 1
+    async with controller_on(server) as controller:
+        await until(lambda: len(server.all(GROUPS)) == 2)
+        await settle(controller, server)
+        assert {item["spec"]["controllerRef"]["name"] for item in server.all(WORKLOADS)} == {"first", "waits"}
+
+
+async def test_an_annotation_that_nobody_can_follow_is_told_once_and_nothing_is_made(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().annotation("scheduling.serried.dev/disruption-mode", "some").raw())
+        await until(lambda: events(server, "FailedWorkloadCompilation"))
+        server.change(JOBS, "default", "train", {"status": {"active": 1}})
+        await settle(controller, server)
+        (event,) = events(server, "FailedWorkloadCompilation")
+        assert event["count"] == 1
+        assert "must be one of single, all" in event["message"]
+    assert not server.all(WORKLOADS)
+
+
+async def test_the_field_wins_over_the_annotation_and_that_is_told(server: FakeApiServer) -> None:
+    async with controller_on(server):
+        said = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+        server.add(JOBS, gang().scheduling(**said).gang_policy("NoGang").raw())
+        await until(lambda: events(server, "GangPolicyIgnored") and server.all(GROUPS))
+    assert counts(server.all(GROUPS)) == [2]
