@@ -99,6 +99,7 @@ GATE_CASES = [
     (pod("f", "serried"), []),
     (pod("g", "serried", annotations=INDEX), []),
     (pod("h", "nobody", labels={LABEL: "g"}), []),
+    (pod("i", "serried", labels={"scheduling.x-k8s.io/pod-group": "g"}), [HELD]),
 ]
 
 

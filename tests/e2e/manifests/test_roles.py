@@ -41,6 +41,7 @@ class Access(NamedTuple):
 
 LEASES = "coordination.k8s.io"
 API_GROUPS = (GROUP, "scheduling.k8s.io")
+COMPATIBLE = "scheduling.x-k8s.io"
 
 ALLOWED = [
     *(Access(EXTENDER, verb, what) for what in ("nodes", "pods") for verb in ("get", "list", "watch")),
@@ -57,6 +58,7 @@ ALLOWED = [
         for group in API_GROUPS
         for verb in ("get", "list", "watch")
     ),
+    *(Access(EXTENDER, verb, "podgroups", COMPATIBLE) for verb in ("get", "list", "watch")),
     *(Access(EXTENDER, "patch", "podgroups/status", group) for group in API_GROUPS),
     *(
         Access(EXTENDER, verb, "reservations", GROUP)
@@ -103,6 +105,7 @@ REFUSED = [
     *(Access(EXTENDER, verb, "podgroups", group) for group in API_GROUPS for verb in ("create", "patch", "delete")),
     *(Access(user, "create", "compositepodgroups", GROUP) for user in (EXTENDER, CONTROLLER)),
     Access(EXTENDER, "patch", "jobs", "batch"),
+    Access(EXTENDER, "patch", "podgroups/status", COMPATIBLE),
     *(
         Access(EXTENDER, verb, "leases", LEASES, NAMESPACE, "serried")
         for verb in ("create", "update", "patch", "delete")
