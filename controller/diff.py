@@ -122,7 +122,7 @@ def diff_job(job: Job, found: Found, duty: Duty, follow: Follow) -> list[Action]
 
 def _begin(job: Job, found: Found, duty: Duty, follow: Follow) -> list[Action]:
     # A PodGroup of ours without a Workload: its successor was not made yet when the last process ended.
-    half = follow is Follow.RENEW and any(_is_ours(group, job) and group.policy.is_gang for group in found.groups)
+    half = follow is Follow.RENEW and any(is_ours(group, job) and group.policy.is_gang for group in found.groups)
     if duty is Duty.START or half:
         return [CreateWorkload(job, workload_name(job), Policy(desired_count(job)))]
     return [CreateWorkload(job, workload_name(job), BASIC)] if duty is Duty.TRACK else []
@@ -130,17 +130,17 @@ def _begin(job: Job, found: Found, duty: Duty, follow: Follow) -> list[Action]:
 
 def _release(job: Job, found: Found) -> list[Action]:
     """PodGroups before their Workload: what dies in between is found by the Workload again."""
-    ours: list[Action] = [Delete(job, group) for group in found.groups if _is_ours(group, job)]
-    return ours or [Delete(job, workload) for workload in found.workloads if _is_ours(workload, job)]
+    ours: list[Action] = [Delete(job, group) for group in found.groups if is_ours(group, job)]
+    return ours or [Delete(job, workload) for workload in found.workloads if is_ours(workload, job)]
 
 
 def _follow(job: Job, workload: Workload, groups: Sequence[PodGroup], follow: Follow) -> list[Action]:
     """What lags behind the parallelism of an elastic Job. A user's Workload, and what was made from it, never does."""
     wanted = desired_count(job)
-    if follow is Follow.NEVER or not _is_ours(workload, job) or not wanted:
+    if follow is Follow.NEVER or not is_ours(workload, job) or not wanted:
         return []
     lagging: list[Workload | PodGroup] = [] if _agrees(workload.templates[0].policy, wanted) else [workload]
-    lagging += [group for group in groups if _is_ours(group, job) and not _agrees(group.policy, wanted)]
+    lagging += [group for group in groups if is_ours(group, job) and not _agrees(group.policy, wanted)]
     if follow is Follow.PATCH:
         return [SetMinCount(job, item, wanted) for item in lagging]
     return [_renew(job, item, wanted) for item in lagging[:1]]
@@ -162,7 +162,7 @@ def _agrees(policy: Policy, wanted: int) -> bool:
     return not policy.is_gang or policy.min_count == wanted
 
 
-def _is_ours(item: Workload | PodGroup, job: Job) -> bool:
+def is_ours(item: Workload | PodGroup, job: Job) -> bool:
     """Whether we made it for this very Job; owner references alone are no proof, others write them too."""
     return item.labels.get(MANAGED_BY) == MANAGER and item.labels.get(JOB_UID) == job.uid
 

@@ -4,7 +4,9 @@ A look goes on until nothing is left to be done, so a restart between two writes
 process does what is left.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from controller.diff import (
@@ -18,13 +20,16 @@ from controller.diff import (
     SetMinCount,
     diff_job,
 )
-from controller.echoes import Echoes
+from controller.echoes import PATIENCE, Echoes
 from controller.rules import Duty, Rules, duty_for, is_unserved
+from controller.upstream import Upstream, is_upstreams
 from controller.writes import Writes
 from serried.cluster.store import Store
 from serried.kube.errors import AlreadyExists, ApiError
-from serried.model.group import Job, Key
+from serried.model.group import Job, Key, Workload
 from serried.model.pod import Pod
+
+log = logging.getLogger(__name__)
 
 _TRIES_BEFORE_SAID = 4
 """AlreadyExists in a row before an event: the first ones only say that our caches lag behind another's create."""
@@ -35,6 +40,18 @@ class Tally(Protocol):
 
     def created(self, result: str, seconds: float) -> None:
         """The API server has answered the create of a gang Job's Workload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What came of a look: whether something was created, and after how many seconds to look again in any case."""
+
+    created: bool = False
+    again: float | None = None
+
+
+_CREATED = Looked(created=True, again=PATIENCE + 1)
+"""Again when the memory of the create ends: the object may have been deleted before we ever saw it."""
 
 
 class Jobs:
@@ -54,30 +71,35 @@ class Jobs:
         self._rules, self._follow, self._tally, self._clock = rules, follow, tally, clock
         self._said: dict[Key, tuple[str, frozenset[str]]] = {}
         self._failing: set[Key] = set()
+        self._upstream = Upstream(clock)
 
-    async def look(self, key: Key, failures: int) -> bool:
-        """Do for the Job what its state asks for; whether something was created. Raises the API server's refusal.
+    async def look(self, key: Key, failures: int) -> Looked:
+        """Do for the Job what its state asks for. Raises the API server's refusal.
 
         ``failures`` is how many looks at it have failed in a row.
         """
-        created = await self._work_off(key, failures)
+        looked = await self._work_off(key, failures)
         self._failing.discard(key)
-        return created
+        return looked
 
-    async def _work_off(self, key: Key, failures: int) -> bool:
-        created = False
+    async def _work_off(self, key: Key, failures: int) -> Looked:
+        looked = Looked()
         # The Job is read anew each time: it may have gone, and come again, while a write was under way.
         while (job := self._store.jobs.get(key)) is not None:
             changes = self._decide(job)
             if not changes:
-                return created
+                return looked
+            creates = isinstance(changes[0], CreateWorkload | CreatePodGroup)
+            if creates and (seconds := self._upstream.seconds_left(job)):
+                return Looked(again=seconds)
             for change in changes:
                 await self._carry_out(change, failures)
-            if not isinstance(changes[0], CreateWorkload | CreatePodGroup):
-                return created  # the watch will show what became of it, and ask for the next look
-            created = True
+            if not creates:
+                return looked  # the watch will show what became of it, and ask for the next look
+            looked = _CREATED
         self._said.pop(key, None)
-        return created
+        self._upstream.forget(key)
+        return looked
 
     def duty(self, job: Job) -> Duty:
         """The duty towards a Job as the Store has it."""
@@ -91,14 +113,29 @@ class Jobs:
         self._complain(job, duty)
         if job.problem:
             return []
+        found = self._echoes.find(job)
+        self._meet_upstream(job, found.workloads, duty)
+        follow = Follow.NEVER if self._upstream.seen else self._follow
         changes: list[Change] = []
-        for action in diff_job(job, self._echoes.find(job), duty, self._follow):
+        for action in diff_job(job, found, duty, follow):
             if isinstance(action, ReportAmbiguous):
                 said = f"Job {job.key.name} is scheduled pod by pod: {action.message}"
                 self._tell_once(job, "AmbiguousWorkload", said)
             elif not self._is_name_taken(action):
                 changes.append(action)
         return changes
+
+    def _meet_upstream(self, job: Job, workloads: Sequence[Workload], duty: Duty) -> None:
+        before = self._upstream.seen
+        self._upstream.learn(job, workloads)
+        if self._upstream.seen and not before:
+            log.warning("kube-controller-manager makes Workloads (gate WorkloadWithJob): Jobs are left to it")
+        made = next((workload for workload in workloads if is_upstreams(workload, job)), None)
+        if made is not None and duty is Duty.START and not any(each.policy.is_gang for each in made.templates):
+            said = (
+                f"kube-controller-manager made Workload {made.key.name} of Job {job.key.name} with policy basic, so it"
+            )
+            self._tell_once(job, "NoGang", f"{said} is no gang; spec.scheduling.schedulingPolicy.gang makes it one")
 
     def _complain(self, job: Job, duty: Duty) -> None:
         name = job.key.name

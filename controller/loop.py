@@ -9,8 +9,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from controller.echoes import PATIENCE, Echoes
-from controller.jobs import Jobs
+from controller.echoes import Echoes
+from controller.jobs import Jobs, Looked
 from controller.protection import Protection
 from controller.queue import WorkQueue
 from controller.retries import PROBE_SECONDS, Retries
@@ -131,7 +131,7 @@ class Loop:
 
     async def _try(self, task: Task) -> str:
         try:
-            wrote = await self._look(task)
+            looked = await self._look(task)
         except ApiError as error:
             self._put_off(task, error)
             return "retry"
@@ -140,7 +140,9 @@ class Loop:
             log.exception("a look failed", extra={"task": str(task)})
             self._put_off(task, error)
             return "error"
-        self._retries.accept(task, wrote=wrote)
+        self._retries.accept(task, wrote=looked.created)
+        if looked.again is not None:
+            self.queue.add_after(task, looked.again)
         return "success"
 
     def _put_off(self, task: Task, error: Exception) -> None:
@@ -148,15 +150,11 @@ class Loop:
         fate = "will try again when it changes" if failures is None else "will try again"
         log.info(fate, extra={"task": str(task), "failures": failures, "err": str(error)})
 
-    async def _look(self, task: Task) -> bool:
-        if task.subject is Subject.LEAVING:
-            await self._free_groups(task.key.namespace)
-            return False
-        created = await self._jobs.look(task.key, self.queue.failures(task))
-        if created:
-            # Looks once more when the memory of this write ends: it may have been deleted before we ever saw it.
-            self.queue.add_after(task, PATIENCE + 1)
-        return created
+    async def _look(self, task: Task) -> Looked:
+        if task.subject is Subject.JOB:
+            return await self._jobs.look(task.key, self.queue.failures(task))
+        await self._free_groups(task.key.namespace)
+        return Looked()
 
     async def _free_groups(self, namespace: str) -> None:
         try:

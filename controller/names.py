@@ -38,11 +38,15 @@ def template_name(job: Job) -> str:
     Upstream's ``<job>-pgt-0`` where that is a DNS label. A Job name with dots, or one too long, would make it an
     invalid one there; here it is shortened with a hash of the whole name.
     """
-    plain = f"{job.key.name}{_TEMPLATE_SUFFIX}"
-    if len(plain) <= _MAX_LABEL and "." not in plain:
-        return plain
+    if is_upstream_template(job):
+        return f"{job.key.name}{_TEMPLATE_SUFFIX}"
     tail = f"-{encode_safe(hash_fnv32a(job.key.name))}{_TEMPLATE_SUFFIX}"
     return job.key.name.replace(".", "-")[: _MAX_LABEL - len(tail)].rstrip("-") + tail
+
+
+def is_upstream_template(job: Job) -> bool:
+    """Whether upstream can name the template of this Job. Where it cannot, it makes neither Workload nor pods."""
+    return len(job.key.name) + len(_TEMPLATE_SUFFIX) <= _MAX_LABEL and "." not in job.key.name
 
 
 def pod_group_name(workload: str, template: str) -> str:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
-from extender.gang import Gang, ask_for, find_offered
+from extender.gang import Gang, ask_for, find_offered, find_shortage
 from extender.round import Round
 from extender.steering import Steering
 from serried.cluster.ledger import Ledger
@@ -176,6 +176,8 @@ class Conductor:
         if not members and group is None:
             self._forget(key)
             return
+        if members and not any(pod.scheduler in self.store.schedulers for pod in members):
+            return  # another scheduler's, and so are its reasons
         gang = self.gangs.setdefault(key, Gang(self.clock()))
         if gang.round is None and self._is_foreign(group, members):
             gang.verdict = None
@@ -207,7 +209,7 @@ class Conductor:
         if not group.policy.is_gang and group.topology_key is None:
             self._let_all_go(standing)
             return Verdict(Reason.SCHEDULED, have=standing.placed) if standing.placed else None
-        shortage = _find_shortage(group, standing)
+        shortage = find_shortage(group, standing)
         if shortage is not None and group.scheduled and not standing.waiting and not standing.gated:
             return None  # it ran, and nobody waits: its pods are going, one by one
         if shortage is not None:
@@ -488,16 +490,6 @@ class Conductor:
         was_held = self.held.pop(uid, None) is not None
         if pod is not None and pod.pending and (was_held or pod.held_by_gate):
             self.steering.wake(pod)
-
-
-def _find_shortage(group: PodGroup, standing: Standing) -> Verdict | None:
-    min_count = group.policy.min_count or 1
-    need = standing.need(min_count)
-    if need and standing.gated:
-        return Verdict(Reason.MEMBER_GATED, have=len(standing.gated), need=min_count)
-    if need > len(standing.waiting):
-        return Verdict(Reason.QUORUM_MISSING, have=standing.placed + len(standing.waiting), need=min_count)
-    return None
 
 
 async def _undriven(_: Round) -> None:

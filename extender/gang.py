@@ -58,6 +58,17 @@ class Gang:
         return frozenset((pod.uid, node) for pod in pods for shape, node in self.refusals if pod.shape == shape)
 
 
+def find_shortage(group: PodGroup, standing: Standing) -> Verdict | None:
+    """Why there is nobody to plan for yet; None if the quorum exists."""
+    min_count = group.policy.min_count or 1
+    need = standing.need(min_count)
+    if need and standing.gated:
+        return Verdict(Reason.MEMBER_GATED, have=len(standing.gated), need=min_count)
+    if need > len(standing.waiting):
+        return Verdict(Reason.QUORUM_MISSING, have=standing.placed + len(standing.waiting), need=min_count)
+    return None
+
+
 def ask_for(
     group: PodGroup, standing: Standing, excluded: frozenset[tuple[str, str]], nodes: Mapping[str, Node]
 ) -> Ask | Verdict:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from controller import upstream
 from controller.diff import PROTECTION
 from controller.loop import Subject, Task
 from controller.process import Controller
@@ -99,7 +100,10 @@ async def test_a_create_whose_answer_is_lost_is_found_again(server: FakeApiServe
     assert len(server.all(WORKLOADS)) == len(server.all(GROUPS)) == 1
 
 
-async def test_another_reconciler_that_was_faster_is_discovered_without_a_complaint(server: FakeApiServer) -> None:
+async def test_another_reconciler_that_was_faster_is_discovered_without_a_complaint(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream, "PATIENCE", 0.05)
     async with controller_on(server) as controller:
         gate = server.hold(CREATES_WORKLOAD, times=1)
         server.add(JOBS, gang().raw())

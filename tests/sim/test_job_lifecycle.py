@@ -147,8 +147,7 @@ async def test_or_it_loses_them_once_its_pods_are_gone_and_gets_new_ones_when_it
         assert len(server.all(GROUPS)) == 1
         server.remove(PODS, "default", "train-0")
         await until(lambda: not server.all(GROUPS) and not server.all(WORKLOADS))
-        assert len(events(server, "PodGroupDeleted")) == 1
-        assert len(events(server, "WorkloadDeleted")) == 1
+        await until(lambda: events(server, "PodGroupDeleted") and events(server, "WorkloadDeleted"))
         server.change(JOBS, "default", "train", {"spec": {"suspend": False}})
         await until(lambda: server.all(GROUPS))
 
