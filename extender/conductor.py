@@ -15,7 +15,6 @@ from extender.gang import Gang, ask_for, find_offered, find_shortage
 from extender.round import Round
 from extender.steering import Steering
 from serried.cluster.ledger import Ledger
-from serried.cluster.membership import job_of_provisional
 from serried.cluster.store import Store
 from serried.model.group import Key, PodGroup
 from serried.model.plan import Ask, Plan
@@ -229,8 +228,7 @@ class Conductor:
     def _assess_missing(self, key: Key, gang: Gang, members: list[Pod]) -> Verdict | None:
         if not any(pod.pending for pod in members):
             return None
-        job = job_of_provisional(key)
-        if job is None or job in self.store.jobs:
+        if not self.store.lacks_owner(key):
             gang.passed = False
             return Verdict(Reason.POD_GROUP_MISSING)
         if not gang.passed and self.clock() - gang.first_seen > self._job_unknown_deadline:

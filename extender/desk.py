@@ -129,7 +129,8 @@ class Desk:
     def _gang_of(self, pod: Pod) -> Key | None:
         """The group for which this pod has to be held or steered, None if it passes like any plain pod."""
         if not self.synced:
-            maybe = pod.group is not None or (pod.owner is not None and pod.owner.kind == "Job")
+            owned = pod.place is not None or (pod.owner is not None and pod.owner.kind == "Job")
+            maybe = pod.group is not None or owned
             return Key(pod.namespace, pod.group or "") if maybe else None
         key = self._store.group_of(pod.uid) if pod.uid in self._store.pods else self._store.resolve(pod)
         group = self._store.groups.get(key) if key else None

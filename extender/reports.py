@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from serried.cluster.membership import job_of_provisional
+from serried.cluster.parentage import family_of_provisional
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
@@ -18,6 +19,7 @@ from serried.kube.events import EventWriter
 from serried.kube.wire import pod_groups
 from serried.model.group import Key, PodGroup
 from serried.model.level import ApiLevel
+from serried.model.parent import JOB, PARENT_APIS
 from serried.model.verdict import Reason, Verdict, render
 
 log = logging.getLogger(__name__)
@@ -45,6 +47,9 @@ _REMEMBERED = 1000
 _OWN_FAULTS = frozenset({Reason.RECORD_FAILED, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED})
 _PASSING = frozenset({Reason.PLANNED, Reason.BINDING})
 _GOOD_NEWS = _PASSING | {Reason.SCHEDULED}
+
+_OWNERS = {JOB: "batch/v1"} | {kind.value: api.api_version for kind, api in PARENT_APIS.items()}
+"""The kinds that hear the reasons of their gangs, and their apiVersions."""
 
 _Condition = tuple[str, str, str]
 """Status, reason and message."""
@@ -209,10 +214,10 @@ class Reports:
             self._forget_gone()
         kind = "Normal" if verdict.reason in _GOOD_NEWS else "Warning"
         self._events.emit(about, kind, verdict.reason.value, render(verdict))
-        job = _job_of(group)
-        if job is not None and verdict.reason not in _PASSING:
+        owner = _owner_of(group)
+        if owner is not None and verdict.reason not in _PASSING:
             # Whoever submitted the Job looks at the Job; its status is the Job controller's, an event is free to write.
-            self._events.emit(job, kind, verdict.reason.value, render(verdict))
+            self._events.emit(owner, kind, verdict.reason.value, render(verdict))
 
     def _is_old(self, key: Key, uid: str, group: PodGroup | None, verdict: Verdict) -> bool:
         """Whether an event would say again what the last one about this object said."""
@@ -237,15 +242,20 @@ class Reports:
         job = self._store.jobs.get(job_of_provisional(key) or key)
         if job is not None and job_of_provisional(key) is not None:
             return _reference("batch/v1", "Job", job.key, job.uid)
+        family = family_of_provisional(key)
+        parent = self._store.parents.get(family) if family is not None else None
+        if parent is not None:
+            return _reference(PARENT_APIS[parent.kind].api_version, parent.kind, parent.key, parent.uid)
         return _reference("v1", "Pod", Key(member.namespace, member.name), member.uid)
 
 
-def _job_of(group: PodGroup | None) -> dict[str, str] | None:
+def _owner_of(group: PodGroup | None) -> dict[str, str] | None:
+    """The Job or parent that controls the group."""
     owners = group.owners if group is not None else ()
-    job = next((owner for owner in owners if owner.controller and owner.kind == "Job"), None)
-    if group is None or job is None:
+    owner = next((owner for owner in owners if owner.controller and owner.kind in _OWNERS), None)
+    if group is None or owner is None:
         return None
-    return _reference("batch/v1", "Job", Key(group.key.namespace, job.name), job.uid)
+    return _reference(_OWNERS[owner.kind], owner.kind, Key(group.key.namespace, owner.name), owner.uid)
 
 
 def _reference(api_version: str, kind: str, key: Key, uid: str) -> dict[str, str]:

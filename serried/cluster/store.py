@@ -4,13 +4,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from serried.cluster.inline import build_groups, is_replica, workload_of
-from serried.cluster.membership import Membership
+from serried.cluster.kinship import Kinship
+from serried.cluster.membership import Membership, job_of_provisional
 from serried.cluster.occupancy import Hand, Occupancy
+from serried.cluster.parentage import Parentage, family_of_provisional
 from serried.model.eligibility import GangJobs
 from serried.model.group import Job, Key, PodGroup, Workload
 from serried.model.node import Node
+from serried.model.parent import JOB, REPLICA, Family, Parent
 from serried.model.plan import View
-from serried.model.pod import Phase, Pod
+from serried.model.pod import Pod
 from serried.model.resources import Resources, add
 from serried.plan.quorum import Standing, size_up
 
@@ -18,7 +21,7 @@ Index = TypeVar("Index")
 
 
 class Store:
-    """Holds nodes, pods, PodGroups, Workloads and Jobs. Every transition is O(what the object touches).
+    """Holds nodes, pods, PodGroups, Workloads, Jobs and their parents. Every transition is O(what the object touches).
 
     ``touched`` collects the groups that a change may concern, and ``orphaned`` the pods that left a group and belong
     to none now; the reader empties both. ``withdrawn`` counts the nominations that ended without the pod having gone
@@ -33,15 +36,16 @@ class Store:
         self.groups: dict[Key, PodGroup] = {}
         self.workloads: dict[Key, Workload] = {}
         self.jobs: dict[Key, Job] = {}
+        self.parents: dict[Family, Parent] = {}
         self.occupancy = Occupancy()
         self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers, gang_jobs)
+        self._kinship = Kinship()
+        self.parentage = Parentage(self.parents, self.groups, self.workloads, self._kinship, self.schedulers, gang_jobs)
         self.withdrawn = 0
         self.touched: set[Key] = set()
         self.orphaned: set[str] = set()
         self._group_of: dict[str, Key] = {}
         self._members: dict[Key, dict[str, None]] = {}
-        self._pods_by_job: dict[Key, dict[str, None]] = {}
-        self._started: dict[tuple[Key, str], dict[str, None]] = {}
         self._nominated: dict[str, Pod] = {}
         self._uids: dict[Key, str] = {}
 
@@ -68,7 +72,15 @@ class Store:
 
     def pods_of_job(self, job: Key) -> list[Pod]:
         """The known pods that a Job of this name controls, whatever its UID."""
-        return [self.pods[uid] for uid in self._pods_by_job.get(job, ())]
+        return self._pods_of(Family(JOB, job))
+
+    def _pods_of(self, family: Family) -> list[Pod]:
+        return [self.pods[uid] for uid in self._kinship.pods_of(family)]
+
+    def lacks_owner(self, group: Key) -> bool:
+        """Whether this is a provisional key of pods whose Job or parent has not been seen (any more)."""
+        job, family = job_of_provisional(group), family_of_provisional(group)
+        return (job is not None and job not in self.jobs) or (family is not None and family not in self.parents)
 
     def uid_of(self, pod: Key) -> str | None:
         """The UID of the pod that has this name now."""
@@ -76,7 +88,10 @@ class Store:
 
     def resolve(self, pod: Pod) -> Key | None:
         """The group of a pod that need not be known: the scheduler's cache may be ahead of ours."""
-        started = pod.owner is not None and (Key(pod.namespace, pod.owner.name), pod.owner.uid) in self._started
+        if pod.group is None and self.parentage.claims(pod):
+            return self.parentage.resolve(pod)
+        job = Family(JOB, Key(pod.namespace, pod.owner.name)) if pod.owner is not None else None
+        started = pod.owner is not None and job is not None and self._kinship.has_started(job, pod.owner.uid)
         return self.membership.resolve(pod, job_started=started)
 
     def view(self, priority: int, members: Iterable[Pod]) -> View:
@@ -116,9 +131,9 @@ class Store:
         self._uids[Key(pod.namespace, pod.name)] = pod.uid
         self._claim(pod)
         self._nominate(pod.uid, pod if pod.nominated and pod.pending else None)
-        turned = self._index_job(old, pod)
+        turned = self._kinship.follow(old, pod)
         self._join(pod)
-        self._rejoin_jobs(turned)
+        self._rejoin(turned)
 
     def drop_pod(self, uid: str) -> None:
         """A pod went."""
@@ -130,9 +145,9 @@ class Store:
             del self._uids[key]
         self.occupancy.forget(uid)
         self._nominate(uid, None)
-        turned = self._index_job(pod, None)
+        turned = self._kinship.follow(pod, None)
         self._leave(uid)
-        self._rejoin_jobs(turned)
+        self._rejoin(turned)
 
     def _claim(self, pod: Pod) -> None:
         if pod.bound:
@@ -151,27 +166,6 @@ class Store:
             return
         if self.occupancy.node_of(uid) != before.nominated:
             self.withdrawn += 1
-
-    def _index_job(self, old: Pod | None, new: Pod | None) -> set[Key]:
-        """Follow one pod's Job; returns the Jobs whose eligibility turned, by their first started pod or their last."""
-        pod = new or old
-        uid = pod.uid if pod is not None else ""
-        left, joined = _job_of(old), _job_of(new)
-        if left is not None and left != joined:
-            _discard(self._pods_by_job, left, uid)
-        if joined is not None:
-            self._pods_by_job.setdefault(joined, {})[uid] = None
-        before, after = _started_job(old), _started_job(new)
-        turned = set()
-        if before is not None and before != after:
-            _discard(self._started, before, uid)
-            if before not in self._started:
-                turned.add(before[0])
-        if after is not None and before != after:
-            if after not in self._started:
-                turned.add(after[0])
-            self._started.setdefault(after, {})[uid] = None
-        return turned
 
     def _join(self, pod: Pod) -> None:
         group = self.resolve(pod)
@@ -206,9 +200,10 @@ class Store:
             if self.groups.get(group.key) != group:
                 self.put_group(group)
 
-    def _rejoin_job(self, job: Key) -> None:
-        for sibling in self.pods_of_job(job):
-            self._join(sibling)
+    def _rejoin(self, families: Iterable[Family]) -> None:
+        for family in families:
+            for sibling in self._pods_of(family):
+                self._join(sibling)
 
     # --- groups, workloads, jobs -------------------------------------------------------------------------------
 
@@ -217,15 +212,15 @@ class Store:
         old = self.groups.get(group.key)
         self.groups[group.key] = group
         self.touched.add(group.key)
-        if old is None or (old.workload, old.deleting) != (group.workload, group.deleting):
-            self._rejoin_jobs(self.membership.index_group(old, group))
+        if old is None or _group_facts(old) != _group_facts(group):
+            self._rejoin(self._index_group(old, group))
 
     def drop_group(self, key: Key) -> None:
         """A PodGroup went: its unbound members are held again, with reason PodGroupMissing."""
         old = self.groups.pop(key, None)
         if old is not None:
             self.touched.add(key)
-            self._rejoin_jobs(self.membership.index_group(old, None))
+            self._rejoin(self._index_group(old, None))
 
     def put_workload(self, workload: Workload) -> None:
         """A Workload came or changed."""
@@ -233,7 +228,7 @@ class Store:
         self.workloads[workload.key] = workload
         if workload.inline:
             self._put_inline(workload, [group for group in self._members if workload_of(group) == workload.key])
-        self._rejoin_jobs(self.membership.index_workload(old, workload))
+        self._rejoin(self._index_workload(old, workload))
 
     def drop_workload(self, key: Key) -> None:
         """A Workload went."""
@@ -242,23 +237,37 @@ class Store:
             for group in [group for group in self.groups if workload_of(group) == key]:
                 self.drop_group(group)
         if old is not None:
-            self._rejoin_jobs(self.membership.index_workload(old, None))
+            self._rejoin(self._index_workload(old, None))
 
     def put_job(self, job: Job) -> None:
         """A Job came or changed."""
         old = self.jobs.get(job.key)
         self.jobs[job.key] = job
         if old is None or _job_facts(old) != _job_facts(job):
-            self._rejoin_job(job.key)
+            self._rejoin([Family(JOB, job.key)])
 
     def drop_job(self, key: Key) -> None:
         """A Job went."""
         if self.jobs.pop(key, None) is not None:
-            self._rejoin_job(key)
+            self._rejoin([Family(JOB, key)])
 
-    def _rejoin_jobs(self, jobs: Iterable[Key]) -> None:
-        for job in jobs:
-            self._rejoin_job(job)
+    def put_parent(self, parent: Parent) -> None:
+        """A JobSet or a LeaderWorkerSet came or changed."""
+        old = self.parents.get(parent.family)
+        self.parents[parent.family] = parent
+        if old != parent:
+            self._rejoin([parent.family])
+
+    def drop_parent(self, family: Family) -> None:
+        """A JobSet or a LeaderWorkerSet went."""
+        if self.parents.pop(family, None) is not None:
+            self._rejoin([family])
+
+    def _index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[Family]:
+        return _of_jobs(self.membership.index_group(old, new)) | self.parentage.index_group(old, new)
+
+    def _index_workload(self, old: Workload | None, new: Workload | None) -> set[Family]:
+        return _of_jobs(self.membership.index_workload(old, new)) | self.parentage.index_workload(old, new)
 
 
 class Overlay(Mapping[str, Resources]):
@@ -286,18 +295,8 @@ def _same_room(old: Node, new: Node) -> bool:
     )
 
 
-def _job_of(pod: Pod | None) -> Key | None:
-    if pod is None or pod.owner is None or pod.owner.kind != "Job":
-        return None
-    return Key(pod.namespace, pod.owner.name)
-
-
-def _started_job(pod: Pod | None) -> tuple[Key, str] | None:
-    """The Job, with its UID, whose eligibility this pod ends by being bound or finished."""
-    job = _job_of(pod)
-    if pod is None or pod.owner is None or job is None or not (pod.node or pod.phase is not Phase.ACTIVE):
-        return None
-    return job, pod.owner.uid
+def _group_facts(group: PodGroup) -> tuple[object, ...]:
+    return group.workload, group.template, group.labels.get(REPLICA), group.deleting
 
 
 def _job_facts(job: Job) -> tuple[object, ...]:
@@ -305,6 +304,10 @@ def _job_facts(job: Job) -> tuple[object, ...]:
         *(job.uid, job.parallelism, job.completions, job.indexed, job.group, job.owner, job.finished, job.deleting),
         *(job.completed, job.given_up),
     )
+
+
+def _of_jobs(jobs: Iterable[Key]) -> set[Family]:
+    return {Family(JOB, job) for job in jobs}
 
 
 def _discard(index: dict[Index, dict[str, None]], key: Index, uid: str) -> None:

@@ -22,8 +22,10 @@ from serried.decode.identity import is_deleting, read_key, read_owners, read_req
 from serried.decode.malformed import Malformed, attempt
 from serried.model.group import BASIC, Claim, Disruption, PodGroup, Policy, Template, Workload
 from serried.model.level import FALLBACK, NATIVE_LEVELS, V1ALPHA2_DISRUPTION
+from serried.model.parent import PARENT_APIS
 
 _DISRUPTION_WORDS = {word: mode for mode, word in V1ALPHA2_DISRUPTION.items()}
+_PARENTS = {(api.group, kind.value): kind for kind, api in PARENT_APIS.items()}
 _CONDITIONS = frozenset(level.condition for level in (*NATIVE_LEVELS, FALLBACK))
 
 
@@ -67,6 +69,7 @@ def _decode_workload(obj: Raw) -> Workload:
         key=read_key(obj),
         uid=read_uid(obj),
         job=_read_job(spec),
+        parent=_read_parent(spec),
         templates=_read_inline(obj, inline)
         or tuple(_read_template(raw) for raw in read_objects(spec, "podGroupTemplates")),
         inline=bool(inline),
@@ -149,6 +152,13 @@ def _read_job(spec: Raw) -> str | None:
     if read_text(reference, "apiGroup") != "batch" or read_text(reference, "kind") != "Job":
         return None
     return read_text(reference, "name") or None
+
+
+def _read_parent(spec: Raw) -> tuple[str, str] | None:
+    reference = read_map(spec, "controllerRef")
+    kind = _PARENTS.get((read_text(reference, "apiGroup"), read_text(reference, "kind")))
+    name = read_text(reference, "name")
+    return (kind, name) if kind and name else None
 
 
 def _read_condition(status: Raw) -> tuple[str, str, str] | None:

@@ -14,6 +14,7 @@ from serried.decode.identity import (
     read_version,
 )
 from serried.decode.malformed import Malformed, attempt
+from serried.decode.parents import read_place
 from serried.decode.shapes import decode_shape
 from serried.model.pod import Link, Owner, Phase, Pod
 
@@ -48,6 +49,7 @@ def _decode(obj: Raw) -> Pod:
         group=group,
         link=link,
         owner=_read_owner(obj),
+        place=read_place(read_map(read_map(obj, "metadata"), "labels")),
         gates=tuple([read_name(gate, "name") for gate in read_objects(spec, "schedulingGates")]),
         index=_read_index(obj),
         deleting=is_deleting(obj),

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -18,6 +19,7 @@ from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
 from serried.decode.nodes import decode_node
+from serried.decode.parents import decode_job_set, decode_leader_worker_set
 from serried.decode.pods import decode_pod
 from serried.kube.changes import Deleted, Denied, Event, Listed, Relisted, Unserved, Upserted
 from serried.kube.client import ApiClient
@@ -31,17 +33,19 @@ from serried.kube.wire import (
     Resource,
     Selection,
     identity,
+    parents,
     pod_groups,
     workloads,
 )
 from serried.model.group import COMPATIBLE_API, Job, Key, PodGroup, Workload, key_compatible
 from serried.model.level import ApiLevel
 from serried.model.node import Node
+from serried.model.parent import Family, Parent, ParentKind
 from serried.model.pod import Pod
 
 log = logging.getLogger(__name__)
 
-Item: TypeAlias = Node | Pod | Job | PodGroup | Workload
+Item: TypeAlias = Node | Pod | Job | PodGroup | Workload | Parent
 OnChange = Callable[[Item | None, Item | None], None]
 """Called with the object before and after, None where there was or is none; the Store has the change already."""
 
@@ -58,11 +62,18 @@ class Kind(StrEnum):
     POD_GROUPS = "podgroups"
     WORKLOADS = "workloads"
     COMPATIBLE_POD_GROUPS = "podgroups.scheduling.x-k8s.io"
+    JOB_SETS = "jobsets"
+    LEADER_WORKER_SETS = "leaderworkersets"
 
 
 ALL_KINDS = tuple(Kind)
 
-OPTIONAL_KINDS = frozenset({Kind.COMPATIBLE_POD_GROUPS})
+_PARENTS = {
+    Kind.JOB_SETS: ParentKind.JOB_SET,
+    Kind.LEADER_WORKER_SETS: ParentKind.LEADER_WORKER_SET,
+}
+
+OPTIONAL_KINDS = frozenset({Kind.COMPATIBLE_POD_GROUPS, *_PARENTS})
 """Kinds that a cluster need not have: APIs of others, beside which Serried works as well without."""
 
 _OPTIONAL_PACE = Pace(unserved=15.0)
@@ -94,6 +105,7 @@ class Feed:
         self.malformed: Counter[Kind] = Counter()
         self._hooks = client.hooks
         self._on_change = on_change
+        self._followed_parents = store.parentage.followed
         self._optional = frozenset(optional)
         self._problems: set[Malformed] = set()
         followed = [kind for kind in kinds if kind is not Kind.POD_GROUPS or not level.inline]
@@ -134,7 +146,7 @@ class Feed:
                 case Unserved(resource):
                     self._note_unserved(kind, resource)
                 case Denied() if kind in self._optional:
-                    self._settle(kind)
+                    self._note_absent(kind)
 
         return take
 
@@ -159,6 +171,13 @@ class Feed:
 
     def _note_listed(self, kind: Kind) -> None:
         self.unserved.discard(kind)
+        if kind in _PARENTS:
+            self._followed_parents.add(_PARENTS[kind])
+        self._settle(kind)
+
+    def _note_absent(self, kind: Kind) -> None:
+        if kind in _PARENTS:
+            self._followed_parents.discard(_PARENTS[kind])
         self._settle(kind)
 
     def _settle(self, kind: Kind) -> None:
@@ -171,7 +190,7 @@ class Feed:
             return  # told again after each try
         self.unserved.add(kind)
         if kind in self._optional:
-            self._settle(kind)
+            self._note_absent(kind)
             return
         self._unlisted.add(kind)
         self.synced.clear()
@@ -209,6 +228,16 @@ def _channels(store: Store) -> dict[Kind, _Channel[Any, Any]]:
         Kind.COMPATIBLE_POD_GROUPS: _Channel(
             decode_compatible_group, _compatible_key, store.groups, store.put_group, store.drop_group
         ),
+        Kind.JOB_SETS: _Channel(
+            decode_job_set, partial(_family, ParentKind.JOB_SET), store.parents, store.put_parent, store.drop_parent
+        ),
+        Kind.LEADER_WORKER_SETS: _Channel(
+            decode_leader_worker_set,
+            partial(_family, ParentKind.LEADER_WORKER_SET),
+            store.parents,
+            store.put_parent,
+            store.drop_parent,
+        ),
     }
 
 
@@ -220,6 +249,7 @@ def _resources(level: ApiLevel) -> dict[Kind, Resource]:
         Kind.POD_GROUPS: pod_groups(level.group, level.version),
         Kind.WORKLOADS: workloads(level.group, level.version),
         Kind.COMPATIBLE_POD_GROUPS: pod_groups(*COMPATIBLE_API.split("/")),
+        **{kind: parents(parent) for kind, parent in _PARENTS.items()},
     }
 
 
@@ -238,3 +268,7 @@ def _key(obj: JSON) -> Key:
 
 def _compatible_key(obj: JSON) -> Key:
     return key_compatible(_key(obj))
+
+
+def _family(kind: ParentKind, obj: JSON) -> Family:
+    return Family(kind, _key(obj))

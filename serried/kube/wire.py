@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from serried.model.parent import PARENT_APIS, ParentKind
+
 JSON = dict[str, Any]
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -64,6 +66,12 @@ def pod_groups(group: str, version: str) -> Resource:
 def workloads(group: str, version: str) -> Resource:
     """Workloads of the API level in use."""
     return Resource(group, version, "workloads")
+
+
+def parents(kind: ParentKind) -> Resource:
+    """JobSets or LeaderWorkerSets."""
+    api = PARENT_APIS[kind]
+    return Resource(api.group, api.version, api.plural)
 
 
 @dataclass(frozen=True, slots=True)

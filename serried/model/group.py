@@ -152,6 +152,8 @@ class Template:
 class Workload:
     """A Workload. ``job`` is the Job name of its controllerRef, None if it refers to something else.
 
+    ``parent`` is the kind and name of its controllerRef if that is of a kind with several Jobs or replicas
+    (`model.parent`).
     ``inline``: its templates are the PodGroups themselves (v1alpha1).
     """
 
@@ -164,6 +166,7 @@ class Workload:
     deleting: bool = False
     version: str = ""
     inline: bool = False
+    parent: tuple[str, str] | None = None
 
 
 class GangPolicy(StrEnum):

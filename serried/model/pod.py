@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from serried.model.parent import Place
 from serried.model.selectors import NodeSelectorTerm, Toleration
 
 HELD_GATE = "scheduling.serried.dev/held"
@@ -54,7 +55,8 @@ class Pod:
     """A pod. Identity is the ``uid``: Jobs and StatefulSets make pods anew under an old name.
 
     ``group`` is the name of the PodGroup that the pod itself names (field, then labels), None if it names none.
-    ``gates`` are all scheduling gates, ours included. ``index`` is the Indexed Job's completion index.
+    ``place`` is where it stands in a JobSet or LeaderWorkerSet. ``gates`` are all scheduling gates, ours included.
+    ``index`` is the Indexed Job's completion index.
     ``unschedulable``: the scheduler has tried the pod in vain and will not try it again before an event tells it to.
     """
 
@@ -70,6 +72,7 @@ class Pod:
     group: str | None = None
     link: Link | None = None
     owner: Owner | None = None
+    place: Place | None = None
     gates: tuple[str, ...] = ()
     index: int | None = None
     deleting: bool = False

@@ -13,9 +13,18 @@ from serried.decode.identity import COMPATIBLE_LABEL, GANG_POLICY, POD_GROUP_LAB
 from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
 from serried.decode.nodes import decode_node
+from serried.decode.parents import (
+    GROUP_INDEX,
+    JOB_SET_NAME,
+    JOB_SET_UID,
+    REPLICATED_JOB,
+    SET_NAME,
+    WORKER_INDEX,
+)
 from serried.decode.pods import COMPLETION_INDEX, decode_pod
 from serried.model.group import Job, PodGroup, Workload
 from serried.model.node import Node
+from serried.model.parent import PARENT_APIS, REPLICA, ParentKind
 from serried.model.pod import HELD_GATE, Pod
 
 RACK = "example.com/rack"
@@ -86,7 +95,7 @@ class NodeBuilder(Builder):
 
     def value(self) -> Node:
         """As the planner sees it."""
-        return _usable(decode_node(self._raw))
+        return usable(decode_node(self._raw))
 
     def allocatable(self, resource: str, quantity: str | int) -> Self:
         """With an amount of any resource."""
@@ -122,7 +131,7 @@ class PodBuilder(Builder):
 
     def value(self) -> Pod:
         """As the planner sees it."""
-        return _usable(decode_pod(self._raw))
+        return usable(decode_pod(self._raw))
 
     def request(self, resource: str, quantity: str | int) -> Self:
         """Asking for an amount of any resource."""
@@ -202,6 +211,19 @@ class PodBuilder(Builder):
         reference = {"name": name, "podGroup": group} | ({"podGroupReplicaKey": replica} if replica else {})
         return self.having(reference, "spec", "workloadRef")
 
+    def of_job_set(self, name: str, replicated_job: str, index: int = 0) -> Self:
+        """A pod of the first Job of a replicated Job of a JobSet, with the labels that tell so."""
+        labels = {JOB_SET_NAME: name, JOB_SET_UID: _uid("JobSet", name), REPLICATED_JOB: replicated_job}
+        made = self.of_job(f"{name}-{replicated_job}-0", index)
+        return made.having({**made.raw()["metadata"]["labels"], **labels}, "metadata", "labels")
+
+    def of_replica(self, name: str, replica: int, worker: int = 0) -> Self:
+        """A pod of one replica of a LeaderWorkerSet; worker 0 is the leader."""
+        owner = self.controlled_by("StatefulSet", f"{name}-{replica}" if worker else name)
+        return owner.having(
+            {SET_NAME: name, GROUP_INDEX: str(replica), WORKER_INDEX: str(worker)}, "metadata", "labels"
+        )
+
     def of_job(self, name: str, index: int, uid: str = "") -> Self:
         """A pod of an Indexed Job, with the label that the API server puts into the Job's template."""
         return self.controlled_by("Job", name, uid).label("batch.kubernetes.io/job-name", name).index(index)
@@ -212,7 +234,7 @@ class PodGroupBuilder(Builder):
 
     def value(self) -> PodGroup:
         """As Serried sees it."""
-        return _usable(decode_pod_group(self._raw))
+        return usable(decode_pod_group(self._raw))
 
     def gang(self, min_count: int) -> Self:
         """All or nothing, with a quorum."""
@@ -231,6 +253,10 @@ class PodGroupBuilder(Builder):
         reference = {"workloadName": workload_name, "templateName": template}
         return self.having(reference, "spec", "workloadRef")
 
+    def replica(self, replica: int) -> Self:
+        """For one replica of its Workload's parent."""
+        return self.label(REPLICA, str(replica))
+
     def finalizer(self, name: str) -> Self:
         """With a finalizer."""
         return self.joining(name, "metadata", "finalizers")
@@ -246,7 +272,7 @@ class CompatibleGroupBuilder(Builder):
 
     def value(self) -> PodGroup:
         """As Serried sees it."""
-        return _usable(decode_compatible_group(self._raw))
+        return usable(decode_compatible_group(self._raw))
 
     def gang(self, min_member: int) -> Self:
         """All or nothing, with a quorum."""
@@ -270,11 +296,16 @@ class WorkloadBuilder(Builder):
 
     def value(self) -> Workload:
         """As Serried sees it."""
-        return _usable(decode_workload(self._raw))
+        return usable(decode_workload(self._raw))
 
     def for_job(self, name: str) -> Self:
         """Whose controllerRef is a Job."""
         return self.having({"apiGroup": "batch", "kind": "Job", "name": name}, "spec", "controllerRef")
+
+    def for_parent(self, kind: ParentKind, name: str) -> Self:
+        """Whose controllerRef is a JobSet or a LeaderWorkerSet."""
+        reference = {"apiGroup": PARENT_APIS[kind].group, "kind": kind.value, "name": name}
+        return self.having(reference, "spec", "controllerRef")
 
     def gang_template(self, name: str, min_count: int, topology_key: str = "") -> Self:
         """With one more PodGroupTemplate, a gang."""
@@ -297,7 +328,7 @@ class JobBuilder(Builder):
 
     def value(self) -> Job:
         """As Serried sees it."""
-        return _usable(decode_job(self._raw))
+        return usable(decode_job(self._raw))
 
     def size(self, parallelism: int, completions: int | None = None) -> Self:
         """With a parallelism, and the same completions unless given."""
@@ -357,31 +388,32 @@ def node(name: str) -> NodeBuilder:
 
 def pod(name: str) -> PodBuilder:
     """A pending pod of one container that asks for nothing."""
-    return PodBuilder({**_named("Pod", name), "spec": {"containers": [{"name": "main"}]}})
+    return PodBuilder({**describe("Pod", name), "spec": {"containers": [{"name": "main"}]}})
 
 
 def pod_group(name: str) -> PodGroupBuilder:
     """A basic PodGroup."""
-    return PodGroupBuilder({**_named("PodGroup", name), "spec": {"schedulingPolicy": {"basic": {}}}})
+    return PodGroupBuilder({**describe("PodGroup", name), "spec": {"schedulingPolicy": {"basic": {}}}})
 
 
 def compatible_group(name: str) -> CompatibleGroupBuilder:
     """A PodGroup of scheduler-plugins."""
-    return CompatibleGroupBuilder({**_named("PodGroup", name), "spec": {}}).uid(f"compatible-{name}")
+    return CompatibleGroupBuilder({**describe("PodGroup", name), "spec": {}}).uid(f"compatible-{name}")
 
 
 def workload(name: str) -> WorkloadBuilder:
     """A Workload without templates."""
-    return WorkloadBuilder(_named("Workload", name))
+    return WorkloadBuilder(describe("Workload", name))
 
 
 def job(name: str) -> JobBuilder:
     """An Indexed Job of one pod."""
     spec = {"parallelism": 1, "completions": 1, "completionMode": "Indexed", "template": {"spec": {}}}
-    return JobBuilder({**_named("Job", name), "spec": spec})
+    return JobBuilder({**describe("Job", name), "spec": spec})
 
 
-def _named(kind: str, name: str) -> Raw:
+def describe(kind: str, name: str) -> Raw:
+    """The metadata of an object of this kind: in the namespace "default", with a UID made from kind and name."""
     return {"metadata": {"namespace": "default", "name": name, "uid": _uid(kind, name)}}
 
 
@@ -395,6 +427,7 @@ def _put(raw: Raw, path: tuple[str, ...], value: Any) -> Raw:
     return {**raw, path[0]: _put(raw.get(path[0]) or {}, path[1:], value)}
 
 
-def _usable(value: Value | Malformed) -> Value:
+def usable(value: Value | Malformed) -> Value:
+    """What was decoded; fails for a malformed object."""
     assert not isinstance(value, Malformed), value
     return value

@@ -10,7 +10,16 @@ from serried.model.plan import Ask, View
 from serried.model.pod import Pod, Shape
 from serried.model.resources import Resources
 from serried.model.selectors import Taint, Toleration
-from serried.testing.builders import RACK, compatible_group, job, node, pod, pod_group, workload
+from serried.testing.builders import (
+    RACK,
+    compatible_group,
+    job,
+    node,
+    pod,
+    pod_group,
+    workload,
+)
+from serried.testing.parents import job_set, leader_worker_set
 
 POOL = "example.com/pool"
 DEDICATED = Taint("dedicated", "", "NoSchedule")
@@ -34,6 +43,10 @@ _SPECIMENS: tuple[dict[str, Any], ...] = (
     compatible_group("g").gang(2).timeout(30).topology().phase("Running").controlled_by("PyTorchJob", "t").raw(),
     workload("w").for_job("j").gang_template("t", 2, RACK).raw(),
     job("j").size(2).topology().condition("Complete").controlled_by("CronJob", "c").raw(),
+    job_set("s").asking().replicated("a", 2, 3, dependsOn=[{"name": "b"}]).in_order().condition("Failed").raw(),
+    leader_worker_set("s").asking().size(2, 3).leader_first().topology().surging("30%").raw(),
+    pod("p").of_job_set("s", "a").raw(),
+    pod("p").of_replica("s", 1, 2).raw(),
     {"metadata": {"name": "l"}, "spec": {"holderIdentity": "h", "renewTime": "t", "leaseTransitions": 1}},
 )  # fmt: skip
 

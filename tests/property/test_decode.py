@@ -10,11 +10,13 @@ from serried.decode.jobs import decode_job
 from serried.decode.lease import decode_lease
 from serried.decode.malformed import Malformed
 from serried.decode.nodes import decode_node
+from serried.decode.parents import decode_job_set, decode_leader_worker_set
 from serried.decode.pods import decode_pod
 from serried.decode.quantity import parse_cpu, parse_quantity
 from serried.model.group import Job, PodGroup, Workload
 from serried.model.lease import Lease
 from serried.model.node import Node
+from serried.model.parent import Parent
 from serried.model.pod import Pod
 from serried.testing.strategies import Json, odd_objects
 
@@ -26,6 +28,8 @@ DECODERS = [
     (decode_workload, Workload),
     (decode_job, Job),
     (decode_lease, Lease),
+    (decode_job_set, Parent),
+    (decode_leader_worker_set, Parent),
 ]
 EACH = pytest.mark.parametrize(("decode", "kind"), DECODERS, ids=[decode.__name__ for decode, _ in DECODERS])
 

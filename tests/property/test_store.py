@@ -15,8 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from serried.cluster.ledger import Ledger
 from serried.cluster.membership import provisional
 from serried.cluster.occupancy import Hand
+from serried.cluster.parentage import provisional_of
 from serried.cluster.store import Store
 from serried.model.group import Job, Key, OwnerRef, PodGroup, Policy, Template, Workload
+from serried.model.parent import LEADER, REPLICA, WHOLE, WORKERS, Family, Parent, ParentKind, Place, Stage
 from serried.model.pod import Owner, Phase, Pod, Shape
 from serried.model.reservation import Reservation, Slot
 
@@ -26,7 +28,11 @@ JOBS = [Key("default", name) for name in ("j", "j", "k")]
 GENERATIONS = ("1", "1", "1", "2")
 """UIDs under which a name comes back."""
 
-Item = Pod | Job | Workload | PodGroup
+FOLLOWED = ParentKind.JOB_SET
+FAMILIES = [Family(kind, Key("default", name)) for kind in ParentKind for name in ("s", "s", "u")]
+STAGES = {ParentKind.JOB_SET: ("a", "b"), ParentKind.LEADER_WORKER_SET: (LEADER, WORKERS)}
+
+Item = Pod | Job | Workload | PodGroup | Parent
 
 NODES = st.sampled_from(["n1", "n2", "n3"])
 POLICIES = st.sampled_from([Policy(None), Policy(2)])
@@ -39,6 +45,65 @@ jobs = st.builds(
     st.sampled_from(GENERATIONS),
     st.sampled_from([1, 2, 2]),
     st.sampled_from([True, True, False]),
+)
+parents = st.builds(
+    lambda family, generation, sizes, staged, policy: Parent(
+        ParentKind(family.kind),
+        family.key,
+        f"{family.key.name}-{generation}",
+        tuple(map(Stage, STAGES[ParentKind(family.kind)], sizes)),
+        frozenset([SCHEDULER]),
+        policy,
+        staged,
+    ),
+    st.sampled_from(FAMILIES),
+    st.sampled_from(GENERATIONS),
+    st.sampled_from([(1, 3), (2, 2), (1, 0)]),
+    st.sampled_from(["", "", "startupPolicy"]),
+    st.sampled_from(["JobSetAsGang", "ReplicaAsGang", ""]),
+)
+own_workloads = st.builds(
+    lambda name, family, templates, owner: Workload(
+        Key("default", name),
+        f"{name}-uid",
+        None,
+        tuple(Template(template, Policy(2)) for template in templates),
+        ()
+        if owner is None
+        else (OwnerRef(family.kind, family.key.name, f"{family.key.name}-{owner}", controller=True),),
+        parent=(family.kind, family.key.name),
+    ),
+    st.sampled_from(["v", "v", "y"]),
+    st.sampled_from(FAMILIES),
+    st.sampled_from([("t0",), ("t0",), ("b", WORKERS), ("t0", "t1")]),
+    st.sampled_from([None, *GENERATIONS]),
+)
+own_groups = st.builds(
+    lambda name, workload, template, replica: PodGroup(
+        Key("default", name),
+        f"{name}-uid",
+        Policy(2),
+        workload=workload,
+        template=template,
+        labels={REPLICA: replica} if replica else {},
+    ),
+    st.sampled_from(["e", "f"]),
+    st.sampled_from(["v", "y"]),
+    st.sampled_from(["t0", "b", WORKERS]),
+    st.sampled_from(["", "0", "1"]),
+)
+places = st.builds(
+    lambda family, stage, replica, generation: Place(
+        ParentKind(family.kind),
+        family.key.name,
+        STAGES[ParentKind(family.kind)][stage],
+        replica if family.kind == ParentKind.LEADER_WORKER_SET else "",
+        f"{family.key.name}-{generation}" if family.kind == ParentKind.JOB_SET else "",
+    ),
+    st.sampled_from(FAMILIES),
+    st.sampled_from([0, 1]),
+    st.sampled_from(["0", "1"]),
+    st.sampled_from(GENERATIONS),
 )
 workloads = st.builds(
     lambda name, job, templates, owner, deleting: Workload(
@@ -65,10 +130,10 @@ groups = st.builds(
     st.sampled_from([False, False, True]),
 )
 pods = st.builds(
-    lambda place, generation, shape, group, owner, node, nominated, phase, deleting: Pod(
+    lambda number, generation, shape, group, owner, node, nominated, phase, deleting, place: Pod(
         "default",
-        f"p{place}",
-        f"p{place}-{generation}",
+        f"p{number}",
+        f"p{number}-{generation}",
         shape,
         SCHEDULER,
         node=node,
@@ -77,6 +142,7 @@ pods = st.builds(
         group=group,
         owner=owner,
         deleting=deleting,
+        place=place,
     ),
     st.integers(0, 4),
     st.sampled_from(GENERATIONS),
@@ -92,6 +158,7 @@ pods = st.builds(
     st.sampled_from(["", "n1", "n3"]),
     st.sampled_from([Phase.ACTIVE, Phase.ACTIVE, Phase.SUCCEEDED, Phase.FAILED]),
     st.booleans(),
+    st.none() | places,
 )
 
 
@@ -101,6 +168,7 @@ class Model:
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
         self.jobs: dict[Key, Job] = {}
+        self.parents: dict[Family, Parent] = {}
         self.workloads: dict[Key, Workload] = {}
         self.groups: dict[Key, PodGroup] = {}
         self.assumed: dict[str, tuple[str, Shape]] = {}
@@ -110,6 +178,15 @@ class Model:
         """The group by the rules of docs/api-levels.md."""
         if pod.group is not None:
             return Key(pod.namespace, pod.group)
+        if pod.place is not None:
+            family = Family(pod.place.kind, Key(pod.namespace, pod.place.parent))
+            parent = self.parents.get(family)
+            if parent is None and pod.place.kind is FOLLOWED:
+                return provisional_of(family)
+            if parent is not None and pod.place.uid in {"", parent.uid}:
+                found = self._find_workloads(parent)
+                if found or self._is_gang(parent):
+                    return self._group_in(parent, found, pod.place)
         if pod.owner is None or pod.owner.kind != "Job":
             return None
         key = Key(pod.namespace, pod.owner.name)
@@ -126,6 +203,42 @@ class Model:
         if len(made) == 1:
             return made[0].key
         return provisional(job.key) if not made and found[0].templates[0].policy.is_gang else None
+
+    def _find_workloads(self, parent: Parent) -> list[Workload]:
+        named = (w for w in self.workloads.values() if w.parent == (parent.kind, parent.key.name))
+        return [w for w in named if all(owner.uid == parent.uid for owner in w.owners)]
+
+    def _is_gang(self, parent: Parent) -> bool:
+        word = "JobSetAsGang" if parent.kind is ParentKind.JOB_SET else "ReplicaAsGang"
+        own = [p for p in self.pods.values() if p.place and (p.place.kind, p.place.parent) == self._name(parent)]
+        started = any(
+            p.place and p.place.uid in {"", parent.uid} and (p.node or p.phase is not Phase.ACTIVE) for p in own
+        )
+        sizes = [stage.size for stage in parent.stages]
+        return parent.gang_policy == word and not started and (max(sizes) if parent.staged else sum(sizes)) > 1
+
+    def _name(self, parent: Parent) -> tuple[str, str]:
+        return parent.kind, parent.key.name
+
+    def _group_in(self, parent: Parent, found: list[Workload], place: Place) -> Key | None:
+        if len(found) > 1:
+            return None
+        if not found:
+            own_gang = any(stage.size > 1 for stage in parent.stages if stage.name == place.stage)
+            gang: str | None = WHOLE if not parent.staged else place.stage if own_gang else None
+            return None if gang is None else provisional_of(parent.family, gang, place.replica)
+        names = [template.name for template in found[0].templates]
+        if place.stage in names:
+            template, gang = place.stage, place.stage
+        elif len(names) == 1 and not parent.staged:
+            template, gang = names[0], WHOLE
+        else:
+            return None
+        wanted = (found[0].key.name, template, place.replica)
+        made = [g.key for g in self.groups.values() if (g.workload, g.template, g.labels.get(REPLICA, "")) == wanted]
+        if not made:
+            return provisional_of(parent.family, gang, place.replica)
+        return made[0] if len(made) == 1 else None
 
     def _refers(self, workload: Workload, job: Job) -> bool:
         return workload.job == job.key.name and all(owner.uid == job.uid for owner in workload.owners)
@@ -164,6 +277,7 @@ class StoreMachine(RuleBasedStateMachine):
     @initialize(first=st.lists(pods, min_size=2, max_size=6))
     def start(self, first: list[Pod]) -> None:
         self.store = Store([SCHEDULER])
+        self.store.parentage.followed.add(FOLLOWED)
         self.ledger = Ledger(self.store.occupancy)
         self.model = Model()
         for pod in first:
@@ -172,7 +286,7 @@ class StoreMachine(RuleBasedStateMachine):
     # --- the watches -------------------------------------------------------------------------------------------
 
     # Few rules with several kinds each: Hypothesis leaves rules out of a run, and a run without pods shows nothing.
-    @rule(item=pods | pods | jobs | workloads | groups)
+    @rule(item=pods | pods | jobs | workloads | groups | parents | own_workloads | own_groups)
     def put(self, item: Item) -> None:
         match item:
             case Pod():
@@ -186,8 +300,11 @@ class StoreMachine(RuleBasedStateMachine):
             case PodGroup():
                 self.model.groups[item.key] = item
                 self.store.put_group(item)
+            case Parent():
+                self.model.parents[item.family] = item
+                self.store.put_parent(item)
 
-    @rule(data=st.data(), kind=st.sampled_from(["pod", "pod", "job", "workload", "group"]))
+    @rule(data=st.data(), kind=st.sampled_from(["pod", "pod", "job", "workload", "group", "parent"]))
     def drop(self, data: st.DataObject, kind: str) -> None:
         match kind:
             case "pod" if self.model.pods:
@@ -202,6 +319,8 @@ class StoreMachine(RuleBasedStateMachine):
                 self.store.drop_workload(self._take(data, self.model.workloads))
             case "group" if self.model.groups:
                 self.store.drop_group(self._take(data, self.model.groups))
+            case "parent" if self.model.parents:
+                self.store.drop_parent(self._take(data, self.model.parents))
 
     @precondition(lambda self: self.model.pods)
     @rule(data=st.data(), node=NODES)
@@ -221,7 +340,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.ledger.drop(pod.uid)
         self.store.put_pod(pod)
 
-    def _take(self, data: st.DataObject, objects: dict[Key, Any]) -> Key:
+    def _take(self, data: st.DataObject, objects: dict[Any, Any]) -> Any:
         key = data.draw(st.sampled_from(sorted(objects)))
         del objects[key]
         return key
@@ -234,6 +353,7 @@ class StoreMachine(RuleBasedStateMachine):
             *((self.store.put_job, job) for job in self.model.jobs.values()),
             *((self.store.put_workload, workload) for workload in self.model.workloads.values()),
             *((self.store.put_group, group) for group in self.model.groups.values()),
+            *((self.store.put_parent, parent) for parent in self.model.parents.values()),
         ]
         for put, item in data.draw(st.permutations(everything)):
             put(item)  # type: ignore[operator]
@@ -326,13 +446,14 @@ class StoreMachine(RuleBasedStateMachine):
             self.store.drop_workload(workload)
         for group in list(self.store.groups):
             self.store.drop_group(group)
+        for parent in list(self.store.parents):
+            self.store.drop_parent(parent)
         self.store.touched.clear()
         self.store.orphaned.clear()
-        left = {
-            name: value for name, value in {**vars(self.store), **vars(self.store.membership)}.items() if value == {}
-        }
-        indexes = {"_group_of", "_members", "_pods_by_job", "_started", "_nominated", "_uids"}
-        assert indexes | {"_workloads_by_job", "_groups_by_workload"} <= left.keys()
+        parts = [self.store, self.store.membership, self.store.parentage, self.store._kinship]
+        left = {name for part in parts for name, value in vars(part).items() if value == {}}
+        assert {"_group_of", "_members", "_pods", "_started", "_nominated", "_uids"} <= left
+        assert {"_workloads_by_job", "_groups_by_workload", "_workloads_by_family", "_groups_by_replica"} <= left
         assert vars(self.store.occupancy) | {"freed": 0} == {"freed": 0, "_used": {}, "_claims": {}}
         assert vars(self.ledger) | {"_occupancy": None} == {"_occupancy": None, "_by_group": {}, "_by_uid": {}}
 

@@ -1,0 +1,181 @@
+"""Which group a pod of a JobSet or a LeaderWorkerSet belongs to, where that is a gang across its Jobs or StatefulSets.
+
+The way is that of Jobs (`membership`): parent, Workload by ``controllerRef``, PodGroup by ``workloadRef``. A parent may
+have several gangs, one for each template of its Workload, and each of them in several replicas.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+from serried.cluster.kinship import Kinship
+from serried.model.eligibility import GangJobs
+from serried.model.group import Key, PodGroup, Template, Workload, name_inline
+from serried.model.parent import (
+    REPLICA,
+    WHOLE,
+    Family,
+    Parent,
+    ParentKind,
+    Place,
+    gangs_of,
+    is_gang_parent,
+)
+from serried.model.pod import Pod
+
+Index = TypeVar("Index")
+
+_KINDS = {kind.value.lower(): kind for kind in ParentKind}
+
+
+def provisional_of(family: Family, gang: str = WHOLE, replica: str = "") -> Key:
+    """The key under which a gang's pods wait until its PodGroup exists; no object's name can contain a colon."""
+    return Key(family.key.namespace, f"{family.kind.lower()}:{family.key.name}:{gang}:{replica}")
+
+
+def family_of_provisional(group: Key) -> Family | None:
+    """The parent that a provisional key stands for, None for any other key."""
+    word, _, rest = group.name.partition(":")
+    kind = _KINDS.get(word)
+    return Family(kind, Key(group.namespace, rest.partition(":")[0])) if kind and rest else None
+
+
+def find_template(workload: Workload, parent: Parent, stage: str) -> Template | None:
+    """The template of a stage: that of its name, else the only one of a parent whose stages do not wait for each other.
+
+    Never one template for stages that wait: their gang would wait for itself.
+    """
+    by_name = next((template for template in workload.templates if template.name == stage), None)
+    if by_name is not None or parent.staged or len(workload.templates) != 1:
+        return by_name
+    return workload.templates[0]
+
+
+class Parentage:
+    """Resolves pods over the Store's maps, and keeps the two indexes that this needs.
+
+    The maps are the Store's own: this class reads them and is told of every change by ``index_*``. ``followed`` are the
+    kinds of parents that are watched.
+    """
+
+    def __init__(
+        self,
+        parents: Mapping[Family, Parent],
+        groups: Mapping[Key, PodGroup],
+        workloads: Mapping[Key, Workload],
+        kinship: Kinship,
+        schedulers: Collection[str],
+        gang_jobs: GangJobs,
+    ) -> None:
+        self.followed: set[ParentKind] = set()
+        self._parents, self._groups, self._workloads = parents, groups, workloads
+        self._kinship, self._schedulers = kinship, schedulers
+        self._makes_gangs = gang_jobs is not GangJobs.NONE
+        self._workloads_by_family: dict[Family, set[Key]] = {}
+        self._groups_by_replica: dict[tuple[Key, str], set[Key]] = {}
+
+    def index_workload(self, old: Workload | None, new: Workload | None) -> set[Family]:
+        """Follow one change; returns the parents whose pods may belong elsewhere now."""
+        return _reindex(self._workloads_by_family, _family(old), _family(new), _key(old, new))
+
+    def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[Family]:
+        """Follow one change; returns the parents whose pods may belong elsewhere now."""
+        places = _reindex(self._groups_by_replica, _replica(old), _replica(new), _key(old, new))
+        return {family for workload, _ in places if (family := _family(self._workloads.get(workload))) is not None}
+
+    def workloads_of(self, parent: Parent) -> list[Workload]:
+        """The Workloads that refer to this parent, by name; those that a namesake controls are left-overs of it."""
+        found = (self._workloads[key] for key in sorted(self._workloads_by_family.get(parent.family, ())))
+        return [workload for workload in found if not workload.deleting and not _owned_by_namesake(workload, parent)]
+
+    def groups_at(self, workload: Workload, template: str, replica: str = "") -> list[PodGroup]:
+        """The PodGroups of one replica that were made from a template, by name."""
+        found = (self._groups[key] for key in sorted(self._groups_by_replica.get((workload.key, replica), ())))
+        return [group for group in found if group.template == template and not group.deleting]
+
+    def governs(self, parent: Parent) -> bool:
+        """Whether the parent's pods are gangs of its own, so that its Jobs have no say."""
+        if self.workloads_of(parent):
+            return True
+        started = self._kinship.has_started(parent.family, parent.uid)
+        return self._makes_gangs and not started and is_gang_parent(parent, self._schedulers)
+
+    def claims(self, pod: Pod) -> bool:
+        """Whether the pod's parent decides about its group, and not its Job.
+
+        One that has not been seen yet may: it is followed, so it will be.
+        """
+        if pod.place is None:
+            return False
+        parent = self._parents.get(_family_of(pod, pod.place))
+        if parent is None:
+            return self._makes_gangs and pod.place.kind in self.followed
+        return pod.place.uid in {"", parent.uid} and self.governs(parent)
+
+    def resolve(self, pod: Pod) -> Key | None:
+        """The group of a pod that its parent claims, maybe provisional; None for a pod of no group."""
+        if pod.place is None:
+            return None
+        family = _family_of(pod, pod.place)
+        parent = self._parents.get(family)
+        if parent is None:
+            return provisional_of(family)
+        workloads = self.workloads_of(parent)
+        if workloads:
+            return self._resolve_in(workloads[0], parent, pod.place) if len(workloads) == 1 else None
+        stage = WHOLE if not parent.staged else pod.place.stage
+        waits = any(gang.name == stage for gang in gangs_of(parent))
+        return provisional_of(family, stage, pod.place.replica) if waits else None
+
+    def _resolve_in(self, workload: Workload, parent: Parent, place: Place) -> Key | None:
+        template = find_template(workload, parent, place.stage)
+        if template is None:
+            return None
+        if workload.inline:
+            return Key(workload.key.namespace, name_inline(workload.key.name, template.name, place.replica))
+        groups = self.groups_at(workload, template.name, place.replica)
+        if groups:
+            return groups[0].key if len(groups) == 1 else None
+        if not self._makes_gangs:
+            return None  # nobody would make the PodGroup
+        gang = place.stage if template.name == place.stage else WHOLE
+        return provisional_of(parent.family, gang, place.replica) if template.policy.is_gang else None
+
+
+def _family_of(pod: Pod, place: Place) -> Family:
+    return Family(place.kind, Key(pod.namespace, place.parent))
+
+
+def _family(workload: Workload | None) -> Family | None:
+    if workload is None or workload.parent is None:
+        return None
+    kind, name = workload.parent
+    return Family(kind, Key(workload.key.namespace, name))
+
+
+def _replica(group: PodGroup | None) -> tuple[Key, str] | None:
+    if group is None or group.workload is None or group.inline:
+        return None
+    return Key(group.key.namespace, group.workload), group.labels.get(REPLICA, "")
+
+
+def _key(old: Workload | PodGroup | None, new: Workload | PodGroup | None) -> Key:
+    item = new or old
+    assert item is not None  # noqa: S101 - narrows for the type checker: one of two states exists in every change
+    return item.key
+
+
+def _reindex(index: dict[Index, set[Key]], old: Index | None, new: Index | None, key: Key) -> set[Index]:
+    if old is not None and old != new:
+        index[old].discard(key)
+        if not index[old]:
+            del index[old]
+    if new is not None:
+        index.setdefault(new, set()).add(key)
+    return {place for place in (old, new) if place is not None}
+
+
+def _owned_by_namesake(workload: Workload, parent: Parent) -> bool:
+    return any(
+        owner.controller and (owner.kind, owner.name) == (parent.kind, parent.key.name) and owner.uid != parent.uid
+        for owner in workload.owners
+    )

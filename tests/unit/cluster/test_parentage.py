@@ -1,0 +1,158 @@
+"""Which group a pod of a JobSet or LeaderWorkerSet belongs to, whatever order the objects come in."""
+
+from collections.abc import Sequence
+from itertools import permutations
+
+import pytest
+
+from serried.cluster.membership import provisional
+from serried.cluster.parentage import family_of_provisional, provisional_of
+from serried.cluster.store import Store
+from serried.model.group import Key
+from serried.model.parent import WORKERS, Family, ParentKind
+from serried.testing.builders import (
+    Builder,
+    PodBuilder,
+    PodGroupBuilder,
+    WorkloadBuilder,
+    job,
+    pod,
+    pod_group,
+    workload,
+)
+from serried.testing.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
+from tests.unit.cluster.test_membership import SCHEDULER, named, tell
+
+SET = Family(ParentKind.JOB_SET, Key("default", "s"))
+SERVE = Family(ParentKind.LEADER_WORKER_SET, Key("default", "s"))
+WAITING = provisional_of(SET)
+CHILD = Key("default", "s-workers-0")
+"""The Job of the pods below."""
+
+
+def worker(index: int = 0) -> PodBuilder:
+    return pod(f"w-{index}").of_job_set("s", "workers", index).scheduler(SCHEDULER)
+
+
+def replica_pod(replica: int = 0, index: int = 0) -> PodBuilder:
+    return pod(f"s-{replica}-{index}").of_replica("s", replica, index).scheduler(SCHEDULER)
+
+
+def training() -> JobSetBuilder:
+    return job_set("s").asking().replicated("driver").replicated("workers", replicas=2, pods=2)
+
+
+def serving() -> LeaderWorkerSetBuilder:
+    return leader_worker_set("s").asking().size(replicas=2, pods=3)
+
+
+def set_workload(name: str = "w", kind: ParentKind = ParentKind.JOB_SET) -> WorkloadBuilder:
+    return workload(name).for_parent(kind, "s").gang_template("t", 5)
+
+
+def group_of(name: str = "g", template: str = "t") -> PodGroupBuilder:
+    return pod_group(name).gang(5).of("w", template)
+
+
+def child_job() -> Builder:
+    """The pods' Job, which asks to be a gang of its own."""
+    return job(CHILD.name).size(2).scheduler(SCHEDULER).gang_policy("JobAsGang").controlled_by("JobSet", "s")
+
+
+def plain_job() -> Builder:
+    return job(CHILD.name).size(2).scheduler(SCHEDULER).controlled_by("JobSet", "s")
+
+
+SERVE_WORKLOAD = set_workload(kind=ParentKind.LEADER_WORKER_SET)
+
+CASES: list[tuple[str, Sequence[Builder], Key | None]] = [
+    ("a JobSet that was not seen yet holds its pods", [worker(), child_job()], WAITING),
+    ("a JobSet that asks for nothing leaves it to the Job", [worker(), training().asking("NoGang"), child_job()],
+     provisional(CHILD)),
+    ("a gang without a Workload holds its pods", [worker(), training()], WAITING),
+    ("the JobSet counts more than the Job", [worker(), training(), child_job()], WAITING),
+    ("a JobSet of the same name but another UID leaves it to the Job",
+     [worker(), training().uid("later"), child_job()], provisional(CHILD)),
+    ("Workload and PodGroup lead to the group", [worker(), training(), set_workload(), group_of()], named("g")),
+    ("a Workload without its PodGroup holds the pods", [worker(), training(), set_workload()], WAITING),
+    ("a user's Workload makes a gang of a JobSet that does not ask",
+     [worker(), training().asking("NoGang"), set_workload(), group_of()], named("g")),
+    ("a Workload of an earlier JobSet of the name is no match",
+     [worker(), training(), set_workload().controlled_by("JobSet", "s", "earlier"), group_of()], WAITING),
+    ("two Workloads are ambiguous: plain pods", [worker(), training(), set_workload("w"), set_workload("x")], None),
+    ("two PodGroups of one template are ambiguous: plain pods",
+     [worker(), training(), set_workload(), group_of("g"), group_of("h")], None),
+    ("a bound pod ends the eligibility of all its Jobs",
+     [worker(), training(), pod("d").of_job_set("s", "driver").on("n1"), plain_job()], None),
+    ("a bound pod changes nothing once there is a Workload",
+     [worker(), training(), pod("d").of_job_set("s", "driver").on("n1"), set_workload()], WAITING),
+    ("a template of its name is a stage's own",
+     [worker(), training().in_order(), set_workload().gang_template("workers", 4), group_of("g", "workers")],
+     named("g")),
+    ("stages that wait for others never share a template", [worker(), training().in_order(), set_workload()], None),
+    ("before there is a Workload a stage waits by itself", [worker(), training().in_order()],
+     provisional_of(SET, "workers")),
+    ("one pod that starts first is a plain pod",
+     [pod("d").of_job_set("s", "driver").scheduler(SCHEDULER), training().in_order()], None),
+    ("each replica waits by itself", [replica_pod(1, 2), serving()], provisional_of(SERVE, replica="1")),
+    ("each replica has its PodGroup",
+     [replica_pod(1), serving(), SERVE_WORKLOAD, group_of("g0").replica(0), group_of("g1").replica(1)],
+     named("g1")),
+    ("a replica whose PodGroup is not there yet waits",
+     [replica_pod(1), serving(), SERVE_WORKLOAD, group_of("g0").replica(0)], provisional_of(SERVE, replica="1")),
+    ("workers that wait for their leader wait without it", [replica_pod(0, 1), serving().leader_first()],
+     provisional_of(SERVE, WORKERS, "0")),
+    ("and the leader goes ahead", [replica_pod(0, 0), serving().leader_first()], None),
+    ("a replica of a Workload that contains its groups is a part of it",
+     [replica_pod(1), serving(), workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").inline_gang("t", 3)],
+     named("w/t/1")),
+    ("a pod that names its group itself belongs there", [worker().in_group("own"), training()], named("own")),
+]  # fmt: skip
+
+
+def stored(*builders: Builder) -> Store:
+    store = Store([SCHEDULER])
+    store.parentage.followed |= set(ParentKind)
+    for builder in builders:
+        if isinstance(builder, JobSetBuilder | LeaderWorkerSetBuilder):
+            store.put_parent(builder.value())
+        else:
+            tell(store, builder)
+    return store
+
+
+@pytest.mark.parametrize(("builders", "group"), [pytest.param(b, g, id=sentence) for sentence, b, g in CASES])
+def test_a_pods_group_follows_from_the_objects_in_any_order(builders: Sequence[Builder], group: Key | None) -> None:
+    subject = next(builder for builder in builders if isinstance(builder, PodBuilder)).value()
+    for order in permutations(builders):
+        store = stored(*order)
+        assert store.group_of(subject.uid) == group, [type(builder).__name__ for builder in order]
+        assert store.resolve(subject) == group
+
+
+def test_where_job_sets_are_not_watched_their_pods_are_their_jobs() -> None:
+    store = Store([SCHEDULER])
+    tell(store, child_job())
+    tell(store, worker())
+    assert store.group_of("pod-w-0") == provisional(CHILD)
+
+
+def test_pods_of_a_job_set_that_goes_wait_for_another_of_its_name() -> None:
+    store = stored(worker(), training(), set_workload(), group_of())
+    store.drop_parent(SET)
+    assert store.group_of("pod-w-0") == WAITING
+    assert store.lacks_owner(WAITING)
+
+
+def test_a_replica_that_is_part_of_its_workload_goes_with_its_last_pod() -> None:
+    inline = workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").inline_gang("t", 3)
+    store = stored(replica_pod(1), serving(), inline)
+    assert store.groups[named("w/t/1")].policy.min_count == 3
+    store.drop_pod("pod-s-1-0")
+    assert named("w/t/1") not in store.groups
+
+
+def test_the_provisional_key_names_its_parent_and_no_object_can_have_it() -> None:
+    assert family_of_provisional(provisional_of(SERVE, WORKERS, "3")) == SERVE
+    for other in (named("s"), provisional(CHILD)):
+        assert family_of_provisional(other) is None

@@ -1,0 +1,152 @@
+"""JobSets and LeaderWorkerSets in the shapes of their modules."""
+
+from typing import Any
+
+import pytest
+
+from serried.decode.malformed import Malformed
+from serried.decode.parents import decode_job_set, decode_leader_worker_set
+from serried.model.group import Disruption, Key
+from serried.model.parent import LEADER, WHOLE, WORKERS, ParentKind, Place, Stage, gangs_of, is_gang_parent
+from serried.testing.builders import RACK, PodBuilder, pod
+from serried.testing.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
+
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+
+
+def training() -> JobSetBuilder:
+    return job_set("s").asking().replicated("driver").replicated("workers", replicas=2, pods=4)
+
+
+def serving() -> LeaderWorkerSetBuilder:
+    return leader_worker_set("s").asking().size(replicas=2, pods=4)
+
+
+def with_template(field: str, value: Any) -> JobSetBuilder:
+    """A JobSet whose pod template has a field."""
+    raw = training().raw()
+    raw["spec"]["replicatedJobs"][1]["template"]["spec"]["template"].setdefault("spec", {})[field] = value
+    return JobSetBuilder(raw)
+
+
+def test_a_job_set_has_a_stage_for_each_replicated_job() -> None:
+    decoded = training().topology().annotation("scheduling.serried.dev/disruption-mode", "all").value()
+    assert (decoded.kind, decoded.key, decoded.uid) == (ParentKind.JOB_SET, Key("default", "s"), "jobset-s")
+    assert decoded.stages == (Stage("driver", 1), Stage("workers", 8))
+    assert (decoded.topology_key, decoded.disruption) == (RACK, Disruption.ALL)
+    assert decoded.replicas is None
+
+
+def test_a_replicated_job_runs_no_more_pods_than_it_has_completions() -> None:
+    raw = training().raw()
+    raw["spec"]["replicatedJobs"][1]["template"]["spec"] |= {"parallelism": 10, "completions": 3}
+    assert JobSetBuilder(raw).value().stages[1] == Stage("workers", 6)
+
+
+def test_a_replicated_job_that_says_nothing_is_one_job_of_one_pod() -> None:
+    assert job_set("s").having([{"name": "a"}], "spec", "replicatedJobs").value().stages == (Stage("a", 1),)
+
+
+def test_a_leader_worker_set_has_a_leader_and_workers_in_each_replica() -> None:
+    decoded = serving().topology().value()
+    assert decoded.stages == (Stage(LEADER, 1), Stage(WORKERS, 3))
+    assert (decoded.replicas, decoded.topology_key, decoded.staged) == (2, RACK, "")
+
+
+@pytest.mark.parametrize(
+    ("replicas", "surge", "all_in_all"),
+    [(2, 0, 2), (4, 1, 5), (4, "30%", 6), (2, 9, 4), (0, "100%", 0)],
+    ids=["none", "a number", "percents, rounded up", "never more than there are", "of nothing"],
+)
+def test_replicas_that_a_rolling_update_may_add_count(replicas: int, surge: int | str, all_in_all: int) -> None:
+    assert serving().size(replicas, 4).surging(surge).value().replicas == all_in_all
+
+
+GANGS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, tuple[Stage, ...]]] = [
+    ("all pods of a JobSet are one gang", training(), (Stage(WHOLE, 9),)),
+    ("replicated Jobs that start in order are gangs of their own", training().in_order(), (Stage("workers", 8),)),
+    (
+        "so are those that depend on others",
+        training().replicated("late", pods=2, dependsOn=[{"name": "driver", "status": "Ready"}]),
+        (Stage("workers", 8), Stage("late", 2)),
+    ),
+    ("one pod is no gang", job_set("s").asking().replicated("driver"), ()),
+    ("each replica is a gang", serving(), (Stage(WHOLE, 4),)),
+    ("workers that wait for their leader are a gang without it", serving().leader_first(), (Stage(WORKERS, 3),)),
+    (
+        "also where they wait for its node",
+        serving().annotation("leaderworkerset.sigs.k8s.io/exclusive-topology", "rack"),
+        (Stage(WORKERS, 3),),
+    ),
+    ("one worker that waits for its leader is no gang", serving().size(2, 2).leader_first(), ()),
+]
+
+
+@pytest.mark.parametrize(("builder", "gangs"), [pytest.param(b, g, id=sentence) for sentence, b, g in GANGS])
+def test_pods_that_start_together_are_a_gang(
+    builder: JobSetBuilder | LeaderWorkerSetBuilder, gangs: tuple[Stage, ...]
+) -> None:
+    assert gangs_of(builder.value()) == gangs
+    assert is_gang_parent(builder.value(), ["serried"]) is bool(gangs)
+
+
+NO_GANGS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder]] = [
+    ("one that does not ask", job_set("s").replicated("a", pods=2)),
+    ("one that asks not to", training().asking("NoGang")),
+    ("a JobSet that asks what a LeaderWorkerSet may", training().asking("ReplicaAsGang")),
+    ("a LeaderWorkerSet that asks what a JobSet may", serving().asking("JobSetAsGang")),
+    ("one with a pod template of another scheduler", training().replicated("b", scheduler="default-scheduler")),
+    ("one whose template names its group", with_template("schedulingGroup", {"podGroupName": "g"})),
+    ("one that has ended", training().condition("Completed")),
+    ("one that has failed", training().condition("Failed")),
+    ("one that is being deleted", serving().deleting()),
+    ("one whose Jobs wait for the node of their first pod", training().annotation(EXCLUSIVE, "rack")),
+]
+
+
+@pytest.mark.parametrize("builder", [pytest.param(builder, id=sentence) for sentence, builder in NO_GANGS])
+def test_no_gang_is(builder: JobSetBuilder | LeaderWorkerSetBuilder) -> None:
+    assert not is_gang_parent(builder.value(), ["serried"])
+
+
+def test_nine_gangs_are_more_than_a_workload_holds() -> None:
+    staged = job_set("s").asking().in_order()
+    for number in range(8):
+        staged = staged.replicated(f"stage-{number}", pods=2)
+    assert is_gang_parent(staged.value(), ["serried"])
+    assert not is_gang_parent(staged.replicated("one-more", pods=2).value(), ["serried"])
+
+
+def test_exclusive_placement_by_node_labels_makes_nobody_wait() -> None:
+    raw = training().annotation(EXCLUSIVE, "rack").annotation("alpha.jobset.sigs.k8s.io/node-selector", "true")
+    assert is_gang_parent(raw.value(), ["serried"])
+
+
+def test_a_priority_class_counts_if_all_templates_name_it() -> None:
+    assert with_template("priorityClassName", "high").value().priority_class == ""
+    raw = serving().having("high", "spec", "leaderWorkerTemplate", "workerTemplate", "spec", "priorityClassName")
+    assert raw.value().priority_class == "high"
+
+
+PLACES: list[tuple[str, PodBuilder, Place | None]] = [
+    ("a plain pod has none", pod("p"), None),
+    ("a JobSet's pod", pod("p").of_job_set("s", "a"), Place(ParentKind.JOB_SET, "s", "a", "", "jobset-s")),
+    ("a leader", pod("p").of_replica("s", 2), Place(ParentKind.LEADER_WORKER_SET, "s", LEADER, "2")),
+    ("a worker", pod("p").of_replica("s", 2, 1), Place(ParentKind.LEADER_WORKER_SET, "s", WORKERS, "2")),
+    ("a pod that nobody has labelled to the end", pod("p").label("leaderworkerset.sigs.k8s.io/name", "s"), None),
+]
+
+
+@pytest.mark.parametrize(("builder", "place"), [pytest.param(b, p, id=sentence) for sentence, b, p in PLACES])
+def test_a_pods_labels_say_where_it_stands(builder: PodBuilder, place: Place | None) -> None:
+    assert builder.value().place == place
+
+
+def test_a_replicated_job_without_a_name_is_malformed() -> None:
+    raw = job_set("s").having([{}], "spec", "replicatedJobs").raw()
+    assert decode_job_set(raw) == Malformed("JobSet", "default/s", "name is missing")
+
+
+def test_a_surge_that_is_no_number_is_malformed() -> None:
+    raw = serving().surging("many").raw()
+    assert decode_leader_worker_set(raw) == Malformed("LeaderWorkerSet", "default/s", "maxSurge is not an integer")
