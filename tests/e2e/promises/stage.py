@@ -1,7 +1,10 @@
 """A stage for stories on a real control plane: what people do to a cluster, and what they see of it."""
 
+import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import httpx
@@ -119,6 +122,18 @@ class Stage:
         """Everything in a list goes."""
         for item in self.cluster.api.get(path)["items"]:
             self._delete(f"{path}/{item['metadata']['name']}", "Background")
+
+    @contextmanager
+    def asleep(self, *processes: str) -> Iterator[None]:
+        """These processes of the cluster stand still for as long as the body runs."""
+        pids = [self.cluster.pids[name] for name in processes]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     # --- what people see ---------------------------------------------------------------------------------------
 

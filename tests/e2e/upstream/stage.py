@@ -1,11 +1,7 @@
 """Stories in which kube-controller-manager, too, makes Workloads and PodGroups: its gate WorkloadWithJob is on."""
 
 import json
-import os
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -40,18 +36,6 @@ class UpstreamStage(Stage):
     def create_workload(self, body: Raw) -> None:
         """Somebody creates a Workload."""
         self.cluster.api.post(self._workloads(), body)
-
-    @contextmanager
-    def asleep(self, *processes: str) -> Iterator[None]:
-        """These processes of the cluster stand still for as long as the body runs."""
-        pids = [self.cluster.pids[name] for name in processes]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
 
     def workloads_of(self, job: str) -> list[Raw]:
         """The Workloads that refer to a Job."""

@@ -1,0 +1,38 @@
+"""Two clusters with PodGroups of scheduler-plugins: by their own CRD beside the native level, by ours beside ours."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from bench.cluster import Cluster, Spec, state
+from tests.e2e.compatible.stage import CompatibleStage, Shape, install
+
+_SERIAL = itertools.count()
+
+
+@pytest.fixture(scope="package", params=[("native", Shape.THEIRS), ("fallback", Shape.OURS)], ids=" ".join)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    api, shape = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
+        started = Cluster.up(Spec(name=f"compatible-{api}", nodes=12, racks=4, api=api, hold="filter"))
+        try:
+            install(started, shape)
+            yield started
+        finally:
+            started.down()
+
+
+@pytest.fixture
+def shape(cluster: Cluster) -> Shape:
+    """Whose CRD the cluster has."""
+    return Shape.THEIRS if cluster.spec.api == "native" else Shape.OURS
+
+
+@pytest.fixture
+def stage(cluster: Cluster) -> Iterator[CompatibleStage]:
+    stage = CompatibleStage(cluster, f"story-{next(_SERIAL)}")
+    stage.await_watch(listed=True)
+    yield stage
+    stage.close()

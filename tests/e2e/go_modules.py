@@ -1,0 +1,21 @@
+"""What other projects ship, read where Go keeps it: nothing of theirs is copied into this repository."""
+
+import json
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+
+@cache
+def locate(module: str, version: str) -> Path:
+    """The directory of a module in Go's cache, downloaded if it is not there yet; skips the test without Go."""
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("needs Go to read what other projects ship")
+    command = [go, "mod", "download", "-json", f"{module}@{version}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Path(json.loads(done.stdout)["Dir"])
