@@ -1,0 +1,133 @@
+"""What a Job says of its gang in annotations is refused where nobody could follow it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench.cluster import ClusterError
+from tests.e2e.manifests.server import GROUP, KUSTOMIZE, Json, Server, eventually
+
+pytestmark = pytest.mark.e2e
+
+POLICY, TOPOLOGY, DISRUPTION = (f"{GROUP}/{name}" for name in ("gang-policy", "required-topology", "disruption-mode"))
+POLICIES = str(KUSTOMIZE / "policies" / "job-gang-policy.yaml")
+
+WRONG = [
+    pytest.param(TOPOLOGY, "", 'Invalid value: "": must be the key of a node label', id="an empty key"),
+    pytest.param(TOPOLOGY, "my rack", 'Invalid value: "my rack": must be the key', id="a key of two words"),
+    pytest.param(TOPOLOGY, "Example.com/rack", "must be the key of a node label", id="a key with a domain in capitals"),
+    pytest.param(TOPOLOGY, "a/b/c", "must be the key of a node label", id="a key of two slashes"),
+    pytest.param(DISRUPTION, "", 'Unsupported value: "": supported values: "single", "all"', id="an empty mode"),
+    pytest.param(
+        DISRUPTION, "All", 'Unsupported value: "All": supported values: "single", "all"', id="a mode misspelt"
+    ),
+]
+WRONG_POLICY = [
+    pytest.param(POLICY, "", "Required value: JobAsGang or NoGang", id="an empty policy"),
+    pytest.param(
+        POLICY,
+        "jobAsGang",
+        'Unsupported value: "jobAsGang": supported values: "JobAsGang", "NoGang"',
+        id="a policy misspelt",
+    ),
+]
+RIGHT = [
+    pytest.param({TOPOLOGY: "topology.kubernetes.io/zone"}, id="a key with a domain"),
+    pytest.param({TOPOLOGY: "rack"}, id="a key without domain"),
+    pytest.param({DISRUPTION: "single"}, id="single"),
+    pytest.param({DISRUPTION: "all", POLICY: "JobAsGang"}, id="all, and a gang"),
+    pytest.param({POLICY: "NoGang"}, id="no gang"),
+    pytest.param({"example.com/required-topology": "my rack"}, id="an annotation of somebody else"),
+]
+
+
+def suspended(name: str, annotations: Json) -> Json:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
+    spec = {"suspend": True, "parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": template}
+    metadata = {"name": name, "annotations": annotations}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture
+def kept(server: Server) -> Iterator[str]:
+    """A Job that says nothing."""
+    server.write("create", suspended("kept", {}))
+    yield "job/kept"
+    server.run("delete", "job", "kept")
+
+
+def annotate(server: Server, target: str, name: str, value: str | None) -> str:
+    return server.patch(target, {"metadata": {"annotations": {name: value}}})
+
+
+@pytest.mark.parametrize("annotations", RIGHT)
+def test_right_words_are_taken(server: Server, annotations: Json) -> None:
+    server.write("create", suspended("right", annotations), options=("--dry-run=server",))
+
+
+@pytest.mark.parametrize(("name", "value", "message"), [*WRONG, *WRONG_POLICY])
+def test_a_job_created_with_a_wrong_word_is_refused(server: Server, name: str, value: str, message: str) -> None:
+    refused = server.refusal("create", suspended("bad", {name: value}))
+    assert f"metadata.annotations[{name}]: " in refused
+    assert message in refused
+
+
+@pytest.mark.parametrize(("name", "value", "message"), WRONG)
+def test_a_wrong_word_given_later_is_refused(server: Server, kept: str, name: str, value: str, message: str) -> None:
+    with pytest.raises(ClusterError) as refused:
+        annotate(server, kept, name, value)
+    assert message in str(refused.value)
+
+
+def test_topology_and_disruption_mode_may_be_given_later_and_taken_back(server: Server, kept: str) -> None:
+    for name, value in ((TOPOLOGY, "rack"), (DISRUPTION, "all"), (TOPOLOGY, None), (DISRUPTION, None)):
+        annotate(server, kept, name, value)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("NoGang", "JobAsGang", id="changed"),
+        pytest.param("JobAsGang", None, id="removed"),
+        pytest.param(None, "JobAsGang", id="added later"),
+        pytest.param(None, "", id="added empty"),
+    ],
+)
+def test_a_jobs_gang_policy_is_immutable(server: Server, before: str | None, after: str | None) -> None:
+    server.write("create", suspended("fixed", {POLICY: before} if before else {}))
+    try:
+        with pytest.raises(ClusterError, match="Invalid value: it is immutable"):
+            annotate(server, "job/fixed", POLICY, after)
+        server.patch("job/fixed", {"metadata": {"labels": {"a": "b"}}})
+    finally:
+        server.run("delete", "job", "fixed")
+
+
+def test_a_job_that_said_it_before_the_policy_came_can_still_be_changed(server: Server) -> None:
+    server.run("delete", "-f", POLICIES)
+    wrong = {POLICY: "Gang", TOPOLOGY: "my rack", DISRUPTION: "All"}
+    created = eventually_created(server, suspended("old", wrong))
+    try:
+        server.run("apply", "-f", POLICIES)
+        eventually(lambda: is_refused(server, suspended("new", wrong)))
+        server.patch(created, {"metadata": {"labels": {"a": "b"}}})
+        with pytest.raises(ClusterError, match="must be the key of a node label"):
+            annotate(server, created, TOPOLOGY, "my other rack")
+    finally:
+        server.run("apply", "-f", POLICIES)
+        server.run("delete", created)
+
+
+def eventually_created(server: Server, job: Json) -> str:
+    """The API server forgets a policy a moment after its deletion."""
+    eventually(lambda: not is_refused(server, job))
+    server.write("create", job)
+    return f"job/{job['metadata']['name']}"
+
+
+def is_refused(server: Server, job: Json) -> bool:
+    try:
+        server.write("create", job, options=("--dry-run=server",))
+    except ClusterError as error:
+        return "denied request" in str(error)
+    return False
