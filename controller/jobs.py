@@ -105,6 +105,13 @@ class Jobs:
         """The duty towards a Job as the Store has it."""
         return duty_for(job, self._pods_of(job), self._rules)
 
+    def tell_obstacle(self) -> None:
+        """Tell the gangs that nothing can be made for them, each once."""
+        for job in list(self._store.jobs.values()):
+            if self.duty(job) is Duty.START:
+                said = f"Failed to create Workload for Job {job.key.name}: {self._store.obstacle}"
+                self._tell_once(job, "FailedWorkloadCreate", said)
+
     def _pods_of(self, job: Job) -> list[Pod]:
         return [pod for pod in self._store.pods_of_job(job.key) if pod.owner and pod.owner.uid == job.uid]
 

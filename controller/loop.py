@@ -23,6 +23,9 @@ from serried.model.pod import Pod
 log = logging.getLogger(__name__)
 
 
+_OBSTACLE_SECONDS = 1.0
+
+
 class Subject(Enum):
     """What a task's key names."""
 
@@ -49,7 +52,10 @@ class Tally(Protocol):
 
 
 class Loop:
-    """Looks at Jobs and frees PodGroups. ``synced`` says that the Store may be believed."""
+    """Looks at Jobs and frees PodGroups.
+
+    ``synced`` says that the Store may be believed, ``is_obstructed`` that only Workloads and PodGroups are missing.
+    """
 
     def __init__(
         self,
@@ -60,12 +66,13 @@ class Loop:
         queue: WorkQueue[Task],
         clock: Callable[[], float],
         synced: asyncio.Event,
+        is_obstructed: Callable[[], bool],
         tally: Tally,
     ) -> None:
         self.queue = queue
         self._tally, self._protection = tally, protection
         self._store, self._jobs, self._echoes = store, jobs, echoes
-        self._clock, self._synced = clock, synced
+        self._clock, self._synced, self._is_obstructed = clock, synced, is_obstructed
         self._retries: Retries[Task] = Retries(queue, clock)
 
     # --- changes ---------------------------------------------------------------------------------------------------
@@ -111,6 +118,7 @@ class Loop:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._probe())
+            tasks.create_task(self._tell_obstacle())
             for _ in range(workers):
                 tasks.create_task(self._work())
 
@@ -118,6 +126,12 @@ class Loop:
         while True:
             await asyncio.sleep(PROBE_SECONDS)
             self._retries.probe()
+
+    async def _tell_obstacle(self) -> None:
+        while True:
+            await asyncio.sleep(_OBSTACLE_SECONDS)
+            if self._is_obstructed():
+                self._jobs.tell_obstacle()
 
     async def _work(self) -> None:
         while True:

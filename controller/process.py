@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from fastapi import APIRouter
@@ -19,9 +19,10 @@ from controller.reads import JOB_PODS, KINDS, read_named_groups
 from controller.rules import Elastic, Rules, Suspended, Track
 from controller.writes import Writes
 from serried.cluster.store import Store
+from serried.decode.malformed import Malformed
 from serried.kube.client import ApiClient
 from serried.kube.events import EventWriter
-from serried.kube.feed import Feed, Item, Kind
+from serried.kube.feed import GROUP_KINDS, Feed, Item, Kind
 from serried.model.eligibility import GangJobs
 from serried.model.level import ApiLevel
 from serried.observe.metrics import ControllerMetrics
@@ -48,17 +49,34 @@ class Controller:
         self.store = Store(rules.schedulers, rules.gang_jobs)
         self.events = EventWriter(client, "serried-controller")
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
-        self.feed = Feed(client, level, self.store, KINDS, self._note, {Kind.PODS: JOB_PODS})
+        self.feed = Feed(
+            client,
+            level,
+            self.store,
+            KINDS,
+            self._note,
+            selections={Kind.PODS: JOB_PODS},
+            on_malformed=self._tell_malformed,
+        )
         writes = Writes(client, level, self.events)
         read_named = partial(read_named_groups, client)
         protection = Protection(self.store, read_named, writes.remove_finalizer, clock, pace)
         echoes = Echoes(self.store, clock)
         jobs = Jobs(self.store, echoes, writes, rules, _follow(rules, level), metrics, clock)
-        self.loop = Loop(self.store, jobs, echoes, protection, self.queue, clock, self.feed.synced, metrics)
+        self.loop = Loop(
+            self.store, jobs, echoes, protection, self.queue, clock, self.feed.synced, self._is_obstructed, metrics
+        )
         metrics.before_render(lambda: metrics.queued(len(self.queue)))
 
     def _note(self, old: Item | None, new: Item | None) -> None:
         self.loop.note(old, new)
+
+    def _tell_malformed(self, problem: Malformed, about: Mapping[str, str]) -> None:
+        said = f"Serried cannot read this {problem.kind}, and leaves it alone until it changes: {problem.problem}"
+        self.events.emit(about, "Warning", "Malformed", said)
+
+    def _is_obstructed(self) -> bool:
+        return bool(self.store.obstacle) and self.feed.unlisted <= GROUP_KINDS
 
     async def run(self) -> None:
         """Feed, reconcile and write until cancelled."""

@@ -35,7 +35,7 @@ from serried.kube.client import ApiClient
 from serried.kube.discovery import keeps_group
 from serried.kube.errors import ApiError
 from serried.kube.events import EventWriter
-from serried.kube.feed import Feed
+from serried.kube.feed import GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
 from serried.kube.reflector import Reflector
 from serried.kube.wire import LEASES, Selection
 from serried.model.eligibility import GangJobs
@@ -75,10 +75,15 @@ class Extender:
         self.holding = HoldSwitch(client, settings.hold_switch, settings.hold, settings.hold_limit)
         self.leadership = self._make_leadership()
         self.verbs = Verbs(self.desk, lambda: self.leadership.active, metrics, clock)
-        self.feed = Feed(client, level, self.store, on_change=lambda _old, _new: self.conductor.wake())
+        # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
+        optional = OPTIONAL_KINDS | GROUP_KINDS
+        self.feed = Feed(client, level, self.store, on_change=self._note, optional=optional)
         self._turned = asyncio.Event()
         self._pods_keep_group: bool | None = None
         metrics.before_render(self._sample)
+
+    def _note(self, _old: Item | None, _new: Item | None) -> None:
+        self.conductor.wake()
 
     def _make_leadership(self) -> Leadership:
         make = Leadership if self.settings.lease else AlwaysActive

@@ -25,8 +25,9 @@ class Store:
 
     ``touched`` collects the groups that a change may concern, and ``orphaned`` the pods that left a group and belong
     to none now; the reader empties both. ``withdrawn`` counts the nominations that ended without the pod having gone
-    there: room for others, like ``Occupancy.freed``, but no news to a gang that has just given its own stamps up. Maps
-    are public to read, and only these methods change them.
+    there: room for others, like ``Occupancy.freed``, but no news to a gang that has just given its own stamps up.
+    ``obstacle`` says why there may be Workloads and PodGroups that are not here. Maps are public to read, and only
+    these methods change them.
     """
 
     def __init__(self, schedulers: Collection[str], gang_jobs: GangJobs = GangJobs.BY_SHAPE) -> None:
@@ -42,6 +43,7 @@ class Store:
         self._kinship = Kinship()
         self.parentage = Parentage(self.parents, self.groups, self.workloads, self._kinship, self.schedulers, gang_jobs)
         self.withdrawn = 0
+        self.obstacle = ""
         self.touched: set[Key] = set()
         self.orphaned: set[str] = set()
         self._group_of: dict[str, Key] = {}
@@ -107,6 +109,11 @@ class Store:
             base = used.get(pod.nominated) or self.occupancy.used.get(pod.nominated, {})
             used[pod.nominated] = add(base, dict(pod.shape.requests))
         return View(self.nodes, Overlay(used, self.occupancy.used) if used else self.occupancy.used)
+
+    def meet_obstacle(self, what: str) -> None:
+        """What keeps us from seeing Workloads and PodGroups, a phrase; "" for nothing (any more)."""
+        self.obstacle = what
+        self.touched.update(group for group in self._members if group not in self.groups)
 
     # --- nodes -------------------------------------------------------------------------------------------------
 

@@ -49,6 +49,9 @@ Item: TypeAlias = Node | Pod | Job | PodGroup | Workload | Parent
 OnChange = Callable[[Item | None, Item | None], None]
 """Called with the object before and after, None where there was or is none; the Store has the change already."""
 
+OnMalformed = Callable[[Malformed, Mapping[str, str]], None]
+"""Called with what is wrong, and a reference to the object, as Events have it."""
+
 V = TypeVar("V", bound=Item)
 I = TypeVar("I")  # noqa: E741 - the identity under which the Store keeps a V
 
@@ -76,7 +79,10 @@ _PARENTS = {
 OPTIONAL_KINDS = frozenset({Kind.COMPATIBLE_POD_GROUPS, *_PARENTS})
 """Kinds that a cluster need not have: APIs of others, beside which Serried works as well without."""
 
-_OPTIONAL_PACE = Pace(unserved=15.0)
+GROUP_KINDS = frozenset({Kind.WORKLOADS, Kind.POD_GROUPS})
+"""What gangs are made of, at the level in use."""
+
+_PACE, _OPTIONAL_PACE = Pace(), Pace(unserved=15.0)
 _REMEMBERED_PROBLEMS = 1000
 
 
@@ -85,9 +91,10 @@ class Feed:
 
     ``synced`` is set while every kind is listed: once after the first lists, and not while the API server does not
     serve one of them (``unserved``). An ``optional`` kind counts as listed, with no objects, while it is not served or
-    not granted; it is asked for again. ``malformed`` counts the objects that could not be used; each is logged once,
-    and the Store keeps what it knew of it before. ``selections`` narrows a kind to some of its objects; one that leaves
-    the selection looks like one that went.
+    not granted; it is asked for again. What keeps us from GROUP_KINDS is the Store's ``obstacle``. ``malformed`` counts
+    the objects that could not be used; each is logged, and told to ``on_malformed``, once, and the Store keeps what it
+    knew of it before. ``selections`` narrows a kind to some of its objects; one that leaves the selection looks like
+    one that went.
     """
 
     def __init__(
@@ -99,12 +106,15 @@ class Feed:
         on_change: OnChange = lambda _old, _new: None,
         selections: Mapping[Kind, Selection] = MappingProxyType({}),
         optional: Collection[Kind] = OPTIONAL_KINDS,
+        on_malformed: OnMalformed = lambda _problem, _about: None,
     ) -> None:
         self.synced = asyncio.Event()
         self.unserved: set[Kind] = set()
         self.malformed: Counter[Kind] = Counter()
+        self._store = store
+        self._obstacles: dict[Kind, str] = {}
         self._hooks = client.hooks
-        self._on_change = on_change
+        self._on_change, self._on_malformed = on_change, on_malformed
         self._followed_parents = store.parentage.followed
         self._optional = frozenset(optional)
         self._problems: set[Malformed] = set()
@@ -118,7 +128,7 @@ class Feed:
                 resources[kind],
                 self._sink(kind, channels[kind]),
                 selection=selections.get(kind, EVERYTHING),
-                pace=_OPTIONAL_PACE if kind in self._optional else Pace(),
+                pace=_OPTIONAL_PACE if kind in OPTIONAL_KINDS else _PACE,
             )
             for kind in followed
         }
@@ -145,15 +155,15 @@ class Feed:
                     self._note_listed(kind)
                 case Unserved(resource):
                     self._note_unserved(kind, resource)
-                case Denied() if kind in self._optional:
-                    self._note_absent(kind)
+                case Denied(resource):
+                    self._note_denied(kind, resource)
 
         return take
 
     def _upsert(self, kind: Kind, channel: "_Channel[Any, Any]", obj: JSON) -> None:
         new = channel.decode(obj)
         if isinstance(new, Malformed):
-            self._note_malformed(kind, new)
+            self._note_malformed(kind, new, obj)
             return
         old = channel.held.get(channel.identify(obj))
         if old is not None and new.version and old.version == new.version:
@@ -171,9 +181,21 @@ class Feed:
 
     def _note_listed(self, kind: Kind) -> None:
         self.unserved.discard(kind)
+        self._note_obstacle(kind, "")
         if kind in _PARENTS:
             self._followed_parents.add(_PARENTS[kind])
         self._settle(kind)
+
+    def _note_denied(self, kind: Kind, resource: Resource) -> None:
+        if not self.reflectors[kind].listed.is_set():
+            self._note_obstacle(kind, f"the API server does not let us see {resource} ({resource.version})")
+        if kind in self._optional:
+            self._note_absent(kind)
+
+    def _note_obstacle(self, kind: Kind, what: str) -> None:
+        if kind in GROUP_KINDS and self._obstacles.get(kind, "") != what:
+            self._obstacles[kind] = what
+            self._store.meet_obstacle(next(filter(None, self._obstacles.values()), ""))
 
     def _note_absent(self, kind: Kind) -> None:
         if kind in _PARENTS:
@@ -189,6 +211,7 @@ class Feed:
         if kind in self.unserved:
             return  # told again after each try
         self.unserved.add(kind)
+        self._note_obstacle(kind, f"the API server does not serve {resource} ({resource.version})")
         if kind in self._optional:
             self._note_absent(kind)
             return
@@ -196,7 +219,7 @@ class Feed:
         self.synced.clear()
         log.error("resource is not served", extra={"resource": str(resource), "version": resource.version})
 
-    def _note_malformed(self, kind: Kind, problem: Malformed) -> None:
+    def _note_malformed(self, kind: Kind, problem: Malformed, obj: JSON) -> None:
         self.malformed[kind] += 1
         self._hooks.malformed(kind.value)
         if problem in self._problems:
@@ -205,6 +228,14 @@ class Feed:
             self._problems.clear()
         self._problems.add(problem)
         log.warning("object ignored", extra={"kind": problem.kind, "object": problem.key, "err": problem.problem})
+        namespace, name, uid = identity(obj)
+        about = {
+            "apiVersion": self.reflectors[kind].resource.api_version,
+            "kind": problem.kind,
+            "name": name,
+            "uid": uid,
+        }
+        self._on_malformed(problem, about | ({"namespace": namespace} if namespace else {}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class Pace:
     """Times in seconds. ``timeout`` is the range of a watch's length, ``silence`` the longest pause in one.
 
     After ends without progress the waits have full jitter up to ``backoff * 2**n``, at most ``cap``; ``unserved`` is
-    the wait after a 404. A slice of applied changes ends after ``slice_changes`` or ``slice_seconds``.
+    the wait after a 404 or 403. A slice of applied changes ends after ``slice_changes`` or ``slice_seconds``.
     """
 
     timeout: tuple[int, int] = (300, 600)
@@ -136,7 +136,7 @@ class Reflector:
             await asyncio.sleep(max(self._delay(cause), retry_after))
 
     def _delay(self, cause: Cause) -> float:
-        if cause is Cause.UNSERVED:
+        if cause in {Cause.UNSERVED, Cause.FORBIDDEN}:
             return self._pace.unserved
         if cause in _RESUMED_AT_ONCE and self._fruitless <= 1:
             return 0.0

@@ -13,6 +13,7 @@ class Reason(StrEnum):
 
     JOB_UNKNOWN = "JobUnknown"
     POD_GROUP_MISSING = "PodGroupMissing"
+    API_MISSING = "WorkloadAPIMissing"
     POD_GROUP_AMBIGUOUS = "PodGroupAmbiguous"
     QUORUM_MISSING = "QuorumMissing"
     MEMBER_GATED = "MemberGated"
@@ -56,6 +57,7 @@ class Verdict:
 _SENTENCES: dict[Reason, str] = {
     Reason.JOB_UNKNOWN: "waiting to see the pod's Job",
     Reason.POD_GROUP_MISSING: "waiting for the PodGroup to be created",
+    Reason.API_MISSING: "waiting for the API of Workloads and PodGroups",
     Reason.POD_GROUP_AMBIGUOUS: "more than one Workload or PodGroup matches, so ordinary scheduling applies",
     Reason.QUORUM_MISSING: "{have} of {need} members exist",
     Reason.MEMBER_GATED: "{have} members carry a scheduling gate of another owner",

@@ -35,13 +35,20 @@ def job_pod(job_name: str, index: int = 0, uid: str = "") -> PodBuilder:
 async def controller_on(
     server: FakeApiServer, *arguments: str, level: ApiLevel = FALLBACK
 ) -> AsyncIterator[Controller]:
-    """A controller process in this event loop, killed at the end."""
+    """A controller process in this event loop whose caches are filled, killed at the end."""
+    async with starting_on(server, *arguments, level=level) as controller:
+        async with asyncio.timeout(10):
+            await controller.feed.synced.wait()
+        yield controller
+
+
+@asynccontextmanager
+async def starting_on(server: FakeApiServer, *arguments: str, level: ApiLevel = FALLBACK) -> AsyncIterator[Controller]:
+    """A controller process in this event loop from its first moment on."""
     async with server.client() as client:
         controller = Controller(controller_settings(arguments, {}), client, level, ControllerMetrics(), PACE)
         running = asyncio.create_task(controller.run())
         try:
-            async with asyncio.timeout(10):
-                await controller.feed.synced.wait()
             yield controller
         finally:
             running.cancel()

@@ -47,6 +47,20 @@ class TestBeforeAPlan:
         await world.add(gang(2)).go()
         assert world.round().stage is Stage.GATHERING
 
+    async def test_members_are_told_if_the_api_of_their_group_is_not_there(self, world: World) -> None:
+        world.store.meet_obstacle("the API server does not serve podgroups")
+        await world.add(*small_nodes(2), *members(2)).go()
+        assert verdict_of(world)[0] is Reason.API_MISSING
+        world.store.meet_obstacle("")
+        await world.go()
+        assert verdict_of(world)[0] is Reason.POD_GROUP_MISSING
+
+    async def test_a_group_of_another_scheduler_is_left_to_it(self, world: World) -> None:
+        theirs = [each.scheduler("default-scheduler") for each in members(2)]
+        await world.add(*small_nodes(2), gang(2), *theirs).go()
+        assert GANG not in world.conductor.gangs
+        assert world.reasons() == []
+
     async def test_a_verdict_is_said_once_while_it_does_not_change(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(3), *members(2)).go()
         world.store.touched.add(GANG)

@@ -1,0 +1,86 @@
+"""Gangs while the API of Workloads and PodGroups is not there, and after it has come back."""
+
+import pytest
+
+from controller import loop
+from serried.kube import feed
+from serried.kube.reflector import Pace
+from serried.kube.wire import JOBS, PODS
+from serried.testing.apiserver import SERVED, FakeApiServer
+from serried.testing.faults import calls
+from tests.sim.office import GROUPS, WORKLOADS, controller_on, events, gang, job_pod, settle, starting_on, until
+
+STOCK = tuple(resource for resource in SERVED if resource not in {GROUPS, WORKLOADS})
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that waits for seconds waits for moments."""
+    monkeypatch.setattr(loop, "_OBSTACLE_SECONDS", 0.02)
+    monkeypatch.setattr(loop, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(feed, "_PACE", Pace(unserved=0.02))
+
+
+def told(server: FakeApiServer) -> dict[str, int]:
+    """How often each Job was told of its failed Workload."""
+    return {event["involvedObject"]["name"]: event["count"] for event in events(server, "FailedWorkloadCreate")}
+
+
+async def test_without_the_crds_each_gang_is_told_once_and_gets_its_objects_when_they_are_there() -> None:
+    async with FakeApiServer(served=STOCK) as server:
+        for name in ("first", "second"):
+            server.add(JOBS, gang(name).raw())
+        server.add(JOBS, gang("loose").not_indexed().raw())
+        async with starting_on(server):
+            await until(lambda: len(events(server, "FailedWorkloadCreate")) == 2)
+            server.served |= set(SERVED)
+            await until(lambda: len(server.all(GROUPS)) == 2)
+        assert told(server) == {"first": 1, "second": 1}
+        assert "the API server does not serve" in events(server, "FailedWorkloadCreate")[0]["message"]
+
+
+async def test_crds_that_are_deleted_and_installed_again(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang("before").raw())
+        await until(lambda: server.all(GROUPS))
+        server.served = set(STOCK)
+        server.end_watches(WORKLOADS)
+        server.end_watches(GROUPS)
+        for resource in (GROUPS, WORKLOADS):
+            for item in server.all(resource):
+                server.remove(resource, "default", item["metadata"]["name"])
+        await until(lambda: controller.store.obstacle)
+        server.add(JOBS, gang("during").raw())
+        await until(lambda: told(server) == {"before": 1, "during": 1})
+        server.served |= set(SERVED)
+        await until(lambda: len(server.all(GROUPS)) == 2)
+        await settle(controller, server)
+
+
+@pytest.mark.parametrize("status", [403, 422])
+async def test_refusals_of_every_create_end_for_all_when_they_end_for_one(server: FakeApiServer, status: int) -> None:
+    refused = server.refuse(calls("POST", "/workloads"), 10**6, status=status)
+    async with controller_on(server):
+        for number in range(20):
+            server.add(JOBS, gang(f"train-{number}").raw())
+        await until(lambda: len(events(server, "FailedWorkloadCreate")) == 20)
+        refused.left = 0
+        await until(lambda: len(server.all(GROUPS)) == 20)
+        assert all(event["count"] == 1 for event in events(server, "FailedWorkloadCreate"))
+
+
+async def test_a_job_that_cannot_be_read_is_told_of_once_and_stops_nobody(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang("odd").completed("one, two").raw())
+        server.add(JOBS, gang("even").raw())
+        server.add(PODS, job_pod("odd").raw())
+        await until(lambda: events(server, "Malformed") and server.all(GROUPS))
+        server.change(JOBS, "default", "odd", {"metadata": {"labels": {"still": "odd"}}})
+        await settle(controller, server)
+        (event,) = events(server, "Malformed")
+        assert event["involvedObject"]["kind"] == "Job"
+        assert event["count"] == 1
+        assert "completedIndexes is no list of indexes" in event["message"]
+
+        server.change(JOBS, "default", "odd", {"status": {"completedIndexes": ""}})
+        await until(lambda: len(server.all(GROUPS)) == 2)
