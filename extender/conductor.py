@@ -175,8 +175,6 @@ class Conductor:
         if not members and group is None:
             self._forget(key)
             return
-        if members and not any(pod.scheduler in self.store.schedulers for pod in members):
-            return  # another scheduler's, and so are its reasons
         gang = self.gangs.setdefault(key, Gang(self.clock()))
         if gang.round is None and self._is_foreign(group, members):
             gang.verdict = None
@@ -221,9 +219,10 @@ class Conductor:
         return self._try(gang, group, standing)
 
     def _is_foreign(self, group: PodGroup | None, members: list[Pod]) -> bool:
-        # Other schedulers use these names, too: what none of our pods names is not ours to speak of.
-        ours = group is not None and not group.compatible
-        return not ours and not any(pod.scheduler in self.store.schedulers for pod in members)
+        # Another scheduler's, and so are its reasons. One of scheduler-plugins is nobody's before it has pods.
+        if not members:
+            return group is not None and group.compatible
+        return not any(pod.scheduler in self.store.schedulers for pod in members)
 
     def _assess_missing(self, key: Key, gang: Gang, members: list[Pod]) -> Verdict | None:
         if not any(pod.pending for pod in members):
