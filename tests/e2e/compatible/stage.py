@@ -56,11 +56,14 @@ class CompatibleStage(Stage):
         for name in names:
             self._post(self._pods(), {"metadata": {"name": name, "labels": labels, **metadata}, "spec": pod_spec(cpu)})
 
-    def create(self, api_version: str, plural: str, body: Raw, scope: str = "namespaced") -> Raw:
-        """Any object; as the API server has made it."""
-        place = f"/namespaces/{self.namespace}" if scope == "namespaced" else ""
-        made: Raw = self.cluster.api.post(f"/apis/{api_version}{place}/{plural}", body)
+    def create(self, api_version: str, plural: str, body: Raw) -> Raw:
+        """Any object of the namespace; as the API server has made it."""
+        made: Raw = self.cluster.api.post(f"/apis/{api_version}/namespaces/{self.namespace}/{plural}", body)
         return made
+
+    def create_for_all(self, api_version: str, plural: str, body: Raw) -> None:
+        """Any object that belongs to no namespace."""
+        self.cluster.api.post(f"/apis/{api_version}/{plural}", body)
 
     def their_group(self, name: str) -> Raw:
         """One of their PodGroups, as it is now."""
