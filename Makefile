@@ -51,6 +51,7 @@ demo: control-plane ## a cluster of 100 nodes with gangs coming and going
 bench: control-plane ## the numbers of the README
 	$(BIN)/python -m bench.throughput --readme
 	$(BIN)/python -m bench.latency
+	$(BIN)/python -m bench.jobs
 
 lock: setup ## resolve the dependencies anew
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --no-header --no-emit-index-url --no-annotate \

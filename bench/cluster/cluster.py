@@ -122,6 +122,11 @@ class Cluster:
         """The controller's probes and metrics."""
         return self._url("controller-ops")
 
+    @property
+    def controller_manager_url(self) -> str:
+        """kube-controller-manager's probes and metrics; its certificate is signed by itself."""
+        return f"https://{LOOPBACK}:{self._record.ports['controller-manager']}"
+
     def describe(self) -> dict[str, Any]:
         """All of the above, as JSON."""
         spec = self.spec

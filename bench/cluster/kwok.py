@@ -73,10 +73,11 @@ def _arguments(spec: Spec, place: Place) -> dict[str, dict[str, str]]:
     """Flags of single components; kwokctl's own option would set feature gates in all of them."""
     qps = {"kube-api-qps": str(spec.qps), "kube-api-burst": str(spec.qps)}
     server_gates, manager_gates = _gates(spec.api_server_gates), _gates(spec.controller_manager_gates)
+    manager = {"controllers": _CONTROLLERS, "leader-elect": "false", "concurrent-job-syncs": str(spec.job_syncs)}
     return {
         "etcd": {"unsafe-no-fsync": "true"},
         "kube-apiserver": {"disable-admission-plugins": _NO_ADMISSION} | _front_proxy(place) | server_gates,
-        "kube-controller-manager": {"controllers": _CONTROLLERS, "leader-elect": "false"} | qps | manager_gates,
+        "kube-controller-manager": manager | qps | manager_gates,
         "kube-scheduler": _gates(spec.stock_gates),
     }
 

@@ -31,7 +31,7 @@ class Spec:
     Racks are split evenly over blocks and blocks over zones, so that a rack never lies in two blocks. `server_gates`
     are gates of the API server alone, written `Name=true`, `manager_gates` those of kube-controller-manager alone. With
     `gates` on, the stock scheduler and kube-controller-manager schedule gangs natively (the thing to compare with);
-    Serried's scheduler never does.
+    Serried's scheduler never does. `job_syncs` is how many Jobs kube-controller-manager works on at a time.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Spec:
     server_gates: tuple[str, ...] = ()
     manager_gates: tuple[str, ...] = ()
     qps: int = 5000
+    job_syncs: int = 5
     serried_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

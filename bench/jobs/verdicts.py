@@ -1,0 +1,149 @@
+"""The numbers that are wanted, beside those that were found. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bench.jobs.figures import Marks, Memory, Phase, Rest, Restart, Syncs
+
+SLO_SECONDS = 1.0
+MOST_MEMORY = 50.0
+LARGEST_SHARE, LARGEST_DELAY = 0.10, 0.010
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One wanted number."""
+
+    what: str
+    wanted: str
+    found: str
+    met: bool
+
+
+def judge_creation(phase: Phase) -> Iterator[Verdict]:
+    """How soon a gang Job has its objects."""
+    yield Verdict(
+        f"99 % of Workloads after the Job's creation, {phase.state} gang Jobs at {phase.rate:.0f}/s",
+        f"<= {SLO_SECONDS:g} s",
+        f"{_seconds(phase.workloads)} (PodGroups {_seconds(phase.pod_groups)})",
+        is_in_time(phase.workloads, phase.jobs),
+    )
+
+
+def judge_creates(phase: Phase) -> Iterator[Verdict]:
+    """How many objects are created for a Job."""
+    wanted = 2 if phase.kind == "gang" else 0
+    found = phase.creates_per_job
+    yield Verdict(f"creates per {phase.kind} Job, {phase.jobs:,} Jobs", str(wanted), f"{found:g}", found == wanted)
+
+
+def judge_own_syncs(gang: Phase, plain: Phase) -> Iterator[Verdict]:
+    """The controller's syncs of gang Jobs beside those of other Jobs."""
+    if gang.controller_syncs and plain.controller_syncs:
+        yield _compare("controller's mean sync, gang Jobs beside others", plain.controller_syncs, gang.controller_syncs)
+
+
+def judge_manager_syncs(alone: Sequence[Phase], phase: Phase) -> Iterator[Verdict]:
+    """kube-controller-manager's syncs with the controller at work beside those without it, before and after."""
+    without = [one.manager_syncs for one in alone if one.manager_syncs]
+    if without and phase.manager_syncs:
+        count = sum(one.count for one in without)
+        mean = sum(one.mean * one.count for one in without) / count
+        before = Syncs(count, mean, max(one.p99_at_most for one in without))
+        what = f"kube-controller-manager's mean Job sync, {phase.kind} Jobs and controller beside neither"
+        yield _compare(what, before, phase.manager_syncs)
+
+
+def judge_memory(jobs: int, memory: Memory) -> Iterator[Verdict]:
+    """What the Jobs cost the controller in memory."""
+    more = memory.more
+    yield Verdict(
+        f"controller's RSS for {jobs:,} gang Jobs", f"<= {MOST_MEMORY:g} MB more", f"{more:.1f} MB", more <= MOST_MEMORY
+    )
+
+
+def judge_flood(phase: Phase) -> Iterator[Verdict]:
+    """Whether all objects of a flood exist."""
+    found = phase.pod_groups.count if phase.pod_groups else 0
+    last = "" if phase.last is None else f", the last after {phase.last:.1f} s"
+    yield Verdict(
+        f"gang Jobs created at once ({phase.rate:.0f}/s) with Workload and PodGroup",
+        f"{phase.jobs:,}",
+        f"{found:,}{last}",
+        found == phase.jobs,
+    )
+
+
+def judge_rest(rest: Rest) -> Iterator[Verdict]:
+    """What the controller writes when nothing happens."""
+    rate = rest.controller_rate
+    yield Verdict(f"controller's writes a second at rest, over {rest.seconds:.0f} s", "0", f"{rate:g}", rate == 0)
+
+
+def judge_restart(jobs: int, restart: Restart) -> Iterator[Verdict]:
+    """What a restart of the controller costs."""
+    count = sum(restart.writes.values())
+    what = f"controller's writes after a restart with {jobs:,} gang Jobs"
+    yield Verdict(what, "0", f"{count} (ready after {restart.seconds:.1f} s)", count == 0)
+
+
+def judge_ladder(rungs: Sequence[Phase]) -> Iterator[Verdict]:
+    """The highest rate at which kube-controller-manager makes pods in time, and the Workloads at that rate."""
+    highest = max(filter(is_sustained, rungs), key=lambda rung: rung.rate, default=None)
+    if highest is None:
+        yield Verdict("running gang Jobs/s with pods in time", "any rate", "none of those tried", met=False)
+    else:
+        yield from judge_creation(highest)
+
+
+def is_sustained(phase: Phase) -> bool:
+    """Whether kube-controller-manager kept up: 99 % of the Jobs had a pod within a second, at the wanted rate."""
+    asked = phase.wanted_rate or 0.0
+    return is_in_time(phase.pods, phase.jobs) and phase.rate >= 0.95 * asked
+
+
+def is_in_time(marks: Marks | None, jobs: int) -> bool:
+    """Whether all Jobs got theirs, 99 % of them within the SLO."""
+    return marks is not None and marks.count == jobs and marks.p99 <= SLO_SECONDS
+
+
+def render_verdicts(verdicts: Sequence[Verdict]) -> str:
+    """A Markdown table that says plainly what was missed."""
+    lines = ["| number | wanted | found | |", "|---|---|---|---|"]
+    lines += [f"| {one.what} | {one.wanted} | {one.found} | {'met' if one.met else 'MISSED'} |" for one in verdicts]
+    return "\n".join(lines)
+
+
+def render_phases(phases: Sequence[Phase]) -> str:
+    """A Markdown table: one line per phase, times in milliseconds."""
+    titles = ["phase", "Jobs/s", "create p99", "Workload p50", "p90", "p99", "max", "PodGroup p99", "pod p99",
+              "mean sync of kube-controller-manager", "ours"]  # fmt: skip
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for one in phases:
+        cells = [
+            one.name,
+            f"{one.rate:.0f}",
+            *_cells(one.creates, "p99"),
+            *_cells(one.workloads, "p50", "p90", "p99", "longest"),
+            *_cells(one.pod_groups, "p99"),
+            *_cells(one.pods, "p99"),
+            *_cells(one.manager_syncs, "mean"),
+            *_cells(one.controller_syncs, "mean"),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _compare(what: str, before: Syncs, after: Syncs) -> Verdict:
+    more = after.mean - before.mean
+    share = more / before.mean
+    found = f"{before.mean * 1e3:.2f} to {after.mean * 1e3:.2f} ms ({share:+.0%})"
+    return Verdict(what, "<= +10 %, < 10 ms more", found, share <= LARGEST_SHARE and more < LARGEST_DELAY)
+
+
+def _seconds(marks: Marks | None) -> str:
+    return f"{marks.p99:.3f} s" if marks else "none seen"
+
+
+def _cells(times: Marks | Syncs | None, *names: str) -> list[str]:
+    return ["" if times is None else f"{getattr(times, name) * 1e3:.1f}" for name in names]
