@@ -7,9 +7,9 @@ are what tells our objects from others'.
 
 from typing import Any
 
-from controller.diff import JOB_UID, MANAGED_BY, MANAGER
-from controller.names import pod_group_name, template_name, workload_name
-from serried.decode.identity import REQUIRED_TOPOLOGY
+from controller.diff import JOB_UID, MANAGED_BY, MANAGER, CreateWorkload
+from controller.names import pod_group_name, template_name
+from serried.decode.identity import REPLACES, REQUIRED_TOPOLOGY
 from serried.model.group import Claim, Job, Policy, Template, Workload
 from serried.model.level import V1ALPHA2, V1ALPHA2_DISRUPTION, ApiLevel
 
@@ -28,10 +28,12 @@ def desired_template(job: Job, policy: Policy) -> Template:
     )
 
 
-def workload_body(job: Job, policy: Policy, level: ApiLevel) -> Body:
+def workload_body(wanted: CreateWorkload, level: ApiLevel) -> Body:
     """The Workload to create for a Job. It refers to the Job and is owned and controlled by it."""
-    template = desired_template(job, policy)
-    metadata = _metadata(job, workload_name(job), [_controller_reference(job)])
+    job, template = wanted.job, desired_template(wanted.job, wanted.policy)
+    metadata = _metadata(job, wanted.name, [_controller_reference(job)])
+    if wanted.replaces:
+        metadata["labels"][REPLACES] = wanted.replaces
     spec: Body = {"controllerRef": {"apiGroup": "batch", "kind": "Job", "name": job.key.name}}
     if level.inline:
         spec["podGroups"] = [{"name": template.name, "policy": _policy(template)}]

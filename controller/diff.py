@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from controller.names import pod_group_name, workload_name
+from controller.names import pod_group_name, successor_name, workload_name
 from controller.rules import Duty
 from serried.model.group import BASIC, Job, Key, PodGroup, Policy, Workload
 
@@ -22,11 +22,12 @@ PROTECTION = "scheduling.k8s.io/podgroup-protection"
 
 @dataclass(frozen=True, slots=True)
 class CreateWorkload:
-    """Create the Job's Workload; its PodGroup comes in the next round."""
+    """Create the Job's Workload; its PodGroup comes in the next round. ``replaces`` is its predecessor's UID, or ""."""
 
     job: Job
     name: str
     policy: Policy
+    replaces: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +46,6 @@ class SetMinCount:
     job: Job
     item: Workload | PodGroup
     count: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReplaceWorkload:
-    """Delete our Workload and create its successor: where minCount cannot be changed."""
-
-    job: Job
-    workload: Workload
-    policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +73,15 @@ class RemoveFinalizer:
     remaining: tuple[str, ...]
 
 
-Change = CreateWorkload | CreatePodGroup | SetMinCount | ReplaceWorkload | Delete
+Change = CreateWorkload | CreatePodGroup | SetMinCount | Delete
 Action = Change | ReportAmbiguous
 
 
 class Follow(Enum):
-    """How minCount follows the parallelism: by a patch, by objects made anew (1.35, 1.36), or not at all."""
+    """How minCount follows the parallelism: by a patch, by successors (1.35, 1.36), or not at all."""
 
     PATCH = "patch"
-    RENEW = "renew"
+    REPLACE = "replace"
     NEVER = "never"
 
 
@@ -97,35 +89,40 @@ class Follow(Enum):
 class Found:
     """What discovery by reference finds: the Workloads of a Job, and the PodGroups of its Workload.
 
-    Without a Workload, the PodGroups that the Job controls.
+    ``outdated`` are Workloads that have a successor, with their PodGroups, which come first.
     """
 
     workloads: Sequence[Workload] = ()
     groups: Sequence[PodGroup] = ()
+    outdated: Sequence[Workload | PodGroup] = ()
 
 
-def diff_job(job: Job, found: Found, duty: Duty, follow: Follow) -> list[Action]:
+def diff_job(job: Job, found: Found, duty: Duty, follow: Follow) -> Sequence[Action]:
     """The next actions for a Job, none if all is as it should be; ``follow`` is how minCount follows parallelism."""
     if duty is Duty.NONE:
         return []
     if duty is Duty.RELEASE:
         return _release(job, found)
     if not found.workloads:
-        return _begin(job, found, duty, follow)
+        return _begin(job, duty)
     if problem := _find_ambiguity(found):
         return [ReportAmbiguous(job, problem)]
     workload = found.workloads[0]
     if not found.groups and not workload.inline:
         return [CreatePodGroup(job, workload, pod_group_name(workload.key.name, workload.templates[0].name))]
-    return _follow(job, workload, found.groups, follow)
+    outdated = [Delete(job, item) for item in found.outdated if is_ours(item, job)]
+    return _follow(job, workload, found.groups, follow) or outdated
 
 
-def _begin(job: Job, found: Found, duty: Duty, follow: Follow) -> list[Action]:
-    # A PodGroup of ours without a Workload: its successor was not made yet when the last process ended.
-    half = follow is Follow.RENEW and any(is_ours(group, job) and group.policy.is_gang for group in found.groups)
-    if duty is Duty.START or half:
-        return [CreateWorkload(job, workload_name(job), Policy(desired_count(job)))]
-    return [CreateWorkload(job, workload_name(job), BASIC)] if duty is Duty.TRACK else []
+def _begin(job: Job, duty: Duty) -> list[Action]:
+    if duty is Duty.START:
+        return [begin_workload(job, Policy(desired_count(job)))]
+    return [begin_workload(job, BASIC)] if duty is Duty.TRACK else []
+
+
+def begin_workload(job: Job, policy: Policy) -> CreateWorkload:
+    """The action for a Job's first Workload."""
+    return CreateWorkload(job, workload_name(job), policy)
 
 
 def _release(job: Job, found: Found) -> list[Action]:
@@ -134,23 +131,19 @@ def _release(job: Job, found: Found) -> list[Action]:
     return ours or [Delete(job, workload) for workload in found.workloads if is_ours(workload, job)]
 
 
-def _follow(job: Job, workload: Workload, groups: Sequence[PodGroup], follow: Follow) -> list[Action]:
+def _follow(job: Job, workload: Workload, groups: Sequence[PodGroup], follow: Follow) -> Sequence[Action]:
     """What lags behind the parallelism of an elastic Job. A user's Workload, and what was made from it, never does."""
     wanted = desired_count(job)
     if follow is Follow.NEVER or not is_ours(workload, job) or not wanted:
         return []
-    lagging: list[Workload | PodGroup] = [] if _agrees(workload.templates[0].policy, wanted) else [workload]
-    lagging += [group for group in groups if is_ours(group, job) and not _agrees(group.policy, wanted)]
     if follow is Follow.PATCH:
-        return [SetMinCount(job, item, wanted) for item in lagging]
-    return [_renew(job, item, wanted) for item in lagging[:1]]
-
-
-def _renew(job: Job, item: Workload | PodGroup, wanted: int) -> Action:
-    # The Workload at once, and the PodGroup once it is gone: all the time one of the two holds the Job's pods.
-    if isinstance(item, Workload):
-        return ReplaceWorkload(job, item, Policy(wanted))
-    return Delete(job, item)
+        found: list[tuple[Workload | PodGroup, Policy]] = [(workload, workload.templates[0].policy)]
+        found += [(group, group.policy) for group in groups if is_ours(group, job)]
+        return [SetMinCount(job, item, wanted) for item, policy in found if not _agrees(policy, wanted)]
+    if _agrees(workload.templates[0].policy, wanted):
+        return []
+    # The successor comes first: at no time is there nothing that holds the Job's pods.
+    return [CreateWorkload(job, successor_name(job, wanted), Policy(wanted), replaces=workload.uid)]
 
 
 def desired_count(job: Job) -> int:

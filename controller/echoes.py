@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from controller.diff import Found
+from serried.cluster.membership import split_replaced
 from serried.cluster.store import Store
 from serried.model.group import Job, Key, PodGroup, Workload
 
@@ -25,41 +26,35 @@ class Echoes:
         """The API server has created this; the watch may have shown it already."""
         until = self._clock() + PATIENCE
         if isinstance(made, Workload):
-            if not _is_same(self._store.workloads.get(made.key), made):
+            if made.key not in self._store.workloads:
                 self._workloads[made.key] = (until, made)
-        elif not _is_same(self._store.groups.get(made.key), made):
+        elif made.key not in self._store.groups:
             self._groups[made.key] = (until, made)
 
     def drop(self, seen: Workload | PodGroup) -> None:
-        """The watch showed the object, or its end; the end of a predecessor of the same name does not count."""
-        pending = self._workloads if isinstance(seen, Workload) else self._groups
-        _, made = pending.get(seen.key, (0.0, None))
-        if _is_same(made, seen):
-            del pending[seen.key]
+        """The watch showed the object, or its end."""
+        (self._workloads if isinstance(seen, Workload) else self._groups).pop(seen.key, None)
 
     def find(self, job: Job) -> Found:
         """What discovery by reference finds for a Job, with what we have created a moment ago."""
         self._expire()
-        known = self._store.membership.workloads_of(job)
-        workloads = [workload for workload in known if workload.key not in self._workloads]
-        workloads += [made for _, made in self._workloads.values() if _refers_to(made, job)]
-        if not workloads:
-            return Found(groups=self._store.membership.groups_controlled_by(job))
+        membership = self._store.membership
+        referring = membership.referring_to(job)
+        referring += [made for _, made in self._workloads.values() if _refers_to(made, job)]
+        workloads, replaced = split_replaced(referring)
+        outdated: list[Workload | PodGroup] = [group for each in replaced for group in membership.groups_of(each)]
+        outdated += replaced
         if len(workloads) != 1:
-            return Found(workloads)
-        groups = self._store.membership.groups_of(workloads[0])
+            return Found(workloads, outdated=outdated)
+        groups = membership.groups_of(workloads[0])
         groups += [made for _, made in self._groups.values() if _made_from(made, workloads[0])]
-        return Found(workloads, groups)
+        return Found(workloads, groups, outdated)
 
     def _expire(self) -> None:
         now = self._clock()
         for pending in (self._workloads, self._groups):
             for key in [key for key, (until, _) in pending.items() if until <= now]:
                 del pending[key]
-
-
-def _is_same(one: Workload | PodGroup | None, other: Workload | PodGroup) -> bool:
-    return one is not None and one.uid == other.uid
 
 
 def _refers_to(workload: Workload, job: Job) -> bool:

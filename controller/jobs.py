@@ -15,7 +15,6 @@ from controller.diff import (
     CreateWorkload,
     Delete,
     Follow,
-    ReplaceWorkload,
     ReportAmbiguous,
     SetMinCount,
     diff_job,
@@ -195,9 +194,6 @@ class Jobs:
                 self._echoes.add(await self._writes.create_pod_group(change))
             case SetMinCount():
                 await self._writes.set_min_count(change)
-            case ReplaceWorkload():
-                if successor := await self._writes.replace_workload(change):
-                    self._echoes.add(successor)
             case Delete():
                 await self._writes.delete(change.job, change.item)
 

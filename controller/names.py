@@ -32,6 +32,12 @@ def workload_name(job: Job) -> str:
     return job.key.name[: _MAX_NAME - len(tail)] + tail
 
 
+def successor_name(job: Job, count: int) -> str:
+    """The name of the Workload that takes another's place when the Job comes to run ``count`` pods at a time."""
+    tail = f"-{count}"
+    return workload_name(job)[: _MAX_NAME - len(tail)] + tail
+
+
 def template_name(job: Job) -> str:
     """The name of the Workload's one PodGroupTemplate, always a DNS label.
 

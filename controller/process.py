@@ -109,7 +109,7 @@ def _rules(settings: ControllerSettings) -> Rules:
 def _follow(rules: Rules, level: ApiLevel) -> Follow:
     if rules.elastic is Elastic.REFUSE:
         return Follow.NEVER
-    return Follow.PATCH if level.count_mutable else Follow.RENEW
+    return Follow.PATCH if level.count_mutable else Follow.REPLACE
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,6 @@ from controller.diff import (
     CreateWorkload,
     Delete,
     RemoveFinalizer,
-    ReplaceWorkload,
     SetMinCount,
 )
 from serried.decode.groups import decode_pod_group, decode_workload
@@ -35,7 +34,7 @@ class Writes:
     async def create_workload(self, action: CreateWorkload) -> Workload:
         """Create the Workload; what the API server made of it."""
         job = action.job
-        body = workload_body(job, action.policy, self._level)
+        body = workload_body(action, self._level)
         made = _usable(decode_workload(await self._client.create(self._workloads, job.key.namespace, body)))
         self.tell(job, "Normal", "WorkloadCreated", f"Created Workload {made.key.name} for Job {job.key.name}")
         return made
@@ -74,17 +73,6 @@ class Writes:
             said = f"minCount of PodGroup {item.key.name} is {action.count} now, as Job {job.key.name} has it"
             self.tell(job, "Normal", "MinCountChanged", said)
 
-    async def replace_workload(self, action: ReplaceWorkload) -> Workload | None:
-        """Delete the Workload and create its successor of the same name; None if another has come in between."""
-        old, job = action.workload, action.job
-        try:
-            await self._client.delete(self._workloads, old.key.namespace, old.key.name, old.uid)
-        except NotFound:
-            pass
-        except Conflict:
-            return None
-        return await self.create_workload(CreateWorkload(job, old.key.name, action.policy))
-
     async def delete(self, job: Job, item: Workload | PodGroup) -> None:
         """Delete an object of ours, if it still is the one that was seen; its protection may keep it for a while."""
         resource = self._workloads if isinstance(item, Workload) else self._groups
@@ -121,7 +109,7 @@ def _usable(made: Made | Malformed) -> Made:
 
 def _describe(change: Change) -> tuple[str, str]:
     match change:
-        case CreateWorkload() | ReplaceWorkload():
+        case CreateWorkload():
             return "Workload", "Create"
         case CreatePodGroup():
             return "PodGroup", "Create"

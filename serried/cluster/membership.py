@@ -1,8 +1,9 @@
 """Which group a pod belongs to: the field, then the label, then its Job, at every API level (docs/api-levels.md)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from serried.cluster.inline import is_replica
+from serried.decode.identity import REPLACES
 from serried.model.eligibility import GangJobs, is_gang_job
 from serried.model.group import Job, Key, PodGroup, Workload
 from serried.model.pod import Pod
@@ -56,6 +57,10 @@ class Membership:
         A Workload whose controlling owner is another Job of the same name is a left-over of that Job, on its way to
         garbage collection, and no match: controllerRef has no UID.
         """
+        return split_replaced(self.referring_to(job))[0]
+
+    def referring_to(self, job: Job) -> list[Workload]:
+        """As ``workloads_of``, those that have been replaced among them."""
         found = (self._workloads[key] for key in sorted(self._workloads_by_job.get(job.key, ())))
         return [w for w in found if not w.deleting and not _owned_by_namesake(w, job)]
 
@@ -130,6 +135,13 @@ def _job_key(workload: Workload | None) -> Key | None:
 
 def _workload_key(group: PodGroup | None) -> Key | None:
     return None if group is None or group.workload is None else Key(group.key.namespace, group.workload)
+
+
+def split_replaced(workloads: Iterable[Workload]) -> tuple[list[Workload], list[Workload]]:
+    """Those that count, and those whose successor is among them."""
+    found = list(workloads)
+    replaced = {workload.labels.get(REPLACES) for workload in found}
+    return [w for w in found if w.uid not in replaced], [w for w in found if w.uid in replaced]
 
 
 def is_controlled_by(item: Workload | PodGroup, job: Job) -> bool:

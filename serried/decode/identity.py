@@ -13,6 +13,9 @@ On a PodGroup it stands in for ``schedulingConstraints``, which API servers with
 TopologyAwareWorkloadScheduling drop without a word; where both are there, the field wins.
 """
 
+REPLACES = "scheduling.serried.dev/replaces"
+"""Label of a Workload: the UID of its predecessor, which counts no more (where minCount cannot be changed)."""
+
 GANG_POLICY = "scheduling.serried.dev/gang-policy"
 """Annotation of a Job: JobAsGang or NoGang (KEP-5764's field), given when it is created and never changed."""
 

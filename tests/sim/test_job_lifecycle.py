@@ -1,5 +1,6 @@
 """What becomes of a gang's objects when its Job grows, shrinks, is suspended or is switched off."""
 
+import asyncio
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -23,6 +24,7 @@ from tests.sim.office import (
 
 V1ALPHA2_LEVEL = next(level for level in NATIVE_LEVELS if level.version == V1ALPHA2)
 V1ALPHA1_LEVEL = next(level for level in NATIVE_LEVELS if level.version == V1ALPHA1)
+OLDER_WORKLOADS = workloads(V1ALPHA2_LEVEL.group, V1ALPHA2)
 OLDER_GROUPS = pod_groups(V1ALPHA2_LEVEL.group, V1ALPHA2)
 WRITES = ("POST", "PATCH", "DELETE", "PUT")
 
@@ -85,37 +87,42 @@ async def older_server(level: ApiLevel) -> FakeApiServer:
     return FakeApiServer(served=(*SERVED, *served, pod_groups(level.group, level.version)))
 
 
-async def test_where_min_count_is_immutable_the_objects_are_made_anew_and_one_of_them_is_always_there() -> None:
+async def test_where_min_count_is_immutable_successors_come_before_their_predecessors_go() -> None:
     async with await older_server(V1ALPHA2_LEVEL) as server, controller_on(server, level=V1ALPHA2_LEVEL):
         server.add(JOBS, gang().raw())
         await until(lambda: server.all(OLDER_GROUPS))
         server.add(PODS, job_pod("train").on("n1").raw())
         resize(server, "train", 5)
-        await until(lambda: counts(server.all(OLDER_GROUPS)) == [5])
+        await until(lambda: counts(server.all(OLDER_GROUPS)) == counts(server.all(OLDER_WORKLOADS)) == [5])
     # A delete may be sent again before the watch has shown the first.
     writes = [write for write, _ in groupby((method, path.split("/")[6]) for method, path in object_writes(server))]
     assert writes[2:] == [
-        ("DELETE", "workloads"),
         ("POST", "workloads"),
-        ("DELETE", "podgroups"),
         ("POST", "podgroups"),
+        ("DELETE", "podgroups"),
+        ("DELETE", "workloads"),
     ]
 
 
-async def test_killed_after_the_workloads_delete_the_next_process_makes_it_anew() -> None:
+@pytest.mark.parametrize(
+    ("method", "part"),
+    [("POST", "/workloads"), ("POST", "/podgroups"), ("DELETE", "/podgroups"), ("DELETE", "/workloads")],
+)
+async def test_killed_at_any_of_these_writes_the_next_process_does_what_is_left(method: str, part: str) -> None:
     async with await older_server(V1ALPHA2_LEVEL) as server:
         async with controller_on(server, level=V1ALPHA2_LEVEL):
             server.add(JOBS, gang().raw())
             await until(lambda: server.all(OLDER_GROUPS))
             server.add(PODS, job_pod("train").on("n1").raw())
-            gate = server.hold(calls("POST", "/workloads"), times=1)
+            gate = server.hold(calls(method, part), times=1)
             resize(server, "train", 5)
-            await gate.reached.wait()
+            async with asyncio.timeout(10):
+                await gate.reached.wait()
         async with controller_on(server, level=V1ALPHA2_LEVEL):
-            await until(lambda: counts(server.all(OLDER_GROUPS)) == [5])
+            await until(lambda: counts(server.all(OLDER_GROUPS)) == counts(server.all(OLDER_WORKLOADS)) == [5])
 
 
-async def test_in_1_35_the_workload_alone_is_made_anew() -> None:
+async def test_in_1_35_the_workload_alone_gets_a_successor() -> None:
     older = workloads(V1ALPHA1_LEVEL.group, V1ALPHA1)
     async with await older_server(V1ALPHA1_LEVEL) as server, controller_on(server, level=V1ALPHA1_LEVEL):
         server.add(JOBS, gang().raw())

@@ -4,6 +4,7 @@ import pytest
 
 from controller import upstream
 from controller.desired import workload_body
+from controller.diff import begin_workload
 from serried.kube.wire import JOBS
 from serried.model.group import BASIC
 from serried.model.level import FALLBACK
@@ -24,7 +25,7 @@ from tests.sim.office import (
 
 def make_as_upstream(server: FakeApiServer, builder: JobBuilder) -> None:
     """A basic Workload, as kube-controller-manager makes it: our name, the Job as controller, no label."""
-    body = workload_body(builder.value(), BASIC, FALLBACK)
+    body = workload_body(begin_workload(builder.value(), BASIC), FALLBACK)
     server.add(WORKLOADS, {**body, "metadata": {**body["metadata"], "labels": {}}})
 
 

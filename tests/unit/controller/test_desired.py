@@ -1,6 +1,7 @@
 import pytest
 
 from controller.desired import desired_template, pod_group_body, workload_body
+from controller.diff import begin_workload
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.identity import DISRUPTION_MODE
 from serried.model.group import BASIC, Key, OwnerRef, PodGroup, Policy, Template, Workload
@@ -13,7 +14,7 @@ UID = "95969761-09b8-4ecc-a7ba-f5065df1590d"
 
 
 def test_the_workload_has_the_shape_of_upstream() -> None:
-    assert workload_body(job("my-job").uid(UID).size(3).value(), Policy(3), NATIVE) == {
+    assert workload_body(begin_workload(job("my-job").uid(UID).size(3).value(), Policy(3)), NATIVE) == {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "Workload",
         "metadata": {
@@ -75,7 +76,7 @@ def test_1_36_names_the_workload_of_a_pod_group_in_its_own_way() -> None:
 
 def test_1_35_has_the_pod_group_in_the_workload_and_the_topology_key_in_an_annotation() -> None:
     level = ApiLevel("native", "scheduling.k8s.io", V1ALPHA1)
-    body = workload_body(job("train").size(4).topology().value(), Policy(4), level)
+    body = workload_body(begin_workload(job("train").size(4).topology().value(), Policy(4)), level)
     assert body["spec"]["podGroups"] == [{"name": "train-pgt-0", "policy": {"gang": {"minCount": 4}}}]
     assert "podGroupTemplates" not in body["spec"]
     made = decode_workload({**body, "metadata": {**body["metadata"], "uid": "w"}})
@@ -89,7 +90,7 @@ def test_1_35_has_the_pod_group_in_the_workload_and_the_topology_key_in_an_annot
 )
 def test_what_is_written_is_read_back(level: ApiLevel) -> None:
     gang = job("train").size(4).topology().value()
-    body = workload_body(gang, Policy(4), level)
+    body = workload_body(begin_workload(gang, Policy(4)), level)
     body["metadata"]["uid"] = "w"
     made = decode_workload(body)
     assert isinstance(made, Workload)
@@ -130,17 +131,17 @@ def test_everything_that_a_foreign_template_says_reaches_its_pod_group_unchanged
 
 def test_what_a_job_says_of_disruption_and_priority_reaches_its_template() -> None:
     gang = job("a").size(2).annotation(DISRUPTION_MODE, "all").having("high", *POD_SPEC, "priorityClassName").value()
-    (template,) = workload_body(gang, Policy(2), NATIVE)["spec"]["podGroupTemplates"]
+    (template,) = workload_body(begin_workload(gang, Policy(2)), NATIVE)["spec"]["podGroupTemplates"]
     assert (template["disruptionMode"], template["priorityClassName"]) == ({"all": {}}, "high")
 
 
 def test_a_job_that_is_only_tracked_has_no_disruption_mode_of_a_gang() -> None:
     tracked = job("a").annotation(DISRUPTION_MODE, "all").value()
-    (template,) = workload_body(tracked, BASIC, NATIVE)["spec"]["podGroupTemplates"]
+    (template,) = workload_body(begin_workload(tracked, BASIC), NATIVE)["spec"]["podGroupTemplates"]
     assert template == {"name": "a-pgt-0", "schedulingPolicy": {"basic": {}}}
 
 
 def test_objects_live_in_the_namespace_of_the_job() -> None:
     there = job("a").namespace("team").size(2).value()
-    body = workload_body(there, Policy(2), NATIVE)
+    body = workload_body(begin_workload(there, Policy(2)), NATIVE)
     assert Key(body["metadata"]["namespace"], there.key.name) == there.key

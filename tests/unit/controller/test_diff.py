@@ -14,7 +14,6 @@ from controller.diff import (
     Follow,
     Found,
     RemoveFinalizer,
-    ReplaceWorkload,
     ReportAmbiguous,
     SetMinCount,
     desired_count,
@@ -22,7 +21,7 @@ from controller.diff import (
     free_group,
     is_leaving,
 )
-from controller.names import workload_name
+from controller.names import pod_group_name, successor_name, workload_name
 from controller.rules import Duty
 from serried.model.group import BASIC, Key, Policy
 from serried.testing.builders import PodGroupBuilder, WorkloadBuilder, job, pod_group, workload
@@ -111,6 +110,7 @@ def ours(builder: B) -> B:
 
 LARGER = job("train").size(5).scheduler("serried").value()
 MADE, MADE_GROUP = ours(OURS).value(), ours(GROUP).value()
+FOLLOWED_GROUP = ours(GROUP.gang(5)).value()
 FOLLOWED = ours(workload("train-x").for_job("train").gang_template("train-pgt-0", 5)).value()
 
 
@@ -131,21 +131,27 @@ FOLLOWED = ours(workload("train-x").for_job("train").gang_template("train-pgt-0"
         ),
         pytest.param(
             Found([MADE], [MADE_GROUP]),
-            Follow.RENEW,
-            [ReplaceWorkload(LARGER, MADE, Policy(5))],
-            id="else the Workload goes first, while the PodGroup holds the pods",
+            Follow.REPLACE,
+            [CreateWorkload(LARGER, successor_name(LARGER, 5), Policy(5), replaces=MADE.uid)],
+            id="else its Workload gets a successor",
         ),
         pytest.param(
-            Found([FOLLOWED], [MADE_GROUP]), Follow.RENEW, [Delete(LARGER, MADE_GROUP)], id="and then the PodGroup"
+            Found([FOLLOWED], outdated=[MADE_GROUP, MADE]),
+            Follow.REPLACE,
+            [CreatePodGroup(LARGER, FOLLOWED, pod_group_name("train-x", "train-pgt-0"))],
+            id="whose PodGroup comes next",
         ),
         pytest.param(
-            Found([], [MADE_GROUP]),
-            Follow.RENEW,
-            [CreateWorkload(LARGER, workload_name(LARGER), Policy(5))],
-            id="killed after the Workload's delete: it is made anew, also for a Job that runs",
+            Found([FOLLOWED], [FOLLOWED_GROUP], [MADE_GROUP, MADE]),
+            Follow.REPLACE,
+            [Delete(LARGER, MADE_GROUP), Delete(LARGER, MADE)],
+            id="and then the predecessors go",
         ),
         pytest.param(
-            Found([], [MADE_GROUP]), Follow.PATCH, [], id="a Workload that a user has deleted is not made anew"
+            Found([FOLLOWED], [FOLLOWED_GROUP], [GROUP.value(), OURS.value()]),
+            Follow.REPLACE,
+            [],
+            id="others' predecessors are left to them",
         ),
         pytest.param(Found([MADE], [MADE_GROUP]), Follow.NEVER, [], id="nothing follows where that is refused"),
         pytest.param(Found([OURS.value()], [GROUP.value()]), Follow.PATCH, [], id="others' objects never follow"),
