@@ -177,7 +177,7 @@ class Conductor:
             return
         gang = self.gangs.setdefault(key, Gang(self.clock()))
         if gang.round is None and self._is_foreign(group, members):
-            gang.verdict = None
+            del self.gangs[key]
             return
         verdict = self._tend(gang, group) if gang.round else self._assess(key, gang, group, members)
         if verdict is not None:
