@@ -167,18 +167,21 @@ class Cluster:
         else:
             process.send(number)
 
-    def start(self, name: serried.Name) -> None:
-        """Start a process of ours again: same command, ports and credentials. Does not wait until it is ready."""
+    def start(self, name: serried.Name, *arguments: str) -> None:
+        """Start a process of ours again: same command, ports and credentials. Does not wait until it is ready.
+
+        More ``arguments`` are put behind the command's own; of two that set the same, the last one counts.
+        """
         process = self._process(name)
         if process.alive:
             return
-        again = processes.spawn(process.argv, Path(process.log), installation.REPOSITORY)
+        again = processes.spawn([*process.argv, *arguments], Path(process.log), installation.REPOSITORY)
         self._save(self._record.with_processes({name: again}))
 
-    def restart(self, name: serried.Name) -> None:
-        """End a process of ours with SIGTERM, start it and wait until it is ready."""
+    def restart(self, name: serried.Name, *arguments: str) -> None:
+        """End a process of ours with SIGTERM, start it as `start` does and wait until it is ready."""
         self.kill(name, signal.SIGTERM)
-        self.start(name)
+        self.start(name, *arguments)
         self.await_ready(name)
 
     def await_ready(self, name: serried.Name) -> None:

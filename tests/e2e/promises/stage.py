@@ -1,5 +1,6 @@
 """A stage for stories on a real control plane: what people do to a cluster, and what they see of it."""
 
+import json
 import os
 import signal
 import time
@@ -11,10 +12,13 @@ import httpx
 
 from bench.cluster import Cluster
 from bench.cluster.api import ApiError
+from serried.decode.jobs import decode_job
+from serried.model.group import Job
 
 RACK = "topology.serried.dev/rack"
 SCHEDULER = "serried"
 
+Raw = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -42,7 +46,7 @@ class Stage:
 
     def close(self) -> None:
         """Clear the stage: everything in the namespace goes, at once, and its room is seen to be free."""
-        for path in (f"/apis/batch/v1/namespaces/{self.namespace}/jobs", self._groups(), self._pods()):
+        for path in (self._jobs(), self._groups(), self._pods()):
             self.delete_all(path)
         eventually("an empty namespace", lambda: not self.pods())
         eventually("no reservation", lambda: not self.reservations())
@@ -102,12 +106,24 @@ class Stage:
         annotations = {} if key is None else {"scheduling.serried.dev/required-topology": key}
         template = {"spec": pod_spec(cpu) | {"restartPolicy": "Never"}}
         spec = {"parallelism": size, "completions": size, "completionMode": "Indexed", "template": template}
-        job = {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
-        self._post(f"/apis/batch/v1/namespaces/{self.namespace}/jobs", job)
+        self._post(self._jobs(), {"metadata": {"name": name, "annotations": annotations}, "spec": spec})
+
+    def submit_job(self, name: str, scheduler: str = SCHEDULER, cpu: str = "1", **spec: Any) -> Job:
+        """An Indexed Job of two pods, but for what ``spec`` says; as the API server has made it."""
+        template = {"spec": pod_spec(cpu) | {"schedulerName": scheduler, "restartPolicy": "Never"}}
+        shape = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": template}
+        made = decode_job(self.cluster.api.post(self._jobs(), {"metadata": {"name": name}, "spec": shape | spec}))
+        assert isinstance(made, Job)
+        return made
+
+    def change_job(self, name: str, **spec: Any) -> None:
+        """Somebody changes fields of a Job's spec."""
+        patch = json.dumps({"spec": spec})
+        self.cluster.kubectl("patch", "job", name, "-n", self.namespace, "--type", "merge", "-p", patch)
 
     def delete_job(self, name: str) -> None:
         """The Job and its pods go."""
-        self._delete(f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{name}", "Background")
+        self._delete(f"{self._jobs()}/{name}", "Background")
 
     def delete_group(self, name: str) -> None:
         """Somebody deletes a PodGroup."""
@@ -160,6 +176,20 @@ class Stage:
     def group_of_job(self, job: str) -> str:
         """The name of the PodGroup that was made for a Job."""
         return eventually(f"a PodGroup for Job {job}", lambda: self._find_group(job))
+
+    def workloads_of(self, job: str) -> list[Raw]:
+        """The Workloads that refer to a Job."""
+        items: list[Raw] = self.cluster.api.get(self._workloads())["items"]
+        return [item for item in items if item["spec"]["controllerRef"]["name"] == job]
+
+    def await_group(self, job: str) -> Raw:
+        """The first PodGroup that a Job controls, once it is there."""
+        return eventually(f"a PodGroup of {job}", lambda: self.groups_of(job))[0]
+
+    def groups_of(self, job: str) -> list[Raw]:
+        """The PodGroups that a Job controls."""
+        items: list[Raw] = self.cluster.api.get(self._groups())["items"]
+        return [item for item in items if item["metadata"]["ownerReferences"][0]["name"] == job]
 
     def view(self, group: str) -> dict[str, Any]:
         """The group on ``/debug``; empty if it is not known."""
@@ -215,9 +245,14 @@ class Stage:
                 return f"{name}/{item['spec']['podGroups'][0]['name']}" if self.inline else name
         return ""
 
+    def _jobs(self) -> str:
+        return f"/apis/batch/v1/namespaces/{self.namespace}/jobs"
+
+    def _workloads(self) -> str:
+        return f"/apis/{self.cluster.spec.api_version}/namespaces/{self.namespace}/workloads"
+
     def _groups(self) -> str:
-        plural = "workloads" if self.inline else "podgroups"
-        return f"/apis/{self.cluster.spec.api_version}/namespaces/{self.namespace}/{plural}"
+        return self._workloads() if self.inline else self._workloads().replace("workloads", "podgroups")
 
     def _pods(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.e2e.promises.stage import eventually
-from tests.e2e.upstream.stage import Raw, UpstreamStage
+from tests.e2e.promises.stage import Raw, eventually
+from tests.e2e.upstream.stage import UpstreamStage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

@@ -1,0 +1,29 @@
+"""Two clusters for the life of Jobs, one for each API level: 12 nodes of 32 CPU, so 12 pods of 30 CPU fill them."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from bench.cluster import Cluster, Spec, state
+from tests.e2e.jobs.stage import JobStage
+
+_SERIAL = itertools.count()
+
+
+@pytest.fixture(scope="package", params=["native", "fallback"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
+        started = Cluster.up(Spec(name=f"jobs-{request.param}", nodes=12, racks=4, api=request.param, hold="filter"))
+        try:
+            yield started
+        finally:
+            started.down()
+
+
+@pytest.fixture
+def stage(cluster: Cluster) -> Iterator[JobStage]:
+    stage = JobStage(cluster, f"life-{next(_SERIAL)}")
+    yield stage
+    stage.close()
