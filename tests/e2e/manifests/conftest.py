@@ -9,7 +9,8 @@ from tests.e2e.manifests.server import Server
 
 # Off by default upstream: the fields and kinds that the fallback API has as well.
 UPSTREAM_GATES = tuple(
-    f"{gate}=true" for gate in ("CompositePodGroup", "DRAWorkloadResourceClaims", "TopologyAwareWorkloadScheduling")
+    f"{gate}=true"
+    for gate in ("CompositePodGroup", "DRAWorkloadResourceClaims", "TopologyAwareWorkloadScheduling", "WorkloadWithJob")
 )
 GATES = {"native": UPSTREAM_GATES, "fallback": ()}
 

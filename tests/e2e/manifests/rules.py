@@ -32,6 +32,7 @@ FIXED = "templates cannot be added or removed after creation"
 CHILDLESS = "must have at least one child in podGroupTemplates or compositePodGroupTemplates"
 DEEP = "the tree of templates may be at most 4 deep"
 POSITIVE = "should be greater than or equal to 1"
+BOUNDED = "should be less than or equal to 2147483647"
 LABEL, SUBDOMAIN, KEY = "must be a DNS label", "must be a DNS subdomain", "must be a label key"
 SEGMENT = "must be a path segment"
 # The many templates of a tree leave no room for a rule in words, and have a pattern.
@@ -66,6 +67,7 @@ _ANY: list[tuple[str, Json, str]] = [
     ("with two variants of the disruption mode", {"disruptionMode": {"single": {}, "all": {}}}, ONE_MODE),
     ("with two topology keys", {"schedulingConstraints": topology("a", "b")}, "must have at most 1 item"),
     ("with a topology without key", {"schedulingConstraints": {"topology": [{}]}}, "key: Required value"),
+    ("with a priority too small", {"priority": -(2**31) - 1}, "should be greater than or equal to -2147483648"),
     ("with a priority of the system", {"priority": 1000000001}, "should be less than or equal to 1000000000"),
 ]
 _FORMATS: list[tuple[str, Json, str]] = [
@@ -84,7 +86,7 @@ _GROUP: list[tuple[str, Json, str]] = [
     ("with no minCount", {"schedulingPolicy": {"gang": {}}}, "minCount: Required value"),
     ("with a minCount of 0", {"schedulingPolicy": {"gang": {"minCount": 0}}}, POSITIVE),
     ("with a minCount in words", {"schedulingPolicy": {"gang": {"minCount": "four"}}}, "must be of type integer"),
-    ("with a minCount too large", {"schedulingPolicy": {"gang": {"minCount": 2**31}}}, "minCount"),
+    ("with a minCount too large", {"schedulingPolicy": {"gang": {"minCount": 2**31}}}, BOUNDED),
     ("with five claims", {"resourceClaims": claims(*"abcde")}, "must have at most 4 items"),
     ("with two claims of one name", {"resourceClaims": claims("a", "a")}, "Duplicate value"),
     ("with a claim of nothing", {"resourceClaims": [{"name": "a"}]}, ONE_CLAIM),
@@ -111,6 +113,7 @@ _COMPOSITE: list[tuple[str, Json, str]] = [
     ("with two variants of the policy", {"schedulingPolicy": {"basic": {}, "gang": {"minGroupCount": 1}}}, ONE_POLICY),
     ("with no minGroupCount", {"schedulingPolicy": {"gang": {}}}, "minGroupCount: Required value"),
     ("with a minGroupCount of 0", {"schedulingPolicy": {"gang": {"minGroupCount": 0}}}, POSITIVE),
+    ("with a minGroupCount too large", {"schedulingPolicy": {"gang": {"minGroupCount": 2**31}}}, BOUNDED),
 ]
 _REFERENCES: list[tuple[str, Json, str]] = [
     ("whose reference has no template", {"workloadRef": {"workloadName": "w"}}, "templateName: Required value"),

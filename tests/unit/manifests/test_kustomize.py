@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from serried import __version__
+from serried.settings import controller_settings
 from tests.unit.manifests.shipped import MANIFESTS, Document
 
 KUSTOMIZATIONS = sorted(MANIFESTS.rglob("kustomization.yaml"))
@@ -22,7 +23,8 @@ def load(path: Path) -> dict[str, Any]:
 def listed(kustomization: Path) -> set[Path]:
     content = load(kustomization)
     generated = [file for generator in content.get("configMapGenerator", []) for file in generator["files"]]
-    return {(kustomization.parent / entry).resolve() for entry in [*content.get("resources", []), *generated]}
+    named = [*content.get("resources", []), *content.get("components", []), *generated]
+    return {(kustomization.parent / entry).resolve() for entry in named}
 
 
 def pod_specs(documents: Sequence[Document]) -> Iterator[dict[str, Any]]:
@@ -45,9 +47,9 @@ def test_a_kustomization_lists_existing_files_and_leaves_none_beside_it_out(kust
 
 
 def test_the_base_takes_in_every_part_but_those_to_ask_for() -> None:
-    asked_for = {MANIFESTS / "kustomize" / name for name in ("base", "gate", "compatible")}
-    parts = {path.parent for path in KUSTOMIZATIONS} - asked_for
-    parts.remove(MANIFESTS / "kustomize" / "overlays" / "gate")
+    asked_for = {MANIFESTS / "kustomize" / name for name in ("base", "gate", "compatible", "elastic-refuse")}
+    overlays = set((MANIFESTS / "kustomize" / "overlays").iterdir())
+    parts = {path.parent for path in KUSTOMIZATIONS} - asked_for - overlays
     assert {
         entry for entry in listed(MANIFESTS / "kustomize" / "base" / "kustomization.yaml") if entry.is_dir()
     } == parts
@@ -84,7 +86,7 @@ def test_roles_and_accounts_that_are_bound_exist(documents: Sequence[Document]) 
 def test_policies_that_are_bound_exist(documents: Sequence[Document]) -> None:
     existing = {(document.kind, document.name) for document in documents}
     bindings = [document for document in documents if document.kind.endswith("AdmissionPolicyBinding")]
-    assert len(bindings) == 4
+    assert len(bindings) == 5
     for binding in bindings:
         assert (binding.kind.removesuffix("Binding"), binding.content["spec"]["policyName"]) in existing
         if parameters := binding.content["spec"].get("paramRef"):
@@ -129,6 +131,16 @@ def test_selectors_ports_and_volumes_agree(documents: Sequence[Document]) -> Non
     for container in containers(documents):
         named = {port["name"] for port in container["ports"]}
         assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} <= named
+
+
+def test_refusing_changes_of_parallelism_comes_with_the_controller_s_flag_for_it(documents: Sequence[Document]) -> None:
+    component = load(MANIFESTS / "kustomize" / "elastic-refuse" / "kustomization.yaml")
+    (patch,) = component["patches"]
+    (deployment,) = [d for d in documents if (d.kind, d.name) == (patch["target"]["kind"], patch["target"]["name"])]
+    (addition,) = yaml.safe_load(patch["patch"])
+    assert addition["path"] == "/spec/template/spec/containers/0/args/-"
+    (container,) = deployment.content["spec"]["template"]["spec"]["containers"]
+    assert controller_settings([*container["args"], addition["value"]]).elastic_jobs == "refuse"
 
 
 def test_the_switch_ships_as_filter(documents: Sequence[Document]) -> None:
