@@ -42,13 +42,17 @@ class Echoes:
         referring = membership.referring_to(job)
         referring += [made for _, made in self._workloads.values() if _refers_to(made, job)]
         workloads, replaced = split_replaced(referring)
-        outdated: list[Workload | PodGroup] = [group for each in replaced for group in membership.groups_of(each)]
+        outdated: list[Workload | PodGroup] = [group for each in replaced for group in self._groups_of(each)]
         outdated += replaced
         if len(workloads) != 1:
             return Found(workloads, outdated=outdated)
-        groups = membership.groups_of(workloads[0])
+        groups = self._groups_of(workloads[0])
         groups += [made for _, made in self._groups.values() if _made_from(made, workloads[0])]
         return Found(workloads, groups, outdated)
+
+    def _groups_of(self, workload: Workload) -> list[PodGroup]:
+        """Those that are objects; inline ones come and go with the Workload."""
+        return [] if workload.inline else self._store.membership.groups_of(workload)
 
     def _expire(self) -> None:
         now = self._clock()

@@ -122,13 +122,22 @@ async def test_killed_at_any_of_these_writes_the_next_process_does_what_is_left(
             await until(lambda: counts(server.all(OLDER_GROUPS)) == counts(server.all(OLDER_WORKLOADS)) == [5])
 
 
-async def test_in_1_35_the_workload_alone_gets_a_successor() -> None:
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [({"parallelism": 5, "completions": 5}, [5]), ({"suspend": True}, [])],
+    ids=["resized", "suspended"],
+)
+async def test_in_1_35_the_workload_alone_gets_a_successor_or_goes(change: JSON, left: list[int]) -> None:
     older = workloads(V1ALPHA1_LEVEL.group, V1ALPHA1)
-    async with await older_server(V1ALPHA1_LEVEL) as server, controller_on(server, level=V1ALPHA1_LEVEL):
+    async with (
+        await older_server(V1ALPHA1_LEVEL) as server,
+        controller_on(server, "--suspended-jobs", "delete", level=V1ALPHA1_LEVEL),
+    ):
         server.add(JOBS, gang().raw())
         await until(lambda: server.all(older))
-        resize(server, "train", 5)
-        await until(lambda: counts(server.all(older)) == [5])
+        server.change(JOBS, "default", "train", {"spec": change})
+        await until(lambda: counts(server.all(older)) == left)
+    assert all("/workloads" in path for _, path in object_writes(server))
 
 
 async def test_a_suspended_job_keeps_its_objects_and_finds_them_again(server: FakeApiServer) -> None:
