@@ -44,10 +44,11 @@ def workload_body(wanted: CreateWorkload, level: ApiLevel) -> Body:
     return {"apiVersion": level.api_version, "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
-def pod_group_body(job: Job, workload: Workload, level: ApiLevel) -> Body:
+def pod_group_body(job: Job, workload: Workload, level: ApiLevel, priority: int | None = None) -> Body:
     """The PodGroup to create from the Workload's only template, whoever made the Workload.
 
-    The Job controls it; the Workload is a plain owner, so that it goes with either.
+    The Job controls it; the Workload is a plain owner, so that it goes with either. ``priority`` counts where the
+    template gives none, and no admission plugin will.
     """
     template = workload.templates[0]
     owner = {"apiVersion": level.api_version, "kind": "Workload", "name": workload.key.name, "uid": workload.uid}
@@ -61,8 +62,12 @@ def pod_group_body(job: Job, workload: Workload, level: ApiLevel) -> Body:
         "apiVersion": level.api_version,
         "kind": "PodGroup",
         "metadata": metadata,
-        "spec": {**_reference(workload, template, level), **_scheduling(template, level)},
+        "spec": {**_reference(workload, template, level), **_default(priority), **_scheduling(template, level)},
     }
+
+
+def _default(priority: int | None) -> Body:
+    return {} if priority is None else {"priority": priority}
 
 
 def _reference(workload: Workload, template: Template, level: ApiLevel) -> Body:

@@ -54,7 +54,10 @@ _CREATED = Looked(created=True, again=PATIENCE + 1)
 
 
 class Jobs:
-    """Looks at Jobs. ``follow`` is how minCount follows a Job's parallelism, ``clock`` is monotonic."""
+    """Looks at Jobs. ``follow`` is how minCount follows a Job's parallelism, ``clock`` is monotonic.
+
+    ``resolve`` gives the priority for a PriorityClass ("": for none), None if it is not ours to say or does not exist.
+    """
 
     def __init__(
         self,
@@ -63,11 +66,13 @@ class Jobs:
         writes: Writes,
         rules: Rules,
         follow: Follow,
+        resolve: Callable[[str], int | None],
         tally: Tally,
         clock: Callable[[], float],
     ) -> None:
         self._store, self._echoes, self._writes = store, echoes, writes
-        self._rules, self._follow, self._tally, self._clock = rules, follow, tally, clock
+        self._rules, self._follow, self._resolve = rules, follow, resolve
+        self._tally, self._clock = tally, clock
         self._said: dict[Key, tuple[str, frozenset[str]]] = {}
         self._failing: set[Key] = set()
         self._upstream = Upstream(clock)
@@ -191,7 +196,8 @@ class Jobs:
             case CreateWorkload():
                 await self._create_workload(change)
             case CreatePodGroup():
-                self._echoes.add(await self._writes.create_pod_group(change))
+                priority = self._resolve(change.workload.templates[0].priority_class)
+                self._echoes.add(await self._writes.create_pod_group(change, priority))
             case SetMinCount():
                 await self._writes.set_min_count(change)
             case Delete():

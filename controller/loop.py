@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from controller.echoes import Echoes
 from controller.jobs import Jobs, Looked
+from controller.priorities import Priorities
 from controller.protection import Protection
 from controller.queue import WorkQueue
 from controller.retries import PROBE_SECONDS, Retries
@@ -19,6 +20,7 @@ from serried.kube.errors import ApiError
 from serried.kube.feed import Item
 from serried.model.group import Job, Key, PodGroup, Workload
 from serried.model.pod import Pod
+from serried.model.priority import PriorityClass
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,8 @@ class Subject(Enum):
     JOB = "job"
     LEAVING = "leaving groups of"
     """A namespace (with no name): PodGroups are freed a namespace at a time."""
+    PRIORITY = "priority of"
+    """A PodGroup."""
 
 
 class Task(NamedTuple):
@@ -55,6 +59,7 @@ class Loop:
     """Looks at Jobs and frees PodGroups.
 
     ``synced`` says that the Store may be believed, ``is_obstructed`` that only Workloads and PodGroups are missing.
+    ``priorities`` is None where an admission plugin gives PodGroups their priority.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class Loop:
         jobs: Jobs,
         echoes: Echoes,
         protection: Protection,
+        priorities: Priorities | None,
         queue: WorkQueue[Task],
         clock: Callable[[], float],
         synced: asyncio.Event,
@@ -70,7 +76,7 @@ class Loop:
         tally: Tally,
     ) -> None:
         self.queue = queue
-        self._tally, self._protection = tally, protection
+        self._tally, self._protection, self._priorities = tally, protection, priorities
         self._store, self._jobs, self._echoes = store, jobs, echoes
         self._clock, self._synced, self._is_obstructed = clock, synced, is_obstructed
         self._retries: Retries[Task] = Retries(queue, clock)
@@ -91,9 +97,14 @@ class Loop:
                 self._note_group(item)
             case Pod() if _ended(old, new):
                 self._note_end(item)
+            case PriorityClass() if self._priorities is not None:
+                for key in self._priorities.waiting_for(item):
+                    self._add(Subject.PRIORITY, key)
 
     def _note_group(self, group: PodGroup) -> None:
         self._echoes.drop(group)
+        if self._priorities is not None and self._priorities.awaiting(group) is not None:
+            self._add(Subject.PRIORITY, group.key)
         if self._protection.note(group.key):
             self._look_later(group.key.namespace)
         if group.workload is not None:
@@ -167,7 +178,10 @@ class Loop:
     async def _look(self, task: Task) -> Looked:
         if task.subject is Subject.JOB:
             return await self._jobs.look(task.key, self.queue.failures(task))
-        await self._free_groups(task.key.namespace)
+        if task.subject is Subject.LEAVING:
+            await self._free_groups(task.key.namespace)
+        elif self._priorities is not None:
+            await self._priorities.settle(task.key)
         return Looked()
 
     async def _free_groups(self, namespace: str) -> None:

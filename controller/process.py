@@ -13,9 +13,10 @@ from controller.diff import Follow
 from controller.echoes import Echoes
 from controller.jobs import Jobs
 from controller.loop import Loop, Task
+from controller.priorities import Priorities
 from controller.protection import PACE, Pace, Protection
 from controller.queue import WorkQueue
-from controller.reads import JOB_PODS, KINDS, read_named_groups
+from controller.reads import JOB_PODS, read_named_groups, watched_kinds
 from controller.rules import Elastic, Rules, Suspended, Track
 from controller.writes import Writes
 from serried.cluster.store import Store
@@ -24,7 +25,7 @@ from serried.kube.client import ApiClient
 from serried.kube.events import EventWriter
 from serried.kube.feed import GROUP_KINDS, Feed, Item, Kind
 from serried.model.eligibility import GangJobs
-from serried.model.level import ApiLevel
+from serried.model.level import FALLBACK, ApiLevel
 from serried.observe.metrics import ControllerMetrics
 from serried.process import run_process
 from serried.settings import ControllerSettings, controller_settings
@@ -53,7 +54,7 @@ class Controller:
             client,
             level,
             self.store,
-            KINDS,
+            watched_kinds(level),
             self._note,
             selections={Kind.PODS: JOB_PODS},
             on_malformed=self._tell_malformed,
@@ -62,9 +63,20 @@ class Controller:
         read_named = partial(read_named_groups, client)
         protection = Protection(self.store, read_named, writes.remove_finalizer, clock, pace)
         echoes = Echoes(self.store, clock)
-        jobs = Jobs(self.store, echoes, writes, rules, _follow(rules, level), metrics, clock)
+        priorities = Priorities(self.store, writes) if level == FALLBACK else None
+        resolve = priorities.resolve if priorities is not None else _unresolved
+        jobs = Jobs(self.store, echoes, writes, rules, _follow(rules, level), resolve, metrics, clock)
         self.loop = Loop(
-            self.store, jobs, echoes, protection, self.queue, clock, self.feed.synced, self._is_obstructed, metrics
+            self.store,
+            jobs,
+            echoes,
+            protection,
+            priorities,
+            self.queue,
+            clock,
+            self.feed.synced,
+            self._is_obstructed,
+            metrics,
         )
         metrics.before_render(lambda: metrics.queued(len(self.queue)))
 
@@ -94,6 +106,10 @@ class Controller:
     def routes(self) -> Sequence[APIRouter]:
         """Nothing beside probes and metrics."""
         return []
+
+
+def _unresolved(_: str) -> None:
+    """At the native level an admission plugin gives PodGroups their priority."""
 
 
 def _rules(settings: ControllerSettings) -> Rules:

@@ -5,11 +5,12 @@ from serried.decode.identity import read_group_field, read_group_label
 from serried.kube.client import ApiClient
 from serried.kube.feed import Kind
 from serried.kube.wire import JSON, PODS, Selection, list_params
+from serried.model.level import FALLBACK, ApiLevel
 
 LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of the pods that have not ended; those being deleted are among them until they are gone."""
 
-KINDS = (Kind.PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS)
+_KINDS = (Kind.PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS)
 
 JOB_PODS = Selection(labels="batch.kubernetes.io/job-name")
 """The pods that are watched, those of Jobs: only these can be a Job's gang.
@@ -18,6 +19,11 @@ The API server puts the label into each Job's template, but for those with ``man
 """
 
 _PAGE = 500
+
+
+def watched_kinds(level: ApiLevel) -> tuple[Kind, ...]:
+    """What is watched: classes only where no admission plugin gives PodGroups their priority."""
+    return (*_KINDS, Kind.PRIORITY_CLASSES) if level == FALLBACK else _KINDS
 
 
 async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[str]:

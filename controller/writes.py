@@ -39,10 +39,10 @@ class Writes:
         self.tell(job, "Normal", "WorkloadCreated", f"Created Workload {made.key.name} for Job {job.key.name}")
         return made
 
-    async def create_pod_group(self, action: CreatePodGroup) -> PodGroup:
-        """Create the PodGroup; what the API server made of it."""
+    async def create_pod_group(self, action: CreatePodGroup, priority: int | None = None) -> PodGroup:
+        """Create the PodGroup, with ``priority`` where its template says none; what the API server made of it."""
         job = action.job
-        body = pod_group_body(job, action.workload, self._level)
+        body = pod_group_body(job, action.workload, self._level, priority)
         made = _usable(decode_pod_group(await self._client.create(self._groups, job.key.namespace, body)))
         self.tell(job, "Normal", "PodGroupCreated", f"Created PodGroup {made.key.name} for Job {job.key.name}")
         return made
@@ -51,6 +51,11 @@ class Writes:
         """Free the PodGroup, if it is still as it was seen: else Conflict, or NotFound."""
         metadata: dict[str, Any] = {"resourceVersion": action.version, "finalizers": list(action.remaining) or None}
         await self._client.patch_merge(self._groups, action.group.namespace, action.group.name, {"metadata": metadata})
+
+    async def set_priority(self, group: PodGroup, priority: int) -> None:
+        """Give a PodGroup without a priority this one, if it still is as it was seen; raises ApiError."""
+        patch = {"metadata": {"resourceVersion": group.version}, "spec": {"priority": priority}}
+        await self._client.patch_merge(self._groups, group.key.namespace, group.key.name, patch)
 
     async def set_min_count(self, action: SetMinCount) -> None:
         """Change minCount, if the object still has the shape that was seen; one that has gone meanwhile is no error."""

@@ -165,7 +165,7 @@ class Conductor:
             return 0
         if group.compatible:  # its pods alone have one
             return min((pod.priority for pod in self.store.members(group.key)), default=0)
-        return group.priority
+        return group.priority or 0
 
     # --- one group ---------------------------------------------------------------------------------------------
 

@@ -60,6 +60,8 @@ class Gang:
 
 def find_shortage(group: PodGroup, standing: Standing) -> Verdict | None:
     """Why there is nobody to plan for yet; None if the quorum exists."""
+    if group.priority_class and group.priority is None:
+        return Verdict(Reason.PRIORITY_UNKNOWN, key=group.priority_class)
     min_count = group.policy.min_count or 1
     need = standing.need(min_count)
     if need and standing.gated:

@@ -35,7 +35,7 @@ from serried.kube.client import ApiClient
 from serried.kube.discovery import keeps_group
 from serried.kube.errors import ApiError
 from serried.kube.events import EventWriter
-from serried.kube.feed import GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
+from serried.kube.feed import GROUP_KINDS, OPTIONAL_KINDS, Feed, Item, Kind
 from serried.kube.reflector import Reflector
 from serried.kube.wire import LEASES, Selection
 from serried.model.eligibility import GangJobs
@@ -46,6 +46,10 @@ from serried.process import run_process
 from serried.settings import ExtenderSettings, extender_settings
 
 log = logging.getLogger(__name__)
+
+
+KINDS = tuple(kind for kind in Kind if kind is not Kind.PRIORITY_CLASSES)
+"""What the extender watches: all but what the controller alone asks for."""
 
 
 class Extender:
@@ -77,7 +81,7 @@ class Extender:
         self.verbs = Verbs(self.desk, lambda: self.leadership.active, metrics, clock)
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
-        self.feed = Feed(client, level, self.store, on_change=self._note, optional=optional)
+        self.feed = Feed(client, level, self.store, KINDS, self._note, optional=optional)
         self._turned = asyncio.Event()
         self._pods_keep_group: bool | None = None
         metrics.before_render(self._sample)

@@ -14,6 +14,7 @@ from serried.model.node import Node
 from serried.model.parent import JOB, REPLICA, Family, Parent
 from serried.model.plan import View
 from serried.model.pod import Pod
+from serried.model.priority import PriorityClass
 from serried.model.resources import Resources, add
 from serried.plan.quorum import Standing, size_up
 
@@ -38,6 +39,7 @@ class Store:
         self.workloads: dict[Key, Workload] = {}
         self.jobs: dict[Key, Job] = {}
         self.parents: dict[Family, Parent] = {}
+        self.priority_classes: dict[str, PriorityClass] = {}
         self.occupancy = Occupancy()
         self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers, gang_jobs)
         self._kinship = Kinship()
@@ -245,6 +247,14 @@ class Store:
                 self.drop_group(group)
         if old is not None:
             self._rejoin(self._index_workload(old, None))
+
+    def put_priority_class(self, found: PriorityClass) -> None:
+        """A PriorityClass came or changed."""
+        self.priority_classes[found.name] = found
+
+    def drop_priority_class(self, name: str) -> None:
+        """A PriorityClass went."""
+        self.priority_classes.pop(name, None)
 
     def put_job(self, job: Job) -> None:
         """A Job came or changed."""

@@ -21,6 +21,7 @@ from serried.decode.malformed import Malformed
 from serried.decode.nodes import decode_node
 from serried.decode.parents import decode_job_set, decode_leader_worker_set
 from serried.decode.pods import decode_pod
+from serried.decode.priority import decode_priority_class
 from serried.kube.changes import Deleted, Denied, Event, Listed, Relisted, Unserved, Upserted
 from serried.kube.client import ApiClient
 from serried.kube.reflector import Pace, Reflector
@@ -30,6 +31,7 @@ from serried.kube.wire import (
     JSON,
     NODES,
     PODS,
+    PRIORITY_CLASSES,
     Resource,
     Selection,
     identity,
@@ -42,10 +44,11 @@ from serried.model.level import ApiLevel
 from serried.model.node import Node
 from serried.model.parent import Family, Parent, ParentKind
 from serried.model.pod import Pod
+from serried.model.priority import PriorityClass
 
 log = logging.getLogger(__name__)
 
-Item: TypeAlias = Node | Pod | Job | PodGroup | Workload | Parent
+Item: TypeAlias = Node | Pod | Job | PodGroup | Workload | Parent | PriorityClass
 OnChange = Callable[[Item | None, Item | None], None]
 """Called with the object before and after, None where there was or is none; the Store has the change already."""
 
@@ -65,6 +68,7 @@ class Kind(StrEnum):
     POD_GROUPS = "podgroups"
     WORKLOADS = "workloads"
     COMPATIBLE_POD_GROUPS = "podgroups.scheduling.x-k8s.io"
+    PRIORITY_CLASSES = "priorityclasses"
     JOB_SETS = "jobsets"
     LEADER_WORKER_SETS = "leaderworkersets"
 
@@ -256,6 +260,13 @@ def _channels(store: Store) -> dict[Kind, _Channel[Any, Any]]:
         Kind.JOBS: _Channel(decode_job, _key, store.jobs, store.put_job, store.drop_job),
         Kind.POD_GROUPS: _Channel(decode_pod_group, _key, store.groups, store.put_group, store.drop_group),
         Kind.WORKLOADS: _Channel(decode_workload, _key, store.workloads, store.put_workload, store.drop_workload),
+        Kind.PRIORITY_CLASSES: _Channel(
+            decode_priority_class,
+            _name,
+            store.priority_classes,
+            store.put_priority_class,
+            store.drop_priority_class,
+        ),
         Kind.COMPATIBLE_POD_GROUPS: _Channel(
             decode_compatible_group, _compatible_key, store.groups, store.put_group, store.drop_group
         ),
@@ -279,6 +290,7 @@ def _resources(level: ApiLevel) -> dict[Kind, Resource]:
         Kind.JOBS: JOBS,
         Kind.POD_GROUPS: pod_groups(level.group, level.version),
         Kind.WORKLOADS: workloads(level.group, level.version),
+        Kind.PRIORITY_CLASSES: PRIORITY_CLASSES,
         Kind.COMPATIBLE_POD_GROUPS: pod_groups(*COMPATIBLE_API.split("/")),
         **{kind: parents(parent) for kind, parent in _PARENTS.items()},
     }

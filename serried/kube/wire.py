@@ -54,6 +54,7 @@ NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 EVENTS = Resource("", "v1", "events")
 JOBS = Resource("batch", "v1", "jobs")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 POD_TEMPLATES = Resource("", "v1", "podtemplates")
 RESERVATIONS = Resource(FALLBACK_GROUP, "v1beta1", "reservations")
 

@@ -84,6 +84,7 @@ class PodGroup:
     ``compatible``: it is one of scheduler-plugins, and its key is not its name. ``timeout`` is the longest that it may
     wait at bind, in seconds.
 
+    ``priority`` is None until admission (native) or our controller (fallback) has resolved ``priority_class``.
     ``workload`` and ``template`` are ``spec.workloadRef``. ``scheduled`` is whether the condition
     PodGroupInitiallyScheduled is True already; ``condition`` is that condition's (status, reason, message).
     """
@@ -94,7 +95,8 @@ class PodGroup:
     topology_key: str | None = None
     workload: str | None = None
     template: str | None = None
-    priority: int = 0
+    priority_class: str = ""
+    priority: int | None = None
     owners: tuple[OwnerRef, ...] = ()
     finalizers: tuple[str, ...] = ()
     labels: Labels = field(default_factory=dict)

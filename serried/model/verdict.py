@@ -14,6 +14,7 @@ class Reason(StrEnum):
     JOB_UNKNOWN = "JobUnknown"
     POD_GROUP_MISSING = "PodGroupMissing"
     API_MISSING = "WorkloadAPIMissing"
+    PRIORITY_UNKNOWN = "PriorityUnknown"
     POD_GROUP_AMBIGUOUS = "PodGroupAmbiguous"
     QUORUM_MISSING = "QuorumMissing"
     MEMBER_GATED = "MemberGated"
@@ -41,8 +42,8 @@ class DomainShortage:
 class Verdict:
     """A reason with its numbers.
 
-    ``have`` of ``need`` members; ``key`` the topology key; ``domains`` the best domains that were too small, best
-    first (``domain_count`` in all); ``detail`` what else there is to say, a phrase without a full stop.
+    ``have`` of ``need`` members; ``key`` the topology key, or the class; ``domains`` the best domains that were too
+    small, best first (``domain_count`` in all); ``detail`` what else there is to say, a phrase without a full stop.
     """
 
     reason: Reason
@@ -58,6 +59,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.JOB_UNKNOWN: "waiting to see the pod's Job",
     Reason.POD_GROUP_MISSING: "waiting for the PodGroup to be created",
     Reason.API_MISSING: "waiting for the API of Workloads and PodGroups",
+    Reason.PRIORITY_UNKNOWN: "waiting for the value of PriorityClass {key}",
     Reason.POD_GROUP_AMBIGUOUS: "more than one Workload or PodGroup matches, so ordinary scheduling applies",
     Reason.QUORUM_MISSING: "{have} of {need} members exist",
     Reason.MEMBER_GATED: "{have} members carry a scheduling gate of another owner",

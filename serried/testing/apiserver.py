@@ -29,6 +29,7 @@ from serried.kube.wire import (
     NAMESPACES,
     NODES,
     PODS,
+    PRIORITY_CLASSES,
     RESERVATIONS,
     Failure,
     Resource,
@@ -43,7 +44,7 @@ from serried.testing.storage import ObjectKey, RefusedError, Storage, check_prec
 from serried.testing.watching import Watch, begin_stream, begin_watch, select
 
 SERVED = (
-    *(NODES, PODS, NAMESPACES, EVENTS, JOBS, LEASES, RESERVATIONS),
+    *(NODES, PODS, NAMESPACES, EVENTS, JOBS, LEASES, PRIORITY_CLASSES, RESERVATIONS),
     *(pod_groups(FALLBACK_GROUP, "v1beta1"), workloads(FALLBACK_GROUP, "v1beta1")),
 )
 """A stock cluster with Serried's CRDs."""

@@ -55,6 +55,13 @@ class TestBeforeAPlan:
         await world.go()
         assert verdict_of(world)[0] is Reason.POD_GROUP_MISSING
 
+    async def test_a_class_without_a_value_holds_the_group(self, world: World) -> None:
+        named = gang(2).having("high", "spec", "priorityClassName")
+        await world.add(*small_nodes(2), named, *members(2)).go()
+        assert verdict_of(world)[0] is Reason.PRIORITY_UNKNOWN
+        await world.add(named.having(1000, "spec", "priority")).go()
+        assert world.round().stage is Stage.GATHERING
+
     async def test_a_group_of_another_scheduler_is_left_to_it(self, world: World) -> None:
         theirs = [each.scheduler("default-scheduler") for each in members(2)]
         await world.add(*small_nodes(2), gang(2), *theirs).go()

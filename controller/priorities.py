@@ -1,0 +1,45 @@
+"""The priority of PodGroups at the fallback level, where no admission plugin resolves their class.
+
+It is resolved once, like there: a class that changes later changes no PodGroup. One that names no class is left as it
+is until there is a global default: without a priority it counts as 0.
+"""
+
+from controller.writes import Writes
+from serried.cluster.store import Store
+from serried.kube.errors import NotFound
+from serried.model.group import Key, PodGroup
+from serried.model.priority import PriorityClass, resolve_priority
+
+
+class Priorities:
+    """Gives PodGroups their priority."""
+
+    def __init__(self, store: Store, writes: Writes) -> None:
+        self._store, self._writes = store, writes
+
+    def awaiting(self, group: PodGroup) -> int | None:
+        """The priority that the PodGroup lacks; None if it has one, or there is none to be had."""
+        lacks = group.priority is None and not group.deleting
+        return self.resolve(group.priority_class) if lacks else None
+
+    def waiting_for(self, found: PriorityClass) -> list[Key]:
+        """The PodGroups that wait for this class, those that name none among them if it is the default."""
+        names = {found.name, ""} if found.is_default else {found.name}
+        groups = (group for group in self._store.groups.values() if group.priority_class in names)
+        return [group.key for group in groups if self.awaiting(group) is not None]
+
+    def resolve(self, name: str) -> int | None:
+        """The priority to be written for a class, "" for none; None if there is nothing to be written."""
+        priority = resolve_priority(name, self._store.priority_classes)
+        return priority if name else priority or None
+
+    async def settle(self, key: Key) -> None:
+        """Write the priority, if it still has none; raises ApiError."""
+        group = self._store.groups.get(key)
+        priority = self.awaiting(group) if group is not None else None
+        if group is None or priority is None:
+            return
+        try:
+            await self._writes.set_priority(group, priority)
+        except NotFound:
+            pass  # it has gone meanwhile
