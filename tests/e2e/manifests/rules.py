@@ -398,3 +398,46 @@ _GOOD = [
 ]
 # Of a name that no stored object has.
 GOOD = [{**item, "metadata": {**item["metadata"], "name": "good"}} for item in _GOOD]
+
+# --- status ----------------------------------------------------------------------------------------------------------
+
+
+class BadStatus(NamedTuple):
+    """A status that an object is not given."""
+
+    sentence: str
+    item: Json
+    status: Json
+    message: str
+
+
+CONDITION: Json = {
+    "type": "PodGroupInitiallyScheduled", "status": "False", "reason": "Unschedulable", "message": "NoCapacity",
+    "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+}  # fmt: skip
+_BAD_CONDITIONS: list[tuple[str, list[Json], str]] = [
+    ("a condition without reason", [{**CONDITION, "reason": ""}], "should be at least 1 chars long"),
+    ("a condition with a reason of two words", [{**CONDITION, "reason": "a b"}], "should match"),
+    ("a condition neither true nor false", [{**CONDITION, "status": "Maybe"}], "Unsupported value"),
+    ("a condition of no type", [{**CONDITION, "type": ""}], "must be a qualified name"),
+    ("a condition of a negative generation", [{**CONDITION, "observedGeneration": -1}], "greater than or equal to 0"),
+    ("a condition twice", [CONDITION, CONDITION], "Duplicate value"),
+]
+_BAD_CLAIMS: list[tuple[str, list[Json], str]] = [
+    ("a claim that the spec does not have", [{"name": "tpu"}], "must name claims of spec.resourceClaims"),
+    ("a claim twice", [{"name": "gpu"}, {"name": "gpu"}], "Duplicate value"),
+    ("a claim of a name in capitals", [{"name": "gpu", "resourceClaimName": "B"}], SUBDOMAIN),
+]
+_WATCHED = gang("watched", workloadRef=REF, resourceClaims=claims("gpu"))
+
+BAD_STATUS = [
+    *(
+        BadStatus(f"{item['kind']}: {which}", item, {"conditions": conditions}, why)
+        for item in (_WATCHED, composite("watched"))
+        for which, conditions, why in _BAD_CONDITIONS
+    ),
+    *(
+        BadStatus(f"PodGroup: {which}", _WATCHED, {"resourceClaimStatuses": statuses}, why)
+        for which, statuses, why in _BAD_CLAIMS
+    ),
+]

@@ -7,7 +7,6 @@ from tests.e2e.manifests.objects import (
     JOB,
     REF,
     branch,
-    claims,
     composite,
     gang,
     largest,
@@ -16,7 +15,7 @@ from tests.e2e.manifests.objects import (
     tree,
     workload,
 )
-from tests.e2e.manifests.rules import ALLOWED, BAD, GOOD, REFUSED, Bad, Change
+from tests.e2e.manifests.rules import ALLOWED, BAD, BAD_STATUS, CONDITION, GOOD, REFUSED, Bad, BadStatus, Change
 from tests.e2e.manifests.server import GROUP, Json, Server, changed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -89,40 +88,9 @@ def test_a_template_has_no_default(api: Endpoint) -> None:
     assert api.rehearse(item)["spec"] == item["spec"]
 
 
-CONDITION: Json = {
-    "type": "PodGroupInitiallyScheduled", "status": "False", "reason": "Unschedulable", "message": "NoCapacity",
-    "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
-}  # fmt: skip
-BAD_STATUS: list[tuple[str, Json, str]] = [
-    ("a condition without reason", {"conditions": [{**CONDITION, "reason": ""}]}, "should be at least 1 chars long"),
-    ("a condition with a reason of two words", {"conditions": [{**CONDITION, "reason": "a b"}]}, "should match"),
-    ("a condition neither true nor false", {"conditions": [{**CONDITION, "status": "Maybe"}]}, "Unsupported value"),
-    ("a condition of no type", {"conditions": [{**CONDITION, "type": ""}]}, "must be a qualified name"),
-    ("a condition of a negative generation", {"conditions": [{**CONDITION, "observedGeneration": -1}]}, "equal to 0"),
-    ("a condition twice", {"conditions": [CONDITION, CONDITION]}, "Duplicate value"),
-]
-BAD_CLAIM_STATUS: list[tuple[str, Json, str]] = [
-    ("a claim that the spec does not have", {"resourceClaimStatuses": [{"name": "tpu"}]}, "must name claims of spec"),
-    ("a claim twice", {"resourceClaimStatuses": [{"name": "gpu"}, {"name": "gpu"}]}, "Duplicate value"),
-    (
-        "a claim of a name in capitals",
-        {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "B"}]},
-        "must be a DNS subdomain",
-    ),
-]
-WATCHED = gang("watched", workloadRef=REF, resourceClaims=claims("gpu"))
-WATCHED_ABOVE = composite("watched")
-
-
-@pytest.mark.parametrize(
-    ("item", "status", "message"),
-    [
-        *(pytest.param(WATCHED, status, message, id=which) for which, status, message in BAD_STATUS + BAD_CLAIM_STATUS),
-        *(pytest.param(WATCHED_ABOVE, status, message, id=f"above: {which}") for which, status, message in BAD_STATUS),
-    ],
-)
-def test_a_bad_status_is_refused_with_a_reason(api: Endpoint, item: Json, status: Json, message: str) -> None:
-    assert message in api.status_refusal({**api.keep(item), "status": status})
+@pytest.mark.parametrize("bad", BAD_STATUS, ids=lambda bad: bad.sentence)
+def test_a_bad_status_is_refused_with_a_reason(api: Endpoint, bad: BadStatus) -> None:
+    assert bad.message in api.status_refusal({**api.keep(bad.item), "status": bad.status})
 
 
 @pytest.mark.parametrize("item", [gang("two-halves"), composite("two-halves")], ids=lambda item: item["kind"])

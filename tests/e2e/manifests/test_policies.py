@@ -88,6 +88,10 @@ def test_a_pod_joins_no_group_later(server: Server) -> None:
         server.patch("pod/single", {"metadata": {"labels": {LABEL: "g"}}})
 
 
+def test_a_pod_s_label_names_no_group_of_more_than_63_characters(server: Server) -> None:
+    assert "must be no more than 63 bytes" in server.refusal("create", pod("long", labels={LABEL: "g" * 64}))
+
+
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
 INDEX = {"batch.kubernetes.io/job-completion-index": "0"}
 GATE_CASES = [

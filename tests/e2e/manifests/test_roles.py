@@ -42,6 +42,7 @@ class Access(NamedTuple):
 LEASES = "coordination.k8s.io"
 API_GROUPS = (GROUP, "scheduling.k8s.io")
 COMPATIBLE = "scheduling.x-k8s.io"
+PARENTS = (("jobsets", "jobset.x-k8s.io"), ("leaderworkersets", "leaderworkerset.x-k8s.io"))
 
 ALLOWED = [
     *(Access(EXTENDER, verb, what) for what in ("nodes", "pods") for verb in ("get", "list", "watch")),
@@ -78,9 +79,15 @@ ALLOWED = [
         Access(CONTROLLER, verb, what, group)
         for group in API_GROUPS
         for what in ("podgroups", "workloads")
-        for verb in ("get", "list", "watch", "create")
+        for verb in ("get", "list", "watch", "create", "patch", "delete")
     ),
-    *(Access(CONTROLLER, verb, "podgroups", group) for group in API_GROUPS for verb in ("update", "patch")),
+    *(Access(CONTROLLER, verb, "priorityclasses", "scheduling.k8s.io", "") for verb in ("get", "list", "watch")),
+    *(
+        Access(user, verb, what, group)
+        for user in (EXTENDER, CONTROLLER)
+        for what, group in PARENTS
+        for verb in ("get", "list", "watch")
+    ),
     Access(CONTROLLER, "update", "jobs/finalizers", "batch"),
     Access(CONTROLLER, "create", "events"),
     Access(SCHEDULER, "create", "pods/binding"),
@@ -120,7 +127,7 @@ REFUSED = [
     Access(CONTROLLER, "update", "jobs/status", "batch"),
     Access(CONTROLLER, "create", "reservations", GROUP),
     Access(CONTROLLER, "patch", "podgroups/status", GROUP),
-    Access(CONTROLLER, "delete", "podgroups", GROUP),
+    *(Access(user, "patch", what, group) for user in (EXTENDER, CONTROLLER) for what, group in PARENTS),
     Access(CONTROLLER, "list", "nodes", namespace=""),
     Access(SCHEDULER, "update", "leases", LEASES, NAMESPACE, "other"),
     Access(SCHEDULER, "create", "reservations", GROUP),

@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.manifests.endpoint import Endpoint, upstream
 from tests.e2e.manifests.objects import composite, gang, template, workload
-from tests.e2e.manifests.rules import ALLOWED, BAD, GOOD, REFUSED, Bad, Change
+from tests.e2e.manifests.rules import ALLOWED, BAD, BAD_STATUS, GOOD, REFUSED, Bad, BadStatus, Change
 from tests.e2e.manifests.server import Server, changed
 
 pytestmark = [
@@ -43,6 +43,11 @@ def test_a_change_of_what_is_fixed_is_refused(api: Endpoint, change: Change) -> 
 @pytest.mark.parametrize("change", ALLOWED, ids=lambda change: change.sentence)
 def test_what_may_change_may_be_changed(api: Endpoint, change: Change) -> None:
     api.rehearse(changed(api.keep(change.item), change.path, change.value), "replace")
+
+
+@pytest.mark.parametrize("bad", BAD_STATUS, ids=lambda bad: bad.sentence)
+def test_a_bad_status_is_refused(api: Endpoint, bad: BadStatus) -> None:
+    assert api.status_refusal({**api.keep(bad.item), "status": bad.status})
 
 
 @pytest.mark.parametrize("item", [gang("late"), composite("late")], ids=lambda item: item["kind"])
