@@ -242,11 +242,13 @@ class Store:
     def drop_workload(self, key: Key) -> None:
         """A Workload went."""
         old = self.workloads.pop(key, None)
-        if old is not None and old.inline:
+        if old is None:
+            return
+        families = self._index_workload(old, None)
+        if old.inline:
             for group in [group for group in self.groups if workload_of(group) == key]:
                 self.drop_group(group)
-        if old is not None:
-            self._rejoin(self._index_workload(old, None))
+        self._rejoin(families)
 
     def put_priority_class(self, found: PriorityClass) -> None:
         """A PriorityClass came or changed."""

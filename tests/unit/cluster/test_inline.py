@@ -2,6 +2,7 @@
 
 import pytest
 
+from serried.cluster.membership import provisional
 from serried.cluster.store import Store
 from serried.decode.identity import REQUIRED_TOPOLOGY
 from serried.model.group import Key, Policy, Workload
@@ -52,6 +53,15 @@ class TestParts:
         store.put_workload(workload("w").for_job("j").inline_gang("workers", 2).value())
         store.put_pod(pod("j-0").of_job("j", 0).value())
         assert store.group_of("pod-j-0") == PART
+
+    def test_a_jobs_pods_wait_for_a_workload_that_went_and_join_the_one_that_takes_its_place(self, store: Store) -> None:
+        store.put_job(job("j").size(2).scheduler("serried").value())
+        store.put_workload(workload("w").for_job("j").inline_gang("workers", 2).value())
+        store.put_pod(pod("j-0").of_job("j", 0).value())
+        store.drop_workload(Key("default", "w"))
+        assert store.group_of("pod-j-0") == provisional(Key("default", "j"))
+        store.put_workload(workload("v").for_job("j").inline_gang("workers", 2).value())
+        assert store.group_of("pod-j-0") == Key("default", "v/workers")
 
     def test_a_replica_does_not_make_a_jobs_group_ambiguous(self, store: Store) -> None:
         store.put_job(job("j").size(2).scheduler("serried").value())
