@@ -54,13 +54,16 @@ class TestParts:
         store.put_pod(pod("j-0").of_job("j", 0).value())
         assert store.group_of("pod-j-0") == PART
 
-    def test_a_jobs_pods_wait_for_a_workload_that_went_and_join_the_one_that_takes_its_place(self, store: Store) -> None:
+    def test_a_jobs_pods_wait_once_their_workload_went_and_join_its_successor(self, store: Store) -> None:
+        def made(name: str) -> Workload:
+            return workload(name).for_job("j").controlled_by("Job", "j").inline_gang("workers", 2).value()
+
         store.put_job(job("j").size(2).scheduler("serried").value())
-        store.put_workload(workload("w").for_job("j").inline_gang("workers", 2).value())
+        store.put_workload(made("w"))
         store.put_pod(pod("j-0").of_job("j", 0).value())
         store.drop_workload(Key("default", "w"))
         assert store.group_of("pod-j-0") == provisional(Key("default", "j"))
-        store.put_workload(workload("v").for_job("j").inline_gang("workers", 2).value())
+        store.put_workload(made("v"))
         assert store.group_of("pod-j-0") == Key("default", "v/workers")
 
     def test_a_replica_does_not_make_a_jobs_group_ambiguous(self, store: Store) -> None:
