@@ -229,8 +229,8 @@ class Conductor:
             return None
         if not self.store.lacks_owner(key):
             gang.passed = False
-            missing = Reason.API_MISSING if self.store.obstacle else Reason.POD_GROUP_MISSING
-            return Verdict(missing, detail=self.store.obstacle)
+            obstacle = self.store.obstacle_to(key)
+            return Verdict(Reason.API_MISSING if obstacle else Reason.POD_GROUP_MISSING, detail=obstacle)
         if not gang.passed and self.clock() - gang.first_seen > self._job_unknown_deadline:
             # A pod whose Job does not exist is on its way to garbage collection; holding it longer helps nobody.
             gang.passed = True

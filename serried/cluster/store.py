@@ -9,7 +9,7 @@ from serried.cluster.membership import Membership, job_of_provisional
 from serried.cluster.occupancy import Hand, Occupancy
 from serried.cluster.parentage import Parentage, family_of_provisional
 from serried.model.eligibility import GangJobs
-from serried.model.group import Job, Key, PodGroup, Workload
+from serried.model.group import Job, Key, PodGroup, Workload, is_compatible
 from serried.model.node import Node
 from serried.model.parent import JOB, REPLICA, Family, Parent
 from serried.model.plan import View
@@ -27,7 +27,8 @@ class Store:
     ``touched`` collects the groups that a change may concern, and ``orphaned`` the pods that left a group and belong
     to none now; the reader empties both. ``withdrawn`` counts the nominations that ended without the pod having gone
     there: room for others, like ``Occupancy.freed``, but no news to a gang that has just given its own stamps up.
-    ``obstacle`` says why there may be Workloads and PodGroups that are not here. Maps are public to read, and only
+    ``obstacle`` says why there may be Workloads and PodGroups that are not here, ``compatible_obstacle`` the same of
+    PodGroups of scheduler-plugins. Maps are public to read, and only
     these methods change them.
     """
 
@@ -46,6 +47,7 @@ class Store:
         self.parentage = Parentage(self.parents, self.groups, self.workloads, self._kinship, self.schedulers, gang_jobs)
         self.withdrawn = 0
         self.obstacle = ""
+        self.compatible_obstacle = ""
         self.touched: set[Key] = set()
         self.orphaned: set[str] = set()
         self._group_of: dict[str, Key] = {}
@@ -115,6 +117,18 @@ class Store:
     def meet_obstacle(self, what: str) -> None:
         """What keeps us from seeing Workloads and PodGroups, a phrase; "" for nothing (any more)."""
         self.obstacle = what
+        self._touch_missing()
+
+    def meet_compatible_obstacle(self, what: str) -> None:
+        """What keeps us from seeing PodGroups of scheduler-plugins, a phrase; "" for nothing (any more)."""
+        self.compatible_obstacle = what
+        self._touch_missing()
+
+    def obstacle_to(self, group: Key) -> str:
+        """What keeps us from seeing the object of a group."""
+        return self.compatible_obstacle if is_compatible(group) else self.obstacle
+
+    def _touch_missing(self) -> None:
         self.touched.update(group for group in self._members if group not in self.groups)
 
     # --- nodes -------------------------------------------------------------------------------------------------

@@ -67,6 +67,11 @@ def key_compatible(group: Key) -> Key:
     return Key(group.namespace, name_compatible(group.name))
 
 
+def is_compatible(group: Key) -> bool:
+    """Whether a key is that of a PodGroup of scheduler-plugins, there or not."""
+    return group.name.startswith(_COMPATIBLE_PREFIX)
+
+
 class Holder(NamedTuple):
     """An object as references name it; its namespace the context says."""
 

@@ -76,7 +76,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer
 
 async def test_an_api_that_is_installed_later_is_found_without_a_restart(server: FakeApiServer) -> None:
     async with running(server) as scene:
-        await scene.until(lambda: scene.reason() == "PodGroupMissing")
+        await scene.until(lambda: scene.reason() == "WorkloadAPIMissing")
         assert scene.ready()
         assert scene.watch() == {"served": False, "listed": False}
         server.served.add(GROUPS)
@@ -92,7 +92,7 @@ async def test_an_api_that_is_removed_leaves_its_pods_waiting_and_everything_els
         await scene.until(lambda: scene.reason() == "QuorumMissing")
         server.served.discard(GROUPS)
         server.end_watches(GROUPS)
-        await scene.until(lambda: scene.reason() == "PodGroupMissing")
+        await scene.until(lambda: scene.reason() == "WorkloadAPIMissing")
         assert scene.ready()
         assert scene.watch() == {"served": False, "listed": False}
 
@@ -102,7 +102,7 @@ async def test_an_older_installation_without_the_right_to_see_it_starts_as_ever(
     server.add(GROUPS, compatible_group("g").gang(2).raw())
     refused = server.refuse(calls("GET", GROUPS.root), times=10_000, status=403)
     async with running(server) as scene:
-        await scene.until(lambda: scene.reason() == "PodGroupMissing")
+        await scene.until(lambda: scene.reason() == "WorkloadAPIMissing")
         assert scene.ready()
         assert scene.watch() == {"served": True, "listed": False}
         refused.left = 0

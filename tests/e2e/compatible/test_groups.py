@@ -54,7 +54,8 @@ def test_an_api_that_goes_and_comes_back_needs_no_restart(stage: CompatibleStage
     uninstall(stage.cluster)
     stage.await_watch(served=False)
     stage.create_their_pods(names("late", 2), "late")
-    stage.await_reason("compatible:late", "PodGroupMissing")
+    view = stage.await_reason("compatible:late", "WorkloadAPIMissing")
+    assert view["message"].endswith("the API server does not serve podgroups.scheduling.x-k8s.io (v1alpha1)")
     stage.create_pods(["plain-0"])
     stage.await_bound("plain", 1)
 

@@ -63,6 +63,18 @@ async def test_pods_without_their_group_are_held(world: World) -> None:
     assert isinstance(world.filter("c0"), Hold)
 
 
+async def test_pods_hear_of_the_api_that_their_own_group_lacks(world: World) -> None:
+    world.store.meet_obstacle("no API of Workloads")
+    await world.add(*small_nodes(2), *members(2), *their_members(2)).go()
+    assert (world.reasons(), world.reasons(THEIRS)) == ([Reason.API_MISSING], [Reason.POD_GROUP_MISSING])
+    world.store.meet_compatible_obstacle("no API of scheduler-plugins")
+    await world.go()
+    assert world.conductor.gangs[THEIRS].verdict == Verdict(Reason.API_MISSING, detail="no API of scheduler-plugins")
+    world.store.meet_compatible_obstacle("")
+    await world.go()
+    assert world.reasons(THEIRS)[-1] is Reason.POD_GROUP_MISSING
+
+
 async def test_members_of_a_group_without_quorum_pass_one_by_one(world: World) -> None:
     await world.add(*small_nodes(2), compatible_group("g"), *their_members(1)).go()
     assert isinstance(world.filter("c0"), Pass)
