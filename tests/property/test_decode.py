@@ -1,3 +1,4 @@
+import re
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from serried.decode.nodes import decode_node
 from serried.decode.parents import decode_job_set, decode_leader_worker_set
 from serried.decode.pods import decode_pod
 from serried.decode.quantity import parse_cpu, parse_quantity
-from serried.model.group import Job, PodGroup, Workload
+from serried.decode.reservations import name_record
+from serried.model.group import Job, Key, PodGroup, Workload, key_compatible
 from serried.model.lease import Lease
 from serried.model.node import Node
 from serried.model.parent import Parent
@@ -31,6 +33,7 @@ DECODERS = [
     (decode_job_set, Parent),
     (decode_leader_worker_set, Parent),
 ]
+OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 EACH = pytest.mark.parametrize(("decode", "kind"), DECODERS, ids=[decode.__name__ for decode, _ in DECODERS])
 
 
@@ -52,6 +55,14 @@ def test_every_decoded_pod_is_hashable_and_takes_one_pod_slot(raw: Any) -> None:
     if isinstance(decoded, Pod):
         hash(decoded)
         assert dict(decoded.shape.requests)["pods"] == 1
+
+
+@given(name=st.from_regex(OBJECT_NAME, fullmatch=True).filter(lambda name: len(name) <= 253))
+def test_two_groups_of_one_name_have_two_records_and_objects_may_have_their_names(name: str) -> None:
+    ours = Key("default", name)
+    records = {name_record(ours), name_record(key_compatible(ours))}
+    assert len(records) == 2
+    assert all(OBJECT_NAME.fullmatch(record) and len(record) <= 253 for record in records)
 
 
 @given(text=st.text(alphabet="0123456789.+-eEinumkKMGTP", max_size=45) | st.text(max_size=12))

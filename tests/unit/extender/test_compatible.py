@@ -8,12 +8,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from extender.adoption import Adoption
 from extender.debug import debug_routes
 from extender.desk import Hold, Pass
+from extender.records import Records
 from extender.reports import Reports
 from serried.kube.events import EventWriter
 from serried.model.group import COMPATIBLE_API, Key
 from serried.model.level import FALLBACK
+from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
 from serried.testing.builders import CompatibleGroupBuilder, PodBuilder, compatible_group, pod
 from tests.unit.extender.world import GANG, SCHEDULER, World, gang, members, small_nodes
@@ -55,6 +58,18 @@ async def test_the_record_is_owned_by_the_object_and_found_again_by_its_group(wo
     ]
     (loaded,) = await world.records.load()
     assert loaded.group == THEIRS
+
+
+async def test_what_an_earlier_term_has_committed_is_rolled_forward(world: World) -> None:
+    group = theirs(2).value()
+    slots = {f"pod-c{index}": Slot(f"pod-c{index}", f"c{index}", "n1") for index in range(2)}
+    left = Reservation(THEIRS, group.uid, "", 2, slots, frozenset(slots))
+    await Records(world.api.client(), "v1", "earlier").write(group, left)
+    world.add(*small_nodes(2), theirs(2), *their_members(2))
+    await Adoption(world.conductor, world.records, world.api.client(), world.steering).adopt()
+    await world.go()
+    assert (world.node_of("c0"), world.node_of("c1")) == ("n1", "n1")
+    assert world.nothing_reserved
 
 
 async def test_pods_without_their_group_are_held(world: World) -> None:
