@@ -5,10 +5,12 @@ writes is written here too (pkg/controller/job/job_scheduling_manager.go); the l
 are what tells our objects from others'.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from controller.diff import JOB_UID, MANAGED_BY, MANAGER, CreateWorkload
+from controller.diff import CreateWorkload
 from controller.names import pod_group_name, template_name
+from controller.owners import Owner, group_of, kind_of, labels_for, version_of
 from serried.decode.identity import REPLACES, REQUIRED_TOPOLOGY
 from serried.model.group import Claim, Job, Policy, Template, Workload
 from serried.model.level import V1ALPHA2, V1ALPHA2_DISRUPTION, ApiLevel
@@ -30,31 +32,45 @@ def desired_template(job: Job, policy: Policy) -> Template:
 
 def workload_body(wanted: CreateWorkload, level: ApiLevel) -> Body:
     """The Workload to create for a Job. It refers to the Job and is owned and controlled by it."""
-    job, template = wanted.job, desired_template(wanted.job, wanted.policy)
-    metadata = _metadata(job, wanted.name, [_controller_reference(job)])
+    body = compose_workload(wanted.job, wanted.name, [desired_template(wanted.job, wanted.policy)], level)
     if wanted.replaces:
-        metadata["labels"][REPLACES] = wanted.replaces
-    spec: Body = {"controllerRef": {"apiGroup": "batch", "kind": "Job", "name": job.key.name}}
+        body["metadata"]["labels"][REPLACES] = wanted.replaces
+    return body
+
+
+def compose_workload(owner: Owner, name: str, templates: Sequence[Template], level: ApiLevel) -> Body:
+    """The Workload of an owner, with these templates. Where it contains its groups they have one topology key."""
+    metadata = _metadata(owner, name, [_controller_reference(owner)])
+    spec: Body = {
+        "controllerRef": {"apiGroup": group_of(owner), "kind": kind_of(owner), "name": owner.key.name},
+    }
     if level.inline:
-        spec["podGroups"] = [{"name": template.name, "policy": _policy(template)}]
-        if template.topology_key is not None:
-            metadata["annotations"] = {REQUIRED_TOPOLOGY: template.topology_key}
+        spec["podGroups"] = [{"name": template.name, "policy": _policy(template)} for template in templates]
+        if templates[0].topology_key is not None:
+            metadata["annotations"] = {REQUIRED_TOPOLOGY: templates[0].topology_key}
     else:
-        spec["podGroupTemplates"] = [{"name": template.name, **_scheduling(template, level)}]
+        spec["podGroupTemplates"] = [{"name": each.name, **_scheduling(each, level)} for each in templates]
     return {"apiVersion": level.api_version, "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
 def pod_group_body(job: Job, workload: Workload, level: ApiLevel, priority: int | None = None) -> Body:
-    """The PodGroup to create from the Workload's only template, whoever made the Workload.
+    """The PodGroup to create from the Workload's only template, whoever made the Workload."""
+    template = workload.templates[0]
+    name = pod_group_name(workload.key.name, template.name)
+    return compose_pod_group(job, workload, template, name, level, priority)
 
-    The Job controls it; the Workload is a plain owner, so that it goes with either. ``priority`` counts where the
+
+def compose_pod_group(
+    owner: Owner, workload: Workload, template: Template, name: str, level: ApiLevel, priority: int | None = None
+) -> Body:
+    """A PodGroup from a template of an owner's Workload.
+
+    The owner controls it; the Workload is a plain owner, so that it goes with either. ``priority`` counts where the
     template gives none, and no admission plugin will.
     """
-    template = workload.templates[0]
-    owner = {"apiVersion": level.api_version, "kind": "Workload", "name": workload.key.name, "uid": workload.uid}
-    name = pod_group_name(workload.key.name, template.name)
-    metadata = _metadata(job, name, [_controller_reference(job), owner])
-    key = template.topology_key or job.topology_key
+    second = {"apiVersion": level.api_version, "kind": "Workload", "name": workload.key.name, "uid": workload.uid}
+    metadata = _metadata(owner, name, [_controller_reference(owner), second])
+    key = template.topology_key or owner.topology_key
     if key is not None:
         # Also where the field is written: an API server without the gate for it drops the field (decode.identity).
         metadata["annotations"] = {REQUIRED_TOPOLOGY: key}
@@ -77,22 +93,22 @@ def _reference(workload: Workload, template: Template, level: ApiLevel) -> Body:
     return {"workloadRef": {"workloadName": workload.key.name, "templateName": template.name}}
 
 
-def _metadata(job: Job, name: str, owners: list[Body]) -> Body:
+def _metadata(owner: Owner, name: str, owners: list[Body]) -> Body:
     return {
-        "namespace": job.key.namespace,
+        "namespace": owner.key.namespace,
         "name": name,
-        "labels": {MANAGED_BY: MANAGER, JOB_UID: job.uid},
+        "labels": labels_for(owner),
         "ownerReferences": owners,
     }
 
 
-def _controller_reference(job: Job) -> Body:
+def _controller_reference(owner: Owner) -> Body:
     """``metav1.NewControllerRef``."""
     return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "name": job.key.name,
-        "uid": job.uid,
+        "apiVersion": version_of(owner),
+        "kind": kind_of(owner),
+        "name": owner.key.name,
+        "uid": owner.uid,
         "controller": True,
         "blockOwnerDeletion": True,
     }

@@ -8,13 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from controller.names import pod_group_name, successor_name, workload_name
+from controller.owners import is_ours
 from controller.rules import Duty
 from serried.model.group import BASIC, Job, Key, PodGroup, Policy, Workload
-
-MANAGED_BY = "app.kubernetes.io/managed-by"
-MANAGER = "serried"
-JOB_UID = "scheduling.serried.dev/job-uid"
-"""These labels are what tells our objects from others'."""
 
 PROTECTION = "scheduling.k8s.io/podgroup-protection"
 """Finalizer that the API server's admission stamps, and that kube-controller-manager removes where its gate is on."""
@@ -153,11 +149,6 @@ def desired_count(job: Job) -> int:
 
 def _agrees(policy: Policy, wanted: int) -> bool:
     return not policy.is_gang or policy.min_count == wanted
-
-
-def is_ours(item: Workload | PodGroup, job: Job) -> bool:
-    """Whether we made it for this very Job; owner references alone are no proof, others write them too."""
-    return item.labels.get(MANAGED_BY) == MANAGER and item.labels.get(JOB_UID) == job.uid
 
 
 def is_leaving(group: PodGroup) -> bool:

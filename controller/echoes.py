@@ -3,9 +3,11 @@
 from collections.abc import Callable
 
 from controller.diff import Found
+from controller.owners import Owner, kind_of
 from serried.cluster.membership import split_replaced
 from serried.cluster.store import Store
 from serried.model.group import Job, Key, PodGroup, Workload
+from serried.model.parent import JOB, Parent
 
 PATIENCE = 30.0
 """Seconds after which an object that the watch never showed is taken for deleted before it was seen."""
@@ -50,6 +52,17 @@ class Echoes:
         groups += [made for _, made in self._groups.values() if _made_from(made, workloads[0])]
         return Found(workloads, groups, outdated)
 
+    def find_for_parent(self, parent: Parent) -> Found:
+        """The same for a parent: the PodGroups of all its replicas."""
+        self._expire()
+        workloads = self._store.parentage.workloads_of(parent)
+        workloads += [made for _, made in self._workloads.values() if _refers_to(made, parent)]
+        if len(workloads) != 1:
+            return Found(workloads)
+        groups = self._groups_of(workloads[0])
+        groups += [made for _, made in self._groups.values() if _made_from(made, workloads[0])]
+        return Found(workloads, groups)
+
     def _groups_of(self, workload: Workload) -> list[PodGroup]:
         """Those that are objects; inline ones come and go with the Workload."""
         return [] if workload.inline else self._store.membership.groups_of(workload)
@@ -61,9 +74,11 @@ class Echoes:
                 del pending[key]
 
 
-def _refers_to(workload: Workload, job: Job) -> bool:
-    controller = next((owner.uid for owner in workload.owners if owner.controller), None)
-    return (workload.key.namespace, workload.job, controller) == (job.key.namespace, job.key.name, job.uid)
+def _refers_to(workload: Workload, owner: Owner) -> bool:
+    controller = next((each.uid for each in workload.owners if each.controller), None)
+    kind, name = workload.parent or (JOB, workload.job)
+    found = (workload.key.namespace, kind, name, controller)
+    return found == (owner.key.namespace, kind_of(owner), owner.key.name, owner.uid)
 
 
 def _made_from(group: PodGroup, workload: Workload) -> bool:

@@ -21,17 +21,15 @@ from controller.diff import (
 )
 from controller.echoes import PATIENCE, Echoes
 from controller.rules import Duty, Rules, duty_for, is_unserved
+from controller.told import Told
 from controller.upstream import Upstream, is_upstreams
-from controller.writes import Writes
+from controller.writes import Writes, describe
 from serried.cluster.store import Store
-from serried.kube.errors import AlreadyExists, ApiError
+from serried.kube.errors import ApiError
 from serried.model.group import Job, Key, Workload
 from serried.model.pod import Pod
 
 log = logging.getLogger(__name__)
-
-_TRIES_BEFORE_SAID = 4
-"""AlreadyExists in a row before an event: the first ones only say that our caches lag behind another's create."""
 
 
 class Tally(Protocol):
@@ -73,8 +71,7 @@ class Jobs:
         self._store, self._echoes, self._writes = store, echoes, writes
         self._rules, self._follow, self._resolve = rules, follow, resolve
         self._tally, self._clock = tally, clock
-        self._said: dict[Key, tuple[str, frozenset[str]]] = {}
-        self._failing: set[Key] = set()
+        self._told: Told[Key] = Told(writes)
         self._upstream = Upstream(clock)
 
     async def look(self, key: Key, failures: int) -> Looked:
@@ -83,7 +80,7 @@ class Jobs:
         ``failures`` is how many looks at it have failed in a row.
         """
         looked = await self._work_off(key, failures)
-        self._failing.discard(key)
+        self._told.succeed(key)
         return looked
 
     async def _work_off(self, key: Key, failures: int) -> Looked:
@@ -101,12 +98,14 @@ class Jobs:
             if not creates:
                 return looked  # the watch will show what became of it, and ask for the next look
             looked = _CREATED
-        self._said.pop(key, None)
+        self._told.forget(key)
         self._upstream.forget(key)
         return looked
 
     def duty(self, job: Job) -> Duty:
-        """The duty towards a Job as the Store has it."""
+        """The duty towards a Job as the Store has it; none towards a part of a larger gang."""
+        if self._store.parentage.governs_job(job):
+            return Duty.NONE
         return duty_for(job, self._pods_of(job), self._rules)
 
     def tell_obstacle(self) -> None:
@@ -163,12 +162,7 @@ class Jobs:
             self._tell_once(job, "GangPolicyIgnored", said)
 
     def _tell_once(self, job: Job, reason: str, message: str) -> None:
-        uid, said = self._said.get(job.key, ("", frozenset[str]()))
-        if uid != job.uid:
-            said = frozenset()
-        if message not in said:
-            self._said[job.key] = job.uid, said | {message}
-            self._writes.tell(job, "Warning", reason, message)
+        self._told.tell_once(job.key, job, reason, message)
 
     def _is_name_taken(self, action: Change) -> bool:
         """Whether an object that is being deleted still has the name; its end asks for the next look."""
@@ -185,10 +179,7 @@ class Jobs:
         try:
             await self._write(change)
         except ApiError as error:
-            patience = _TRIES_BEFORE_SAID if isinstance(error, AlreadyExists) else 1
-            if failures + 1 >= patience and change.job.key not in self._failing:
-                self._failing.add(change.job.key)
-                self._writes.tell_failure(change, error)
+            self._told.tell_failure(change.job.key, change.job, describe(change), error, failures)
             raise
 
     async def _write(self, change: Change) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from controller.echoes import Echoes
 from controller.jobs import Jobs, Looked
+from controller.parents import Parents
 from controller.priorities import Priorities
 from controller.protection import Protection
 from controller.queue import WorkQueue
@@ -19,6 +20,7 @@ from serried.cluster.store import Store
 from serried.kube.errors import ApiError
 from serried.kube.feed import Item
 from serried.model.group import Job, Key, PodGroup, Workload
+from serried.model.parent import Family, Parent
 from serried.model.pod import Pod
 from serried.model.priority import PriorityClass
 
@@ -32,10 +34,15 @@ class Subject(Enum):
     """What a task's key names."""
 
     JOB = "job"
+    JOB_SET = "JobSet"
+    LEADER_WORKER_SET = "LeaderWorkerSet"
     LEAVING = "leaving groups of"
     """A namespace (with no name): PodGroups are freed a namespace at a time."""
     PRIORITY = "priority of"
     """A PodGroup."""
+
+
+_PARENTS = frozenset({Subject.JOB_SET, Subject.LEADER_WORKER_SET})
 
 
 class Task(NamedTuple):
@@ -56,7 +63,7 @@ class Tally(Protocol):
 
 
 class Loop:
-    """Looks at Jobs and frees PodGroups.
+    """Looks at Jobs and their parents, and frees PodGroups.
 
     ``synced`` says that the Store may be believed, ``is_obstructed`` that only Workloads and PodGroups are missing.
     ``priorities`` is None where an admission plugin gives PodGroups their priority.
@@ -66,6 +73,7 @@ class Loop:
         self,
         store: Store,
         jobs: Jobs,
+        parents: Parents,
         echoes: Echoes,
         protection: Protection,
         priorities: Priorities | None,
@@ -77,7 +85,7 @@ class Loop:
     ) -> None:
         self.queue = queue
         self._tally, self._protection, self._priorities = tally, protection, priorities
-        self._store, self._jobs, self._echoes = store, jobs, echoes
+        self._store, self._jobs, self._parents, self._echoes = store, jobs, parents, echoes
         self._clock, self._synced, self._is_obstructed = clock, synced, is_obstructed
         self._retries: Retries[Task] = Retries(queue, clock)
 
@@ -89,10 +97,12 @@ class Loop:
         match item:
             case Job():
                 self._add(Subject.JOB, item.key)
+            case Parent():
+                self._add(Subject(item.kind.value), item.key)
             case Workload():
                 self._echoes.drop(item)
                 for version in (old, new):
-                    self._add_job_of(version)
+                    self._add_owner_of(version)
             case PodGroup():
                 self._note_group(item)
             case Pod() if _ended(old, new):
@@ -108,7 +118,7 @@ class Loop:
         if self._protection.note(group.key):
             self._look_later(group.key.namespace)
         if group.workload is not None:
-            self._add_job_of(self._store.workloads.get(Key(group.key.namespace, group.workload)))
+            self._add_owner_of(self._store.workloads.get(Key(group.key.namespace, group.workload)))
 
     def _note_end(self, pod: Pod) -> None:
         if pod.owner is not None and pod.owner.kind == "Job":
@@ -116,7 +126,10 @@ class Loop:
         if pod.group is not None and self._protection.note_end(Key(pod.namespace, pod.group)):
             self._look_later(pod.namespace)
 
-    def _add_job_of(self, workload: Item | None) -> None:
+    def _add_owner_of(self, workload: Item | None) -> None:
+        if isinstance(workload, Workload) and workload.parent is not None:
+            kind, name = workload.parent
+            self._add(Subject(kind), Key(workload.key.namespace, name))
         if isinstance(workload, Workload) and workload.job is not None:
             self._add(Subject.JOB, Key(workload.key.namespace, workload.job))
 
@@ -178,6 +191,8 @@ class Loop:
     async def _look(self, task: Task) -> Looked:
         if task.subject is Subject.JOB:
             return await self._jobs.look(task.key, self.queue.failures(task))
+        if task.subject in _PARENTS:
+            return await self._parents.look(Family(task.subject.value, task.key), self.queue.failures(task))
         if task.subject is Subject.LEAVING:
             await self._free_groups(task.key.namespace)
         elif self._priorities is not None:

@@ -4,6 +4,7 @@ Equal names are what keeps two reconcilers from making two Workloads for one Job
 AlreadyExists (pkg/controller/job/job_scheduling_manager.go, pkg/util/hash, k8s.io/apimachinery/pkg/util/rand).
 """
 
+from controller.owners import Owner
 from serried.model.group import Job
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # rand.SafeEncodeString: no vowels, no digits that look like them
@@ -26,10 +27,10 @@ def encode_safe(number: int) -> str:
     return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(number))
 
 
-def workload_name(job: Job) -> str:
-    """The Workload's name: the Job's name and a hash of its UID, as spew prints the Go type."""
-    tail = "-" + encode_safe(hash_fnv32a(f"(types.UID){job.uid}"))
-    return job.key.name[: _MAX_NAME - len(tail)] + tail
+def workload_name(owner: Owner) -> str:
+    """The Workload's name: the owner's name and a hash of its UID, as spew prints the Go type."""
+    tail = "-" + encode_safe(hash_fnv32a(f"(types.UID){owner.uid}"))
+    return owner.key.name[: _MAX_NAME - len(tail)] + tail
 
 
 def successor_name(job: Job, count: int) -> str:
@@ -38,21 +39,22 @@ def successor_name(job: Job, count: int) -> str:
     return workload_name(job)[: _MAX_NAME - len(tail)] + tail
 
 
-def template_name(job: Job) -> str:
+def template_name(owner: Owner) -> str:
     """The name of the Workload's one PodGroupTemplate, always a DNS label.
 
     Upstream's ``<job>-pgt-0`` where that is a DNS label. A Job name with dots, or one too long, would make it an
     invalid one there; here it is shortened with a hash of the whole name.
     """
-    if is_upstream_template(job):
-        return f"{job.key.name}{_TEMPLATE_SUFFIX}"
-    tail = f"-{encode_safe(hash_fnv32a(job.key.name))}{_TEMPLATE_SUFFIX}"
-    return job.key.name.replace(".", "-")[: _MAX_LABEL - len(tail)].rstrip("-") + tail
+    name = owner.key.name
+    if is_upstream_template(owner):
+        return f"{name}{_TEMPLATE_SUFFIX}"
+    tail = f"-{encode_safe(hash_fnv32a(name))}{_TEMPLATE_SUFFIX}"
+    return name.replace(".", "-")[: _MAX_LABEL - len(tail)].rstrip("-") + tail
 
 
-def is_upstream_template(job: Job) -> bool:
-    """Whether upstream can name the template of this Job. Where it cannot, it makes neither Workload nor pods."""
-    return len(job.key.name) + len(_TEMPLATE_SUFFIX) <= _MAX_LABEL and "." not in job.key.name
+def is_upstream_template(owner: Owner) -> bool:
+    """Whether upstream can name the template of such a Job. Where it cannot, it makes neither Workload nor pods."""
+    return len(owner.key.name) + len(_TEMPLATE_SUFFIX) <= _MAX_LABEL and "." not in owner.key.name
 
 
 def pod_group_name(workload: str, template: str) -> str:

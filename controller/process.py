@@ -13,10 +13,11 @@ from controller.diff import Follow
 from controller.echoes import Echoes
 from controller.jobs import Jobs
 from controller.loop import Loop, Task
+from controller.parents import Parents
 from controller.priorities import Priorities
 from controller.protection import PACE, Pace, Protection
 from controller.queue import WorkQueue
-from controller.reads import JOB_PODS, read_named_groups, watched_kinds
+from controller.reads import JOB_PODS, read_named_groups, read_pods_of, watched_kinds
 from controller.rules import Elastic, Rules, Suspended, Track
 from controller.writes import Writes
 from serried.cluster.store import Store
@@ -66,9 +67,11 @@ class Controller:
         priorities = Priorities(self.store, writes) if level == FALLBACK else None
         resolve = priorities.resolve if priorities is not None else _unresolved
         jobs = Jobs(self.store, echoes, writes, rules, _follow(rules, level), resolve, metrics, clock)
+        parents = Parents(self.store, echoes, writes, rules, resolve, partial(read_pods_of, client))
         self.loop = Loop(
             self.store,
             jobs,
+            parents,
             echoes,
             protection,
             priorities,

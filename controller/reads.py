@@ -1,16 +1,22 @@
 """What the controller reads: its watches, and beside them which PodGroups the pods of a namespace name."""
 
+from collections.abc import AsyncIterator
+
 from serried.decode.fields import read_map
 from serried.decode.identity import read_group_field, read_group_label
+from serried.decode.parents import JOB_SET_NAME, SET_NAME
+from serried.decode.pods import decode_pod
 from serried.kube.client import ApiClient
 from serried.kube.feed import Kind
 from serried.kube.wire import JSON, PODS, Selection, list_params
 from serried.model.level import FALLBACK, ApiLevel
+from serried.model.parent import Parent, ParentKind
+from serried.model.pod import Pod
 
 LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of the pods that have not ended; those being deleted are among them until they are gone."""
 
-_KINDS = (Kind.PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS)
+_KINDS = (Kind.PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS, Kind.JOB_SETS, Kind.LEADER_WORKER_SETS)
 
 JOB_PODS = Selection(labels="batch.kubernetes.io/job-name")
 """The pods that are watched, those of Jobs: only these can be a Job's gang.
@@ -34,16 +40,29 @@ async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[str]
     comes from the cache, once that has caught up. All pages are of one state; when it is forgotten between two of them
     (410), nothing is known: half of a list is no list.
     """
-    selection = Selection(namespace, fields=LIVE)
     named: set[str] = set()
+    async for pod in _read_pods(client, Selection(namespace, fields=LIVE)):
+        named.update(_names_of(pod))
+    return frozenset(named)
+
+
+async def read_pods_of(client: ApiClient, parent: Parent) -> list[Pod]:
+    """The pods of a parent, from the newest state; raises ApiError. Those of a LeaderWorkerSet are not watched."""
+    label = JOB_SET_NAME if parent.kind is ParentKind.JOB_SET else SET_NAME
+    selection = Selection(parent.key.namespace, labels=f"{label}={parent.key.name}")
+    found = [decode_pod(pod) async for pod in _read_pods(client, selection)]
+    return [pod for pod in found if isinstance(pod, Pod) and pod.place and pod.place.uid in {"", parent.uid}]
+
+
+async def _read_pods(client: ApiClient, selection: Selection) -> AsyncIterator[JSON]:
     token = ""
     while True:
-        page = await client.read(PODS.path(namespace), list_params(selection, _PAGE, token))
+        page = await client.read(PODS.path(selection.namespace), list_params(selection, _PAGE, token))
         for pod in page.get("items") or ():
-            named.update(_names_of(pod))
+            yield pod
         token = (page.get("metadata") or {}).get("continue") or ""
         if not token:
-            return frozenset(named)
+            return
 
 
 def _names_of(pod: JSON) -> list[str]:

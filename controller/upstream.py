@@ -6,8 +6,8 @@ it for a while, so that two reconcilers do not race for each; a Job for which it
 
 from collections.abc import Callable, Sequence
 
-from controller.diff import is_ours
 from controller.names import is_upstream_template, workload_name
+from controller.owners import is_ours
 from serried.cluster.membership import is_controlled_by
 from serried.model.group import Job, Key, Workload
 

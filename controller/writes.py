@@ -2,7 +2,7 @@
 
 from typing import Any, TypeVar
 
-from controller.desired import pod_group_body, workload_body
+from controller.desired import Body, pod_group_body, workload_body
 from controller.diff import (
     Change,
     CreatePodGroup,
@@ -11,13 +11,14 @@ from controller.diff import (
     RemoveFinalizer,
     SetMinCount,
 )
+from controller.owners import Owner, kind_of, version_of
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.malformed import Malformed
 from serried.kube.client import ApiClient
 from serried.kube.errors import Conflict, NotFound
 from serried.kube.events import EventWriter
 from serried.kube.wire import pod_groups, workloads
-from serried.model.group import Job, PodGroup, Workload
+from serried.model.group import PodGroup, Workload
 from serried.model.level import ApiLevel
 
 Made = TypeVar("Made", Workload, PodGroup)
@@ -27,24 +28,32 @@ class Writes:
     """Carries actions out. A write that fails raises ApiError; whether that is told of is the caller's decision."""
 
     def __init__(self, client: ApiClient, level: ApiLevel, events: EventWriter) -> None:
-        self._client, self._level, self._events = client, level, events
+        self.level = level
+        self._client, self._events = client, events
         self._workloads = workloads(level.group, level.version)
         self._groups = pod_groups(level.group, level.version)
 
     async def create_workload(self, action: CreateWorkload) -> Workload:
         """Create the Workload; what the API server made of it."""
-        job = action.job
-        body = workload_body(action, self._level)
-        made = _usable(decode_workload(await self._client.create(self._workloads, job.key.namespace, body)))
-        self.tell(job, "Normal", "WorkloadCreated", f"Created Workload {made.key.name} for Job {job.key.name}")
+        return await self.put_workload(action.job, workload_body(action, self.level))
+
+    async def put_workload(self, owner: Owner, body: Body) -> Workload:
+        """Create an owner's Workload as it is given; what the API server made of it."""
+        made = _usable(decode_workload(await self._client.create(self._workloads, owner.key.namespace, body)))
+        said = f"Created Workload {made.key.name} for {kind_of(owner)} {owner.key.name}"
+        self.tell(owner, "Normal", "WorkloadCreated", said)
         return made
 
     async def create_pod_group(self, action: CreatePodGroup, priority: int | None = None) -> PodGroup:
         """Create the PodGroup, with ``priority`` where its template says none; what the API server made of it."""
-        job = action.job
-        body = pod_group_body(job, action.workload, self._level, priority)
-        made = _usable(decode_pod_group(await self._client.create(self._groups, job.key.namespace, body)))
-        self.tell(job, "Normal", "PodGroupCreated", f"Created PodGroup {made.key.name} for Job {job.key.name}")
+        body = pod_group_body(action.job, action.workload, self.level, priority)
+        return await self.put_pod_group(action.job, body)
+
+    async def put_pod_group(self, owner: Owner, body: Body) -> PodGroup:
+        """Create a PodGroup for an owner as it is given; what the API server made of it."""
+        made = _usable(decode_pod_group(await self._client.create(self._groups, owner.key.namespace, body)))
+        said = f"Created PodGroup {made.key.name} for {kind_of(owner)} {owner.key.name}"
+        self.tell(owner, "Normal", "PodGroupCreated", said)
         return made
 
     async def remove_finalizer(self, action: RemoveFinalizer) -> None:
@@ -78,7 +87,7 @@ class Writes:
             said = f"minCount of PodGroup {item.key.name} is {action.count} now, as Job {job.key.name} has it"
             self.tell(job, "Normal", "MinCountChanged", said)
 
-    async def delete(self, job: Job, item: Workload | PodGroup) -> None:
+    async def delete(self, owner: Owner, item: Workload | PodGroup) -> None:
         """Delete an object of ours, if it still is the one that was seen; its protection may keep it for a while."""
         resource = self._workloads if isinstance(item, Workload) else self._groups
         try:
@@ -86,22 +95,23 @@ class Writes:
         except (NotFound, Conflict):
             return
         kind = _kind(item)
-        self.tell(job, "Normal", f"{kind}Deleted", f"Deleted {kind} {item.key.name} of Job {job.key.name}")
+        said = f"Deleted {kind} {item.key.name} of {kind_of(owner)} {owner.key.name}"
+        self.tell(owner, "Normal", f"{kind}Deleted", said)
 
-    def tell_failure(self, change: Change, error: Exception) -> None:
-        """Tell that a write failed; it is tried again."""
-        kind, verb = _describe(change)
-        said = f"Failed to {verb.lower()} {kind} for Job {change.job.key.name}: {error}"
-        self.tell(change.job, "Warning", f"Failed{kind}{verb}", said)
+    def tell_failure(self, owner: Owner, what: tuple[str, str], error: Exception) -> None:
+        """Tell that a write failed; it is tried again. ``what`` is the object's kind and the verb."""
+        kind, verb = what
+        said = f"Failed to {verb.lower()} {kind} for {kind_of(owner)} {owner.key.name}: {error}"
+        self.tell(owner, "Warning", f"Failed{kind}{verb}", said)
 
-    def tell(self, job: Job, level: str, reason: str, message: str) -> None:
-        """Write an event of the Job, sometime."""
+    def tell(self, owner: Owner, level: str, reason: str, message: str) -> None:
+        """Write an event of the owner, sometime."""
         about = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "namespace": job.key.namespace,
-            "name": job.key.name,
-            "uid": job.uid,
+            "apiVersion": version_of(owner),
+            "kind": kind_of(owner),
+            "namespace": owner.key.namespace,
+            "name": owner.key.name,
+            "uid": owner.uid,
         }
         self._events.emit(about, level, reason, message)
 
@@ -112,7 +122,8 @@ def _usable(made: Made | Malformed) -> Made:
     return made
 
 
-def _describe(change: Change) -> tuple[str, str]:
+def describe(change: Change) -> tuple[str, str]:
+    """Kind and verb of a change to a Job's objects."""
     match change:
         case CreateWorkload():
             return "Workload", "Create"

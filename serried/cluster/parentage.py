@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from serried.cluster.kinship import Kinship
 from serried.model.eligibility import GangJobs
-from serried.model.group import Key, PodGroup, Template, Workload, name_inline
+from serried.model.group import Job, Key, PodGroup, Template, Workload, name_inline
 from serried.model.parent import (
     REPLICA,
     WHOLE,
@@ -98,6 +98,13 @@ class Parentage:
             return True
         started = self._kinship.has_started(parent.family, parent.uid)
         return self._makes_gangs and not started and is_gang_parent(parent, self._schedulers)
+
+    def governs_job(self, job: Job) -> bool:
+        """Whether the Job's pods are a gang, or a part of one, of the parent that controls it."""
+        if job.owner is None:
+            return False
+        parent = self._parents.get(Family(job.owner.kind, Key(job.key.namespace, job.owner.name)))
+        return parent is not None and parent.uid == job.owner.uid and self.governs(parent)
 
     def claims(self, pod: Pod) -> bool:
         """Whether the pod's parent decides about its group, and not its Job.

@@ -1,5 +1,6 @@
 """Jobs of ``batch/v1``, as eligibility and the reconciler see them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from serried.decode.fields import Raw, read_flag, read_int, read_map, read_name, read_objects, read_text
@@ -22,7 +23,7 @@ from serried.decode.malformed import Malformed, attempt
 from serried.model.group import Claim, Disruption, GangPolicy, Job
 
 _POLICIES: dict[str, GangPolicy] = {policy.value: policy for policy in GangPolicy}
-_MODES: dict[str, Disruption] = {mode.value: mode for mode in Disruption}
+DISRUPTION_MODES: dict[str, Disruption] = {mode.value: mode for mode in Disruption}
 
 
 def decode_job(obj: object) -> Job | Malformed:
@@ -48,12 +49,12 @@ def _decode(obj: Raw) -> Job:
         group=_read_group(template),
         topology_key=said.topology_key or read_name(annotations, REQUIRED_TOPOLOGY) or None,
         gang_policy=said.gang_policy or annotated,
-        disruption=said.disruption or _MODES.get(read_text(annotations, DISRUPTION_MODE)),
+        disruption=said.disruption or DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),
         priority_class=read_name(pod_spec, "priorityClassName"),
         min_count=said.min_count,
         claims=said.claims,
         contradiction=None not in (said.gang_policy, annotated) and said.gang_policy is not annotated,
-        problem=_find_problem(annotations),
+        problem=find_problem(annotations, _POLICIES),
         selects_itself=read_flag(spec, "manualSelector"),
         owner=read_controller(obj),
         suspended=read_flag(spec, "suspend"),
@@ -103,9 +104,12 @@ def _read_gang(scheduling: Raw) -> tuple[GangPolicy | None, int | None]:
     return GangPolicy.JOB_AS_GANG if read.is_gang else GangPolicy.NO_GANG, read.min_count
 
 
-def _find_problem(annotations: Raw) -> str:
-    """What the Job's author has to correct; the policies that we ship refuse it, where they are installed."""
-    for name, words in ((GANG_POLICY, _POLICIES), (DISRUPTION_MODE, _MODES)):
+def find_problem(annotations: Raw, policies: Iterable[str]) -> str:
+    """What an author has to correct, "" if nothing; the policies that we ship refuse it, where they are installed.
+
+    ``policies`` are the words of GANG_POLICY that the kind knows.
+    """
+    for name, words in ((GANG_POLICY, policies), (DISRUPTION_MODE, DISRUPTION_MODES)):
         word = annotations.get(name)
         if word is not None and word not in words:
             return f"annotation {name} is {word!r}, and must be one of {', '.join(words)}"

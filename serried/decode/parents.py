@@ -19,9 +19,10 @@ from serried.decode.identity import (
     read_uid,
     read_version,
 )
+from serried.decode.jobs import DISRUPTION_MODES, find_problem
 from serried.decode.malformed import Malformed, attempt
-from serried.model.group import Disruption, GangPolicy
-from serried.model.parent import LEADER, WORKERS, Parent, ParentKind, Place, Stage
+from serried.model.group import GangPolicy
+from serried.model.parent import LEADER, PARENT_APIS, WORKERS, Parent, ParentKind, Place, Stage
 
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
 JOB_SET_UID = "jobset.sigs.k8s.io/jobset-uid"
@@ -36,8 +37,6 @@ WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 JOB_SET_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 JOB_SET_NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
 SET_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
-
-_MODES: dict[str, Disruption] = {mode.value: mode for mode in Disruption}
 
 
 def read_place(labels: Raw) -> Place | None:
@@ -165,8 +164,9 @@ def _build(
         group=next(filter(None, map(_read_group, pods)), None),
         jobs_ask=jobs_ask,
         topology_key=read_name(annotations, REQUIRED_TOPOLOGY) or None,
-        disruption=_MODES.get(read_text(annotations, DISRUPTION_MODE)),
+        disruption=DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),
         priority_class=_find_common(read_name(spec, "priorityClassName") for spec in specs),
+        problem=find_problem(annotations, (PARENT_APIS[kind].gang_policy, GangPolicy.NO_GANG.value)),
         finished=finished,
         deleting=is_deleting(obj),
         version=read_version(obj),

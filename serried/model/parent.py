@@ -88,7 +88,8 @@ class Parent:
     for an earlier one to run, "" if all are created at once; ``obstacle`` the one that makes pods of one stage wait for
     each other. ``replicas`` is how often it has all its stages, None for a kind without replicas. ``group`` is the
     group that a pod template names itself; ``jobs_ask`` whether a template of a child Job asks to be a gang.
-    ``priority_class`` is what all pod templates name alike. Status counts for ``finished`` only.
+    ``priority_class`` is what all pod templates name alike, ``problem`` what an annotation says wrongly. Status counts
+    for ``finished`` only.
     """
 
     kind: ParentKind
@@ -105,6 +106,7 @@ class Parent:
     topology_key: str | None = None
     disruption: Disruption | None = None
     priority_class: str = ""
+    problem: str = ""
     finished: bool = False
     deleting: bool = False
     version: str = field(default="", compare=False)

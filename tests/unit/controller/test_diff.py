@@ -3,9 +3,6 @@ from typing import TypeVar
 import pytest
 
 from controller.diff import (
-    JOB_UID,
-    MANAGED_BY,
-    MANAGER,
     PROTECTION,
     Action,
     CreatePodGroup,
@@ -22,6 +19,7 @@ from controller.diff import (
     is_leaving,
 )
 from controller.names import pod_group_name, successor_name, workload_name
+from controller.owners import JOB_UID, MANAGED_BY, MANAGER
 from controller.rules import Duty
 from serried.model.group import BASIC, Key, Policy
 from serried.testing.builders import PodGroupBuilder, WorkloadBuilder, job, pod_group, workload

@@ -1,0 +1,251 @@
+"""One look at a JobSet or a LeaderWorkerSet: read the Store, decide, write, tell, as `jobs` does for a Job.
+
+A parent has one Workload, with a template for each of its gangs, and a PodGroup for each template, in each replica. The
+PodGroups of replicas that are gone go once no pod of theirs is left.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from controller.desired import Body, compose_pod_group, compose_workload
+from controller.diff import Found
+from controller.echoes import PATIENCE, Echoes
+from controller.jobs import Looked
+from controller.names import pod_group_name, template_name, workload_name
+from controller.owners import is_ours
+from controller.rules import Rules
+from controller.told import Told
+from controller.writes import Writes
+from serried.cluster.parentage import find_template
+from serried.cluster.store import Store
+from serried.kube.errors import ApiError
+from serried.model.eligibility import GangJobs
+from serried.model.group import Key, PodGroup, Policy, Template, Workload
+from serried.model.level import ApiLevel
+from serried.model.parent import (
+    MOST_TEMPLATES,
+    REPLICA,
+    Family,
+    Parent,
+    ParentKind,
+    gangs_of,
+    is_gang_parent,
+)
+from serried.model.pod import Phase, Pod
+
+_SECONDS_BETWEEN_READS = 5.0
+"""While the pods of a replica that is gone are still there."""
+
+Gang = tuple[Template, str]
+"""A template and a replica's index, "" where there are no replicas."""
+
+
+class Parents:
+    """Looks at parents. ``resolve`` is as for `jobs.Jobs`, ``read_pods`` is `reads.read_pods_of`."""
+
+    def __init__(
+        self,
+        store: Store,
+        echoes: Echoes,
+        writes: Writes,
+        rules: Rules,
+        resolve: Callable[[str], int | None],
+        read_pods: Callable[[Parent], Awaitable[Sequence[Pod]]],
+    ) -> None:
+        self._store, self._echoes, self._writes, self._rules = store, echoes, writes, rules
+        self._resolve, self._read_pods = resolve, read_pods
+        self._told: Told[Family] = Told(writes)
+
+    async def look(self, family: Family, failures: int) -> Looked:
+        """Do for the parent what its state asks for. Raises the API server's refusal.
+
+        ``failures`` is how many looks at it have failed in a row.
+        """
+        looked = await self._work_off(family, failures)
+        self._told.succeed(family)
+        return looked
+
+    async def _work_off(self, family: Family, failures: int) -> Looked:
+        looked = Looked()
+        # The parent is read anew each time: it may have gone, and come again, while a write was under way.
+        while (parent := self._store.parents.get(family)) is not None:
+            self._complain(parent)
+            if not _concerns_us(parent, self._rules):
+                return looked
+            found = self._echoes.find_for_parent(parent)
+            if not found.workloads:
+                if not await self._may_begin(parent):
+                    return looked
+                await self._create_workload(parent, failures)
+            elif problem := find_problem(parent, found):
+                said = f"{parent.kind} {parent.key.name} is scheduled pod by pod: {problem}"
+                self._told.tell_once(family, parent, "AmbiguousWorkload", said)
+                return looked
+            elif missing := self._find_creatable(parent, found):
+                for gang in missing:
+                    await self._create_pod_group(parent, found.workloads[0], gang, failures)
+            else:
+                left = await self._clear(parent, find_surplus(parent, found))
+                return Looked(looked.created, _SECONDS_BETWEEN_READS) if left else looked
+            looked = Looked(created=True, again=PATIENCE + 1)
+        self._told.forget(family)
+        return looked
+
+    def _find_creatable(self, parent: Parent, found: Found) -> list[Gang]:
+        """What is missing, without what has to wait: an object that is being deleted has its name still."""
+        workload = found.workloads[0]
+        names = {gang: name_pod_group(workload, gang) for gang in find_missing(parent, found)}
+        known = self._store.groups
+        return [gang for gang, name in names.items() if Key(parent.key.namespace, name) not in known]
+
+    async def _may_begin(self, parent: Parent) -> bool:
+        if parent.problem or not is_gang_parent(parent, self._rules.schedulers):
+            return False
+        return not any(pod.node or pod.phase is not Phase.ACTIVE for pod in await self._read_pods(parent))
+
+    async def _create_workload(self, parent: Parent, failures: int) -> None:
+        body = workload_for(parent, self._writes.level)
+        try:
+            self._echoes.add(await self._writes.put_workload(parent, body))
+        except ApiError as error:
+            self._told.tell_failure(parent.family, parent, ("Workload", "Create"), error, failures)
+            raise
+
+    async def _create_pod_group(self, parent: Parent, workload: Workload, gang: Gang, failures: int) -> None:
+        body = pod_group_for(parent, workload, gang, self._writes.level, self._resolve(gang[0].priority_class))
+        try:
+            self._echoes.add(await self._writes.put_pod_group(parent, body))
+        except ApiError as error:
+            self._told.tell_failure(parent.family, parent, ("PodGroup", "Create"), error, failures)
+            raise
+
+    async def _clear(self, parent: Parent, surplus: Sequence[PodGroup]) -> bool:
+        """Delete PodGroups of replicas that are gone; whether some have to stay, because pods of theirs do."""
+        if not surplus:
+            return False
+        inhabited = {pod.place.replica for pod in await self._read_pods(parent) if pod.place is not None}
+        for group in surplus:
+            if group.labels.get(REPLICA) not in inhabited:
+                await self._writes.delete(parent, group)
+        return any(group.labels.get(REPLICA) in inhabited for group in surplus)
+
+    def _complain(self, parent: Parent) -> None:
+        if self._rules.gang_jobs is GangJobs.NONE or parent.finished or parent.deleting:
+            return
+        for reason, said in find_complaints(parent, self._rules.schedulers):
+            self._told.tell_once(parent.family, parent, reason, said)
+
+
+def find_complaints(parent: Parent, schedulers: Iterable[str]) -> list[tuple[str, str]]:
+    """What a parent should hear of the gangs that it asks for, or seems to: reasons and messages of events."""
+    name = f"{parent.kind} {parent.key.name}"
+    if parent.problem:
+        return [("FailedWorkloadCompilation", f"Failed to compile Workload for {name}: {parent.problem}")]
+    if not parent.asks:
+        return []
+    foreign = sorted(parent.schedulers - frozenset(schedulers))
+    if foreign:
+        said = f"{name} asks for gangs, and its scheduler {', '.join(foreign)} is none that Serried serves"
+        return [("SchedulerNotGangAware", said)]
+    if parent.obstacle:
+        return [("NoGang", f"{name} makes pods wait for the node of another ({parent.obstacle}), so it is no gang")]
+    if (count := len(gangs_of(parent))) > MOST_TEMPLATES:
+        return [("NoGang", f"{name} has {count} stages, and a Workload holds {MOST_TEMPLATES} gangs: it is none")]
+    said = f"{name} is one gang, so what its Jobs say of gangs does not count"
+    ignored = [("GangPolicyIgnored", said)] if parent.jobs_ask else []
+    return [("GangPerStage", _explain_stages(parent)), *ignored] if parent.staged else ignored
+
+
+def _explain_stages(parent: Parent) -> str:
+    if parent.kind is ParentKind.LEADER_WORKER_SET:
+        return (
+            f"The workers of {parent.kind} {parent.key.name} start after their leader ({parent.staged}), "
+            "so those of each replica are a gang without it"
+        )
+    return (
+        f"The replicated Jobs of {parent.kind} {parent.key.name} start one after the other ({parent.staged}), "
+        "so each of more than one pod is a gang of its own"
+    )
+
+
+def _concerns_us(parent: Parent, rules: Rules) -> bool:
+    ours = parent.group is None and parent.schedulers <= frozenset(rules.schedulers)
+    return ours and rules.gang_jobs is not GangJobs.NONE and not parent.finished and not parent.deleting
+
+
+def workload_for(parent: Parent, level: ApiLevel) -> Body:
+    """The Workload of a parent: a template of its stage's name for each gang, or the one for all."""
+    templates = [
+        Template(
+            name=gang.name or template_name(parent),
+            policy=Policy(gang.size),
+            topology_key=parent.topology_key,
+            disruption=parent.disruption,
+            priority_class=parent.priority_class,
+        )
+        for gang in gangs_of(parent)
+    ]
+    return compose_workload(parent, workload_name(parent), templates, level)
+
+
+def pod_group_for(parent: Parent, workload: Workload, gang: Gang, level: ApiLevel, priority: int | None = None) -> Body:
+    """The PodGroup of one gang, in one replica, whose index is its label then."""
+    body = compose_pod_group(parent, workload, gang[0], name_pod_group(workload, gang), level, priority)
+    if replica := gang[1]:
+        body["metadata"]["labels"][REPLICA] = replica
+    return body
+
+
+def name_pod_group(workload: Workload, gang: Gang) -> str:
+    """The name of a gang's PodGroup."""
+    template, replica = gang
+    return pod_group_name(workload.key.name, f"{template.name}-{replica}" if replica else template.name)
+
+
+def find_problem(parent: Parent, found: Found) -> str:
+    """Why it is not clear which groups the parent's pods form, "" if it is."""
+    if len(found.workloads) > 1:
+        return f"Workloads {_names(found.workloads)} all refer to it; exactly one must"
+    workload = found.workloads[0]
+    if not _templates(parent, workload):
+        return f"no template of Workload {workload.key.name} fits: one of the name of each stage is needed"
+    for same in _sort(found.groups).values():
+        if len(same) > 1:
+            return f"PodGroups {_names(same)} are all for the same pods of Workload {workload.key.name}"
+    return ""
+
+
+def find_missing(parent: Parent, found: Found) -> list[Gang]:
+    """The gangs that have no PodGroup yet."""
+    workload, there = found.workloads[0], _sort(found.groups)
+    if workload.inline:
+        return []
+    gangs = [(template, replica) for replica in _replicas(parent) for template in _templates(parent, workload)]
+    return [gang for gang in gangs if (gang[0].name, gang[1]) not in there]
+
+
+def find_surplus(parent: Parent, found: Found) -> list[PodGroup]:
+    """PodGroups of ours for replicas that the parent does not have any more."""
+    wanted = set(_replicas(parent))
+    return [group for group in found.groups if is_ours(group, parent) and group.labels.get(REPLICA, "") not in wanted]
+
+
+def _templates(parent: Parent, workload: Workload) -> list[Template]:
+    """The templates of the Workload that count for some stage."""
+    found = (find_template(workload, parent, stage.name) for stage in parent.stages)
+    return list(dict.fromkeys(template for template in found if template is not None))
+
+
+def _replicas(parent: Parent) -> list[str]:
+    return [""] if parent.replicas is None else [str(index) for index in range(parent.replicas)]
+
+
+def _sort(groups: Iterable[PodGroup]) -> dict[tuple[str | None, str], list[PodGroup]]:
+    """The PodGroups by template and replica."""
+    places: dict[tuple[str | None, str], list[PodGroup]] = {}
+    for group in groups:
+        places.setdefault((group.template, group.labels.get(REPLICA, "")), []).append(group)
+    return places
+
+
+def _names(objects: Iterable[Workload | PodGroup]) -> str:
+    return ", ".join(item.key.name for item in objects)

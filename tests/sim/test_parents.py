@@ -1,0 +1,153 @@
+"""The objects of JobSets and LeaderWorkerSets, as they come, grow, shrink and go."""
+
+from functools import partial
+
+import pytest
+
+from controller.process import Controller
+from serried.kube.wire import JOBS, JSON, PODS, parents, workloads
+from serried.model.level import NATIVE_LEVELS, V1ALPHA1
+from serried.model.parent import REPLICA, ParentKind
+from serried.testing.apiserver import SERVED, FakeApiServer
+from serried.testing.builders import pod, workload
+from serried.testing.faults import calls
+from serried.testing.parents import job_set, leader_worker_set
+from tests.sim.office import GROUPS, WORKLOADS, controller_on, events, gang, names, settle, until
+
+JOB_SETS, SETS = parents(ParentKind.JOB_SET), parents(ParentKind.LEADER_WORKER_SET)
+CREATES = calls("POST", "/workloads")
+
+
+@pytest.fixture(autouse=True)
+def served(server: FakeApiServer) -> None:
+    server.served |= {JOB_SETS, SETS}
+
+
+def replicas(groups: list[JSON]) -> list[str]:
+    return sorted(group["metadata"]["labels"][REPLICA] for group in groups)
+
+
+def has_seen(controller: Controller, name: str) -> bool:
+    return any(family.key.name == name for family in controller.store.parents)
+
+
+async def test_a_job_set_gets_one_gang_over_all_its_jobs(server: FakeApiServer) -> None:
+    async with controller_on(server):
+        server.add(JOB_SETS, job_set("train").asking().replicated("driver").replicated("workers", 2, 3).raw())
+        await until(lambda: len(events(server, "PodGroupCreated")) == 1)
+    (made,), (group,) = server.all(WORKLOADS), server.all(GROUPS)
+    assert made["spec"]["controllerRef"] == {"apiGroup": "jobset.x-k8s.io", "kind": "JobSet", "name": "train"}
+    assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 7}}
+    assert group["spec"]["workloadRef"] == {"workloadName": made["metadata"]["name"], "templateName": "train-pgt-0"}
+    (created,) = events(server, "WorkloadCreated")
+    assert created["involvedObject"]["kind"] == "JobSet"
+    assert created["message"] == f"Created Workload {made['metadata']['name']} for JobSet train"
+
+
+async def test_stages_that_wait_for_others_get_gangs_of_their_own_and_an_event(server: FakeApiServer) -> None:
+    async with controller_on(server):
+        staged = job_set("train").asking().replicated("driver").replicated("workers", 2, 3).replicated("late", 1, 2)
+        server.add(JOB_SETS, staged.in_order().raw())
+        await until(lambda: len(server.all(GROUPS)) == 2)
+        await until(lambda: len(events(server, "GangPerStage")) == 1)
+    assert {group["spec"]["workloadRef"]["templateName"] for group in server.all(GROUPS)} == {"workers", "late"}
+
+
+async def test_what_asks_for_nothing_gets_nothing(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOB_SETS, job_set("train").replicated("workers", 2, 3).raw())
+        server.add(SETS, leader_worker_set("serve").size(2, 3).raw())
+        server.add(JOB_SETS, job_set("not").asking("NoGang").replicated("workers", 2, 3).raw())
+        await settle(controller, server)
+    assert not server.seen(CREATES)
+
+
+async def test_a_job_set_that_runs_already_is_left_alone(server: FakeApiServer) -> None:
+    server.add(PODS, pod("w").of_job_set("train", "workers").on("n1").raw())
+    async with controller_on(server) as controller:
+        server.add(JOB_SETS, job_set("train").asking().replicated("workers", 2, 3).uid("jobset-train").raw())
+        await settle(controller, server)
+    assert not server.seen(CREATES)
+
+
+async def test_the_jobs_of_a_gang_are_none_of_their_own_and_those_of_another_are(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        for name, policy in (("whole", "JobSetAsGang"), ("apart", "NoGang")):
+            server.add(JOB_SETS, job_set(name).asking(policy).replicated("a", 2, 3).raw())
+            await until(partial(has_seen, controller, name))
+            child = gang(f"{name}-a-0").gang_policy("JobAsGang").controlled_by("JobSet", name)
+            server.add(JOBS, child.raw())
+        await until(lambda: len(server.all(GROUPS)) == 2)
+        await settle(controller, server)
+    owners = [made["metadata"]["ownerReferences"][0] for made in server.all(WORKLOADS)]
+    assert sorted((owner["kind"], owner["name"]) for owner in owners) == [("Job", "apart-a-0"), ("JobSet", "whole")]
+
+
+async def test_each_replica_gets_its_gang_and_loses_it_when_its_pods_are_gone(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.parents._SECONDS_BETWEEN_READS", 0.02)
+    async with controller_on(server):
+        server.add(SETS, leader_worker_set("serve").asking().size(2, 3).raw())
+        await until(lambda: replicas(server.all(GROUPS)) == ["0", "1"])
+        server.change(SETS, "default", "serve", {"spec": {"replicas": 4}})
+        await until(lambda: replicas(server.all(GROUPS)) == ["0", "1", "2", "3"])
+
+        server.add(PODS, pod("serve-3-1").of_replica("serve", 3, 1).raw())
+        server.change(SETS, "default", "serve", {"spec": {"replicas": 1}})
+        await until(lambda: replicas(server.all(GROUPS)) == ["0", "3"])
+        server.remove(PODS, "default", "serve-3-1")
+        await until(lambda: replicas(server.all(GROUPS)) == ["0"])
+    assert len(server.all(WORKLOADS)) == 1
+
+
+async def test_a_users_workload_is_used_as_it_is(server: FakeApiServer) -> None:
+    own = workload("mine").for_parent(ParentKind.LEADER_WORKER_SET, "serve").gang_template("t", 2)
+    server.add(WORKLOADS, own.raw())
+    async with controller_on(server):
+        server.add(SETS, leader_worker_set("serve").size(2, 3).raw())
+        await until(lambda: replicas(server.all(GROUPS)) == ["0", "1"])
+    assert names(server.all(WORKLOADS)) == ["mine"]
+    assert {group["spec"]["schedulingPolicy"]["gang"]["minCount"] for group in server.all(GROUPS)} == {2}
+
+
+async def test_two_workloads_are_told_of_once_and_change_nothing(server: FakeApiServer) -> None:
+    for name in ("a", "b"):
+        server.add(WORKLOADS, workload(name).for_parent(ParentKind.JOB_SET, "train").gang_template("t", 2).raw())
+    async with controller_on(server) as controller:
+        server.add(JOB_SETS, job_set("train").asking().replicated("workers", 2, 3).raw())
+        await until(lambda: len(events(server, "AmbiguousWorkload")) == 1)
+        server.change(JOB_SETS, "default", "train", {"status": {"restarts": 1}})
+        await settle(controller, server)
+    assert len(events(server, "AmbiguousWorkload")) == 1
+    assert not server.all(GROUPS)
+
+
+async def test_a_refused_create_is_told_of_once_and_tried_again(server: FakeApiServer) -> None:
+    server.refuse(calls("POST", "/podgroups"), times=2, status=403, reason="Forbidden")
+    async with controller_on(server):
+        server.add(JOB_SETS, job_set("train").asking().replicated("workers", 2, 3).raw())
+        await until(lambda: len(server.all(GROUPS)) == 1)
+    (told,) = events(server, "FailedPodGroupCreate")
+    assert told["message"].startswith("Failed to create PodGroup for JobSet train: ")
+
+
+async def test_a_malformed_job_set_stops_nobody(server: FakeApiServer) -> None:
+    async with controller_on(server):
+        server.add(JOB_SETS, job_set("bad").asking().having("many", "spec", "replicatedJobs").raw())
+        server.add(JOB_SETS, job_set("good").asking().replicated("workers", 2, 3).raw())
+        await until(lambda: len(server.all(GROUPS)) == 1)
+        await until(lambda: len(events(server, "Malformed")) == 1)
+    assert events(server, "Malformed")[0]["involvedObject"]["name"] == "bad"
+
+
+async def test_in_1_35_a_workload_contains_the_gang_of_each_replica() -> None:
+    level = next(level for level in NATIVE_LEVELS if level.version == V1ALPHA1)
+    inline = workloads(level.group, level.version)
+    async with FakeApiServer((*SERVED, inline, SETS)) as server, controller_on(server, level=level) as controller:
+        server.add(SETS, leader_worker_set("serve").asking().size(2, 3).raw())
+        await until(lambda: len(server.all(inline)) == 1)
+        await settle(controller, server)
+        (made,) = server.all(inline)
+        assert made["spec"]["podGroups"] == [{"name": "serve-pgt-0", "policy": {"gang": {"minCount": 3}}}]
+        assert not server.seen(calls("DELETE"))

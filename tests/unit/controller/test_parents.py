@@ -1,0 +1,162 @@
+"""What a JobSet or a LeaderWorkerSet should have, and what it is told."""
+
+import pytest
+
+from controller.diff import Found
+from controller.owners import MANAGED_BY, PARENT_UID
+from controller.parents import find_complaints, find_missing, find_problem, find_surplus, pod_group_for, workload_for
+from serried.decode.groups import decode_pod_group, decode_workload
+from serried.model.group import PodGroup, Policy, Workload
+from serried.model.level import FALLBACK, NATIVE_LEVELS
+from serried.model.parent import REPLICA, ParentKind
+from serried.testing.builders import RACK, PodGroupBuilder, WorkloadBuilder, pod_group, workload
+from serried.testing.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
+
+SERVED = ["serried"]
+INLINE = NATIVE_LEVELS[-1]
+
+
+def training() -> JobSetBuilder:
+    return job_set("s").asking().topology().replicated("driver").replicated("workers", replicas=2, pods=4)
+
+
+def serving() -> LeaderWorkerSetBuilder:
+    return leader_worker_set("s").asking().size(replicas=2, pods=4)
+
+
+def of_serving() -> WorkloadBuilder:
+    return workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").gang_template("t", 4)
+
+
+def group_of(name: str, template: str = "t") -> PodGroupBuilder:
+    return pod_group(name).gang(4).of("w", template)
+
+
+def made_for(parent: JobSetBuilder | LeaderWorkerSetBuilder) -> Workload:
+    """The Workload, as it comes back from the API server."""
+    body = workload_for(parent.value(), FALLBACK)
+    made = decode_workload({**body, "metadata": {**body["metadata"], "uid": "u"}})
+    assert isinstance(made, Workload)
+    return made
+
+
+def test_one_gang_over_all_has_one_template_in_its_domain() -> None:
+    body = workload_for(training().value(), FALLBACK)
+    assert body["spec"]["controllerRef"] == {"apiGroup": "jobset.x-k8s.io", "kind": "JobSet", "name": "s"}
+    (owner,) = body["metadata"]["ownerReferences"]
+    assert (owner["apiVersion"], owner["kind"], owner["uid"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet", "jobset-s")
+    assert owner["controller"]
+    assert body["metadata"]["labels"] == {MANAGED_BY: "serried", PARENT_UID: "jobset-s"}
+    (template,) = made_for(training()).templates
+    assert (template.name, template.policy, template.topology_key) == ("s-pgt-0", Policy(9), RACK)
+
+
+def test_stages_have_templates_of_their_names() -> None:
+    staged = training().in_order().replicated("evaluators", pods=2)
+    assert [(each.name, each.policy) for each in made_for(staged).templates] == [
+        ("workers", Policy(8)),
+        ("evaluators", Policy(2)),
+    ]
+
+
+def test_each_replica_gets_a_pod_group_of_its_own_that_says_which() -> None:
+    parent, made = serving().value(), made_for(serving())
+    missing = find_missing(parent, Found([made]))
+    groups = []
+    for gang in missing:
+        body = pod_group_for(parent, made, gang, FALLBACK)
+        decoded = decode_pod_group({**body, "metadata": {**body["metadata"], "uid": "u"}})
+        assert isinstance(decoded, PodGroup)
+        groups.append(decoded)
+    assert [group.labels[REPLICA] for group in groups] == ["0", "1"]
+    assert len({group.key for group in groups}) == 2
+    assert {(group.workload, group.template) for group in groups} == {(made.key.name, "s-pgt-0")}
+    assert not find_missing(parent, Found([made], groups))
+
+
+def test_what_a_workload_contains_is_not_missing() -> None:
+    body = workload_for(serving().topology().value(), INLINE)
+    assert body["spec"]["podGroups"] == [{"name": "s-pgt-0", "policy": {"gang": {"minCount": 4}}}]
+    contained = workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").inline_gang("t", 4).value()
+    assert not find_missing(serving().value(), Found([contained]))
+
+
+def test_pod_groups_of_replicas_that_are_gone_are_surplus_if_they_are_ours() -> None:
+    own = {MANAGED_BY: "serried", PARENT_UID: "leaderworkerset-s"}
+    ours = [group_of(f"g{index}").having({**own, REPLICA: str(index)}, "metadata", "labels") for index in range(4)]
+    foreign = group_of("theirs").replica(7)
+    found = Found([of_serving().value()], [each.value() for each in (*ours, foreign)])
+    assert [group.key.name for group in find_surplus(serving().value(), found)] == ["g2", "g3"]
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        pytest.param(Found([of_serving().value()]), "", id="one Workload"),
+        pytest.param(
+            Found([of_serving().value(), of_serving().uid("x").value()]),
+            "Workloads w, w all refer to it; exactly one must",
+            id="two Workloads",
+        ),
+        pytest.param(
+            Found([workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").value()]),
+            "no template of Workload w fits: one of the name of each stage is needed",
+            id="no template",
+        ),
+        pytest.param(
+            Found([of_serving().value()], [group_of("a").replica(1).value(), group_of("b").replica(1).value()]),
+            "PodGroups a, b are all for the same pods of Workload w",
+            id="two PodGroups of one replica",
+        ),
+        pytest.param(
+            Found([of_serving().value()], [group_of("a").replica(0).value(), group_of("b").replica(1).value()]),
+            "",
+            id="one of each",
+        ),
+    ],
+)
+def test_what_is_not_clear_is_said(found: Found, problem: str) -> None:
+    assert find_problem(serving().value(), found) == problem
+
+
+COMPLAINTS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, list[str], str]] = [
+    ("nothing to say", training(), [], ""),
+    ("one that asks for nothing", training().in_order().asking("NoGang"), [], ""),
+    ("a word that is none", training().asking("Gang"), ["FailedWorkloadCompilation"],
+     "must be one of JobSetAsGang, NoGang"),
+    ("a word of another kind", serving().asking("JobSetAsGang"), ["FailedWorkloadCompilation"],
+     "must be one of ReplicaAsGang, NoGang"),
+    ("a key that is none", training().topology("no key"), ["FailedWorkloadCompilation"], "is no label key"),
+    ("another scheduler", training().replicated("x", scheduler="other"), ["SchedulerNotGangAware"],
+     "its scheduler other is none that Serried serves"),
+    ("stages", training().in_order(), ["GangPerStage"], "(startupPolicy), so each of more than one pod"),
+    ("workers that start later", serving().leader_first(), ["GangPerStage"], "are a gang without it"),
+    ("exclusive placement", training().annotation("alpha.jobset.sigs.k8s.io/exclusive-topology", "rack"),
+     ["NoGang"], "(exclusive-topology)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("builder", "reasons", "part"), [pytest.param(b, r, p, id=sentence) for sentence, b, r, p in COMPLAINTS]
+)
+def test_a_parent_is_told_what_it_should_know(
+    builder: JobSetBuilder | LeaderWorkerSetBuilder, reasons: list[str], part: str
+) -> None:
+    said = find_complaints(builder.value(), SERVED)
+    assert [reason for reason, _ in said] == reasons
+    assert all(part in message for _, message in said)
+
+
+def test_jobs_that_ask_within_a_gang_are_told_of() -> None:
+    raw = training().raw()
+    annotations = {"scheduling.serried.dev/gang-policy": "JobAsGang"}
+    raw["spec"]["replicatedJobs"][1]["template"]["metadata"] = {"annotations": annotations}
+    assert [reason for reason, _ in find_complaints(JobSetBuilder(raw).value(), SERVED)] == ["GangPolicyIgnored"]
+
+
+def test_nine_stages_are_told_of() -> None:
+    staged = job_set("s").asking().in_order()
+    for number in range(9):
+        staged = staged.replicated(f"stage-{number}", pods=2)
+    ((reason, said),) = find_complaints(staged.value(), SERVED)
+    assert (reason, "has 9 stages" in said) == ("NoGang", True)
