@@ -1,0 +1,91 @@
+"""Stories in which people write JobSets and LeaderWorkerSets, and their controllers do the rest."""
+
+import json
+from typing import Any
+
+from serried.decode.identity import GANG_POLICY, REQUIRED_TOPOLOGY
+from tests.e2e.promises.stage import RACK, Stage, eventually, pod_spec
+
+Raw = dict[str, Any]
+
+JOB_SETS, SETS = "jobsets", "leaderworkersets"
+
+
+def replicated(name: str, replicas: int, pods: int, cpu: str = "10", **fields: Any) -> Raw:
+    """A replicated Job of Indexed Jobs; ``policy`` is its Jobs' annotation, the others stand beside its template."""
+    annotations = {GANG_POLICY: policy} if (policy := fields.pop("policy", "")) else {}
+    pod = {"spec": pod_spec(cpu) | {"restartPolicy": "Never"}}
+    spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "template": pod}
+    return {
+        "name": name,
+        "replicas": replicas,
+        "template": {"metadata": {"annotations": annotations}, "spec": spec},
+    } | (fields)
+
+
+class KindStage(Stage):
+    """A namespace with both kinds."""
+
+    def create_job_set(self, name: str, *jobs: Raw, policy: str = "JobSetAsGang", **spec: Any) -> None:
+        """A JobSet; its gangs stay in one rack each."""
+        self._create("jobset.x-k8s.io/v1alpha2", "JobSet", name, policy, {"replicatedJobs": list(jobs), **spec})
+
+    def create_set(self, name: str, replicas: int, size: int, cpu: str = "10", **spec: Any) -> None:
+        """A LeaderWorkerSet; the gang of each replica stays in one rack."""
+        template = {"size": size, "workerTemplate": {"spec": pod_spec(cpu)}}
+        wanted = {"replicas": replicas, "leaderWorkerTemplate": template, **spec}
+        self._create("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", name, "ReplicaAsGang", wanted)
+
+    def _create(self, api: str, kind: str, name: str, policy: str, spec: Raw) -> None:
+        annotations = {REQUIRED_TOPOLOGY: RACK} | ({GANG_POLICY: policy} if policy else {})
+        body = {"apiVersion": api, "kind": kind, "metadata": {"name": name, "annotations": annotations}, "spec": spec}
+        self.cluster.api.post(f"/apis/{api}/namespaces/{self.namespace}/{kind.lower()}s", body)
+
+    def scale(self, name: str, replicas: int) -> None:
+        """Somebody changes the replicas of a LeaderWorkerSet."""
+        patch = json.dumps({"spec": {"replicas": replicas}})
+        self.cluster.kubectl("patch", SETS, name, "-n", self.namespace, "--type", "merge", "-p", patch)
+
+    def delete_sets(self) -> None:
+        """All of both kinds go, with what their controllers have made."""
+        for kind in (JOB_SETS, SETS):
+            self.cluster.kubectl("delete", kind, "--all", "-n", self.namespace, "--cascade=foreground")
+
+    def close(self) -> None:
+        """As ever, after the owners of the pods have gone."""
+        self.delete_sets()
+        super().close()
+
+    def gangs(self, owner: str) -> dict[str, int]:
+        """minCount by name, of the PodGroups that an owner of this name controls."""
+        found = {}
+        for group in self.cluster.api.get(self._groups())["items"]:
+            owners = group["metadata"].get("ownerReferences", [])
+            if any(each["name"] == owner and each.get("controller") for each in owners):
+                found[group["metadata"]["name"]] = group["spec"]["schedulingPolicy"]["gang"]["minCount"]
+        return found
+
+    def await_gangs(self, owner: str, *counts: int) -> list[str]:
+        """The names of the PodGroups of an owner, once they are as many as given, with these minCounts."""
+        return eventually(
+            f"gangs of {counts} for {owner}, now {self.gangs(owner)}",
+            lambda: list(found) if sorted((found := self.gangs(owner)).values()) == sorted(counts) else None,
+        )
+
+    def racks_of(self, prefix: str) -> int:
+        """In how many racks the bound pods with this prefix are."""
+        return len(self.racks(prefix))
+
+    def told(self, about: str, reason: str) -> str:
+        """The message of the event with this reason about an object."""
+        return eventually(
+            f"{reason} about {about}",
+            lambda: next((message for given, message in self.events(about) if given == reason), ""),
+        )
+
+    def await_watches(self) -> None:
+        """Both processes know the kinds; for one that comes later they ask every 15 s."""
+        eventually("watches", lambda: all(self._watched(kind) for kind in (JOB_SETS, SETS)))
+
+    def _watched(self, kind: str) -> bool:
+        return bool(self.selfcheck()["watches"].get(kind, {}).get("listed"))

@@ -1,0 +1,56 @@
+"""LeaderWorkerSets under their real controller: each of the 4 racks holds 9 pods of 10 CPU."""
+
+import pytest
+
+from tests.e2e.kinds.stage import KindStage
+from tests.e2e.promises.stage import eventually
+
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
+
+
+def whole_replicas(stage: KindStage, name: str, size: int, replicas: int) -> list[int]:
+    """The replicas of which all pods are bound; fails if one is bound in part, or in more than one rack."""
+    whole = []
+    for replica in range(replicas):
+        own = {pod for pod in stage.bound(f"{name}-{replica}") if pod.split("-")[1] == str(replica)}
+        assert len(own) in {0, size}, own
+        if own:
+            whole.append(replica)
+            assert stage.racks_of(f"{name}-{replica}") == 1
+    return whole
+
+
+def test_each_replica_waits_whole_and_runs_whole_in_a_rack(stage: KindStage) -> None:
+    stage.create_set("serve", replicas=5, size=8)
+    stage.await_gangs("serve", 8, 8, 8, 8, 8)
+    stage.await_bound("serve", 32)
+    eventually("all pods", lambda: len(stage.pods("serve")) == 40)
+    whole = whole_replicas(stage, "serve", 8, 5)
+    assert len(whole) == 4
+    assert "has room for 8 members" in stage.told("serve", "NoDomainFits")
+
+    stage.scale("serve", 2)
+    stage.await_gangs("serve", 8, 8)
+    stage.scale("serve", 3)
+    stage.await_gangs("serve", 8, 8, 8)
+    stage.await_bound("serve", 24)
+
+
+def test_workers_that_start_after_their_leader_are_a_gang_without_it(stage: KindStage) -> None:
+    stage.create_set("late", replicas=2, size=5, startupPolicy="LeaderReady")
+    stage.await_gangs("late", 4, 4)
+    stage.await_bound("late", 10)
+    assert "are a gang without it" in stage.told("late", "GangPerStage")
+
+
+def test_a_replica_that_loses_a_pod_comes_back_whole(stage: KindStage) -> None:
+    stage.create_set("again", replicas=1, size=6)
+    (before,) = stage.await_gangs("again", 6)
+    stage.await_bound("again", 6)
+    first = {pod["metadata"]["uid"] for pod in stage.pods("again")}
+
+    stage.delete_pods("again-0-3")
+    eventually("new pods", lambda: not first & {pod["metadata"]["uid"] for pod in stage.pods("again")})
+    stage.await_bound("again", 6)
+    assert stage.racks_of("again") == 1
+    assert list(stage.gangs("again")) == [before]
