@@ -40,7 +40,8 @@ class WorkQueue(Generic[K]):
         self._later: list[tuple[float, int, K]] = []
         self._added = 0
         self._failures: dict[K, int] = {}
-        self._wake = asyncio.Event()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._alarm: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._again)
@@ -57,13 +58,14 @@ class WorkQueue(Generic[K]):
         elif key not in self._waiting:
             self._waiting.add(key)
             self._ready.append(key)
-            self._wake.set()
+            self._call_worker()
 
     def add_after(self, key: K, delay: float) -> None:
         """The key needs work after ``delay`` seconds."""
         self._added += 1
         heapq.heappush(self._later, (self._clock() + delay, self._added, key))
-        self._wake.set()
+        if self._idle:
+            self._set_alarm()
 
     def retry(self, key: K) -> int:
         """The key failed: it comes again after its backoff. Returns how often it has failed in a row."""
@@ -104,13 +106,37 @@ class WorkQueue(Generic[K]):
     async def get(self) -> K:
         """The next key to work on, when there is one."""
         while (key := self.take()) is None:
-            self._wake.clear()
+            called = asyncio.get_running_loop().create_future()
+            self._idle.append(called)
+            self._set_alarm()
             try:
-                async with asyncio.timeout(self.next_delay()):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+                await called
+            except asyncio.CancelledError:
+                if called.done() and not called.cancelled():
+                    self._call_worker()  # the call was for whoever is left
+                raise
         return key
+
+    def _call_worker(self) -> None:
+        """One key, one worker: to wake them all would cost more than the work."""
+        while self._idle:
+            called = self._idle.popleft()
+            if not called.done():
+                called.set_result(None)
+                return
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if (delay := self.next_delay()) is not None:
+            self._alarm = asyncio.get_running_loop().call_later(delay, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._wake_due()
+        if self._idle:
+            self._set_alarm()
 
     def _wake_due(self) -> None:
         now = self._clock()

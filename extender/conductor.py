@@ -207,8 +207,9 @@ class Conductor:
             self._let_all_go(standing)
             return Verdict(Reason.SCHEDULED, have=standing.placed) if standing.placed else None
         shortage = find_shortage(group, standing)
-        if shortage is not None and group.scheduled and not standing.waiting and not standing.gated:
-            return None  # it ran, and nobody waits: its pods are going, one by one
+        quiet = shortage is not None and not standing.waiting and not standing.gated
+        if quiet and (group.scheduled or self._is_suspended(group)):
+            return None  # nobody waits: it ran, and its pods are going one by one, or none are wanted yet
         if shortage is not None:
             gang.quorum_since = None
             return shortage
@@ -217,6 +218,10 @@ class Conductor:
         if not standing.waiting:
             return Verdict(Reason.SCHEDULED, have=standing.placed)
         return self._try(gang, group, standing)
+
+    def _is_suspended(self, group: PodGroup) -> bool:
+        job = self.store.membership.job_of(group)
+        return job is not None and job.suspended
 
     def _is_foreign(self, group: PodGroup | None, members: list[Pod]) -> bool:
         # Another scheduler's, and so are its reasons. One of scheduler-plugins is nobody's before it has pods.

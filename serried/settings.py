@@ -240,7 +240,7 @@ _COMMON = (
 
 _CONTROLLER = (
     _Option("ops-listen", _parse_address, "0.0.0.0:8913", "probes and metrics"),
-    _Option("workers", _parse_count, "8", "Jobs reconciled at a time"),
+    _Option("workers", _parse_count, "32", "Jobs reconciled at a time"),
     _Option("elastic-jobs", _one_of("follow", "refuse"), "follow", "minCount when a Job's parallelism changes"),
     _Option("suspended-jobs", _one_of("keep", "delete"), "keep", "the objects of a suspended Job without pods"),
     _Option("track-jobs", _one_of("gangs", "all"), "gangs", "which Jobs get objects: all, with policy basic, or gangs"),

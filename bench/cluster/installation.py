@@ -52,7 +52,7 @@ def established(api: Api) -> bool:
 
 
 def _is_established(crd: dict[str, Any]) -> bool:
-    conditions = crd.get("status", {}).get("conditions", ())
+    conditions = crd.get("status", {}).get("conditions") or ()
     return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
 
 

@@ -278,6 +278,11 @@ class Store:
         self.jobs[job.key] = job
         if old is None or _job_facts(old) != _job_facts(job):
             self._rejoin([Family(JOB, job.key)])
+        elif (old.completed, old.given_up, old.suspended) != (job.completed, job.given_up, job.suspended):
+            # Its pods belong where they did; only how its gang stands may be another.
+            groups = {self._group_of.get(pod.uid) for pod in self.pods_of_job(job.key)}
+            groups.update(group.key for group in self.membership.groups_controlled_by(job))
+            self.touched.update(key for key in groups if key is not None)
 
     def drop_job(self, key: Key) -> None:
         """A Job went."""
@@ -333,10 +338,7 @@ def _group_facts(group: PodGroup) -> tuple[object, ...]:
 
 
 def _job_facts(job: Job) -> tuple[object, ...]:
-    return (
-        *(job.uid, job.parallelism, job.completions, job.indexed, job.group, job.owner, job.finished, job.deleting),
-        *(job.completed, job.given_up),
-    )
+    return job.uid, job.parallelism, job.completions, job.indexed, job.group, job.owner, job.finished, job.deleting
 
 
 def _of_jobs(jobs: Iterable[Key]) -> set[Family]:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 _TIMEOUT = 5.0
 _MESSAGE_LIMIT = 1024
-_SERIES_LIMIT = 10_000
+_SERIES_LIMIT = 5_000
 
 _Kind = tuple[str, str]
 
@@ -59,8 +59,8 @@ class EventWriter:
         component: str,
         *,
         pause: float = 60.0,
-        limit: int = 1000,
-        writers: int = 4,
+        limit: int = 4000,
+        writers: int = 8,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.dropped = 0

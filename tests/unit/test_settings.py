@@ -15,7 +15,7 @@ def test_defaults_listen_for_verbs_on_loopback_only() -> None:
     assert settings.kubeconfig is None
     assert settings.schedulers == {"serried"}
     assert (settings.barrier_deadline, settings.barrier_idle) == (300.0, 60.0)
-    assert controller_settings([], {}).workers == 8
+    assert controller_settings([], {}).workers == 32
 
 
 def test_the_holder_is_the_host_where_no_pod_name_is_known() -> None:

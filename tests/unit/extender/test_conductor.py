@@ -55,6 +55,13 @@ class TestBeforeAPlan:
         await world.go()
         assert verdict_of(world)[0] is Reason.POD_GROUP_MISSING
 
+    async def test_nothing_is_said_of_the_group_of_a_suspended_job_before_it_is_resumed(self, world: World) -> None:
+        suspended = job("train").size(2).scheduler(SCHEDULER).suspended()
+        await world.add(suspended, gang(2).controlled_by("Job", "train", "job-train")).go()
+        assert world.reasons() == []
+        await world.add(suspended.having(False, "spec", "suspend")).go()  # noqa: FBT003 - a JSON value
+        assert world.reasons() == [Reason.QUORUM_MISSING]
+
     async def test_a_class_without_a_value_holds_the_group(self, world: World) -> None:
         named = gang(2).having("high", "spec", "priorityClassName")
         await world.add(*small_nodes(2), named, *members(2)).go()

@@ -25,6 +25,7 @@ from serried.model.verdict import Reason, Verdict
 from serried.testing.builders import (
     Builder,
     CompatibleGroupBuilder,
+    JobBuilder,
     NodeBuilder,
     PodBuilder,
     PodGroupBuilder,
@@ -280,13 +281,15 @@ class World:
     # --- what exists -------------------------------------------------------------------------------------------
 
     def add(self, *builders: Builder) -> "World":
-        """Nodes, pods and PodGroups, seen by the watches at once."""
+        """Nodes, pods, PodGroups and Jobs, seen by the watches at once."""
         for builder in builders:
             match builder:
                 case NodeBuilder():
                     self.store.put_node(builder.value())
                 case PodGroupBuilder() | CompatibleGroupBuilder():
                     self.store.put_group(builder.value())
+                case JobBuilder():
+                    self.store.put_job(builder.value())
                 case PodBuilder():
                     value = builder.value()
                     self.api.pods[Key(value.namespace, value.name)] = builder.raw()
