@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from bench.cluster.api import ApiError
 from bench.cluster.serried import Name
-from tests.e2e.promises.stage import Raw, Stage, eventually
+from tests.e2e.promises.stage import SCHEDULER, Raw, Stage, eventually, pod_spec
 
 
 class JobStage(Stage):
@@ -15,6 +16,26 @@ class JobStage(Stage):
     def resize_job(self, name: str, size: int) -> None:
         """An Indexed Job is elastic if both change together."""
         self.change_job(name, parallelism=size, completions=size)
+
+    def create_owned_job(self, name: str, owner: Raw, size: int, cpu: str = "1") -> None:
+        """An Indexed Job that another object controls."""
+        kind = {field: owner[field] for field in ("apiVersion", "kind")}
+        reference = kind | {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"], "controller": True}
+        metadata = {"name": name, "ownerReferences": [reference]}
+        self._post(self._jobs(), {"metadata": metadata, "spec": indexed_spec(size, cpu)})
+
+    def create_cron_job(self, name: str) -> Raw:
+        """A suspended CronJob: it makes no Jobs of its own accord."""
+        spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": indexed_spec(1, "1")}}
+        path = self._jobs().replace("jobs", "cronjobs")
+        made: Raw = self.cluster.api.post(path, {"metadata": {"name": name}, "spec": spec})
+        return made
+
+    def create_annotated_job(self, name: str, annotations: dict[str, str], scheduler: str = SCHEDULER) -> None:
+        """An Indexed Job of two pods that says something about its gang."""
+        spec = indexed_spec(2, "30")
+        spec["template"]["spec"]["schedulerName"] = scheduler
+        self._post(self._jobs(), {"metadata": {"name": name, "annotations": annotations}, "spec": spec})
 
     def end_pod(self, name: str, phase: str, code: int) -> None:
         """The only container of a pod ends with this exit code."""
@@ -47,6 +68,21 @@ class JobStage(Stage):
             for process in processes:
                 self.cluster.restart(process, option, usual)
 
+    @contextmanager
+    def refused(self, operation: str, resource: str) -> Iterator[None]:
+        """The API server refuses this operation (``CREATE`` or ``DELETE``) for as long as the body runs."""
+        api, name = self.cluster.api, f"refuse-{self.namespace}"
+        policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+        api.post(policies, {"metadata": {"name": name}, "spec": self._refusal(operation, resource)})
+        binding = {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}}
+        api.post(policies.replace("policies", "policybindings"), binding)
+        try:
+            eventually("the refusal", lambda: self._is_refused(operation))
+            yield
+        finally:
+            self._delete(f"{policies}/{name}")
+            self._delete(f"{policies.replace('policies', 'policybindings')}/{name}")
+
     def job(self, name: str) -> Raw:
         """The Job."""
         found: Raw = self.cluster.api.get(f"{self._jobs()}/{name}")
@@ -75,26 +111,34 @@ class JobStage(Stage):
         """Where the API server's history is now."""
         return str(self.cluster.api.get(self._pods())["metadata"]["resourceVersion"])
 
-    def bindings_since(self, revision: str, prefix: str) -> dict[str, int]:
-        """The revision at which each pod, by its name, was first seen bound."""
-        bound: dict[str, int] = {}
-        for _, pod in self._history(self._pods(), revision):
-            if pod["spec"].get("nodeName") and pod["metadata"]["name"].startswith(prefix):
-                bound.setdefault(pod["metadata"]["name"], int(pod["metadata"]["resourceVersion"]))
-        return bound
+    def bindings_since(self, revision: str, prefix: str) -> list[int]:
+        """The revisions at which pods that have come since, and whose names begin so, were bound."""
+        bound: dict[str, int | None] = {}
+        for kind, pod in self._history(self._pods(), revision):
+            name = pod["metadata"]["name"]
+            if kind == "ADDED" and name.startswith(prefix):
+                bound[name] = None
+            elif name in bound and bound[name] is None and pod["spec"].get("nodeName"):
+                bound[name] = int(pod["metadata"]["resourceVersion"])
+        return [at for at in bound.values() if at is not None]
 
-    def gap_since(self, revision: str, job: str) -> tuple[int, int]:
-        """The revisions at which the deletion of a Job's PodGroup began and at which its successor came."""
-        began = 0
-        for kind, group in self._history(self._groups(), revision):
-            if group["metadata"]["ownerReferences"][0]["name"] != job:
-                continue
-            at = int(group["metadata"]["resourceVersion"])
-            if began and kind == "ADDED":
-                return began, at
-            if not began and (kind == "DELETED" or "deletionTimestamp" in group["metadata"]):
-                began = at
-        raise AssertionError(f"the PodGroup of {job} was not made anew")
+    def workloads_since(self, revision: str) -> list[int]:
+        """The revisions at which Workloads came."""
+        return self._creations(self._workloads(), revision)
+
+    def groups_since(self, revision: str) -> list[int]:
+        """The revisions at which PodGroups came."""
+        return self._creations(self._groups(), revision)
+
+    def _creations(self, path: str, revision: str) -> list[int]:
+        events = self._history(path, revision)
+        return [int(item["metadata"]["resourceVersion"]) for kind, item in events if kind == "ADDED"]
+
+    def warnings(self, about: str, reason: str) -> list[int]:
+        """How often each warning of this reason about an object has been given."""
+        items = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
+        found = [e for e in items if (e["involvedObject"]["name"], e["reason"]) == (about, reason)]
+        return [event["count"] for event in found if event["type"] == "Warning"]
 
     def _running_pod(self, job: str, index: int) -> str:
         def find() -> str:
@@ -103,9 +147,38 @@ class JobStage(Stage):
 
         return eventually(f"a running pod {index} of {job}", find)
 
+    def _refusal(self, operation: str, resource: str) -> Raw:
+        here = {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}}
+        kinds = [(self.cluster.spec.api_version.split("/")[0], resource), ("", "configmaps")]
+        rules = [
+            {"apiGroups": [group], "apiVersions": ["*"], "operations": [operation], "resources": [plural]}
+            for group, plural in kinds
+        ]
+        constraints = {"namespaceSelector": here, "resourceRules": rules}
+        return {"matchConstraints": constraints, "validations": [{"expression": "false", "message": "not now"}]}
+
+    def _is_refused(self, operation: str) -> bool:
+        """Whether ConfigMaps are refused already, as the resource is whose refusal is wanted."""
+        path = f"/api/v1/namespaces/{self.namespace}/configmaps"
+        with self.cluster.api.session() as session:
+            try:
+                if operation == "CREATE":
+                    session.request("POST", f"{path}?dryRun=All", {"metadata": {"name": "probe"}})
+                else:
+                    session.request("DELETE", f"{path}/kube-root-ca.crt?dryRun=All")
+            except ApiError as error:
+                return "not now" in str(error)
+        return False
+
     def _history(self, path: str, revision: str) -> Iterator[tuple[str, Raw]]:
         watch = f"{path}?watch=1&resourceVersion={revision}&timeoutSeconds=1"
         for line in self.cluster.kubectl("get", "--raw", watch).splitlines():
             event: dict[str, Any] = json.loads(line)
             assert event["type"] != "ERROR", event
             yield event["type"], event["object"]
+
+
+def indexed_spec(size: int, cpu: str) -> Raw:
+    """The spec of an Indexed Job that is a gang by its shape, if it has more than one pod."""
+    template = {"spec": pod_spec(cpu) | {"restartPolicy": "Never"}}
+    return {"parallelism": size, "completions": size, "completionMode": "Indexed", "template": template}
