@@ -190,7 +190,7 @@ class Jobs:
                 priority = self._resolve(change.workload.templates[0].priority_class)
                 self._echoes.add(await self._writes.create_pod_group(change, priority))
             case SetMinCount():
-                await self._writes.set_min_count(change)
+                await self._writes.set_min_count(change.job, change.item, change.count)
             case Delete():
                 await self._writes.delete(change.job, change.item)
 

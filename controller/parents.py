@@ -7,7 +7,7 @@ PodGroups of replicas that are gone go once no pod of theirs is left.
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from controller.desired import Body, compose_pod_group, compose_workload
-from controller.diff import Found
+from controller.diff import Follow, Found
 from controller.echoes import PATIENCE, Echoes
 from controller.jobs import Looked
 from controller.names import pod_group_name, template_name, workload_name
@@ -27,6 +27,7 @@ from serried.model.parent import (
     Family,
     Parent,
     ParentKind,
+    Stage,
     gangs_of,
     is_gang_parent,
 )
@@ -38,9 +39,12 @@ _SECONDS_BETWEEN_READS = 5.0
 Gang = tuple[Template, str]
 """A template and a replica's index, "" where there are no replicas."""
 
+Lagging = tuple[Workload | PodGroup, int, int]
+"""An object, the minCount that it should have, and the place of the template if it is a Workload."""
+
 
 class Parents:
-    """Looks at parents. ``resolve`` is as for `jobs.Jobs`, ``read_pods`` is `reads.read_pods_of`."""
+    """Looks at parents. ``follow`` and ``resolve`` are as for `jobs.Jobs`, ``read_pods`` is `reads.read_pods_of`."""
 
     def __init__(
         self,
@@ -48,11 +52,12 @@ class Parents:
         echoes: Echoes,
         writes: Writes,
         rules: Rules,
+        follow: Follow,
         resolve: Callable[[str], int | None],
         read_pods: Callable[[Parent], Awaitable[Sequence[Pod]]],
     ) -> None:
         self._store, self._echoes, self._writes, self._rules = store, echoes, writes, rules
-        self._resolve, self._read_pods = resolve, read_pods
+        self._follow, self._resolve, self._read_pods = follow, resolve, read_pods
         self._told: Told[Family] = Told(writes)
 
     async def look(self, family: Family, failures: int) -> Looked:
@@ -83,6 +88,10 @@ class Parents:
             elif missing := self._find_creatable(parent, found):
                 for gang in missing:
                     await self._create_pod_group(parent, found.workloads[0], gang, failures)
+            elif lagging := self._find_lagging(parent, found):
+                for item, count, template in lagging:
+                    await self._set_min_count(parent, item, count, template, failures)
+                return looked  # the watch will show what became of it, and ask for the next look
             else:
                 left = await self._clear(parent, find_surplus(parent, found))
                 return Looked(looked.created, _SECONDS_BETWEEN_READS) if left else looked
@@ -96,6 +105,9 @@ class Parents:
         names = {gang: name_pod_group(workload, gang) for gang in find_missing(parent, found)}
         known = self._store.groups
         return [gang for gang, name in names.items() if Key(parent.key.namespace, name) not in known]
+
+    def _find_lagging(self, parent: Parent, found: Found) -> list[Lagging]:
+        return find_lagging(parent, found) if self._follow is Follow.PATCH else []
 
     async def _may_begin(self, parent: Parent) -> bool:
         if parent.problem or not is_gang_parent(parent, self._rules.schedulers):
@@ -116,6 +128,16 @@ class Parents:
             self._echoes.add(await self._writes.put_pod_group(parent, body))
         except ApiError as error:
             self._told.tell_failure(parent.family, parent, ("PodGroup", "Create"), error, failures)
+            raise
+
+    async def _set_min_count(
+        self, parent: Parent, item: Workload | PodGroup, count: int, template: int, failures: int
+    ) -> None:
+        try:
+            await self._writes.set_min_count(parent, item, count, template)
+        except ApiError as error:
+            kind = "Workload" if isinstance(item, Workload) else "PodGroup"
+            self._told.tell_failure(parent.family, parent, (kind, "Update"), error, failures)
             raise
 
     async def _clear(self, parent: Parent, surplus: Sequence[PodGroup]) -> bool:
@@ -176,7 +198,7 @@ def workload_for(parent: Parent, level: ApiLevel) -> Body:
     """The Workload of a parent: a template of its stage's name for each gang, or the one for all."""
     templates = [
         Template(
-            name=gang.name or template_name(parent),
+            name=_name_template(parent, gang),
             policy=Policy(gang.size),
             topology_key=parent.topology_key,
             disruption=parent.disruption,
@@ -185,6 +207,10 @@ def workload_for(parent: Parent, level: ApiLevel) -> Body:
         for gang in gangs_of(parent)
     ]
     return compose_workload(parent, workload_name(parent), templates, level)
+
+
+def _name_template(parent: Parent, gang: Stage) -> str:
+    return gang.name or template_name(parent)
 
 
 def pod_group_for(parent: Parent, workload: Workload, gang: Gang, level: ApiLevel, priority: int | None = None) -> Body:
@@ -221,6 +247,28 @@ def find_missing(parent: Parent, found: Found) -> list[Gang]:
         return []
     gangs = [(template, replica) for replica in _replicas(parent) for template in _templates(parent, workload)]
     return [gang for gang in gangs if (gang[0].name, gang[1]) not in there]
+
+
+def find_lagging(parent: Parent, found: Found) -> list[Lagging]:
+    """What lags behind a changed size, the Workload first. A user's Workload, and what was made from it, never does."""
+    workload = found.workloads[0]
+    if not is_ours(workload, parent):
+        return []
+    wanted = {_name_template(parent, gang): gang.size for gang in gangs_of(parent)}
+    lagging: list[Lagging] = [
+        (workload, wanted[template.name], place)
+        for place, template in enumerate(workload.templates)
+        if not _agrees(template.policy, wanted.get(template.name))
+    ]
+    return lagging + [
+        (group, wanted[group.template], 0)
+        for group in found.groups
+        if group.template in wanted and is_ours(group, parent) and not _agrees(group.policy, wanted[group.template])
+    ]
+
+
+def _agrees(policy: Policy, wanted: int | None) -> bool:
+    return wanted is None or not policy.is_gang or policy.min_count == wanted
 
 
 def find_surplus(parent: Parent, found: Found) -> list[PodGroup]:

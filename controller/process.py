@@ -66,8 +66,9 @@ class Controller:
         echoes = Echoes(self.store, clock)
         priorities = Priorities(self.store, writes) if level == FALLBACK else None
         resolve = priorities.resolve if priorities is not None else _unresolved
-        jobs = Jobs(self.store, echoes, writes, rules, _follow(rules, level), resolve, metrics, clock)
-        parents = Parents(self.store, echoes, writes, rules, resolve, partial(read_pods_of, client))
+        follow = _follow(rules, level)
+        jobs = Jobs(self.store, echoes, writes, rules, follow, resolve, metrics, clock)
+        parents = Parents(self.store, echoes, writes, rules, follow, resolve, partial(read_pods_of, client))
         self.loop = Loop(
             self.store,
             jobs,

@@ -66,26 +66,30 @@ class Writes:
         patch = {"metadata": {"resourceVersion": group.version}, "spec": {"priority": priority}}
         await self._client.patch_merge(self._groups, group.key.namespace, group.key.name, patch)
 
-    async def set_min_count(self, action: SetMinCount) -> None:
-        """Change minCount, if the object still has the shape that was seen; one that has gone meanwhile is no error."""
-        item, job = action.item, action.job
+    async def set_min_count(self, owner: Owner, item: Workload | PodGroup, count: int, template: int = 0) -> None:
+        """Change minCount, if the object still has the shape that was seen; one that has gone meanwhile is no error.
+
+        ``template`` is the place of the template to change, if it is a Workload.
+        """
         try:
             if isinstance(item, Workload):
-                count = "/spec/podGroupTemplates/0/schedulingPolicy/gang/minCount"
+                path = f"/spec/podGroupTemplates/{template}/schedulingPolicy/gang/minCount"
                 steps: list[dict[str, Any]] = [
                     {"op": "test", "path": "/metadata/uid", "value": item.uid},
-                    {"op": "replace", "path": count, "value": action.count},
+                    {"op": "replace", "path": path, "value": count},
                 ]
                 await self._client.patch_json(self._workloads, item.key.namespace, item.key.name, steps)
             else:
-                policy = {"schedulingPolicy": {"gang": {"minCount": action.count}}}
+                policy = {"schedulingPolicy": {"gang": {"minCount": count}}}
                 patch = {"metadata": {"uid": item.uid}, "spec": policy}
                 await self._client.patch_merge(self._groups, item.key.namespace, item.key.name, patch)
         except (NotFound, Conflict):
             return
         if isinstance(item, PodGroup):  # the one that counts; its Workload goes before it
-            said = f"minCount of PodGroup {item.key.name} is {action.count} now, as Job {job.key.name} has it"
-            self.tell(job, "Normal", "MinCountChanged", said)
+            has = f"{kind_of(owner)} {owner.key.name} has it"
+            self.tell(
+                owner, "Normal", "MinCountChanged", f"minCount of PodGroup {item.key.name} is {count} now, as {has}"
+            )
 
     async def delete(self, owner: Owner, item: Workload | PodGroup) -> None:
         """Delete an object of ours, if it still is the one that was seen; its protection may keep it for a while."""

@@ -101,6 +101,21 @@ async def test_each_replica_gets_its_gang_and_loses_it_when_its_pods_are_gone(
     assert len(server.all(WORKLOADS)) == 1
 
 
+async def test_a_changed_size_reaches_workload_and_pod_groups(server: FakeApiServer) -> None:
+    def counts() -> set[int]:
+        parts = [part for made in server.all(WORKLOADS) for part in made["spec"]["podGroupTemplates"]]
+        parts += [group["spec"] for group in server.all(GROUPS)]
+        return {part["schedulingPolicy"]["gang"]["minCount"] for part in parts}
+
+    async with controller_on(server):
+        server.add(SETS, leader_worker_set("serve").asking().size(2, 3).raw())
+        await until(lambda: len(server.all(GROUPS)) == 2)
+        server.change(SETS, "default", "serve", {"spec": {"leaderWorkerTemplate": {"size": 5}}})
+        await until(lambda: counts() == {5})
+        server.change(SETS, "default", "serve", {"spec": {"leaderWorkerTemplate": {"size": 2}, "replicas": 3}})
+        await until(lambda: counts() == {2} and len(server.all(GROUPS)) == 3)
+
+
 async def test_a_users_workload_is_used_as_it_is(server: FakeApiServer) -> None:
     own = workload("mine").for_parent(ParentKind.LEADER_WORKER_SET, "serve").gang_template("t", 2)
     server.add(WORKLOADS, own.raw())

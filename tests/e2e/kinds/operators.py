@@ -21,6 +21,8 @@ from bench.cluster.processes import Process, spawn, tail
 from tests.e2e.go_modules import locate
 from tests.e2e.promises.stage import eventually
 
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
 
 @dataclass(frozen=True)
 class Operator:
@@ -68,7 +70,13 @@ def build(operator: Operator) -> Path:
 def install(operator: Operator, cluster: Cluster) -> None:
     """Its kinds are served."""
     cluster.kubectl("create", "-f", str(operator.source / operator.crds))
-    cluster.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
+    eventually("served kinds", lambda: all(_is_established(crd) for crd in cluster.api.get(_CRDS)["items"]))
+
+
+def _is_established(crd: dict[str, Any]) -> bool:
+    # kubectl wait gives up on a CRD that has no conditions yet.
+    conditions = crd.get("status", {}).get("conditions") or []
+    return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)
 
 
 def run(operator: Operator, cluster: Cluster, directory: Path) -> Process:

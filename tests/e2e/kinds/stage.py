@@ -43,7 +43,14 @@ class KindStage(Stage):
 
     def scale(self, name: str, replicas: int) -> None:
         """Somebody changes the replicas of a LeaderWorkerSet."""
-        patch = json.dumps({"spec": {"replicas": replicas}})
+        self._patch_set(name, {"replicas": replicas})
+
+    def resize(self, name: str, size: int) -> None:
+        """Somebody changes the size of its replicas: a rolling update."""
+        self._patch_set(name, {"leaderWorkerTemplate": {"size": size}})
+
+    def _patch_set(self, name: str, spec: Raw) -> None:
+        patch = json.dumps({"spec": spec})
         self.cluster.kubectl("patch", SETS, name, "-n", self.namespace, "--type", "merge", "-p", patch)
 
     def delete_sets(self) -> None:

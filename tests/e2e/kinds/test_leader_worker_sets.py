@@ -54,3 +54,13 @@ def test_a_replica_that_loses_a_pod_comes_back_whole(stage: KindStage) -> None:
     stage.await_bound("again", 6)
     assert stage.racks_of("again") == 1
     assert list(stage.gangs("again")) == [before]
+
+
+def test_a_set_of_another_size_has_gangs_of_that_size(stage: KindStage) -> None:
+    stage.create_set("grow", replicas=2, size=3)
+    stage.await_gangs("grow", 3, 3)
+    stage.await_bound("grow", 6)
+    stage.resize("grow", 5)
+    stage.await_gangs("grow", 5, 5)
+    stage.await_bound("grow", 10, seconds=60)
+    assert whole_replicas(stage, "grow", 5, 2) == [0, 1]

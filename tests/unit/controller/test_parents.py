@@ -4,7 +4,15 @@ import pytest
 
 from controller.diff import Found
 from controller.owners import MANAGED_BY, PARENT_UID
-from controller.parents import find_complaints, find_missing, find_problem, find_surplus, pod_group_for, workload_for
+from controller.parents import (
+    find_complaints,
+    find_lagging,
+    find_missing,
+    find_problem,
+    find_surplus,
+    pod_group_for,
+    workload_for,
+)
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.model.group import PodGroup, Policy, Workload
 from serried.model.level import FALLBACK, NATIVE_LEVELS
@@ -87,6 +95,29 @@ def test_pod_groups_of_replicas_that_are_gone_are_surplus_if_they_are_ours() -> 
     foreign = group_of("theirs").replica(7)
     found = Found([of_serving().value()], [each.value() for each in (*ours, foreign)])
     assert [group.key.name for group in find_surplus(serving().value(), found)] == ["g2", "g3"]
+
+
+def test_what_we_made_follows_a_changed_size() -> None:
+    made = made_for(serving())
+    (gang, *_) = find_missing(serving().value(), Found([made]))
+    body = pod_group_for(serving().value(), made, gang, FALLBACK)
+    group = decode_pod_group({**body, "metadata": {**body["metadata"], "uid": "u"}})
+    assert isinstance(group, PodGroup)
+    found = Found([made], [group])
+    assert not find_lagging(serving().value(), found)
+    assert find_lagging(serving().size(2, 6).value(), found) == [(made, 6, 0), (group, 6, 0)]
+
+
+def test_a_users_workload_keeps_its_size() -> None:
+    found = Found([of_serving().value()], [group_of("g").replica(0).value()])
+    assert not find_lagging(serving().size(2, 6).value(), found)
+
+
+def test_each_stage_follows_its_own_size() -> None:
+    staged = job_set("s").asking().in_order().replicated("a", pods=2).replicated("b", pods=3)
+    made = made_for(staged)
+    grown = job_set("s").asking().in_order().replicated("a", pods=2).replicated("b", pods=5)
+    assert find_lagging(grown.value(), Found([made])) == [(made, 5, 1)]
 
 
 @pytest.mark.parametrize(
