@@ -32,6 +32,7 @@ class Spec:
     are gates of the API server alone, written `Name=true`, `manager_gates` those of kube-controller-manager alone. With
     `gates` on, the stock scheduler and kube-controller-manager schedule gangs natively (the thing to compare with);
     Serried's scheduler never does. `job_syncs` is how many Jobs kube-controller-manager works on at a time.
+    `native_version` is the one version of the Workload API that is served natively, empty for the minor's own.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Spec:
     qps: int = 5000
     job_syncs: int = 5
     serried_args: tuple[str, ...] = ()
+    native_version: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later, half-way through."""
@@ -88,7 +90,7 @@ class Spec:
     def api_version(self) -> str:
         """The apiVersion of PodGroups and Workloads that Serried uses here."""
         if self.api == "native":
-            return f"scheduling.k8s.io/{_API_VERSION[self.minor]}"
+            return f"scheduling.k8s.io/{self.native_version or _API_VERSION[self.minor]}"
         return "scheduling.serried.dev/v1beta1"
 
     @property

@@ -1,4 +1,4 @@
-"""The older minors that Serried supports: by our own CRDs, which all of them serve, and by their own API."""
+"""Every other version of the Workload API: the older minors', our CRDs on them, and the second one of 1.37."""
 
 import itertools
 from collections.abc import Iterator
@@ -11,13 +11,21 @@ from tests.e2e.promises.stage import RACK, Stage, eventually
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
-@pytest.fixture(params=itertools.product(["1.36.4", "1.35.4"], ["native", "fallback"]), ids=" ".join)
+CLUSTERS = [
+    *itertools.product(["1.36.4", "1.35.4"], ["native", "fallback"], [""]),
+    ("1.37.1", "native", "v1alpha3"),  # beside v1beta1, which all other stories use
+]
+
+
+@pytest.fixture(params=CLUSTERS, ids=lambda param: " ".join(filter(None, param)))
 def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
-        version, api = request.param
-        name = f"v{version.replace('.', '-')}-{api}"
-        started = Cluster.up(Spec(name=name, nodes=12, racks=4, api=api, hold="filter", kubernetes=version))
+        kubernetes, api, version = request.param
+        name = f"v{kubernetes.replace('.', '-')}-{version or api}"
+        started = Cluster.up(
+            Spec(name=name, nodes=12, racks=4, api=api, hold="filter", kubernetes=kubernetes, native_version=version)
+        )
         try:
             yield started
         finally:
@@ -30,6 +38,7 @@ def test_a_job_waits_whole_and_runs_whole_in_one_rack(older: Cluster) -> None:
     stage.create_job("train", 9, cpu="10", key=RACK)
     stage.await_bound("train", 9)
     assert stage.selfcheck()["api"]["podsKeepTheirGroup"] is stage.native
+    assert stage.selfcheck()["api"]["version"] == older.spec.api_version.split("/")[1]
     assert len(stage.racks("train")) == 1
     if not stage.inline:
         eventually("the condition", lambda: stage.condition(stage.group_of_job("train")) == ("True", "Scheduled", ""))
@@ -40,7 +49,7 @@ def test_a_job_waits_whole_and_runs_whole_in_one_rack(older: Cluster) -> None:
     stage.close()
 
 
-@pytest.mark.parametrize("older", [("1.35.4", "native")], indirect=True, ids=" ".join)
+@pytest.mark.parametrize("older", [("1.35.4", "native", "")], indirect=True, ids=" ".join)
 def test_in_1_35_every_replica_key_is_an_independent_gang(older: Cluster) -> None:
     stage = Stage(older, "replicas")
     stage.create_group("serve", 3)
