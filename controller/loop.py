@@ -156,6 +156,7 @@ class Loop:
             await asyncio.sleep(_OBSTACLE_SECONDS)
             if self._is_obstructed():
                 self._jobs.tell_obstacle()
+                self._parents.tell_obstacle()
 
     async def _work(self) -> None:
         while True:

@@ -69,6 +69,13 @@ class Parents:
         self._told.succeed(family)
         return looked
 
+    def tell_obstacle(self) -> None:
+        """Tell the parents that ask for gangs that nothing can be made for them, each once."""
+        for parent in list(self._store.parents.values()):
+            if self._store.parentage.governs(parent):
+                said = f"Failed to create Workload for {parent.kind} {parent.key.name}: {self._store.obstacle}"
+                self._told.tell_once(parent.family, parent, "FailedWorkloadCreate", said)
+
     async def _work_off(self, family: Family, failures: int) -> Looked:
         looked = Looked()
         # The parent is read anew each time: it may have gone, and come again, while a write was under way.

@@ -5,11 +5,14 @@ import pytest
 from controller import loop
 from serried.kube import feed
 from serried.kube.reflector import Pace
-from serried.kube.wire import JOBS, PODS
+from serried.kube.wire import JOBS, PODS, parents
+from serried.model.parent import ParentKind
 from serried.testing.apiserver import SERVED, FakeApiServer
 from serried.testing.faults import calls
+from serried.testing.parents import job_set
 from tests.sim.office import GROUPS, WORKLOADS, controller_on, events, gang, job_pod, settle, starting_on, until
 
+JOB_SETS = parents(ParentKind.JOB_SET)
 STOCK = tuple(resource for resource in SERVED if resource not in {GROUPS, WORKLOADS})
 
 
@@ -37,6 +40,17 @@ async def test_without_the_crds_each_gang_is_told_once_and_gets_its_objects_when
             await until(lambda: len(server.all(GROUPS)) == 2)
         assert told(server) == {"first": 1, "second": 1}
         assert "the API server does not serve" in events(server, "FailedWorkloadCreate")[0]["message"]
+
+
+async def test_without_the_crds_a_job_set_that_asks_is_told_once_and_gets_its_objects_when_they_are_there() -> None:
+    async with FakeApiServer(served=(*STOCK, JOB_SETS)) as server:
+        server.add(JOB_SETS, job_set("asks").asking().replicated("workers", 2, 3).raw())
+        server.add(JOB_SETS, job_set("asks-not").replicated("workers", 2, 3).raw())
+        async with starting_on(server):
+            await until(lambda: events(server, "FailedWorkloadCreate"))
+            server.served |= set(SERVED)
+            await until(lambda: server.all(GROUPS))
+        assert told(server) == {"asks": 1}
 
 
 async def test_crds_that_are_deleted_and_installed_again(server: FakeApiServer) -> None:
