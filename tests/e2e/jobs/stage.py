@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.cluster.api import ApiError
 from bench.cluster.serried import Name
-from tests.e2e.promises.stage import SCHEDULER, Raw, Stage, eventually, pod_spec
+from tests.e2e.promises.stage import SCHEDULER, Raw, Stage, eventually, indexed_spec
 
 
 class JobStage(Stage):
@@ -17,25 +17,13 @@ class JobStage(Stage):
         """An Indexed Job is elastic if both change together."""
         self.change_job(name, parallelism=size, completions=size)
 
-    def create_owned_job(self, name: str, owner: Raw, size: int, cpu: str = "1") -> None:
-        """An Indexed Job that another object controls."""
-        kind = {field: owner[field] for field in ("apiVersion", "kind")}
-        reference = kind | {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"], "controller": True}
-        metadata = {"name": name, "ownerReferences": [reference]}
-        self._post(self._jobs(), {"metadata": metadata, "spec": indexed_spec(size, cpu)})
-
     def create_cron_job(self, name: str) -> Raw:
         """A suspended CronJob: it makes no Jobs of its own accord."""
-        spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": indexed_spec(1, "1")}}
+        template = {"spec": indexed_spec(SCHEDULER, "1")}
+        spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": template}
         path = self._jobs().replace("jobs", "cronjobs")
         made: Raw = self.cluster.api.post(path, {"metadata": {"name": name}, "spec": spec})
         return made
-
-    def create_annotated_job(self, name: str, annotations: dict[str, str], scheduler: str = SCHEDULER) -> None:
-        """An Indexed Job of two pods that says something about its gang."""
-        spec = indexed_spec(2, "30")
-        spec["template"]["spec"]["schedulerName"] = scheduler
-        self._post(self._jobs(), {"metadata": {"name": name, "annotations": annotations}, "spec": spec})
 
     def end_pod(self, name: str, phase: str, code: int) -> None:
         """The only container of a pod ends with this exit code."""
@@ -130,10 +118,6 @@ class JobStage(Stage):
         """The revisions at which PodGroups came."""
         return self._creations(self._groups(), revision)
 
-    def _creations(self, path: str, revision: str) -> list[int]:
-        events = self._history(path, revision)
-        return [int(item["metadata"]["resourceVersion"]) for kind, item in events if kind == "ADDED"]
-
     def warnings(self, about: str, reason: str) -> list[int]:
         """How often each warning of this reason about an object has been given."""
         items = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
@@ -170,6 +154,10 @@ class JobStage(Stage):
                 return "not now" in str(error)
         return False
 
+    def _creations(self, path: str, revision: str) -> list[int]:
+        events = self._history(path, revision)
+        return [int(item["metadata"]["resourceVersion"]) for kind, item in events if kind == "ADDED"]
+
     def _history(self, path: str, revision: str) -> Iterator[tuple[str, Raw]]:
         watch = f"{path}?watch=1&resourceVersion={revision}&timeoutSeconds=1"
         for line in self.cluster.kubectl("get", "--raw", watch).splitlines():
@@ -178,7 +166,8 @@ class JobStage(Stage):
             yield event["type"], event["object"]
 
 
-def indexed_spec(size: int, cpu: str) -> Raw:
-    """The spec of an Indexed Job that is a gang by its shape, if it has more than one pod."""
-    template = {"spec": pod_spec(cpu) | {"restartPolicy": "Never"}}
-    return {"parallelism": size, "completions": size, "completionMode": "Indexed", "template": template}
+def controlled_by(owner: Raw) -> Raw:
+    """The metadata of what another object controls."""
+    identity = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+    kind = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
+    return {"ownerReferences": [kind | identity | {"controller": True}]}

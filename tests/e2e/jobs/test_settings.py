@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from tests.e2e.jobs.stage import JobStage
+from tests.e2e.jobs.stage import JobStage, controlled_by
 from tests.e2e.promises.stage import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
-AS_GANG = {"scheduling.serried.dev/gang-policy": "JobAsGang"}
+AS_GANG = {"annotations": {"scheduling.serried.dev/gang-policy": "JobAsGang"}}
 
 
 def test_every_job_may_be_tracked_and_those_that_are_no_gangs_run_pod_by_pod(stage: JobStage) -> None:
@@ -26,13 +26,13 @@ def test_only_jobs_that_ask_are_gangs_where_that_is_the_rule(stage: JobStage) ->
     with stage.told("--gang-jobs", "asked", "by-shape", ["controller", "extender"]):
         stage.submit_job("silent", cpu="20", parallelism=13, completions=13)
         stage.await_bound("silent", 12)
-        stage.create_annotated_job("asks", AS_GANG)
+        stage.submit_job("asks", cpu="30", metadata=AS_GANG)
         stage.await_reason(stage.group_of_job("asks"), "NoCapacity")
         assert not stage.objects_of("silent")
 
 
 def test_a_gang_of_a_scheduler_that_is_not_served_is_told_so_once(stage: JobStage) -> None:
-    stage.create_annotated_job("other", AS_GANG, "default-scheduler")
+    stage.submit_job("other", "default-scheduler", metadata=AS_GANG)
     stage.await_bound("other", 2)
     eventually("the warning", lambda: stage.warnings("other", "SchedulerNotGangAware"))
     for index in (0, 1):
@@ -59,11 +59,11 @@ def test_the_reasons_of_a_gang_are_events_of_its_job_whose_status_is_not_ours(st
 
 
 def test_a_job_of_a_cron_job_is_a_gang(stage: JobStage) -> None:
-    cron = stage.create_cron_job("nightly")
-    stage.create_owned_job("nightly-1", cron, 13, "30")
+    of_cron = controlled_by(stage.create_cron_job("nightly"))
+    stage.submit_job("nightly-1", cpu="30", metadata=of_cron, parallelism=13, completions=13)
     stage.await_reason(stage.group_of_job("nightly-1"), "NoCapacity")
     assert not stage.bound("nightly-1")
 
-    stage.create_owned_job("nightly-2", cron, 2)
+    stage.submit_job("nightly-2", metadata=of_cron)
     stage.await_bound("nightly-2", 2)
     assert stage.counts("nightly-2") == [2, 2]

@@ -108,11 +108,12 @@ class Stage:
         spec = {"parallelism": size, "completions": size, "completionMode": "Indexed", "template": template}
         self._post(self._jobs(), {"metadata": {"name": name, "annotations": annotations}, "spec": spec})
 
-    def submit_job(self, name: str, scheduler: str = SCHEDULER, cpu: str = "1", **spec: Any) -> Job:
+    def submit_job(
+        self, name: str, scheduler: str = SCHEDULER, cpu: str = "1", metadata: Raw | None = None, **spec: Any
+    ) -> Job:
         """An Indexed Job of two pods, but for what ``spec`` says; as the API server has made it."""
-        template = {"spec": pod_spec(cpu) | {"schedulerName": scheduler, "restartPolicy": "Never"}}
-        shape = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": template}
-        made = decode_job(self.cluster.api.post(self._jobs(), {"metadata": {"name": name}, "spec": shape | spec}))
+        body = {"metadata": {"name": name} | (metadata or {}), "spec": indexed_spec(scheduler, cpu) | spec}
+        made = decode_job(self.cluster.api.post(self._jobs(), body))
         assert isinstance(made, Job)
         return made
 
@@ -274,3 +275,9 @@ def pod_spec(cpu: str) -> dict[str, Any]:
     """One container that asks for so much CPU, scheduled by Serried's scheduler."""
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
     return {"schedulerName": SCHEDULER, "containers": [container], "terminationGracePeriodSeconds": 0}
+
+
+def indexed_spec(scheduler: str, cpu: str) -> Raw:
+    """The spec of an Indexed Job of two pods, which is a gang by its shape."""
+    template = {"spec": pod_spec(cpu) | {"schedulerName": scheduler, "restartPolicy": "Never"}}
+    return {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": template}
