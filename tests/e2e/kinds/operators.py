@@ -7,17 +7,19 @@ import base64
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from bench.cluster import Cluster
+from bench.cluster import Cluster, Spec, state
 from bench.cluster.binaries import cache
 from bench.cluster.build import environment
 from bench.cluster.ports import LOOPBACK, pick
-from bench.cluster.processes import Process, spawn, tail
+from bench.cluster.processes import Process, spawn, stop, tail
 from tests.e2e.go_modules import locate
 from tests.e2e.promises.stage import eventually
 
@@ -65,6 +67,26 @@ def build(operator: Operator) -> Path:
         assert done.returncode == 0, done.stderr
         fresh.replace(binary)
     return binary
+
+
+@contextmanager
+def at_work(spec: Spec, directories: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster in which both controllers are at work."""
+    operators = (JOB_SET, LEADER_WORKER_SET)
+    for operator in operators:
+        build(operator)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(state.STATE, str(directories.mktemp("state")))
+        cluster = Cluster.up(spec)
+        processes = []
+        try:
+            for operator in operators:
+                install(operator, cluster)
+                processes.append(run(operator, cluster, directories.mktemp(operator.name)))
+            yield cluster
+        finally:
+            stop(processes)
+            cluster.down()
 
 
 def install(operator: Operator, cluster: Cluster) -> None:

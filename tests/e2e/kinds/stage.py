@@ -83,6 +83,17 @@ class KindStage(Stage):
         """In how many racks the bound pods with this prefix are."""
         return len(self.racks(prefix))
 
+    def whole_replicas(self, name: str, size: int, replicas: int) -> list[int]:
+        """The replicas of which all pods are bound; fails if one is bound in part, or in more than one rack."""
+        whole = []
+        for replica in range(replicas):
+            own = {pod for pod in self.bound(f"{name}-{replica}") if pod.split("-")[1] == str(replica)}
+            assert len(own) in {0, size}, own
+            if own:
+                whole.append(replica)
+                assert self.racks_of(f"{name}-{replica}") == 1
+        return whole
+
     def told(self, about: str, reason: str) -> str:
         """The message of the event with this reason about an object."""
         return eventually(

@@ -8,24 +8,12 @@ from tests.e2e.promises.stage import eventually
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
-def whole_replicas(stage: KindStage, name: str, size: int, replicas: int) -> list[int]:
-    """The replicas of which all pods are bound; fails if one is bound in part, or in more than one rack."""
-    whole = []
-    for replica in range(replicas):
-        own = {pod for pod in stage.bound(f"{name}-{replica}") if pod.split("-")[1] == str(replica)}
-        assert len(own) in {0, size}, own
-        if own:
-            whole.append(replica)
-            assert stage.racks_of(f"{name}-{replica}") == 1
-    return whole
-
-
 def test_each_replica_waits_whole_and_runs_whole_in_a_rack(stage: KindStage) -> None:
     stage.create_set("serve", replicas=5, size=8)
     stage.await_gangs("serve", 8, 8, 8, 8, 8)
     stage.await_bound("serve", 32)
     eventually("all pods", lambda: len(stage.pods("serve")) == 40)
-    whole = whole_replicas(stage, "serve", 8, 5)
+    whole = stage.whole_replicas("serve", 8, 5)
     assert len(whole) == 4
     assert "has room for 8 members" in stage.told("serve", "NoDomainFits")
 
@@ -63,4 +51,4 @@ def test_a_set_of_another_size_has_gangs_of_that_size(stage: KindStage) -> None:
     stage.resize("grow", 5)
     stage.await_gangs("grow", 5, 5)
     stage.await_bound("grow", 10, seconds=60)
-    assert whole_replicas(stage, "grow", 5, 2) == [0, 1]
+    assert stage.whole_replicas("grow", 5, 2) == [0, 1]
