@@ -29,7 +29,6 @@ from serried.model.parent import (
     ParentKind,
     Stage,
     gangs_of,
-    is_gang_parent,
 )
 from serried.model.pod import Phase, Pod
 
@@ -117,7 +116,7 @@ class Parents:
         return find_lagging(parent, found) if self._follow is Follow.PATCH else []
 
     async def _may_begin(self, parent: Parent) -> bool:
-        if parent.problem or not is_gang_parent(parent, self._rules.schedulers):
+        if parent.problem or not self._store.parentage.governs(parent):
             return False
         return not any(pod.node or pod.phase is not Phase.ACTIVE for pod in await self._read_pods(parent))
 

@@ -8,8 +8,10 @@ from extender.desk import Hold, Pass, Steer
 from extender.gang import ask_for
 from extender.round import Stage
 from serried.model.group import Key
+from serried.model.parent import ParentKind
 from serried.model.verdict import Reason
 from serried.testing.builders import RACK, job, node, pod, pod_group, workload
+from serried.testing.parents import job_set
 from tests.unit.extender.world import GANG, SCHEDULER, World, gang, members, small_nodes
 
 
@@ -309,6 +311,25 @@ class TestJobs:
         await world.pass_time(2.0)
         assert world.filter("j-0") == Pass()
         assert [call.name for call in world.api.said("kick")] == ["j-0"]
+
+    async def test_a_job_set_that_nobody_has_seen_holds_its_pods_for_a_bounded_time(self, world: World) -> None:
+        world.store.parentage.followed.add(ParentKind.JOB_SET)
+        world.store.put_job(job("s-a-0").size(2).scheduler(SCHEDULER).controlled_by("JobSet", "s").value())
+        await world.add(*small_nodes(1), pod("p").of_job_set("s", "a").scheduler(SCHEDULER)).go()
+        assert world.filter("p") == Hold()
+        await world.pass_time(31.0)
+        assert world.filter("p") == Pass()
+
+    async def test_pods_of_a_job_set_are_held_from_the_first_on_and_planned_with_the_podgroup(
+        self, world: World
+    ) -> None:
+        world.store.put_parent(job_set("s").asking().replicated("a", replicas=2).value())
+        first, second = (pod(f"p-{n}").of_job_set("s", "a", n).cpu(1).scheduler(SCHEDULER) for n in range(2))
+        await world.add(*small_nodes(2), first).go()
+        assert world.filter("p-0") == Hold()
+        world.store.put_workload(workload("w").for_parent(ParentKind.JOB_SET, "s").gang_template("t", 2).value())
+        await world.add(second, pod_group("g").gang(2).of("w", "t")).go()
+        assert isinstance(world.filter("p-0"), Steer)
 
     async def test_a_job_that_is_seen_late_holds_again(self, world: World) -> None:
         await world.add(*small_nodes(2), *self.PODS).go()

@@ -44,6 +44,7 @@ class TestFilter:
         assert world.desk.filter(pod("p").value(), ["n1"]) == Pass()
         assert world.desk.filter(members(1)[0].value(), ["n1"]) == Hold()
         assert world.desk.filter(pod("j-0").of_job("j", 0).value(), ["n1"]) == Hold()
+        assert world.desk.filter(pod("s-0").of_replica("s", 0).value(), ["n1"]) == Hold()
 
     async def test_a_member_of_a_gang_that_is_not_complete_is_held(self, world: World) -> None:
         world.add(*small_nodes(2), gang(2), *members(1))

@@ -12,6 +12,7 @@ from serried.model.group import Key
 from serried.model.level import FALLBACK, V1ALPHA2, ApiLevel
 from serried.model.verdict import Reason, Verdict
 from serried.testing.builders import job, pod, pod_group
+from serried.testing.parents import leader_worker_set
 from tests.unit.extender.world import GANG, SCHEDULER, Clock, FakeApi, error, gang, members
 
 MISSING = Verdict(Reason.QUORUM_MISSING, have=1, need=2)
@@ -357,6 +358,17 @@ async def test_a_job_whose_podgroup_does_not_exist_yet_hears_of_it(office: Offic
     assert [(about, reason) for about, _, reason, _ in office.speaker.said] == [("Job/j", "PodGroupMissing")]
 
 
+async def test_a_set_whose_podgroup_does_not_exist_yet_hears_of_it(office: Office) -> None:
+    office.store.put_parent(leader_worker_set("s").asking().size(2, 3).value())
+    office.store.put_pod(pod("p").of_replica("s", 1).scheduler(SCHEDULER).value())
+    waiting = office.store.group_of("pod-p")
+    assert waiting is not None
+    office.reports.say(waiting, Verdict(Reason.POD_GROUP_MISSING))
+    await office.settle()
+    said = [(about, reason) for about, _, reason, _ in office.speaker.said]
+    assert said == [("LeaderWorkerSet/s", "PodGroupMissing")]
+
+
 async def test_a_job_whose_pods_have_found_their_podgroup_hears_of_nothing(office: Office) -> None:
     office.store.put_job(job("j").size(2).value())
     office.reports.say(Key("default", "job:j"), Verdict(Reason.POD_GROUP_MISSING))
@@ -385,6 +397,13 @@ async def test_the_job_of_a_gang_hears_why_it_waits_and_when_it_runs_but_not_of_
     heard = [(kind, reason, text) for about, kind, reason, text in office.speaker.said if about == "Job/train"]
     assert [reason for _, reason, _ in heard] == ["QuorumMissing", "Scheduled"]
     assert heard[0] == ("Warning", "QuorumMissing", MISSING_TEXT)
+
+
+async def test_the_set_of_a_gang_hears_why_it_waits(office: Office) -> None:
+    office.store.put_group(gang(2).controlled_by("JobSet", "train").value())
+    office.reports.say(GANG, MISSING)
+    await office.settle()
+    assert ("JobSet/train", "QuorumMissing") in [(about, reason) for about, _, reason, _ in office.speaker.said]
 
 
 async def test_a_gang_that_ran_before_this_process_is_no_news(office: Office) -> None:
