@@ -107,10 +107,10 @@ class Parents:
 
     def _find_creatable(self, parent: Parent, found: Found) -> list[Gang]:
         """What is missing, without what has to wait: an object that is being deleted has its name still."""
-        workload = found.workloads[0]
-        names = {gang: name_pod_group(workload, gang) for gang in find_missing(parent, found)}
-        known = self._store.groups
-        return [gang for gang, name in names.items() if Key(parent.key.namespace, name) not in known]
+        workload, namespace = found.workloads[0], parent.key.namespace
+        names = {gang: Key(namespace, name_pod_group(workload, gang)) for gang in find_missing(parent, found)}
+        leaving = {key for key in names.values() if (group := self._store.groups.get(key)) and group.deleting}
+        return [gang for gang, key in names.items() if key not in leaving]
 
     def _find_lagging(self, parent: Parent, found: Found) -> list[Lagging]:
         return find_lagging(parent, found) if self._follow is Follow.PATCH else []

@@ -101,6 +101,22 @@ async def test_each_replica_gets_its_gang_and_loses_it_when_its_pods_are_gone(
     assert len(server.all(WORKLOADS)) == 1
 
 
+async def test_a_replica_that_comes_back_waits_until_the_name_of_its_pod_group_is_free(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(SETS, leader_worker_set("serve").asking().size(2, 3).raw())
+        await until(lambda: replicas(server.all(GROUPS)) == ["0", "1"])
+        leaving = next(g for g in server.all(GROUPS) if g["metadata"]["labels"][REPLICA] == "1")["metadata"]["name"]
+        server.change(GROUPS, "default", leaving, {"metadata": {"finalizers": ["example.com/wait"]}})
+        server.change(SETS, "default", "serve", {"spec": {"replicas": 1}})
+        await until(lambda: any(group.deleting for group in controller.store.groups.values()))
+        server.change(SETS, "default", "serve", {"spec": {"replicas": 2}})
+        await settle(controller, server)
+        server.change(GROUPS, "default", leaving, {"metadata": {"finalizers": None}})
+        await until(lambda: not any(g["metadata"].get("deletionTimestamp") for g in server.all(GROUPS)))
+        await until(lambda: replicas(server.all(GROUPS)) == ["0", "1"])
+    assert not events(server, "FailedPodGroupCreate")
+
+
 async def test_a_changed_size_reaches_workload_and_pod_groups(server: FakeApiServer) -> None:
     def counts() -> set[int]:
         parts = [part for made in server.all(WORKLOADS) for part in made["spec"]["podGroupTemplates"]]
