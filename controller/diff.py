@@ -107,7 +107,8 @@ def diff_job(job: Job, found: Found, duty: Duty, follow: Follow) -> Sequence[Act
     if not found.groups and not workload.inline:
         return [CreatePodGroup(job, workload, pod_group_name(workload.key.name, workload.templates[0].name))]
     outdated = [Delete(job, item) for item in found.outdated if is_ours(item, job)]
-    return _follow(job, workload, found.groups, follow) or outdated
+    # Before another successor is made: of three generations, two might count once the middle one is gone.
+    return outdated or _follow(job, workload, found.groups, follow)
 
 
 def _begin(job: Job, duty: Duty) -> list[Action]:

@@ -1,6 +1,7 @@
 """Our own creates until the watch shows them: without this memory, a second look at a Job would create twice."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from controller.diff import Found
 from controller.owners import Owner, kind_of
@@ -11,6 +12,9 @@ from serried.model.parent import JOB, Parent
 
 PATIENCE = 30.0
 """Seconds after which an object that the watch never showed is taken for deleted before it was seen."""
+
+
+Made = TypeVar("Made", Workload, PodGroup)
 
 
 class Echoes:
@@ -39,7 +43,6 @@ class Echoes:
 
     def find(self, job: Job) -> Found:
         """What discovery by reference finds for a Job, with what we have created a moment ago."""
-        self._expire()
         membership = self._store.membership
         referring = membership.referring_to(job)
         referring += [made for _, made in self._workloads.values() if _refers_to(made, job)]
@@ -54,7 +57,6 @@ class Echoes:
 
     def find_for_parent(self, parent: Parent) -> Found:
         """The same for a parent: the PodGroups of all its replicas."""
-        self._expire()
         workloads = self._store.parentage.workloads_of(parent)
         workloads += [made for _, made in self._workloads.values() if _refers_to(made, parent)]
         if len(workloads) != 1:
@@ -67,11 +69,13 @@ class Echoes:
         """Those that are objects; inline ones come and go with the Workload."""
         return [] if workload.inline else self._store.membership.groups_of(workload)
 
-    def _expire(self) -> None:
-        now = self._clock()
-        for pending in (self._workloads, self._groups):
-            for key in [key for key, (until, _) in pending.items() if until <= now]:
-                del pending[key]
+    def expire(self) -> list[Workload | PodGroup]:
+        """Forget what the watch has not shown for PATIENCE, and return it: its owners have to be looked at."""
+        return [*_expire(self._workloads, self._clock()), *_expire(self._groups, self._clock())]
+
+
+def _expire(pending: dict[Key, tuple[float, Made]], now: float) -> list[Made]:
+    return [pending.pop(key)[1] for key in [key for key, (until, _) in pending.items() if until <= now]]
 
 
 def _refers_to(workload: Workload, owner: Owner) -> bool:

@@ -19,7 +19,7 @@ from controller.diff import (
     SetMinCount,
     diff_job,
 )
-from controller.echoes import PATIENCE, Echoes
+from controller.echoes import Echoes
 from controller.rules import Duty, Rules, duty_for, is_unserved
 from controller.told import Told
 from controller.upstream import Upstream, is_upstreams
@@ -45,10 +45,6 @@ class Looked:
 
     created: bool = False
     again: float | None = None
-
-
-_CREATED = Looked(created=True, again=PATIENCE + 1)
-"""Again when the memory of the create ends: the object may have been deleted before we ever saw it."""
 
 
 class Jobs:
@@ -97,7 +93,7 @@ class Jobs:
                 await self._carry_out(change, failures)
             if not creates:
                 return looked  # the watch will show what became of it, and ask for the next look
-            looked = _CREATED
+            looked = Looked(created=True)
         self._told.forget(key)
         self._upstream.forget(key)
         return looked
@@ -125,7 +121,7 @@ class Jobs:
             return []
         found = self._echoes.find(job)
         self._meet_upstream(job, found.workloads, duty)
-        follow = Follow.NEVER if self._upstream.seen else self._follow
+        follow = Follow.NEVER if self._upstream.looks_after(job) else self._follow
         changes: list[Change] = []
         for action in diff_job(job, found, duty, follow):
             if isinstance(action, ReportAmbiguous):

@@ -133,6 +133,12 @@ class Loop:
         if isinstance(workload, Workload) and workload.job is not None:
             self._add(Subject.JOB, Key(workload.key.namespace, workload.job))
 
+    def _add_controller_of(self, item: Workload | PodGroup) -> None:
+        owner = next((each for each in item.owners if each.controller), None)
+        if owner is not None:
+            subject = Subject.JOB if owner.kind == "Job" else Subject(owner.kind)
+            self._add(subject, Key(item.key.namespace, owner.name))
+
     def _add(self, subject: Subject, key: Key) -> None:
         self.queue.add(Task(subject, key))
 
@@ -150,6 +156,8 @@ class Loop:
         while True:
             await asyncio.sleep(PROBE_SECONDS)
             self._retries.probe()
+            for unseen in self._echoes.expire():
+                self._add_controller_of(unseen)
 
     async def _tell_obstacle(self) -> None:
         while True:

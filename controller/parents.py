@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from controller.desired import Body, compose_pod_group, compose_workload
 from controller.diff import Follow, Found
-from controller.echoes import PATIENCE, Echoes
+from controller.echoes import Echoes
 from controller.jobs import Looked
 from controller.names import pod_group_name, template_name, workload_name
 from controller.owners import is_ours
@@ -101,7 +101,7 @@ class Parents:
             else:
                 left = await self._clear(parent, find_surplus(parent, found))
                 return Looked(looked.created, _SECONDS_BETWEEN_READS) if left else looked
-            looked = Looked(created=True, again=PATIENCE + 1)
+            looked = Looked(created=True)
         self._told.forget(family)
         return looked
 

@@ -86,6 +86,9 @@ class Controller:
 
     def _note(self, old: Item | None, new: Item | None) -> None:
         self.loop.note(old, new)
+        # Notes for the extender, which nobody reads here.
+        self.store.touched.clear()
+        self.store.orphaned.clear()
 
     def _tell_malformed(self, problem: Malformed, about: Mapping[str, str]) -> None:
         said = f"Serried cannot read this {problem.kind}, and leaves it alone until it changes: {problem.problem}"

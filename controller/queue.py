@@ -6,6 +6,7 @@ twice at a time and no change is missed; a key that fails comes again after an e
 
 import asyncio
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class WorkQueue(Generic[K]):
         self._working: set[K] = set()
         self._again: set[K] = set()
         self._later: list[tuple[float, int, K]] = []
+        self._due: dict[K, float] = {}
         self._added = 0
         self._failures: dict[K, int] = {}
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -61,9 +63,13 @@ class WorkQueue(Generic[K]):
             self._call_worker()
 
     def add_after(self, key: K, delay: float) -> None:
-        """The key needs work after ``delay`` seconds."""
+        """The key needs work after ``delay`` seconds; of several delays the one that ends first counts."""
+        due = self._clock() + delay
+        if self._due.get(key, math.inf) <= due:
+            return
+        self._due[key] = due
         self._added += 1
-        heapq.heappush(self._later, (self._clock() + delay, self._added, key))
+        heapq.heappush(self._later, (due, self._added, key))
         if self._idle:
             self._set_alarm()
 
@@ -141,4 +147,7 @@ class WorkQueue(Generic[K]):
     def _wake_due(self) -> None:
         now = self._clock()
         while self._later and self._later[0][0] <= now:
-            self.add(heapq.heappop(self._later)[2])
+            due, _, key = heapq.heappop(self._later)
+            if self._due.get(key) == due:  # else an earlier entry has done for this one
+                del self._due[key]
+                self.add(key)

@@ -4,6 +4,7 @@ Each task has its exponential backoff (`queue`). Beside that, one refused task a
 seconds; when one of them succeeds, all are tried at once.
 """
 
+import math
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -22,7 +23,7 @@ class Retries(Generic[K]):
     def __init__(self, queue: WorkQueue[K], clock: Callable[[], float]) -> None:
         self._queue, self._clock = queue, clock
         self._refused: dict[K, float] = {}
-        self._last_success = -1.0
+        self._last_success = self._last_fan = -math.inf
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -41,11 +42,15 @@ class Retries(Generic[K]):
         return self._queue.retry(task)
 
     def accept(self, task: K, *, wrote: bool) -> None:
-        """The task succeeded; one that was refused before, and has written now, tells that the API is back."""
+        """The task succeeded; one that was refused before, and has written now, tells that the API is back.
+
+        It is believed once in PROBE_SECONDS: refusals of single tasks come and go.
+        """
         self._queue.forget(task)
         if wrote:
             self._last_success = self._clock()
-        if self._refused.pop(task, None) is not None and wrote:
+        if self._refused.pop(task, None) is not None and wrote and self._clock() >= self._last_fan + PROBE_SECONDS:
+            self._last_fan = self._clock()
             for other in self._refused:
                 self._queue.add(other)
 

@@ -70,7 +70,7 @@ def duty_for(job: Job, pods: Collection[Pod], rules: Rules) -> Duty:
         return Duty.COMPLETE
     if gang:
         return Duty.START
-    return Duty.TRACK if rules.track is Track.ALL else Duty.COMPLETE
+    return Duty.TRACK if rules.track is Track.ALL and not is_owned_elsewhere(job) else Duty.COMPLETE
 
 
 def is_unserved(job: Job, rules: Rules) -> bool:
@@ -80,7 +80,8 @@ def is_unserved(job: Job, rules: Rules) -> bool:
 
 
 def _is_ours_to_complete(job: Job, rules: Rules) -> bool:
-    ours = job.group is None and not is_owned_elsewhere(job) and job.scheduler in rules.schedulers
+    # Whoever owns the Job: a user's Workload that refers to it is used whatever the Job's own eligibility.
+    ours = job.group is None and job.scheduler in rules.schedulers
     return ours and not job.finished and not job.deleting
 
 

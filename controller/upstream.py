@@ -1,7 +1,8 @@
 """Standing aside for kube-controller-manager, where its gate WorkloadWithJob is on: it makes Workloads for Jobs, too.
 
 Nothing in the API says that the gate is on; its first Workload does. From then on the Jobs that it manages are left to
-it for a while, so that two reconcilers do not race for each; a Job for which it makes nothing is ours again.
+it for a while, so that two reconcilers do not race for each. A Job for which it makes nothing is ours, and so are all
+until it is seen again.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,15 +40,17 @@ class Upstream:
 
     def seconds_left(self, job: Job) -> float:
         """How long the Job is still left to kube-controller-manager; 0 for one that we look after."""
-        if not self.seen or not _manages(job):
+        if not self.looks_after(job):
             return 0.0
         uid, since = self._left.get(job.key, ("", 0.0))
         if uid != job.uid:
             since = self._clock()
             self._left[job.key] = job.uid, since
-        return max(0.0, since + PATIENCE - self._clock())
+        if (left := since + PATIENCE - self._clock()) > 0:
+            return left
+        self.seen = False  # it has stopped, or what was seen was another's
+        return 0.0
 
-
-def _manages(job: Job) -> bool:
-    """Whether it makes a Workload for the Job: not if another controller owns it, and where the name does not allow."""
-    return job.owner is None and is_upstream_template(job)
+    def looks_after(self, job: Job) -> bool:
+        """Whether it makes a Workload for the Job: not if a controller owns it, and where the name does not allow."""
+        return self.seen and job.owner is None and is_upstream_template(job)

@@ -94,6 +94,9 @@ class Conductor:
                 pass
             self._wake.clear()
             if not self.active:
+                # A new term looks at every group; pods without one may still have to be let go then.
+                self.store.touched.clear()
+                self.store.orphaned &= self.store.pods.keys()
                 continue
             now = loop.time()
             due = self._take_touched()
@@ -163,7 +166,7 @@ class Conductor:
     def _find_priority(self, group: PodGroup | None) -> int:
         if group is None:
             return 0
-        if group.compatible:  # its pods alone have one
+        if group.compatible or group.inline:  # its pods alone have one
             return min((pod.priority for pod in self.store.members(group.key)), default=0)
         return group.priority or 0
 
@@ -208,7 +211,7 @@ class Conductor:
             return Verdict(Reason.SCHEDULED, have=standing.placed) if standing.placed else None
         shortage = find_shortage(group, standing)
         quiet = shortage is not None and not standing.waiting and not standing.gated
-        if quiet and (group.scheduled or self._is_suspended(group)):
+        if quiet and (group.scheduled or (gang.verdict is None and self._is_suspended(group))):
             return None  # nobody waits: it ran, and its pods are going one by one, or none are wanted yet
         if shortage is not None:
             gang.quorum_since = None

@@ -21,6 +21,10 @@ class Kinship:
         """The UIDs of the family's known pods, whatever the UID of its head, in the order of arrival."""
         return list(self._pods.get(family, ()))
 
+    def families(self) -> list[Family]:
+        """All that have a known pod."""
+        return list(self._pods)
+
     def has_started(self, family: Family, uid: str) -> bool:
         """Whether a pod is bound or finished whose Job or parent has this UID.
 

@@ -70,7 +70,7 @@ class Store:
         found = self.groups.get(group)
         job = self.membership.job_of(found) if found is not None else None
         members = [pod for pod in self.members(group) if pod.uid not in without]
-        return size_up(members, self.schedulers, job)
+        return size_up(members, self.schedulers, job, (found.policy.min_count or 0) if found is not None else 0)
 
     def member_groups(self) -> list[Key]:
         """The groups that have a pod, with or without a PodGroup object."""
@@ -98,6 +98,8 @@ class Store:
             return self.parentage.resolve(pod)
         job = Family(JOB, Key(pod.namespace, pod.owner.name)) if pod.owner is not None else None
         started = pod.owner is not None and job is not None and self._kinship.has_started(job, pod.owner.uid)
+        # A running gang whose objects cannot be seen looks like a Job that began without any.
+        started = started and not self.obstacle
         return self.membership.resolve(pod, job_started=started)
 
     def view(self, priority: int, members: Iterable[Pod]) -> View:
@@ -116,7 +118,9 @@ class Store:
 
     def meet_obstacle(self, what: str) -> None:
         """What keeps us from seeing Workloads and PodGroups, a phrase; "" for nothing (any more)."""
-        self.obstacle = what
+        turned, self.obstacle = bool(self.obstacle) is not bool(what), what
+        if turned:
+            self._rejoin(self._kinship.families())
         self._touch_missing()
 
     def meet_compatible_obstacle(self, what: str) -> None:
@@ -334,11 +338,14 @@ def _same_room(old: Node, new: Node) -> bool:
 
 
 def _group_facts(group: PodGroup) -> tuple[object, ...]:
-    return group.workload, group.template, group.labels.get(REPLICA), group.deleting
+    return group.workload, group.template, group.labels.get(REPLICA), group.owners, group.deleting
 
 
 def _job_facts(job: Job) -> tuple[object, ...]:
-    return job.uid, job.parallelism, job.completions, job.indexed, job.group, job.owner, job.finished, job.deleting
+    return (
+        *(job.uid, job.parallelism, job.completions, job.indexed, job.group, job.gang_policy, job.scheduler),
+        *(job.owner, job.finished, job.deleting),
+    )
 
 
 def _of_jobs(jobs: Iterable[Key]) -> set[Family]:

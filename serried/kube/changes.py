@@ -123,12 +123,15 @@ class Feed:
         self._listed = True
 
     def end_service(self) -> Iterator[None]:
-        """The resource is not served: report every object and say so once; yields after each."""
-        self._unseen = set(self._uids)
-        yield from self.drop_unseen()
+        """The resource is not served: say so once, then report every object; yields after each.
+
+        In this order, so that nobody takes the end of the service for the end of the objects.
+        """
         if not self._unserved:
             self._unserved, self._listed = True, False
             self._tell(Unserved(self._resource))
+        self._unseen = set(self._uids)
+        yield from self.drop_unseen()
 
     def deny(self) -> None:
         """The resource is not ours to see, for now."""

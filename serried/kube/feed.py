@@ -191,8 +191,7 @@ class Feed:
         self._settle(kind)
 
     def _note_denied(self, kind: Kind, resource: Resource) -> None:
-        if not self.reflectors[kind].listed.is_set():
-            self._note_obstacle(kind, f"the API server does not let us see {resource} ({resource.version})")
+        self._note_obstacle(kind, f"the API server does not let us see {resource} ({resource.version})")
         if kind in self._optional:
             self._note_absent(kind)
 

@@ -163,6 +163,7 @@ class Reflector:
             return await self._end_service()
         if isinstance(err, Forbidden):
             group = self.resource.group or '""'
+            self._version = ""  # a new list says when it is over
             self._feed.deny()
             needed = f"grant list and watch on {self.resource.plural} in API group {group}"
             return self._complain(Cause.FORBIDDEN, f"{err}; {needed}")

@@ -27,11 +27,14 @@ class Standing:
         return max(0, min_count - self.placed)
 
 
-def size_up(members: Iterable[Pod], schedulers: Collection[str], job: Job | None = None) -> Standing:
+def size_up(
+    members: Iterable[Pod], schedulers: Collection[str], job: Job | None = None, min_count: int = 0
+) -> Standing:
     """Sort the members of a group. Pending members of other schedulers are not ours to place and do not count.
 
     ``job`` is the Job whose gang it is, if it is one's: it remembers completed pods that have been deleted since, and
-    the indexes that have failed for good (``backoffLimitPerIndex``).
+    the indexes that have failed for good (``backoffLimitPerIndex``). Of one that completes more than ``min_count``,
+    those that are over count only when fewer are left than that: before, the next ones are a gang again.
     """
     bound: list[Pod] = []
     waiting: list[Pod] = []
@@ -46,4 +49,6 @@ def size_up(members: Iterable[Pod], schedulers: Collection[str], job: Job | None
             (gated if pod.gated_by_others else waiting).append(pod)
     waiting.sort(key=lambda pod: (pod.index if pod.index is not None else 0, pod.name))
     over = succeeded if job is None else max(succeeded, job.completed) + job.given_up
+    if job is not None and job.completions is not None and min_count:
+        over = max(0, over - max(0, job.completions - min_count))
     return Standing(len(bound) + over, tuple(bound), tuple(waiting), tuple(gated))

@@ -146,6 +146,12 @@ FOLLOWED = ours(workload("train-x").for_job("train").gang_template("train-pgt-0"
             id="and then the predecessors go",
         ),
         pytest.param(
+            Found([MADE], [MADE_GROUP], [FOLLOWED]),
+            Follow.REPLACE,
+            [Delete(LARGER, FOLLOWED)],
+            id="and they go before there is a third generation",
+        ),
+        pytest.param(
             Found([FOLLOWED], [FOLLOWED_GROUP], [GROUP.value(), OURS.value()]),
             Follow.REPLACE,
             [],

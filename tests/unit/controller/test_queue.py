@@ -128,3 +128,15 @@ async def test_a_worker_that_is_cancelled_at_the_moment_of_its_waking_ends(clock
     worker.cancel()
     with pytest.raises(asyncio.CancelledError):
         await worker
+
+
+def test_of_several_delays_of_a_key_the_first_to_end_counts_and_only_that() -> None:
+    now = 0.0
+    queue: WorkQueue[str] = WorkQueue(lambda: now, lambda: 0.0)
+    for delay in (5.0, 2.0, 9.0, 2.0):
+        queue.add_after("a", delay)
+    now = 2.0
+    assert queue.take() == "a"
+    queue.done("a")
+    now = 100.0
+    assert queue.take() is None

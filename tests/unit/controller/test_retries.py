@@ -1,7 +1,7 @@
 import pytest
 
 from controller.queue import Backoff, WorkQueue
-from controller.retries import Retries
+from controller.retries import PROBE_SECONDS, Retries
 from serried.kube.errors import ApiError, Forbidden, Invalid
 from serried.kube.wire import Failure
 
@@ -50,6 +50,10 @@ def test_when_one_succeeds_all_are_tried_at_once(world: World) -> None:
     world.refuse("a", "b", "c")
     world.retries.accept("b", wrote=True)
     assert world.taken() == ["a", "c"]
+    world.retries.accept("a", wrote=True)
+    assert world.taken() == []
+    world.refuse("a")
+    world.now = PROBE_SECONDS
     world.retries.accept("a", wrote=True)
     assert world.taken() == ["c"]
 

@@ -29,5 +29,19 @@ def test_who_counts_toward_the_quorum(pods: list[PodBuilder], builder: JobBuilde
     assert size_up([each.value() for each in pods], SCHEDULERS, builder.value()).placed == placed
 
 
+@pytest.mark.parametrize(
+    ("completed", "need"),
+    [
+        pytest.param("", 4, id="a wave of four"),
+        pytest.param("0-3", 4, id="the next wave is a gang, too"),
+        pytest.param("0-9", 2, id="the last wave is as large as what is left"),
+        pytest.param("0-11", 0, id="all is done"),
+    ],
+)
+def test_a_job_of_several_waves_needs_each_of_them_whole(completed: str, need: int) -> None:
+    waves = job("train").size(4, 12).scheduler("serried").completed(completed).value()
+    assert size_up([], SCHEDULERS, waves, 4).need(4) == need
+
+
 def test_a_group_of_no_job_counts_its_pods_only() -> None:
     assert size_up([member(0).on("n").value(), member(1).phase("Succeeded").value()], SCHEDULERS).placed == 2
