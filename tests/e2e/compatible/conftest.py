@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.cluster import Cluster, Spec, state
+from bench.cluster import Cluster, Spec
+from tests.e2e.clusters import running
 from tests.e2e.compatible.stage import CompatibleStage, Shape, install
 
 _SERIAL = itertools.count()
@@ -14,14 +15,10 @@ _SERIAL = itertools.count()
 @pytest.fixture(scope="package", params=[("native", Shape.THEIRS), ("fallback", Shape.OURS)], ids=" ".join)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     api, shape = request.param
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
-        started = Cluster.up(Spec(name=f"compatible-{api}", nodes=12, racks=4, api=api, hold="filter"))
-        try:
-            install(started, shape)
-            yield started
-        finally:
-            started.down()
+    spec = Spec(name=f"compatible-{api}", nodes=12, racks=4, api=api, hold="filter")
+    with running(spec, tmp_path_factory) as started:
+        install(started, shape)
+        yield started
 
 
 @pytest.fixture

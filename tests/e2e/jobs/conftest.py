@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.cluster import Cluster, Spec, state
+from bench.cluster import Cluster, Spec
+from tests.e2e.clusters import running
 from tests.e2e.jobs.stage import JobStage
 
 _SERIAL = itertools.count()
@@ -13,13 +14,9 @@ _SERIAL = itertools.count()
 
 @pytest.fixture(scope="package", params=["native", "fallback"])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
-        started = Cluster.up(Spec(name=f"jobs-{request.param}", nodes=12, racks=4, api=request.param, hold="filter"))
-        try:
-            yield started
-        finally:
-            started.down()
+    spec = Spec(name=f"jobs-{request.param}", nodes=12, racks=4, api=request.param, hold="filter")
+    with running(spec, tmp_path_factory) as started:
+        yield started
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.cluster import Cluster, Spec, installation, state
+from bench.cluster import Cluster, Spec, installation
+from tests.e2e.clusters import running
 from tests.e2e.jobs.stage import JobStage
 from tests.e2e.promises.stage import eventually
 
@@ -19,13 +20,9 @@ PROMISED = 10.0
 
 @pytest.fixture(scope="module")
 def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
-        started = Cluster.up(Spec(name="api-lost", nodes=6, racks=2, api="fallback", hold="filter"))
-        try:
-            yield started
-        finally:
-            started.down()
+    spec = Spec(name="api-lost", nodes=6, racks=2, api="fallback", hold="filter")
+    with running(spec, tmp_path_factory) as started:
+        yield started
 
 
 def failures(stage: JobStage, job: str) -> list[str]:

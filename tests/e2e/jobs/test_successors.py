@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.cluster import Cluster, Spec, state
+from bench.cluster import Cluster, Spec
 from bench.cluster.errors import ClusterError
+from tests.e2e.clusters import running
 from tests.e2e.jobs.stage import JobStage
 from tests.e2e.promises.stage import eventually
 
@@ -18,14 +19,10 @@ in_1_36 = pytest.mark.parametrize("cluster", ["1.36.4"], indirect=True)
 
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
-        name = f"successors-{request.param.replace('.', '-')}"
-        started = Cluster.up(Spec(name=name, nodes=12, racks=4, hold="filter", kubernetes=request.param))
-        try:
-            yield started
-        finally:
-            started.down()
+    name = f"successors-{request.param.replace('.', '-')}"
+    spec = Spec(name=name, nodes=12, racks=4, hold="filter", kubernetes=request.param)
+    with running(spec, tmp_path_factory) as started:
+        yield started
 
 
 @in_1_35

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.cluster import Cluster, Spec, state
+from bench.cluster import Cluster, Spec
 from bench.cluster.serried import Name
+from tests.e2e.clusters import running
 from tests.e2e.jobs.stage import JobStage
 from tests.e2e.promises.stage import eventually
 
@@ -17,13 +18,9 @@ PROCESSES: tuple[Name, ...] = ("controller", "extender")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
-        started = Cluster.up(Spec(name="switch", nodes=12, racks=4, api="fallback", hold="gate"))
-        try:
-            yield started
-        finally:
-            started.down()
+    spec = Spec(name="switch", nodes=12, racks=4, api="fallback", hold="gate")
+    with running(spec, tmp_path_factory) as started:
+        yield started
 
 
 def submit_load(stage: JobStage, prefix: str) -> list[str]:

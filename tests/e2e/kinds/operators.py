@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
-from bench.cluster import Cluster, Spec, state
+from bench.cluster import Cluster, Spec
 from bench.cluster.binaries import cache
 from bench.cluster.build import environment
 from bench.cluster.ports import LOOPBACK, pick
 from bench.cluster.processes import Process, spawn, stop, tail
+from tests.e2e.clusters import running
 from tests.e2e.go_modules import locate
 from tests.e2e.promises.stage import eventually
 
@@ -75,9 +76,7 @@ def at_work(spec: Spec, directories: pytest.TempPathFactory) -> Iterator[Cluster
     operators = (JOB_SET, LEADER_WORKER_SET)
     for operator in operators:
         build(operator)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(state.STATE, str(directories.mktemp("state")))
-        cluster = Cluster.up(spec)
+    with running(spec, directories) as cluster:
         processes = []
         try:
             for operator in operators:
@@ -86,7 +85,6 @@ def at_work(spec: Spec, directories: pytest.TempPathFactory) -> Iterator[Cluster
             yield cluster
         finally:
             stop(processes)
-            cluster.down()
 
 
 def install(operator: Operator, cluster: Cluster) -> None:

@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from bench.cluster import Cluster, Spec
-from bench.cluster.cluster import down
+from bench.cluster import Spec
+from tests.e2e.clusters import running
 from tests.e2e.manifests.server import Server
 
 # Off by default upstream: the fields and kinds that the fallback API has as well.
@@ -17,14 +17,11 @@ GATES = {"native": UPSTREAM_GATES, "fallback": ()}
 
 @pytest.fixture(scope="session", params=GATES)
 def bare(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    name = f"manifests-{request.param}"
-    down(name)
-    spec = Spec(name, nodes=3, racks=3, blocks=1, api=request.param, hold="filter", serried=False)
-    cluster = Cluster.up(replace(spec, server_gates=GATES[request.param]))
-    try:
+    spec = Spec(
+        f"manifests-{request.param}", nodes=3, racks=3, blocks=1, api=request.param, hold="filter", serried=False
+    )
+    with running(replace(spec, server_gates=GATES[request.param]), tmp_path_factory) as cluster:
         yield Server(cluster, tmp_path_factory.mktemp("objects"))
-    finally:
-        cluster.down()
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.cluster import Cluster, Spec
-from bench.cluster.cluster import down
+from bench.cluster import Spec
+from tests.e2e.clusters import running
 from tests.e2e.manifests import annotations, resizes
 from tests.e2e.manifests.endpoint import Endpoint, ours
 from tests.e2e.manifests.objects import largest
@@ -17,21 +17,23 @@ pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 @pytest.fixture(scope="module", params=["1.36.4", "1.35.4"])
 def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    name = f"manifests-{request.param.replace('.', '-')}"
-    down(name)
     spec = Spec(
-        name, nodes=1, racks=1, blocks=1, api="fallback", hold="filter", kubernetes=request.param, serried=False
+        name=f"manifests-{request.param.replace('.', '-')}",
+        nodes=1,
+        racks=1,
+        blocks=1,
+        api="fallback",
+        hold="filter",
+        kubernetes=request.param,
+        serried=False,
     )
-    cluster = Cluster.up(spec)
-    try:
+    with running(spec, tmp_path_factory) as cluster:
         server = Server(cluster, tmp_path_factory.mktemp("objects"))
         for part in ("crds", "policies"):
             server.apply(part)
         server.run("apply", "-f", resizes.POLICY)
         server.run("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
         yield server
-    finally:
-        cluster.down()
 
 
 @pytest.fixture(scope="module")

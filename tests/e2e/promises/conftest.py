@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.cluster import Cluster, Spec, state
+from bench.cluster import Cluster, Spec
+from tests.e2e.clusters import running
 from tests.e2e.promises.stage import Stage
 
 _SERIAL = itertools.count()
@@ -13,24 +14,18 @@ _SERIAL = itertools.count()
 
 @pytest.fixture(scope="package", params=["native", "fallback"])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
-        # Short deadlines, so that a story about them is short, too.
-        arguments = ("--barrier-idle", "8")
-        started = Cluster.up(
-            Spec(
-                name=f"promises-{request.param}",
-                nodes=12,
-                racks=4,
-                api=request.param,
-                hold="filter",
-                serried_args=arguments,
-            )
-        )
-        try:
-            yield started
-        finally:
-            started.down()
+    # Short deadlines, so that a story about them is short, too.
+    arguments = ("--barrier-idle", "8")
+    spec = Spec(
+        name=f"promises-{request.param}",
+        nodes=12,
+        racks=4,
+        api=request.param,
+        hold="filter",
+        serried_args=arguments,
+    )
+    with running(spec, tmp_path_factory) as started:
+        yield started
 
 
 @pytest.fixture

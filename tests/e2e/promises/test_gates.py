@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.cluster import Cluster, Spec, state
+from bench.cluster import Cluster, Spec
+from tests.e2e.clusters import running
 from tests.e2e.promises.stage import RACK, Stage, eventually
 from tests.e2e.promises.test_gangs import names
 
@@ -15,13 +16,9 @@ GATE = "scheduling.serried.dev/held"
 
 @pytest.fixture(scope="module")
 def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
-        started = Cluster.up(Spec(name="gates", nodes=12, racks=4, api="fallback", hold="gate"))
-        try:
-            yield started
-        finally:
-            started.down()
+    spec = Spec(name="gates", nodes=12, racks=4, api="fallback", hold="gate")
+    with running(spec, tmp_path_factory) as started:
+        yield started
 
 
 @pytest.fixture

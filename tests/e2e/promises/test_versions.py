@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.cluster import Cluster, Spec, state
+from bench.cluster import Cluster, Spec
+from tests.e2e.clusters import running
 from tests.e2e.promises.stage import RACK, Stage, eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -19,17 +20,11 @@ CLUSTERS = [
 
 @pytest.fixture(params=CLUSTERS, ids=lambda param: " ".join(filter(None, param)))
 def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
-        kubernetes, api, version = request.param
-        name = f"v{kubernetes.replace('.', '-')}-{version or api}"
-        started = Cluster.up(
-            Spec(name=name, nodes=12, racks=4, api=api, hold="filter", kubernetes=kubernetes, native_version=version)
-        )
-        try:
-            yield started
-        finally:
-            started.down()
+    kubernetes, api, version = request.param
+    name = f"v{kubernetes.replace('.', '-')}-{version or api}"
+    spec = Spec(name=name, nodes=12, racks=4, api=api, hold="filter", kubernetes=kubernetes, native_version=version)
+    with running(spec, tmp_path_factory) as started:
+        yield started
 
 
 def test_a_job_waits_whole_and_runs_whole_in_one_rack(older: Cluster) -> None:

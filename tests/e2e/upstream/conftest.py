@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.cluster import Cluster, Spec, state
+from bench.cluster import Cluster, Spec
+from tests.e2e.clusters import running
 from tests.e2e.upstream.stage import UpstreamStage
 
 _SERIAL = itertools.count()
@@ -14,14 +15,9 @@ _GATES = ("GenericWorkload=true", "WorkloadWithJob=true")
 
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(state.STATE, str(tmp_path_factory.mktemp("state")))
-        spec = Spec(name="upstream", nodes=12, racks=4, hold="filter", server_gates=_GATES, manager_gates=_GATES)
-        started = Cluster.up(spec)
-        try:
-            yield started
-        finally:
-            started.down()
+    spec = Spec(name="upstream", nodes=12, racks=4, hold="filter", server_gates=_GATES, manager_gates=_GATES)
+    with running(spec, tmp_path_factory) as started:
+        yield started
 
 
 @pytest.fixture

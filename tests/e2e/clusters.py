@@ -1,0 +1,20 @@
+"""Clusters of the tests: each has a state directory of its own, so that no two runs are in each other's way."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from bench.cluster import Cluster, Spec, state
+
+
+@contextmanager
+def running(spec: Spec, directories: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that is up for as long as the body runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(state.STATE, str(directories.mktemp("state")))
+        cluster = Cluster.up(spec)
+        try:
+            yield cluster
+        finally:
+            cluster.down()
