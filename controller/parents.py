@@ -29,6 +29,7 @@ from serried.model.parent import (
     ParentKind,
     Stage,
     gangs_of,
+    stages_of,
 )
 from serried.model.pod import Phase, Pod
 
@@ -215,8 +216,8 @@ def workload_for(parent: Parent, level: ApiLevel) -> Body:
     return compose_workload(parent, workload_name(parent), templates, level)
 
 
-def _name_template(parent: Parent, gang: Stage) -> str:
-    return gang.name or template_name(parent)
+def _name_template(parent: Parent, stage: Stage) -> str:
+    return stage.name or template_name(parent)
 
 
 def pod_group_for(parent: Parent, workload: Workload, gang: Gang, level: ApiLevel, priority: int | None = None) -> Body:
@@ -256,11 +257,14 @@ def find_missing(parent: Parent, found: Found) -> list[Gang]:
 
 
 def find_lagging(parent: Parent, found: Found) -> list[Lagging]:
-    """What lags behind a changed size, the Workload first. A user's Workload, and what was made from it, never does."""
+    """What lags behind a changed size, the Workload first. A user's Workload, and what was made from it, never does.
+
+    A gang that shrinks to one pod, or none, waits for one.
+    """
     workload = found.workloads[0]
     if not is_ours(workload, parent):
         return []
-    wanted = {_name_template(parent, gang): gang.size for gang in gangs_of(parent)}
+    wanted = {_name_template(parent, stage): max(1, stage.size) for stage in stages_of(parent)}
     lagging: list[Lagging] = [
         (workload, wanted[template.name], place)
         for place, template in enumerate(workload.templates)

@@ -122,13 +122,14 @@ class Parent:
         return self.gang_policy == PARENT_APIS[self.kind].gang_policy
 
 
-def gangs_of(parent: Parent) -> tuple[Stage, ...]:
-    """The gangs of a parent, in each replica: all its pods as one, or the stages one by one where they wait for others.
+def stages_of(parent: Parent) -> tuple[Stage, ...]:
+    """The stages that start by themselves, in each replica: one of all its pods, or each where they wait for others."""
+    return parent.stages if parent.staged else (Stage(WHOLE, sum(stage.size for stage in parent.stages)),)
 
-    One pod alone is no gang.
-    """
-    stages = parent.stages if parent.staged else (Stage(WHOLE, sum(stage.size for stage in parent.stages)),)
-    return tuple(stage for stage in stages if stage.size > 1)
+
+def gangs_of(parent: Parent) -> tuple[Stage, ...]:
+    """The gangs of a parent, in each replica. One pod alone is no gang."""
+    return tuple(stage for stage in stages_of(parent) if stage.size > 1)
 
 
 def is_gang_parent(parent: Parent, schedulers: Collection[str]) -> bool:

@@ -120,6 +120,18 @@ def test_each_stage_follows_its_own_size() -> None:
     assert find_lagging(grown.value(), Found([made])) == [(made, 5, 1)]
 
 
+def test_a_gang_that_shrinks_to_one_pod_waits_for_one() -> None:
+    made = made_for(serving())
+    assert find_lagging(serving().size(2, 1).value(), Found([made])) == [(made, 1, 0)]
+
+
+def test_a_stage_that_shrinks_to_one_pod_or_none_waits_for_one() -> None:
+    made = made_for(job_set("s").asking().in_order().replicated("a", pods=2).replicated("b", pods=3))
+    for left in (1, 0):
+        shrunk = job_set("s").asking().in_order().replicated("a", pods=2).replicated("b", pods=left)
+        assert find_lagging(shrunk.value(), Found([made])) == [(made, 1, 1)]
+
+
 @pytest.mark.parametrize(
     ("found", "problem"),
     [
