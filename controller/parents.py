@@ -15,6 +15,7 @@ from controller.owners import is_ours
 from controller.rules import Rules
 from controller.told import Told
 from controller.writes import Writes
+from serried.cluster.kinship import counts_as_started
 from serried.cluster.parentage import find_template
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError
@@ -31,10 +32,10 @@ from serried.model.parent import (
     gangs_of,
     stages_of,
 )
-from serried.model.pod import Phase, Pod
+from serried.model.pod import Pod
 
 _SECONDS_BETWEEN_READS = 5.0
-"""While the pods of a replica that is gone are still there."""
+"""While the pods of a replica that is gone, or of an earlier parent of the name, are still there."""
 
 Gang = tuple[Template, str]
 """A template and a replica's index, "" where there are no replicas."""
@@ -85,9 +86,8 @@ class Parents:
                 return looked
             found = self._echoes.find_for_parent(parent)
             if not found.workloads:
-                if not await self._may_begin(parent):
-                    return looked
-                await self._create_workload(parent, failures)
+                if (end := await self._begin(parent, failures)) is not None:
+                    return end
             elif problem := find_problem(parent, found):
                 said = f"{parent.kind} {parent.key.name} is scheduled pod by pod: {problem}"
                 self._told.tell_once(family, parent, "AmbiguousWorkload", said)
@@ -116,10 +116,21 @@ class Parents:
     def _find_lagging(self, parent: Parent, found: Found) -> list[Lagging]:
         return find_lagging(parent, found) if self._follow is Follow.PATCH else []
 
-    async def _may_begin(self, parent: Parent) -> bool:
+    async def _begin(self, parent: Parent, failures: int) -> Looked | None:
+        """Create the Workload; if it must not be (yet), what comes of the look."""
         if parent.problem or not self._store.parentage.governs(parent):
-            return False
-        return not any(pod.node or pod.phase is not Phase.ACTIVE for pod in await self._read_pods(parent))
+            return Looked()
+        pods = await self._read_pods(parent)
+        if self._has_turned(parent):
+            return Looked()  # what turned has asked for the next look
+        if any(map(_counts_as_started, pods)):
+            return Looked(again=_SECONDS_BETWEEN_READS if any(map(_is_left_over, pods)) else None)
+        await self._create_workload(parent, failures)
+        return None
+
+    def _has_turned(self, parent: Parent) -> bool:
+        """Whether the parent is another now, or has a Workload, since it was decided that it gets one."""
+        return self._store.parents.get(parent.family) != parent or bool(self._echoes.find_for_parent(parent).workloads)
 
     async def _create_workload(self, parent: Parent, failures: int) -> None:
         body = workload_for(parent, self._writes.level)
@@ -194,6 +205,15 @@ def _explain_stages(parent: Parent) -> str:
         f"The replicated Jobs of {parent.kind} {parent.key.name} start one after the other ({parent.staged}), "
         "so each of more than one pod is a gang of its own"
     )
+
+
+def _counts_as_started(pod: Pod) -> bool:
+    return pod.place is not None and counts_as_started(pod, pod.place.uid)
+
+
+def _is_left_over(pod: Pod) -> bool:
+    """Whether the pod may be one of an earlier parent of the name, and is about to go."""
+    return pod.deleting and pod.place is not None and not pod.place.uid
 
 
 def _concerns_us(parent: Parent, rules: Rules) -> bool:

@@ -28,7 +28,7 @@ class Kinship:
     def has_started(self, family: Family, uid: str) -> bool:
         """Whether a pod is bound or finished whose Job or parent has this UID.
 
-        The labels of some parents' pods do not give it: those count for any UID.
+        The labels of some parents' pods do not give it: those count for any UID (`counts_as_started`).
         """
         return (family, uid) in self._started or (family, "") in self._started
 
@@ -52,6 +52,14 @@ class Kinship:
         return turned
 
 
+def counts_as_started(pod: Pod, uid: str) -> bool:
+    """Whether a pod is bound or finished, so that its Job or parent, of this UID, gets no gang any more.
+
+    Where the UID is not known, "", a pod that is being deleted may well be left of an earlier one of the name.
+    """
+    return (bool(pod.node) or pod.phase is not Phase.ACTIVE) and (bool(uid) or not pod.deleting)
+
+
 def _families(pod: Pod | None) -> Iterator[tuple[Family, str]]:
     """The families of a pod, and the UIDs of their heads as the pod gives them."""
     if pod is None:
@@ -64,9 +72,7 @@ def _families(pod: Pod | None) -> Iterator[tuple[Family, str]]:
 
 def _started(pod: Pod | None, families: dict[Family, str]) -> set[tuple[Family, str]]:
     """The families, with their heads' UIDs, whose eligibility this pod ends by being bound or finished."""
-    if pod is None or not (pod.node or pod.phase is not Phase.ACTIVE):
-        return set()
-    return set(families.items())
+    return {(family, uid) for family, uid in families.items() if pod is not None and counts_as_started(pod, uid)}
 
 
 def _uid(pod: Pod | None) -> str:

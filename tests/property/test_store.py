@@ -212,7 +212,10 @@ class Model:
         word = "JobSetAsGang" if parent.kind is ParentKind.JOB_SET else "ReplicaAsGang"
         own = [p for p in self.pods.values() if p.place and (p.place.kind, p.place.parent) == self._name(parent)]
         started = any(
-            p.place and p.place.uid in {"", parent.uid} and (p.node or p.phase is not Phase.ACTIVE) for p in own
+            p.place
+            and (p.place.uid == parent.uid or (not p.place.uid and not p.deleting))
+            and (p.node or p.phase is not Phase.ACTIVE)
+            for p in own
         )
         sizes = [stage.size for stage in parent.stages]
         return parent.gang_policy == word and not started and (max(sizes) if parent.staged else sum(sizes)) > 1

@@ -5,17 +5,20 @@ from functools import partial
 import pytest
 
 from controller.process import Controller
+from serried.decode.identity import GANG_POLICY
 from serried.kube.wire import JOBS, JSON, PODS, parents, workloads
+from serried.model.group import Key
 from serried.model.level import NATIVE_LEVELS, V1ALPHA1
-from serried.model.parent import REPLICA, ParentKind
+from serried.model.parent import REPLICA, Family, ParentKind
 from serried.testing.apiserver import SERVED, FakeApiServer
 from serried.testing.builders import pod, workload
 from serried.testing.faults import calls
 from serried.testing.parents import job_set, leader_worker_set
-from tests.sim.office import GROUPS, WORKLOADS, controller_on, events, gang, names, settle, until
+from tests.sim.office import GROUPS, READS_PODS, WORKLOADS, controller_on, events, gang, names, settle, until
 
 JOB_SETS, SETS = parents(ParentKind.JOB_SET), parents(ParentKind.LEADER_WORKER_SET)
 CREATES = calls("POST", "/workloads")
+TURNED = Family(ParentKind.JOB_SET, Key("default", "turned"))
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +71,39 @@ async def test_a_job_set_that_runs_already_is_left_alone(server: FakeApiServer) 
         server.add(JOB_SETS, job_set("train").asking().replicated("workers", 2, 3).uid("jobset-train").raw())
         await settle(controller, server)
     assert not server.seen(CREATES)
+
+
+async def test_pods_that_an_earlier_one_of_the_name_leaves_behind_cost_nobody_a_gang(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.parents._SECONDS_BETWEEN_READS", 0.02)
+    leaving = [pod(f"{name}-0").of_replica(name, 0).on("n1").deleting() for name in ("all", "some")]
+    server.add(PODS, leaving[0].raw())
+    server.add(PODS, leaving[1].raw())
+    server.add(PODS, pod("some-0-1").of_replica("some", 0, 1).on("n1").raw())
+    async with controller_on(server) as controller:
+        for name in ("all", "some"):
+            server.add(SETS, leader_worker_set(name).asking().size(1, 3).raw())
+        await until(lambda: len(server.all(GROUPS)) == 1)
+        await settle(controller, server)
+        assert [made["spec"]["controllerRef"]["name"] for made in server.all(WORKLOADS)] == ["all"]
+        server.remove(PODS, "default", "some-0-1")
+        await until(lambda: len(server.all(GROUPS)) == 2)
+
+
+async def test_what_happens_while_the_pods_are_read_is_looked_at_before_the_create(server: FakeApiServer) -> None:
+    gate = server.hold(READS_PODS)
+    async with controller_on(server) as controller:
+        for name in ("given", "turned"):
+            server.add(JOB_SETS, job_set(name).asking().replicated("workers", 2, 3).raw())
+        await until(lambda: len(server.seen(READS_PODS)) == 2)
+        server.add(WORKLOADS, workload("mine").for_parent(ParentKind.JOB_SET, "given").gang_template("t", 2).raw())
+        server.change(JOB_SETS, "default", "turned", {"metadata": {"annotations": {GANG_POLICY: "NoGang"}}})
+        await until(lambda: controller.store.workloads and not controller.store.parents[TURNED].asks)
+        gate.open()
+        await until(lambda: len(server.all(GROUPS)) == 1)
+        await settle(controller, server)
+    assert names(server.all(WORKLOADS)) == ["mine"]
 
 
 async def test_the_jobs_of_a_gang_are_none_of_their_own_and_those_of_another_are(server: FakeApiServer) -> None:
