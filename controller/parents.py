@@ -73,7 +73,7 @@ class Parents:
     def tell_obstacle(self) -> None:
         """Tell the parents that ask for gangs that nothing can be made for them, each once."""
         for parent in list(self._store.parents.values()):
-            if self._store.parentage.governs(parent):
+            if self._store.parentage.is_eligible(parent):
                 said = f"Failed to create Workload for {parent.kind} {parent.key.name}: {self._store.obstacle}"
                 self._told.tell_once(parent.family, parent, "FailedWorkloadCreate", said)
 
@@ -118,7 +118,7 @@ class Parents:
 
     async def _begin(self, parent: Parent, failures: int) -> Looked | None:
         """Create the Workload; if it must not be (yet), what comes of the look."""
-        if parent.problem or not self._store.parentage.governs(parent):
+        if parent.problem or not self._store.parentage.is_eligible(parent):
             return Looked()
         pods = await self._read_pods(parent)
         if self._has_turned(parent):

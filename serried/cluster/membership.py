@@ -6,6 +6,7 @@ from serried.cluster.inline import is_replica
 from serried.decode.identity import REPLACES
 from serried.model.eligibility import GangJobs, is_gang_job
 from serried.model.group import Job, Key, PodGroup, Workload
+from serried.model.parent import Parent
 from serried.model.pod import Pod
 
 _JOB_PREFIX = "job:"
@@ -147,9 +148,9 @@ def split_replaced(workloads: Iterable[Workload]) -> tuple[list[Workload], list[
     return [w for w in found if w.uid not in replaced], [w for w in found if w.uid in replaced]
 
 
-def is_controlled_by(item: Workload | PodGroup, job: Job) -> bool:
-    """Whether the Job is the object's controlling owner; one of the same name but another UID is not."""
-    return any(owner.controller and owner.uid == job.uid for owner in item.owners)
+def is_controlled_by(item: Workload | PodGroup, head: Job | Parent) -> bool:
+    """Whether the Job or parent is the object's controlling owner; one of the same name but another UID is not."""
+    return any(owner.controller and owner.uid == head.uid for owner in item.owners)
 
 
 def _controlling_job(group: PodGroup | None) -> Key | None:

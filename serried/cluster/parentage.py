@@ -1,13 +1,15 @@
 """Which group a pod of a JobSet or a LeaderWorkerSet belongs to, where that is a gang across its Jobs or StatefulSets.
 
-The way is that of Jobs (`membership`): parent, Workload by ``controllerRef``, PodGroup by ``workloadRef``. A parent may
-have several gangs, one for each template of its Workload, and each of them in several replicas.
+The way is that of Jobs (`membership`): parent, Workload by ``controllerRef``, PodGroup by ``workloadRef``, or by its
+controlling parent when its Workload is gone. A parent may have several gangs, one for each template of its Workload,
+and each of them in several replicas.
 """
 
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 from serried.cluster.kinship import Kinship
+from serried.cluster.membership import is_controlled_by
 from serried.model.eligibility import GangJobs
 from serried.model.group import Job, Key, PodGroup, Template, Workload, name_inline
 from serried.model.parent import (
@@ -51,10 +53,10 @@ def find_template(workload: Workload, parent: Parent, stage: str) -> Template | 
 
 
 class Parentage:
-    """Resolves pods over the Store's maps, and keeps the two indexes that this needs.
+    """Resolves pods over the Store's maps, and keeps the indexes that this needs.
 
     The maps are the Store's own: this class reads them and is told of every change by ``index_*``. ``followed`` are the
-    kinds of parents that are watched.
+    kinds of parents that are watched, ``obstacle`` is as in the Store.
     """
 
     def __init__(
@@ -67,11 +69,13 @@ class Parentage:
         gang_jobs: GangJobs,
     ) -> None:
         self.followed: set[ParentKind] = set()
+        self.obstacle = ""
         self._parents, self._groups, self._workloads = parents, groups, workloads
         self._kinship, self._schedulers = kinship, schedulers
         self._makes_gangs = gang_jobs is not GangJobs.NONE
         self._workloads_by_family: dict[Family, set[Key]] = {}
         self._groups_by_replica: dict[tuple[Key, str], set[Key]] = {}
+        self._groups_by_controller: dict[tuple[Family, str], set[Key]] = {}
 
     def index_workload(self, old: Workload | None, new: Workload | None) -> set[Family]:
         """Follow one change; returns the parents whose pods may belong elsewhere now."""
@@ -80,7 +84,9 @@ class Parentage:
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[Family]:
         """Follow one change; returns the parents whose pods may belong elsewhere now."""
         places = _reindex(self._groups_by_replica, _replica(old), _replica(new), _key(old, new))
-        return {family for workload, _ in places if (family := _family(self._workloads.get(workload))) is not None}
+        families = {family for workload, _ in places if (family := _family(self._workloads.get(workload))) is not None}
+        heads = _reindex(self._groups_by_controller, _controller(old), _controller(new), _key(old, new))
+        return families | {family for family, _ in heads}
 
     def workloads_of(self, parent: Parent) -> list[Workload]:
         """The Workloads that refer to this parent, by name; those that a namesake controls are left-overs of it."""
@@ -92,12 +98,27 @@ class Parentage:
         found = (self._groups[key] for key in sorted(self._groups_by_replica.get((workload.key, replica), ())))
         return [group for group in found if group.template == template and not group.deleting]
 
-    def governs(self, parent: Parent) -> bool:
-        """Whether the parent's pods are gangs of its own, so that its Jobs have no say."""
-        if self.workloads_of(parent):
-            return True
+    def groups_controlled_by(self, parent: Parent, replica: str = "") -> list[PodGroup]:
+        """The PodGroups of one replica that this very parent controls, by name: what is left without its Workload."""
+        found = (self._groups[key] for key in sorted(self._groups_by_controller.get((parent.family, replica), ())))
+        return [group for group in found if not group.deleting and is_controlled_by(group, parent)]
+
+    def is_eligible(self, parent: Parent) -> bool:
+        """Whether Serried makes a Workload for the parent, if it has none."""
         started = self._kinship.has_started(parent.family, parent.uid)
         return self._makes_gangs and not started and is_gang_parent(parent, self._schedulers)
+
+    def governs(self, parent: Parent, replica: str = "") -> bool:
+        """Whether the parent's pods, in this replica, are gangs of its own, so that its Jobs have no say."""
+        return bool(self.workloads_of(parent) or self.groups_controlled_by(parent, replica)) or self._awaits(parent)
+
+    def _awaits(self, parent: Parent) -> bool:
+        """Whether the parent's pods wait for a Workload, if it has none.
+
+        A running gang whose objects cannot be seen looks like a parent that began without any.
+        """
+        unseen = bool(self.obstacle) and self._makes_gangs and is_gang_parent(parent, self._schedulers)
+        return unseen or self.is_eligible(parent)
 
     def governs_job(self, job: Job) -> bool:
         """Whether the Job's pods are a gang, or a part of one, of the parent that controls it."""
@@ -116,7 +137,7 @@ class Parentage:
         parent = self._parents.get(_family_of(pod, pod.place))
         if parent is None:
             return self._makes_gangs and pod.place.kind in self.followed
-        return pod.place.uid in {"", parent.uid} and self.governs(parent)
+        return pod.place.uid in {"", parent.uid} and self.governs(parent, pod.place.replica)
 
     def resolve(self, pod: Pod) -> Key | None:
         """The group of a pod that its parent claims, maybe provisional; None for a pod of no group."""
@@ -129,9 +150,25 @@ class Parentage:
         workloads = self.workloads_of(parent)
         if workloads:
             return self._resolve_in(workloads[0], parent, pod.place) if len(workloads) == 1 else None
-        stage = WHOLE if not parent.staged else pod.place.stage
-        waits = any(gang.name == stage for gang in gangs_of(parent))
-        return provisional_of(family, stage, pod.place.replica) if waits else None
+        return self._resolve_without(parent, pod.place)
+
+    def _resolve_without(self, parent: Parent, place: Place) -> Key | None:
+        """The group of a pod whose parent has no Workload (any more)."""
+        groups = self._groups_left(parent, place)
+        if groups:
+            return groups[0].key if len(groups) == 1 else None
+        stage = WHOLE if not parent.staged else place.stage
+        waits = self._awaits(parent) and any(gang.name == stage for gang in gangs_of(parent))
+        return provisional_of(parent.family, stage, place.replica) if waits else None
+
+    def _groups_left(self, parent: Parent, place: Place) -> list[PodGroup]:
+        """The PodGroups for a place, by the rule of `find_template`: they say which templates the Workload had."""
+        controlled = self.groups_controlled_by(parent, place.replica)
+        names = {group.template for group in controlled}
+        if place.stage not in names and (parent.staged or len(names) != 1):
+            return []
+        template = place.stage if place.stage in names else names.pop()
+        return [group for group in controlled if group.template == template]
 
     def _resolve_in(self, workload: Workload, parent: Parent, place: Place) -> Key | None:
         template = find_template(workload, parent, place.stage)
@@ -163,6 +200,13 @@ def _replica(group: PodGroup | None) -> tuple[Key, str] | None:
     if group is None or group.workload is None or group.inline:
         return None
     return Key(group.key.namespace, group.workload), group.labels.get(REPLICA, "")
+
+
+def _controller(group: PodGroup | None) -> tuple[Family, str] | None:
+    if group is None or (place := _replica(group)) is None:
+        return None  # also one that was made from no Workload: only pods that name it are its
+    owner = next((owner for owner in group.owners if owner.controller and owner.kind in set(ParentKind)), None)
+    return None if owner is None else (Family(owner.kind, Key(group.key.namespace, owner.name)), place[1])
 
 
 def _key(old: Workload | PodGroup | None, new: Workload | PodGroup | None) -> Key:

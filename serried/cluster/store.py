@@ -118,7 +118,8 @@ class Store:
 
     def meet_obstacle(self, what: str) -> None:
         """What keeps us from seeing Workloads and PodGroups, a phrase; "" for nothing (any more)."""
-        turned, self.obstacle = bool(self.obstacle) is not bool(what), what
+        turned = bool(self.obstacle) is not bool(what)
+        self.obstacle = self.parentage.obstacle = what
         if turned:
             self._rejoin(self._kinship.families())
         self._touch_missing()

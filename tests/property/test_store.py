@@ -79,18 +79,23 @@ own_workloads = st.builds(
     st.sampled_from([None, *GENERATIONS]),
 )
 own_groups = st.builds(
-    lambda name, workload, template, replica: PodGroup(
+    lambda name, workload, template, replica, family, owner: PodGroup(
         Key("default", name),
         f"{name}-uid",
         Policy(2),
         workload=workload,
         template=template,
+        owners=()
+        if owner is None
+        else (OwnerRef(family.kind, family.key.name, f"{family.key.name}-{owner}", controller=True),),
         labels={REPLICA: replica} if replica else {},
     ),
     st.sampled_from(["e", "f"]),
     st.sampled_from(["v", "y"]),
     st.sampled_from(["t0", "b", WORKERS]),
     st.sampled_from(["", "0", "1"]),
+    st.sampled_from(FAMILIES),
+    st.sampled_from([None, *GENERATIONS]),
 )
 places = st.builds(
     lambda family, stage, replica, generation: Place(
@@ -185,7 +190,7 @@ class Model:
                 return provisional_of(family)
             if parent is not None and pod.place.uid in {"", parent.uid}:
                 found = self._find_workloads(parent)
-                if found or self._is_gang(parent):
+                if found or self._find_left(parent, pod.place) or self._is_gang(parent):
                     return self._group_in(parent, found, pod.place)
         if pod.owner is None or pod.owner.kind != "Job":
             return None
@@ -208,6 +213,10 @@ class Model:
         named = (w for w in self.workloads.values() if w.parent == (parent.kind, parent.key.name))
         return [w for w in named if all(owner.uid == parent.uid for owner in w.owners)]
 
+    def _find_left(self, parent: Parent, place: Place) -> list[PodGroup]:
+        mine = OwnerRef(parent.kind, parent.key.name, parent.uid, controller=True)
+        return [g for g in self.groups.values() if mine in g.owners and g.labels.get(REPLICA, "") == place.replica]
+
     def _is_gang(self, parent: Parent) -> bool:
         word = "JobSetAsGang" if parent.kind is ParentKind.JOB_SET else "ReplicaAsGang"
         own = [p for p in self.pods.values() if p.place and (p.place.kind, p.place.parent) == self._name(parent)]
@@ -227,9 +236,7 @@ class Model:
         if len(found) > 1:
             return None
         if not found:
-            own_gang = any(stage.size > 1 for stage in parent.stages if stage.name == place.stage)
-            gang: str | None = WHOLE if not parent.staged else place.stage if own_gang else None
-            return None if gang is None else provisional_of(parent.family, gang, place.replica)
+            return self._group_without(parent, place)
         names = [template.name for template in found[0].templates]
         if place.stage in names:
             template, gang = place.stage, place.stage
@@ -242,6 +249,18 @@ class Model:
         if not made:
             return provisional_of(parent.family, gang, place.replica)
         return made[0] if len(made) == 1 else None
+
+    def _group_without(self, parent: Parent, place: Place) -> Key | None:
+        left = self._find_left(parent, place)
+        templates = {group.template for group in left}
+        only = None if parent.staged or len(templates) != 1 else next(iter(templates))
+        made = [g.key for g in left if g.template == (place.stage if place.stage in templates else only)]
+        if made:
+            return made[0] if len(made) == 1 else None
+        own_gang = any(stage.size > 1 for stage in parent.stages if stage.name == place.stage)
+        if not self._is_gang(parent) or (parent.staged and not own_gang):
+            return None
+        return provisional_of(parent.family, place.stage if parent.staged else WHOLE, place.replica)
 
     def _refers(self, workload: Workload, job: Job) -> bool:
         return workload.job == job.key.name and all(owner.uid == job.uid for owner in workload.owners)
@@ -457,6 +476,7 @@ class StoreMachine(RuleBasedStateMachine):
         left = {name for part in parts for name, value in vars(part).items() if value == {}}
         assert {"_group_of", "_members", "_pods", "_started", "_nominated", "_uids"} <= left
         assert {"_workloads_by_job", "_groups_by_workload", "_workloads_by_family", "_groups_by_replica"} <= left
+        assert "_groups_by_controller" in left
         assert vars(self.store.occupancy) | {"freed": 0} == {"freed": 0, "_used": {}, "_claims": {}}
         assert vars(self.ledger) | {"_occupancy": None} == {"_occupancy": None, "_by_group": {}, "_by_uid": {}}
 

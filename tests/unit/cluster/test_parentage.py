@@ -63,6 +63,12 @@ def plain_job() -> Builder:
     return job(CHILD.name).size(2).scheduler(SCHEDULER).controlled_by("JobSet", "s")
 
 
+def left_group(uid: str = "") -> PodGroupBuilder:
+    """What is left of a gang whose Workload was deleted."""
+    return group_of().controlled_by("JobSet", "s", uid)
+
+
+LEFT_REPLICAS = [group_of(f"g{index}").replica(index).controlled_by("LeaderWorkerSet", "s") for index in (0, 1)]
 SERVE_WORKLOAD = set_workload(kind=ParentKind.LEADER_WORKER_SET)
 
 CASES: list[tuple[str, Sequence[Builder], Key | None]] = [
@@ -100,6 +106,21 @@ CASES: list[tuple[str, Sequence[Builder], Key | None]] = [
      provisional_of(SET, "workers")),
     ("one pod that starts first is a plain pod",
      [pod("d").of_job_set("s", "driver").scheduler(SCHEDULER), training().in_order()], None),
+    ("a PodGroup that the JobSet controls counts without its Workload, also when pods run",
+     [worker(), training(), pod("d").of_job_set("s", "driver").on("n1"), left_group(), plain_job()], named("g")),
+    ("one that an earlier JobSet of the name controls does not",
+     [worker(), training(), left_group("earlier"), plain_job()], WAITING),
+    ("one that it controls but that was made from no Workload does not",
+     [worker(), training(), pod_group("g").gang(5).controlled_by("JobSet", "s"), plain_job()], WAITING),
+    ("without its Workload a stage still has its own PodGroup",
+     [worker(), training().in_order(), left_group(), group_of("h", "workers").controlled_by("JobSet", "s")],
+     named("h")),
+    ("and stages that wait for others still share none",
+     [pod("d").of_job_set("s", "driver").on("n1"), training().in_order(), left_group()], None),
+    ("each replica still has its PodGroup without the Workload",
+     [replica_pod(1), replica_pod(0).on("n1"), serving(), *LEFT_REPLICAS], named("g1")),
+    ("a replica that never had one goes ahead when others run",
+     [replica_pod(2), replica_pod(0).on("n1"), serving(), *LEFT_REPLICAS], None),
     ("each replica waits by itself", [replica_pod(1, 2), serving()], provisional_of(SERVE, replica="1")),
     ("each replica has its PodGroup",
      [replica_pod(1), serving(), SERVE_WORKLOAD, group_of("g0").replica(0), group_of("g1").replica(1)],
@@ -141,6 +162,23 @@ def test_where_job_sets_are_not_watched_their_pods_are_their_jobs() -> None:
     tell(store, child_job())
     tell(store, worker())
     assert store.group_of("pod-w-0") == provisional(CHILD)
+
+
+def test_a_deleted_workload_changes_nothing_for_a_running_gang() -> None:
+    store = stored(worker(), pod("d").of_job_set("s", "driver").on("n1"), training(), set_workload(), left_group())
+    store.drop_workload(named("w"))
+    assert store.group_of("pod-w-0") == named("g")
+
+
+def test_a_running_gang_is_not_let_go_while_its_objects_cannot_be_seen() -> None:
+    running = pod("d").of_job_set("s", "driver").on("n1")
+    store = stored(worker(), running, training(), plain_job(), set_workload(), left_group())
+    store.meet_obstacle("the API server does not serve it")
+    store.drop_workload(named("w"))
+    store.drop_group(named("g"))
+    assert store.group_of("pod-w-0") == WAITING
+    store.meet_obstacle("")
+    assert store.group_of("pod-w-0") is None
 
 
 def test_pods_of_a_job_set_that_goes_wait_for_another_of_its_name() -> None:
