@@ -136,8 +136,8 @@ def _follow(job: Job, workload: Workload, groups: Sequence[PodGroup], follow: Fo
     if follow is Follow.PATCH:
         found: list[tuple[Workload | PodGroup, Policy]] = [(workload, workload.templates[0].policy)]
         found += [(group, group.policy) for group in groups if is_ours(group, job)]
-        return [SetMinCount(job, item, wanted) for item, policy in found if not _agrees(policy, wanted)]
-    if _agrees(workload.templates[0].policy, wanted):
+        return [SetMinCount(job, item, wanted) for item, policy in found if not agrees(policy, wanted)]
+    if agrees(workload.templates[0].policy, wanted):
         return []
     # The successor comes first: at no time is there nothing that holds the Job's pods.
     return [CreateWorkload(job, successor_name(job, wanted), Policy(wanted), replaces=workload.uid)]
@@ -148,8 +148,9 @@ def desired_count(job: Job) -> int:
     return min(job.min_count or job.at_once, job.at_once)
 
 
-def _agrees(policy: Policy, wanted: int) -> bool:
-    return not policy.is_gang or policy.min_count == wanted
+def agrees(policy: Policy, wanted: int | None) -> bool:
+    """Whether the policy has this minCount, or none to have; None is content with any."""
+    return wanted is None or not policy.is_gang or policy.min_count == wanted
 
 
 def is_leaving(group: PodGroup) -> bool:
@@ -168,14 +169,15 @@ def free_group(group: PodGroup) -> RemoveFinalizer:
 
 def _find_ambiguity(found: Found) -> str:
     if len(found.workloads) > 1:
-        return f"Workloads {_names(found.workloads)} all refer to it; exactly one must"
+        return f"Workloads {join_names(found.workloads)} all refer to it; exactly one must"
     workload = found.workloads[0]
     if len(workload.templates) != 1:
         return f"Workload {workload.key.name} has {len(workload.templates)} PodGroup templates; exactly one is needed"
     if len(found.groups) > 1:
-        return f"PodGroups {_names(found.groups)} were all made from Workload {workload.key.name}; exactly one must be"
+        return f"PodGroups {join_names(found.groups)} were all made from Workload {workload.key.name}; one must be"
     return ""
 
 
-def _names(objects: Iterable[Workload | PodGroup]) -> str:
+def join_names(objects: Iterable[Workload | PodGroup]) -> str:
+    """Their names, for a message."""
     return ", ".join(item.key.name for item in objects)

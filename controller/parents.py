@@ -7,7 +7,7 @@ PodGroups of replicas that are gone go once no pod of theirs is left.
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from controller.desired import Body, compose_pod_group, compose_workload
-from controller.diff import Follow, Found
+from controller.diff import Follow, Found, agrees, join_names
 from controller.echoes import Echoes
 from controller.jobs import Looked
 from controller.names import pod_group_name, template_name, workload_name
@@ -257,13 +257,13 @@ def name_pod_group(workload: Workload, gang: Gang) -> str:
 def find_problem(parent: Parent, found: Found) -> str:
     """Why it is not clear which groups the parent's pods form, "" if it is."""
     if len(found.workloads) > 1:
-        return f"Workloads {_names(found.workloads)} all refer to it; exactly one must"
+        return f"Workloads {join_names(found.workloads)} all refer to it; exactly one must"
     workload = found.workloads[0]
     if not _templates(parent, workload):
         return f"no template of Workload {workload.key.name} fits: one of the name of each stage is needed"
     for same in _sort(found.groups).values():
         if len(same) > 1:
-            return f"PodGroups {_names(same)} are all for the same pods of Workload {workload.key.name}"
+            return f"PodGroups {join_names(same)} are all for the same pods of Workload {workload.key.name}"
     return ""
 
 
@@ -288,17 +288,13 @@ def find_lagging(parent: Parent, found: Found) -> list[Lagging]:
     lagging: list[Lagging] = [
         (workload, wanted[template.name], place)
         for place, template in enumerate(workload.templates)
-        if not _agrees(template.policy, wanted.get(template.name))
+        if not agrees(template.policy, wanted.get(template.name))
     ]
     return lagging + [
         (group, wanted[group.template], 0)
         for group in found.groups
-        if group.template in wanted and is_ours(group, parent) and not _agrees(group.policy, wanted[group.template])
+        if group.template in wanted and is_ours(group, parent) and not agrees(group.policy, wanted[group.template])
     ]
-
-
-def _agrees(policy: Policy, wanted: int | None) -> bool:
-    return wanted is None or not policy.is_gang or policy.min_count == wanted
 
 
 def find_surplus(parent: Parent, found: Found) -> list[PodGroup]:
@@ -323,7 +319,3 @@ def _sort(groups: Iterable[PodGroup]) -> dict[tuple[str | None, str], list[PodGr
     for group in groups:
         places.setdefault((group.template, group.labels.get(REPLICA, "")), []).append(group)
     return places
-
-
-def _names(objects: Iterable[Workload | PodGroup]) -> str:
-    return ", ".join(item.key.name for item in objects)

@@ -1,13 +1,11 @@
 """Which pods a Job or a parent has, and whether one of them has been bound or has finished."""
 
 from collections.abc import Iterator
-from typing import TypeVar
 
+from serried.cluster.indexes import discard
 from serried.model.group import Key
 from serried.model.parent import JOB, Family
 from serried.model.pod import Phase, Pod
-
-Index = TypeVar("Index")
 
 
 class Kinship:
@@ -37,12 +35,12 @@ class Kinship:
         before, after = dict(_families(old)), dict(_families(new))
         turned: set[Family] = set()
         for family in before.keys() - after.keys():
-            _discard(self._pods, family, _uid(old))
+            discard(self._pods, family, _uid(old))
         for family in after:
             self._pods.setdefault(family, {})[_uid(new)] = None
         was, now = _started(old, before), _started(new, after)
         for start in was - now:
-            _discard(self._started, start, _uid(old))
+            discard(self._started, start, _uid(old))
             if start not in self._started:
                 turned.add(start[0])
         for start in now - was:
@@ -77,11 +75,3 @@ def _started(pod: Pod | None, families: dict[Family, str]) -> set[tuple[Family, 
 
 def _uid(pod: Pod | None) -> str:
     return pod.uid if pod is not None else ""
-
-
-def _discard(index: dict[Index, dict[str, None]], key: Index, uid: str) -> None:
-    entry = index.get(key)
-    if entry is not None:
-        entry.pop(uid, None)
-        if not entry:
-            del index[key]

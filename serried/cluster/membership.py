@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
+from serried.cluster.indexes import key_of, reindex
 from serried.cluster.inline import is_replica
 from serried.decode.identity import REPLACES
 from serried.model.eligibility import GangJobs, is_gang_job
@@ -44,13 +45,13 @@ class Membership:
 
     def index_workload(self, old: Workload | None, new: Workload | None) -> set[Key]:
         """Follow one change; returns the Jobs whose pods may belong elsewhere now."""
-        return _reindex(self._workloads_by_job, _job_key(old), _job_key(new), (new or old))
+        return reindex(self._workloads_by_job, _job_key(old), _job_key(new), key_of(old, new))
 
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[Key]:
         """Follow one change; returns the Jobs whose pods may belong elsewhere now."""
-        touched = _reindex(self._groups_by_workload, _workload_key(old), _workload_key(new), (new or old))
+        touched = reindex(self._groups_by_workload, _workload_key(old), _workload_key(new), key_of(old, new))
         jobs = {job for key in touched if (job := _job_key(self._workloads.get(key))) is not None}
-        return jobs | _reindex(self._groups_by_job, _controlling_job(old), _controlling_job(new), (new or old))
+        return jobs | reindex(self._groups_by_job, _controlling_job(old), _controlling_job(new), key_of(old, new))
 
     def workloads_of(self, job: Job) -> list[Workload]:
         """The Workloads that refer to this Job (KEP-5547 discovery), by name.
@@ -114,23 +115,6 @@ class Membership:
         else:
             gang = not job_started and is_gang_job(job, self._schedulers, self._gang_jobs)
         return provisional(job.key) if gang else None
-
-
-def _reindex(
-    index: dict[Key, tuple[Key, ...]], old: Key | None, new: Key | None, item: PodGroup | Workload | None
-) -> set[Key]:
-    """Follow one change of a list of mostly one: a sorted tuple, for a set of one costs four times as much."""
-    if item is None:
-        return set()
-    if old is not None and old != new:
-        left = tuple(key for key in index[old] if key != item.key)
-        if left:
-            index[old] = left
-        else:
-            del index[old]
-    if new is not None and item.key not in index.get(new, ()):
-        index[new] = tuple(sorted((*index.get(new, ()), item.key)))
-    return {key for key in (old, new) if key is not None}
 
 
 def _job_key(workload: Workload | None) -> Key | None:

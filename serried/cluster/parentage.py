@@ -6,8 +6,8 @@ and each of them in several replicas.
 """
 
 from collections.abc import Collection, Mapping
-from typing import TypeVar
 
+from serried.cluster.indexes import key_of, reindex
 from serried.cluster.kinship import Kinship
 from serried.cluster.membership import is_controlled_by
 from serried.model.eligibility import GangJobs
@@ -23,8 +23,6 @@ from serried.model.parent import (
     is_gang_parent,
 )
 from serried.model.pod import Pod
-
-Index = TypeVar("Index")
 
 _KINDS = {kind.value.lower(): kind for kind in ParentKind}
 
@@ -73,34 +71,34 @@ class Parentage:
         self._parents, self._groups, self._workloads = parents, groups, workloads
         self._kinship, self._schedulers = kinship, schedulers
         self._makes_gangs = gang_jobs is not GangJobs.NONE
-        self._workloads_by_family: dict[Family, set[Key]] = {}
-        self._groups_by_replica: dict[tuple[Key, str], set[Key]] = {}
-        self._groups_by_controller: dict[tuple[Family, str], set[Key]] = {}
+        self._workloads_by_family: dict[Family, tuple[Key, ...]] = {}
+        self._groups_by_replica: dict[tuple[Key, str], tuple[Key, ...]] = {}
+        self._groups_by_controller: dict[tuple[Family, str], tuple[Key, ...]] = {}
 
     def index_workload(self, old: Workload | None, new: Workload | None) -> set[Family]:
         """Follow one change; returns the parents whose pods may belong elsewhere now."""
-        return _reindex(self._workloads_by_family, _family(old), _family(new), _key(old, new))
+        return reindex(self._workloads_by_family, _family(old), _family(new), key_of(old, new))
 
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[Family]:
         """Follow one change; returns the parents whose pods may belong elsewhere now."""
-        places = _reindex(self._groups_by_replica, _replica(old), _replica(new), _key(old, new))
+        places = reindex(self._groups_by_replica, _replica(old), _replica(new), key_of(old, new))
         families = {family for workload, _ in places if (family := _family(self._workloads.get(workload))) is not None}
-        heads = _reindex(self._groups_by_controller, _controller(old), _controller(new), _key(old, new))
+        heads = reindex(self._groups_by_controller, _controller(old), _controller(new), key_of(old, new))
         return families | {family for family, _ in heads}
 
     def workloads_of(self, parent: Parent) -> list[Workload]:
         """The Workloads that refer to this parent, by name; those that a namesake controls are left-overs of it."""
-        found = (self._workloads[key] for key in sorted(self._workloads_by_family.get(parent.family, ())))
+        found = (self._workloads[key] for key in self._workloads_by_family.get(parent.family, ()))
         return [workload for workload in found if not workload.deleting and not _owned_by_namesake(workload, parent)]
 
     def groups_at(self, workload: Workload, template: str, replica: str = "") -> list[PodGroup]:
         """The PodGroups of one replica that were made from a template, by name."""
-        found = (self._groups[key] for key in sorted(self._groups_by_replica.get((workload.key, replica), ())))
+        found = (self._groups[key] for key in self._groups_by_replica.get((workload.key, replica), ()))
         return [group for group in found if group.template == template and not group.deleting]
 
     def groups_controlled_by(self, parent: Parent, replica: str = "") -> list[PodGroup]:
         """The PodGroups of one replica that this very parent controls, by name: what is left without its Workload."""
-        found = (self._groups[key] for key in sorted(self._groups_by_controller.get((parent.family, replica), ())))
+        found = (self._groups[key] for key in self._groups_by_controller.get((parent.family, replica), ()))
         return [group for group in found if not group.deleting and is_controlled_by(group, parent)]
 
     def is_eligible(self, parent: Parent) -> bool:
@@ -207,22 +205,6 @@ def _controller(group: PodGroup | None) -> tuple[Family, str] | None:
         return None  # also one that was made from no Workload: only pods that name it are its
     owner = next((owner for owner in group.owners if owner.controller and owner.kind in set(ParentKind)), None)
     return None if owner is None else (Family(owner.kind, Key(group.key.namespace, owner.name)), place[1])
-
-
-def _key(old: Workload | PodGroup | None, new: Workload | PodGroup | None) -> Key:
-    item = new or old
-    assert item is not None  # noqa: S101 - narrows for the type checker: one of two states exists in every change
-    return item.key
-
-
-def _reindex(index: dict[Index, set[Key]], old: Index | None, new: Index | None, key: Key) -> set[Index]:
-    if old is not None and old != new:
-        index[old].discard(key)
-        if not index[old]:
-            del index[old]
-    if new is not None:
-        index.setdefault(new, set()).add(key)
-    return {place for place in (old, new) if place is not None}
 
 
 def _owned_by_namesake(workload: Workload, parent: Parent) -> bool:

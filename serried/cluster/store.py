@@ -1,8 +1,8 @@
 """The cluster as the watches tell it: objects by identity, indexes by group, and the changes not yet looked at."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TypeVar
 
+from serried.cluster.indexes import discard
 from serried.cluster.inline import build_groups, is_replica, workload_of
 from serried.cluster.kinship import Kinship
 from serried.cluster.membership import Membership, job_of_provisional
@@ -17,8 +17,6 @@ from serried.model.pod import Pod
 from serried.model.priority import PriorityClass
 from serried.model.resources import Resources, add
 from serried.plan.quorum import Standing, size_up
-
-Index = TypeVar("Index")
 
 
 class Store:
@@ -212,7 +210,7 @@ class Store:
     def _leave(self, uid: str) -> None:
         group = self._group_of.pop(uid, None)
         if group is not None:
-            _discard(self._members, group, uid)
+            discard(self._members, group, uid)
             self.touched.add(group)
             if group not in self._members and is_replica(group):
                 self.drop_group(group)
@@ -351,11 +349,3 @@ def _job_facts(job: Job) -> tuple[object, ...]:
 
 def _of_jobs(jobs: Iterable[Key]) -> set[Family]:
     return {Family(JOB, job) for job in jobs}
-
-
-def _discard(index: dict[Index, dict[str, None]], key: Index, uid: str) -> None:
-    entry = index.get(key)
-    if entry is not None:
-        entry.pop(uid, None)
-        if not entry:
-            del index[key]

@@ -105,3 +105,9 @@ def read_compatible_label(metadata: Raw) -> str | None:
 def read_required_topology(metadata: Raw) -> str | None:
     """The topology key that the annotation of a PodGroup or a Workload names."""
     return read_name(read_map(metadata, "annotations"), REQUIRED_TOPOLOGY) or None
+
+
+def read_group(pod: Raw) -> str | None:
+    """The group that a pod template names, in whatever way."""
+    metadata = read_map(pod, "metadata")
+    return read_group_field(read_map(pod, "spec")) or read_group_label(metadata) or read_compatible_label(metadata)

@@ -11,10 +11,8 @@ from serried.decode.identity import (
     REQUIRED_TOPOLOGY,
     is_deleting,
     is_label_key,
-    read_compatible_label,
     read_controller,
-    read_group_field,
-    read_group_label,
+    read_group,
     read_key,
     read_uid,
     read_version,
@@ -46,7 +44,7 @@ def _decode(obj: Raw) -> Job:
         completions=None if spec.get("completions") is None else read_int(spec, "completions"),
         indexed=indexed,
         scheduler=read_name(pod_spec, "schedulerName", "default-scheduler"),
-        group=_read_group(template),
+        group=read_group(template),
         topology_key=said.topology_key or read_name(annotations, REQUIRED_TOPOLOGY) or None,
         gang_policy=said.gang_policy or annotated,
         disruption=said.disruption or DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),
@@ -117,11 +115,6 @@ def find_problem(annotations: Raw, policies: Iterable[str]) -> str:
     if key is not None and not is_label_key(key):
         return f"annotation {REQUIRED_TOPOLOGY} is {key!r}, which is no label key"
     return ""
-
-
-def _read_group(template: Raw) -> str | None:
-    metadata = read_map(template, "metadata")
-    return read_group_field(read_map(template, "spec")) or read_group_label(metadata) or read_compatible_label(metadata)
 
 
 def _is_finished(status: Raw) -> bool:

@@ -12,9 +12,7 @@ from serried.decode.identity import (
     GANG_POLICY,
     REQUIRED_TOPOLOGY,
     is_deleting,
-    read_compatible_label,
-    read_group_field,
-    read_group_label,
+    read_group,
     read_key,
     read_uid,
     read_version,
@@ -161,7 +159,7 @@ def _build(
         staged=staged,
         obstacle=obstacle,
         replicas=replicas,
-        group=next(filter(None, map(_read_group, pods)), None),
+        group=next(filter(None, map(read_group, pods)), None),
         jobs_ask=jobs_ask,
         topology_key=read_name(annotations, REQUIRED_TOPOLOGY) or None,
         disruption=DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),
@@ -171,11 +169,6 @@ def _build(
         deleting=is_deleting(obj),
         version=read_version(obj),
     )
-
-
-def _read_group(pod: Raw) -> str | None:
-    metadata = read_map(pod, "metadata")
-    return read_group_field(read_map(pod, "spec")) or read_group_label(metadata) or read_compatible_label(metadata)
 
 
 def _annotations(obj: Raw) -> Raw:
