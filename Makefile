@@ -39,7 +39,7 @@ e2e: control-plane ## one end-to-end test per promise, on a real control plane
 test: lint types contract unit e2e ## everything that has to pass
 
 test-full: setup ## every test, on every supported version; goes on where it stopped
-	@echo "about 20 minutes, and 12 more for each older control plane that has to be built first"
+	@echo "about 25 minutes, and 12 more for each older control plane that has to be built first"
 	$(BIN)/python -m bench.cluster binaries --kubernetes 1.37.1
 	$(BIN)/python -m bench.cluster binaries --kubernetes 1.36.4
 	$(BIN)/python -m bench.cluster binaries --kubernetes 1.35.4
