@@ -1,10 +1,11 @@
 """Our own creates until the watch shows them: without this memory, a second look at a Job would create twice."""
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 from controller.diff import Found
 from controller.owners import Owner, kind_of
+from serried.cluster.indexes import reindex
 from serried.cluster.membership import split_replaced
 from serried.cluster.store import Store
 from serried.model.group import Job, Key, PodGroup, Workload
@@ -22,8 +23,8 @@ class Echoes:
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
-        self._workloads: dict[Key, tuple[float, Workload]] = {}
-        self._groups: dict[Key, tuple[float, PodGroup]] = {}
+        self._workloads: _Unseen[Workload] = _Unseen(_owner_in)
+        self._groups: _Unseen[PodGroup] = _Unseen(_workload_in)
 
     def __len__(self) -> int:
         return len(self._workloads) + len(self._groups)
@@ -33,57 +34,84 @@ class Echoes:
         until = self._clock() + PATIENCE
         if isinstance(made, Workload):
             if made.key not in self._store.workloads:
-                self._workloads[made.key] = (until, made)
+                self._workloads.add(made, until)
         elif made.key not in self._store.groups:
-            self._groups[made.key] = (until, made)
+            self._groups.add(made, until)
 
     def drop(self, seen: Workload | PodGroup) -> None:
         """The watch showed the object, or its end."""
-        (self._workloads if isinstance(seen, Workload) else self._groups).pop(seen.key, None)
+        (self._workloads if isinstance(seen, Workload) else self._groups).drop(seen.key)
 
     def find(self, job: Job) -> Found:
         """What discovery by reference finds for a Job, with what we have created a moment ago."""
-        membership = self._store.membership
-        referring = membership.referring_to(job)
-        referring += [made for _, made in self._workloads.values() if _refers_to(made, job)]
+        referring = self._store.membership.referring_to(job)
+        referring += self._workloads.at(_place_of(job))
         workloads, replaced = split_replaced(referring)
-        outdated: list[Workload | PodGroup] = [group for each in replaced for group in self._groups_of(each)]
+        outdated: list[Workload | PodGroup] = [group for each in replaced for group in self._seen_groups_of(each)]
         outdated += replaced
         if len(workloads) != 1:
             return Found(workloads, outdated=outdated)
-        groups = self._groups_of(workloads[0])
-        groups += [made for _, made in self._groups.values() if _made_from(made, workloads[0])]
-        return Found(workloads, groups, outdated)
+        return Found(workloads, self._groups_of(workloads[0]), outdated)
 
     def find_for_parent(self, parent: Parent) -> Found:
         """The same for a parent: the PodGroups of all its replicas."""
         workloads = self._store.parentage.workloads_of(parent)
-        workloads += [made for _, made in self._workloads.values() if _refers_to(made, parent)]
+        workloads += self._workloads.at(_place_of(parent))
         if len(workloads) != 1:
             return Found(workloads)
-        groups = self._groups_of(workloads[0])
-        groups += [made for _, made in self._groups.values() if _made_from(made, workloads[0])]
-        return Found(workloads, groups)
+        return Found(workloads, self._groups_of(workloads[0]))
 
     def _groups_of(self, workload: Workload) -> list[PodGroup]:
+        return self._seen_groups_of(workload) + self._groups.at((workload.key.namespace, workload.key.name))
+
+    def _seen_groups_of(self, workload: Workload) -> list[PodGroup]:
         """Those that are objects; inline ones come and go with the Workload."""
         return [] if workload.inline else self._store.membership.groups_of(workload)
 
     def expire(self) -> list[Workload | PodGroup]:
         """Forget what the watch has not shown for PATIENCE, and return it: its owners have to be looked at."""
-        return [*_expire(self._workloads, self._clock()), *_expire(self._groups, self._clock())]
+        return [*self._workloads.expire(self._clock()), *self._groups.expire(self._clock())]
 
 
-def _expire(pending: dict[Key, tuple[float, Made]], now: float) -> list[Made]:
-    return [pending.pop(key)[1] for key in [key for key, (until, _) in pending.items() if until <= now]]
+class _Unseen(Generic[Made]):
+    """Objects by key, and by the place at which they are looked for: in a burst there are hundreds."""
+
+    def __init__(self, place: Callable[[Made], Hashable]) -> None:
+        self._place: Callable[[Made], Hashable] = place
+        self._made: dict[Key, tuple[float, Made]] = {}
+        self._at: dict[Hashable, tuple[Key, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def add(self, made: Made, until: float) -> None:
+        self.drop(made.key)
+        self._made[made.key] = (until, made)
+        reindex(self._at, None, self._place(made), made.key)
+
+    def drop(self, key: Key) -> Made | None:
+        _, made = self._made.pop(key, (0.0, None))
+        if made is not None:
+            reindex(self._at, self._place(made), None, key)
+        return made
+
+    def at(self, place: Hashable) -> list[Made]:
+        return [self._made[key][1] for key in self._at.get(place, ())]
+
+    def expire(self, now: float) -> list[Made]:
+        due = [key for key, (until, _) in self._made.items() if until <= now]
+        return [made for key in due if (made := self.drop(key)) is not None]
 
 
-def _refers_to(workload: Workload, owner: Owner) -> bool:
+def _owner_in(workload: Workload) -> Hashable:
     controller = next((each.uid for each in workload.owners if each.controller), None)
     kind, name = workload.parent or (JOB, workload.job)
-    found = (workload.key.namespace, kind, name, controller)
-    return found == (owner.key.namespace, kind_of(owner), owner.key.name, owner.uid)
+    return (workload.key.namespace, kind, name, controller)
 
 
-def _made_from(group: PodGroup, workload: Workload) -> bool:
-    return (group.key.namespace, group.workload) == (workload.key.namespace, workload.key.name)
+def _place_of(owner: Owner) -> Hashable:
+    return (owner.key.namespace, kind_of(owner), owner.key.name, owner.uid)
+
+
+def _workload_in(group: PodGroup) -> Hashable:
+    return (group.key.namespace, group.workload)

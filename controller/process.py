@@ -23,7 +23,7 @@ from controller.writes import Writes
 from serried.cluster.store import Store
 from serried.decode.malformed import Malformed
 from serried.kube.client import ApiClient
-from serried.kube.events import EventWriter
+from serried.kube.events import EventWriter, Ration
 from serried.kube.feed import GROUP_KINDS, Feed, Item, Kind
 from serried.model.eligibility import GangJobs
 from serried.model.level import FALLBACK, ApiLevel
@@ -49,8 +49,12 @@ class Controller:
         self._settings, self._metrics = settings, metrics
         rules = _rules(settings)
         self.store = Store(rules.schedulers, rules.gang_jobs)
-        self.events = EventWriter(client, "serried-controller")
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
+        # Two events a gang Job, at full speed, cost as much as its objects: they are the first to give way.
+        ration = Ration(rate=50.0, burst=200)
+        self.events = EventWriter(
+            client, "serried-controller", limit=1000, writers=2, ration=ration, gives_way=lambda: len(self.queue) > 0
+        )
         self.feed = Feed(
             client,
             level,

@@ -6,6 +6,7 @@ with a policy and nothing else: the topology key is an annotation of the Workloa
 """
 
 from collections.abc import Sequence
+from sys import intern
 
 from serried.decode.fields import (
     Raw,
@@ -18,7 +19,14 @@ from serried.decode.fields import (
     read_text,
     read_texts,
 )
-from serried.decode.identity import is_deleting, read_key, read_owners, read_required_topology, read_uid, read_version
+from serried.decode.identity import (
+    is_deleting,
+    read_owner_key,
+    read_owner_uid,
+    read_owners,
+    read_required_topology,
+    read_version,
+)
 from serried.decode.malformed import Malformed, attempt
 from serried.model.group import BASIC, Claim, Disruption, PodGroup, Policy, Template, Workload
 from serried.model.level import FALLBACK, NATIVE_LEVELS, V1ALPHA2_DISRUPTION
@@ -44,8 +52,8 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
     workload, template = _read_reference(spec)
     condition = _read_condition(read_map(obj, "status"))
     return PodGroup(
-        key=read_key(obj),
-        uid=read_uid(obj),
+        key=read_owner_key(obj),
+        uid=read_owner_uid(obj),
         policy=read_policy(spec),
         topology_key=read_topology_key(spec) or read_required_topology(metadata),
         workload=workload,
@@ -67,8 +75,8 @@ def _decode_workload(obj: Raw) -> Workload:
     spec = read_map(obj, "spec")
     inline = read_objects(spec, "podGroups")
     return Workload(
-        key=read_key(obj),
-        uid=read_uid(obj),
+        key=read_owner_key(obj),
+        uid=read_owner_uid(obj),
         job=_read_job(spec),
         parent=_read_parent(spec),
         templates=_read_inline(obj, inline)
@@ -104,9 +112,9 @@ def read_topology_key(spec: Raw) -> str | None:
 def _read_reference(spec: Raw) -> tuple[str | None, str | None]:
     """The names of the Workload and of its template from which the PodGroup was made."""
     if reference := read_map(spec, "workloadRef"):
-        return read_text(reference, "workloadName") or None, read_text(reference, "templateName") or None
+        return read_name(reference, "workloadName") or None, read_name(reference, "templateName") or None
     older = read_map(read_map(spec, "podGroupTemplateRef"), "workload")
-    return read_text(older, "workloadName") or None, read_text(older, "podGroupTemplateName") or None
+    return read_name(older, "workloadName") or None, read_name(older, "podGroupTemplateName") or None
 
 
 def _read_inline(obj: Raw, groups: Sequence[Raw]) -> tuple[Template, ...]:
@@ -116,7 +124,7 @@ def _read_inline(obj: Raw, groups: Sequence[Raw]) -> tuple[Template, ...]:
 
 def _read_template(raw: Raw) -> Template:
     return Template(
-        name=read_required(raw, "name"),
+        name=intern(read_required(raw, "name")),
         policy=read_policy(raw),
         topology_key=read_topology_key(raw),
         disruption=read_disruption(raw),
@@ -152,7 +160,7 @@ def _read_job(spec: Raw) -> str | None:
     reference = read_map(spec, "controllerRef")
     if read_text(reference, "apiGroup") != "batch" or read_text(reference, "kind") != "Job":
         return None
-    return read_text(reference, "name") or None
+    return read_name(reference, "name") or None
 
 
 def _read_parent(spec: Raw) -> tuple[str, str] | None:

@@ -51,6 +51,17 @@ def read_uid(obj: Raw) -> str:
     return read_required(read_map(obj, "metadata"), "uid")
 
 
+def read_owner_key(obj: Raw) -> Key:
+    """As ``read_key``, interned: for objects that others name in their references."""
+    namespace, name = read_key(obj)
+    return Key(namespace, intern(name))
+
+
+def read_owner_uid(obj: Raw) -> str:
+    """As ``read_uid``, interned like the references to it."""
+    return intern(read_uid(obj))
+
+
 def read_version(obj: Raw) -> str:
     """The resourceVersion, "" if unknown."""
     return read_text(read_map(obj, "metadata"), "resourceVersion")

@@ -13,8 +13,8 @@ from serried.decode.identity import (
     is_label_key,
     read_controller,
     read_group,
-    read_key,
-    read_uid,
+    read_owner_key,
+    read_owner_uid,
     read_version,
 )
 from serried.decode.malformed import Malformed, attempt
@@ -38,8 +38,8 @@ def _decode(obj: Raw) -> Job:
     said = _read_scheduling(read_map(spec, "scheduling"))
     indexed = read_text(spec, "completionMode") == "Indexed"
     return Job(
-        key=read_key(obj),
-        uid=read_uid(obj),
+        key=read_owner_key(obj),
+        uid=read_owner_uid(obj),
         parallelism=read_int(spec, "parallelism", 1),
         completions=None if spec.get("completions") is None else read_int(spec, "completions"),
         indexed=indexed,

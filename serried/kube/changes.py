@@ -95,7 +95,8 @@ class Feed:
         known = self._uids.get(key)
         if known is not None and known != uid:
             self._tell(Deleted(_remains(key, known)))
-        self._uids[key] = uid
+        if known != uid:  # else the memory would hold the string of the newest version beside the sink's
+            self._uids[key] = uid
         self._unseen.discard(key)
         self._tell(Upserted(obj))
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 _TIMEOUT = 5.0
 _MESSAGE_LIMIT = 1024
-_SERIES_LIMIT = 5_000
+_LOOK_SECONDS = 0.25
 
 _Kind = tuple[str, str]
 
@@ -46,11 +46,32 @@ class _Series:
         return self.regarding.get("namespace") or "default"
 
 
+class Ration:
+    """A token bucket: ``burst`` writes at once, then ``rate`` a second."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self._rate, self._burst = rate, burst
+        self._left, self._at = float(burst), -math.inf
+
+    def delay(self, now: float) -> float:
+        """Seconds until the next write is allowed; 0.0 if it is. ``now`` is monotonic."""
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        self._at = now
+        return max(0.0, (1 - self._left) / self._rate)
+
+    def take(self) -> None:
+        """One write is begun, which `delay` has allowed."""
+        self._left -= 1
+
+
 class EventWriter:
     """Writes Events as ``component``. `emit` may be called at any time, `run` writes until cancelled.
 
-    ``pause`` is the shortest time in seconds between two writes of one series, ``limit`` the length of the queue;
-    what does not fit is dropped and counted in ``dropped``. ``writers`` is how many writes may be in flight.
+    ``pause`` is the shortest time in seconds between two writes of one series, ``limit`` the length of each of the
+    queues, one for warnings and one, behind it, for what is normal; what does not fit is dropped and counted in
+    ``dropped``; twice as many series are remembered. ``writers`` is how many writes may be in flight, ``ration`` how
+    many may be begun (None: any number). While ``gives_way`` says True there is better work for the API server, and
+    news wait; warnings do not.
     """
 
     def __init__(
@@ -59,8 +80,10 @@ class EventWriter:
         component: str,
         *,
         pause: float = 60.0,
-        limit: int = 4000,
+        limit: int = 2000,
         writers: int = 8,
+        ration: Ration | None = None,
+        gives_way: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.dropped = 0
@@ -69,9 +92,12 @@ class EventWriter:
         self._pause = pause
         self._limit = limit
         self._writers = writers
+        self._ration = ration
+        self._gives_way = gives_way
         self._clock = clock
         self._series: OrderedDict[_Kind, _Series] = OrderedDict()
-        self._fresh: deque[_Kind] = deque()
+        self._warnings: deque[_Kind] = deque()
+        self._news: deque[_Kind] = deque()
         self._repeated: deque[_Kind] = deque()
         self._wake = asyncio.Event()
 
@@ -84,17 +110,19 @@ class EventWriter:
         now, message = _timestamp(), message[:_MESSAGE_LIMIT]
         key = (regarding["uid"], reason)
         series = self._series.get(key)
+        fresh = self._warnings if kind == "Warning" else self._news
         if series is not None:
             series.count, series.last, series.message, series.type = series.count + 1, now, message, kind
             if not series.queued:
                 series.queued = True
                 self._repeated.append(key)
-        elif len(self._fresh) >= self._limit:
+        elif len(fresh) >= self._limit:
             self._drop()
         else:
             self._series[key] = _Series(regarding, kind, reason, message, first=now, last=now)
-            self._fresh.append(key)
-            self._forget_oldest()
+            fresh.append(key)
+            while len(self._series) > 2 * self._limit:
+                self._series.popitem(last=False)
         self._wake.set()
 
     async def run(self) -> None:
@@ -115,18 +143,44 @@ class EventWriter:
                 continue
 
     def _next(self) -> _Kind | None:
-        if self._fresh:
-            return self._fresh.popleft()
+        if self._ration is not None and self._ration.delay(self._clock()):
+            return None
+        key = self._pop_fresh() or self._pop_repeated()
+        if key is not None and self._ration is not None:
+            self._ration.take()
+        return key
+
+    def _pop_fresh(self) -> _Kind | None:
+        for queue in (self._warnings, *([] if self._gives_way() else [self._news])):
+            while queue:
+                if self._is_queued(key := queue.popleft()):
+                    return key
+        return None
+
+    def _pop_repeated(self) -> _Kind | None:
         now = self._clock()
-        for key in self._repeated:
-            if self._series[key].due <= now:
+        for key in list(self._repeated):
+            if not self._is_queued(key):
+                self._repeated.remove(key)
+            elif self._series[key].due <= now:
                 self._repeated.remove(key)
                 return key
         return None
 
+    def _is_queued(self, key: _Kind) -> bool:
+        """False if the series was forgotten since it came into its queue."""
+        series = self._series.get(key)
+        return series is not None and series.queued
+
     def _next_due(self) -> float | None:
-        due = min((self._series[key].due for key in self._repeated), default=math.inf)
-        return None if due == math.inf else max(0.0, due - self._clock())
+        now = self._clock()
+        known = (self._series[key].due for key in self._repeated if key in self._series)
+        due = min(known, default=math.inf)
+        if self._warnings or self._news:
+            due = now + (_LOOK_SECONDS if self._gives_way() else 0.0)
+        if due == math.inf:
+            return None
+        return max(0.0, due - now, self._ration.delay(now) if self._ration is not None else 0.0)
 
     async def _write(self, key: _Kind) -> None:
         series = self._series[key]
@@ -138,7 +192,7 @@ class EventWriter:
             self._drop()
             if not series.name:
                 # The next occurrence is a first one again.
-                self._forget(key)
+                self._series.pop(key, None)
             log.warning("event not written", extra={"reason": series.reason, "err": str(err)})
         finally:
             series.due = self._clock() + self._pause
@@ -174,16 +228,6 @@ class EventWriter:
         await self._client.request(
             method, path, body=orjson.dumps(body), content_type=content_type, timeout=_TIMEOUT, retry=ONCE
         )
-
-    def _forget_oldest(self) -> None:
-        while len(self._series) > _SERIES_LIMIT:
-            self._forget(next(iter(self._series)))
-
-    def _forget(self, key: _Kind) -> None:
-        self._series.pop(key, None)
-        for queue in (self._fresh, self._repeated):
-            if key in queue:
-                queue.remove(key)
 
     def _drop(self) -> None:
         self.dropped += 1

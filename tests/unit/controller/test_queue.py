@@ -3,19 +3,7 @@ import asyncio
 import pytest
 
 from controller.queue import Backoff, WorkQueue
-
-
-class Clock:
-    """Time that passes only when told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
+from serried.testing.clock import Clock
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from serried.model.group import Key
 from serried.model.level import FALLBACK, V1ALPHA2, ApiLevel
 from serried.model.verdict import Reason, Verdict
 from serried.testing.builders import job, pod, pod_group
+from serried.testing.clock import Clock
 from serried.testing.parents import leader_worker_set
-from tests.unit.extender.world import GANG, SCHEDULER, Clock, FakeApi, error, gang, members
+from tests.unit.extender.world import GANG, SCHEDULER, FakeApi, error, gang, members
 
 MISSING = Verdict(Reason.QUORUM_MISSING, have=1, need=2)
 MISSING_TEXT = "QuorumMissing: 1 of 2 members exist"

@@ -33,6 +33,7 @@ from serried.testing.builders import (
     pod,
     pod_group,
 )
+from serried.testing.clock import Clock
 
 SCHEDULER = "serried"
 GANG = Key("default", "g")
@@ -42,20 +43,6 @@ def error(status: int, reason: str = "") -> ApiError:
     """A refusal of the API server; status 0 is no answer."""
     failure = Failure(status, reason, "said the server")
     return api_error("CALL /path", failure) if status else Unavailable("CALL /path", failure)
-
-
-class Clock:
-    """Time that passes only when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        """Let so much time pass."""
-        self.now += seconds
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from serried.kube.events import EventWriter
+from serried.kube.events import EventWriter, Ration
 from serried.kube.hooks import SILENT, Hooks, Silent
 from serried.kube.wire import EVENTS
 from serried.testing.apiserver import FakeApiServer
+from serried.testing.clock import Clock
 from serried.testing.faults import calls
 
 GANG = {
@@ -121,6 +122,63 @@ async def test_a_full_queue_drops_and_counts(server: FakeApiServer) -> None:
         for number in range(5):
             writer.emit(GANG | {"uid": str(number)}, "Normal", "Planned", "x")
     assert writer.dropped == 3
+
+
+async def test_a_full_queue_of_news_does_not_drop_a_warning(server: FakeApiServer) -> None:
+    async with server.client() as client:
+        writer = EventWriter(client, "serried", limit=1)
+        for number, kind in enumerate(["Normal", "Normal", "Warning", "Warning"]):
+            writer.emit(GANG | {"uid": str(number)}, kind, "Planned", "x")
+    assert writer.dropped == 2
+
+
+async def test_warnings_go_before_news_when_writes_are_rationed(server: FakeApiServer) -> None:
+    clock = Clock()
+    async with server.client() as client:
+        writer = EventWriter(client, "serried", writers=1, ration=Ration(rate=20.0, burst=1), clock=clock)
+        for number, kind in enumerate(["Normal", "Normal", "Warning"]):
+            writer.emit(GANG | {"uid": str(number)}, kind, "Planned", str(number))
+        task = asyncio.create_task(writer.run())
+        (first,) = await until(server, lambda events: len(events) == 1)
+        clock.now += 60.0  # saves up no more than the burst
+        await until(server, lambda events: len(events) == 2)
+        clock.now += 0.06
+        await until(server, lambda events: len(events) == 3)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert first["message"] == "2"
+
+
+async def test_news_wait_while_there_is_better_work_and_warnings_do_not(server: FakeApiServer) -> None:
+    busy = True
+    async with server.client() as client:
+        writer = EventWriter(client, "serried", gives_way=lambda: busy)
+        for kind in ("Normal", "Warning"):
+            writer.emit(GANG | {"uid": kind}, kind, "Planned", kind)
+        task = asyncio.create_task(writer.run())
+        (first,) = await until(server, lambda events: len(events) > 0)
+        assert first["message"] == "Warning"
+        busy = False
+        await until(server, lambda events: len(events) == 2)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class TestRation:
+    def test_a_burst_goes_at_once_and_the_next_waits_for_its_share(self) -> None:
+        ration = Ration(rate=10.0, burst=2)
+        for _ in range(2):
+            assert ration.delay(5.0) == 0.0
+            ration.take()
+        assert ration.delay(5.0) == pytest.approx(0.1)
+        assert ration.delay(5.05) == pytest.approx(0.05)
+        assert ration.delay(5.1) == pytest.approx(0.0)
+
+    def test_a_long_rest_saves_up_one_burst(self) -> None:
+        ration = Ration(rate=10.0, burst=1)
+        assert ration.delay(1000.0) == 0.0
+        ration.take()
+        assert ration.delay(1000.0) > 0.0
 
 
 async def test_a_refused_event_is_dropped_and_the_next_is_a_first_one(server: FakeApiServer) -> None:

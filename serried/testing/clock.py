@@ -1,0 +1,16 @@
+"""A clock for tests."""
+
+
+class Clock:
+    """Monotonic time in seconds that passes only when told to."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        """The time now."""
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let so much time pass."""
+        self.now += seconds
