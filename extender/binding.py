@@ -1,7 +1,7 @@
 """Sending Bindings: one at a time for plain pods, a whole gang at once after its commit."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +10,12 @@ from serried.kube.client import ApiClient
 from serried.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, TooMany
 from serried.kube.wire import PODS
 from serried.model.group import Key
+
+RANK = "scheduling.serried.dev/rank"
+"""Annotation of a gang's bound pod: its number, from 0, in its Job, JobSet or replica of a LeaderWorkerSet."""
+
+DOMAIN = "scheduling.serried.dev/domain"
+"""Annotation of a gang's bound pod: the value of the gang's topology key on its node."""
 
 
 class Outcome(StrEnum):
@@ -28,6 +34,12 @@ class Sent:
     outcome: Outcome
     error: str = ""
     node: str = ""
+
+
+def describe_slot(rank: int | None, domain: str) -> dict[str, str]:
+    """What a member's Binding tells its pod; a rank of None and a domain of "" are not told."""
+    ranked = {} if rank is None else {RANK: str(rank)}
+    return ranked | ({DOMAIN: domain} if domain else {})
 
 
 class Window:
@@ -74,11 +86,14 @@ class Binder:
         self._client = client
         self._window = window
 
-    async def bind(self, pod: Key, uid: str, node: str) -> Sent:
-        """Bind one pod. Never raises ApiError: each answer of the API server is an outcome."""
+    async def bind(self, pod: Key, uid: str, node: str, annotations: Mapping[str, str] | None = None) -> Sent:
+        """Bind one pod. Never raises ApiError: each answer of the API server is an outcome.
+
+        The API server merges ``annotations`` into the pod's own in the same write.
+        """
         async with self._window.slot():
             try:
-                await self._client.bind(pod.namespace, pod.name, uid, node)
+                await self._client.bind(pod.namespace, pod.name, uid, node, annotations)
             except NotFound:
                 return Sent(Outcome.LOST, f"pod {pod} does not exist any more")
             except (Conflict, AlreadyExists) as error:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from extender.binding import Binder, Outcome, Sent
+from extender.binding import Binder, Outcome, Sent, describe_slot
 from extender.conductor import Conductor
 from extender.gang import find_misfit
 from extender.records import Records
@@ -201,7 +201,8 @@ class Driver:
     async def send(self, round_: Round, uid: str) -> Sent:
         """Send one member's Binding and settle what its answer means for the round."""
         slot = round_.reservation.slots[uid]
-        sent = await self._binder.bind(Key(round_.group.key.namespace, slot.name), uid, slot.node)
+        told = describe_slot(self._conductor.store.rank_of(uid), round_.reservation.domain)
+        sent = await self._binder.bind(Key(round_.group.key.namespace, slot.name), uid, slot.node, told)
         self._meter.bound(sent.outcome.value)
         if sent.outcome is Outcome.BOUND:
             round_.mark_bound(uid, self._clock())

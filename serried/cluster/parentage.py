@@ -23,6 +23,7 @@ from serried.model.parent import (
     is_gang_parent,
 )
 from serried.model.pod import Pod
+from serried.plan.rank import find_rank
 
 _KINDS = {kind.value.lower(): kind for kind in ParentKind}
 
@@ -136,6 +137,22 @@ class Parentage:
         if parent is None:
             return self._makes_gangs and pod.place.kind in self.followed
         return pod.place.uid in {"", parent.uid} and self.governs(parent, pod.place.replica)
+
+    def rank_of(self, pod: Pod) -> int | None:
+        """The pod's number, from 0, in what its gang was made for: its Job, JobSet or LeaderWorkerSet's replica.
+
+        None where that does not number its pods. A group that pods name themselves counts as its parent's.
+        """
+        place = pod.place
+        if place is None or pod.index is None or place.kind is not ParentKind.JOB_SET:
+            return pod.index
+        parent = self._parents.get(_family_of(pod, place))
+        if parent is not None and parent.uid != place.uid:
+            parent = None
+        asks = parent is not None and parent.asks  # also when its objects have gone since
+        if pod.group is None and not asks and not self.claims(pod):
+            return pod.index
+        return find_rank(place, pod.index, parent) if parent is not None else None
 
     def resolve(self, pod: Pod) -> Key | None:
         """The group of a pod that its parent claims, maybe provisional; None for a pod of no group."""

@@ -68,7 +68,8 @@ class Store:
         found = self.groups.get(group)
         job = self.membership.job_of(found) if found is not None else None
         members = [pod for pod in self.members(group) if pod.uid not in without]
-        return size_up(members, self.schedulers, job, (found.policy.min_count or 0) if found is not None else 0)
+        min_count = (found.policy.min_count or 0) if found is not None else 0
+        return size_up(members, self.schedulers, job, min_count, self.parents)
 
     def member_groups(self) -> list[Key]:
         """The groups that have a pod, with or without a PodGroup object."""
@@ -89,6 +90,11 @@ class Store:
     def uid_of(self, pod: Key) -> str | None:
         """The UID of the pod that has this name now."""
         return self._uids.get(pod)
+
+    def rank_of(self, uid: str) -> int | None:
+        """The rank of a member in its gang; None for an unknown pod, or where nothing numbers the members."""
+        pod = self.pods.get(uid)
+        return self.parentage.rank_of(pod) if pod is not None else None
 
     def resolve(self, pod: Pod) -> Key | None:
         """The group of a pod that need not be known: the scheduler's cache may be ahead of ours."""

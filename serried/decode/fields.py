@@ -12,6 +12,7 @@ from typing import Any
 Raw = Mapping[str, Any]
 
 _NOTHING: dict[str, Any] = {}
+_LARGEST_INDEX_DIGITS = 9
 
 
 def read_map(obj: Raw, name: str) -> Raw:
@@ -75,6 +76,12 @@ def read_int(obj: Raw, name: str, default: int = 0) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise ValueError(f"{name} is not an integer")
+
+
+def read_index(obj: Raw, name: str) -> int | None:
+    """The index that the string at ``name`` gives; None if it is absent, or anything but a plain small number."""
+    text = read_text(obj, name)
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _LARGEST_INDEX_DIGITS else None
 
 
 def read_flag(obj: Raw, name: str) -> bool:

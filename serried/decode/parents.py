@@ -3,10 +3,10 @@
 Labels and meanings are those of the modules sigs.k8s.io/jobset 0.12 and sigs.k8s.io/lws 0.9.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from serried.decode.fields import Raw, read_int, read_map, read_name, read_objects, read_required, read_text
+from serried.decode.fields import Raw, read_index, read_int, read_map, read_name, read_objects, read_required, read_text
 from serried.decode.identity import (
     DISRUPTION_MODE,
     GANG_POLICY,
@@ -20,11 +20,12 @@ from serried.decode.identity import (
 from serried.decode.jobs import DISRUPTION_MODES, find_problem
 from serried.decode.malformed import Malformed, attempt
 from serried.model.group import GangPolicy
-from serried.model.parent import LEADER, PARENT_APIS, WORKERS, Parent, ParentKind, Place, Stage
+from serried.model.parent import LEADER, PARENT_APIS, WORKERS, Parent, ParentKind, Place, Span, Stage
 
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
 JOB_SET_UID = "jobset.sigs.k8s.io/jobset-uid"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 """Labels of a JobSet's Jobs and of their pods."""
 
 SET_NAME = "leaderworkerset.sigs.k8s.io/name"
@@ -40,18 +41,19 @@ SET_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 def read_place(labels: Raw) -> Place | None:
     """The place that a pod's labels give it, None if it has none (or not all labels yet)."""
     if name := read_text(labels, JOB_SET_NAME):
-        stage = read_text(labels, REPLICATED_JOB)
-        return _shared_place(ParentKind.JOB_SET, name, stage, "", read_text(labels, JOB_SET_UID)) if stage else None
+        stage, uid = read_text(labels, REPLICATED_JOB), read_text(labels, JOB_SET_UID)
+        job = read_index(labels, JOB_INDEX) or 0
+        return _shared_place(ParentKind.JOB_SET, name, stage, "", uid, job) if stage else None
     if name := read_text(labels, SET_NAME):
         replica = read_text(labels, GROUP_INDEX)
         stage = LEADER if read_text(labels, WORKER_INDEX) == "0" else WORKERS
-        return _shared_place(ParentKind.LEADER_WORKER_SET, name, stage, replica, "") if replica else None
+        return _shared_place(ParentKind.LEADER_WORKER_SET, name, stage, replica, "", 0) if replica else None
     return None
 
 
 @lru_cache(maxsize=8192)
-def _shared_place(kind: ParentKind, parent: str, stage: str, replica: str, uid: str) -> Place:
-    return Place(kind, parent, stage, replica, uid)
+def _shared_place(kind: ParentKind, parent: str, stage: str, replica: str, uid: str, job: int) -> Place:
+    return Place(kind, parent, stage, replica, uid, job)
 
 
 def decode_job_set(obj: object) -> Parent | Malformed:
@@ -77,6 +79,7 @@ def _decode_job_set(obj: Raw) -> Parent:
         staged=_read_order(spec, jobs),
         obstacle="exclusive-topology" if any(_is_exclusive(annotations) for annotations in annotated) else "",
         jobs_ask=any(read_text(one, GANG_POLICY) == GangPolicy.JOB_AS_GANG.value for one in annotated[1:]),
+        spans=tuple(_read_spans(jobs)),
         finished=_is_finished(read_map(obj, "status")),
     )
 
@@ -87,6 +90,17 @@ def _read_stage(job: Raw) -> Stage:
     if spec.get("completions") is not None:
         running = min(running, read_int(spec, "completions"))
     return Stage(read_required(job, "name"), max(0, read_int(job, "replicas", 1)) * max(0, running))
+
+
+def _read_spans(jobs: Sequence[Raw]) -> Iterator[Span]:
+    """The ranks by replicated Job, then by Job, then by completion index."""
+    first = 0
+    for job in jobs:
+        spec = read_map(read_map(job, "template"), "spec")
+        parallelism = read_int(spec, "parallelism", 1)
+        each = max(0, read_int(spec, "completions", parallelism))
+        yield Span(read_required(job, "name"), first, each)
+        first += max(0, read_int(job, "replicas", 1)) * each
 
 
 def _read_order(spec: Raw, jobs: Sequence[Raw]) -> str:
@@ -146,6 +160,7 @@ def _build(
     obstacle: str = "",
     replicas: int | None = None,
     jobs_ask: bool = False,
+    spans: tuple[Span, ...] = (),
     finished: bool = False,
 ) -> Parent:
     annotations, specs = _annotations(obj), [read_map(pod, "spec") for pod in pods]
@@ -165,6 +180,7 @@ def _build(
         disruption=DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),
         priority_class=_find_common(read_name(spec, "priorityClassName") for spec in specs),
         problem=find_problem(annotations, (PARENT_APIS[kind].gang_policy, GangPolicy.NO_GANG.value)),
+        spans=spans,
         finished=finished,
         deleting=is_deleting(obj),
         version=read_version(obj),

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from serried.decode.fields import Raw, read_int, read_map, read_name, read_objects, read_text
+from serried.decode.fields import Raw, read_index, read_int, read_map, read_name, read_objects, read_text
 from serried.decode.identity import (
     is_deleting,
     read_compatible_label,
@@ -14,15 +14,15 @@ from serried.decode.identity import (
     read_version,
 )
 from serried.decode.malformed import Malformed, attempt
-from serried.decode.parents import read_place
+from serried.decode.parents import WORKER_INDEX, read_place
 from serried.decode.shapes import decode_shape
+from serried.model.parent import ParentKind, Place
 from serried.model.pod import Link, Owner, Phase, Pod
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation, and since 1.28 label too, of the pods of an Indexed Job."""
 
 _PHASES = {"Succeeded": Phase.SUCCEEDED, "Failed": Phase.FAILED}
-_LARGEST_INDEX_DIGITS = 9
 
 
 def decode_pod(obj: object) -> Pod | Malformed:
@@ -36,6 +36,7 @@ def _decode(obj: Raw) -> Pod:
     if not namespace:
         raise ValueError("namespace is missing")
     group, link = _read_group(obj, spec)
+    place = read_place(read_map(read_map(obj, "metadata"), "labels"))
     return Pod(
         namespace=namespace,
         name=name,
@@ -49,9 +50,9 @@ def _decode(obj: Raw) -> Pod:
         group=group,
         link=link,
         owner=_read_owner(obj),
-        place=read_place(read_map(read_map(obj, "metadata"), "labels")),
+        place=place,
         gates=tuple([read_name(gate, "name") for gate in read_objects(spec, "schedulingGates")]),
-        index=_read_index(obj),
+        index=_read_index(obj, place),
         deleting=is_deleting(obj),
         unschedulable=_was_tried_in_vain(status),
         version=read_version(obj),
@@ -90,12 +91,10 @@ def _was_tried_in_vain(status: Raw) -> bool:
     )
 
 
-def _read_index(obj: Raw) -> int | None:
-    """The completion index; anything but a plain small number is no index."""
+def _read_index(obj: Raw, place: Place | None) -> int | None:
     metadata = read_map(obj, "metadata")
-    for field in ("annotations", "labels"):
-        text = read_text(read_map(metadata, field), COMPLETION_INDEX)
-        if text:
-            usable = text.isascii() and text.isdigit() and len(text) <= _LARGEST_INDEX_DIGITS
-            return int(text) if usable else None
-    return None
+    labels = read_map(metadata, "labels")
+    if place is not None and place.kind is ParentKind.LEADER_WORKER_SET:
+        return read_index(labels, WORKER_INDEX)
+    annotations = read_map(metadata, "annotations")
+    return read_index(annotations if annotations.get(COMPLETION_INDEX) else labels, COMPLETION_INDEX)

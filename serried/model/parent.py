@@ -55,7 +55,8 @@ class Place:
     """Where a pod stands in its parent, as its labels say.
 
     ``stage`` is a replicated Job's name, or ``LEADER`` or ``WORKERS``; ``replica`` the replica's index, "" where there
-    are none. ``uid`` is the parent's, "" where the labels do not give it.
+    are none. ``uid`` is the parent's, "" where the labels do not give it. ``job`` is the index of its Job among those
+    of the replicated Job, 0 where there is but one.
     """
 
     kind: ParentKind
@@ -63,6 +64,7 @@ class Place:
     stage: str
     replica: str = ""
     uid: str = ""
+    job: int = 0
 
 
 LEADER = "leader"
@@ -74,6 +76,14 @@ class Stage(NamedTuple):
 
     name: str
     size: int
+
+
+class Span(NamedTuple):
+    """The ranks of a stage's pods: they begin with ``first``, and each of its Jobs has ``each`` of them."""
+
+    stage: str
+    first: int
+    each: int
 
 
 WHOLE = ""
@@ -88,8 +98,8 @@ class Parent:
     for an earlier one to run, "" if all are created at once; ``obstacle`` the one that makes pods of one stage wait for
     each other. ``replicas`` is how often it has all its stages, None for a kind without replicas. ``group`` is the
     group that a pod template names itself; ``jobs_ask`` whether a template of a child Job asks to be a gang.
-    ``priority_class`` is what all pod templates name alike, ``problem`` what an annotation says wrongly. Status counts
-    for ``finished`` only.
+    ``priority_class`` is what all pod templates name alike, ``problem`` what an annotation says wrongly. ``spans`` are
+    the ranks of a JobSet's pods, in the order of its replicated Jobs. Status counts for ``finished`` only.
     """
 
     kind: ParentKind
@@ -107,6 +117,7 @@ class Parent:
     disruption: Disruption | None = None
     priority_class: str = ""
     problem: str = ""
+    spans: tuple[Span, ...] = ()
     finished: bool = False
     deleting: bool = False
     version: str = field(default="", compare=False)

@@ -1,10 +1,15 @@
 """How a group stands: who counts toward minCount, and who still has to be placed."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from serried.model.group import Job
+from serried.model.parent import Family, Parent
 from serried.model.pod import Phase, Pod
+from serried.plan.rank import order_by_rank
+
+_NO_PARENTS: Mapping[Family, Parent] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +18,8 @@ class Standing:
 
     ``placed`` counts bound members and those that need no pod any more, because they have succeeded or were given up:
     all count toward minCount, or a gang could never replace a failed pod after another one completed
-    (kubernetes/kubernetes#142330). ``waiting`` may be placed now, lowest completion index first; ``gated`` carry a
-    scheduling gate of another owner.
+    (kubernetes/kubernetes#142330). ``waiting`` may be placed now, lowest rank first; ``gated`` carry a scheduling
+    gate of another owner.
     """
 
     placed: int
@@ -28,13 +33,18 @@ class Standing:
 
 
 def size_up(
-    members: Iterable[Pod], schedulers: Collection[str], job: Job | None = None, min_count: int = 0
+    members: Iterable[Pod],
+    schedulers: Collection[str],
+    job: Job | None = None,
+    min_count: int = 0,
+    parents: Mapping[Family, Parent] = _NO_PARENTS,
 ) -> Standing:
     """Sort the members of a group. Pending members of other schedulers are not ours to place and do not count.
 
     ``job`` is the Job whose gang it is, if it is one's: it remembers completed pods that have been deleted since, and
     the indexes that have failed for good (``backoffLimitPerIndex``). Of one that completes more than ``min_count``,
-    those that are over count only when fewer are left than that: before, the next ones are a gang again.
+    those that are over count only when fewer are left than that: before, the next ones are a gang again. ``parents``
+    are all that are known.
     """
     bound: list[Pod] = []
     waiting: list[Pod] = []
@@ -47,7 +57,7 @@ def size_up(
             succeeded += 1
         elif pod.pending and pod.scheduler in schedulers:
             (gated if pod.gated_by_others else waiting).append(pod)
-    waiting.sort(key=lambda pod: (pod.index if pod.index is not None else 0, pod.name))
+    waiting.sort(key=order_by_rank(parents))
     over = succeeded if job is None else max(succeeded, job.completed) + job.given_up
     if job is not None and job.completions is not None and min_count:
         over = max(0, over - max(0, job.completions - min_count))

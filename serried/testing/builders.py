@@ -15,6 +15,7 @@ from serried.decode.malformed import Malformed
 from serried.decode.nodes import decode_node
 from serried.decode.parents import (
     GROUP_INDEX,
+    JOB_INDEX,
     JOB_SET_NAME,
     JOB_SET_UID,
     REPLICATED_JOB,
@@ -211,10 +212,11 @@ class PodBuilder(Builder):
         reference = {"name": name, "podGroup": group} | ({"podGroupReplicaKey": replica} if replica else {})
         return self.having(reference, "spec", "workloadRef")
 
-    def of_job_set(self, name: str, replicated_job: str, index: int = 0) -> Self:
-        """A pod of the first Job of a replicated Job of a JobSet, with the labels that tell so."""
+    def of_job_set(self, name: str, replicated_job: str, index: int = 0, job: int = 0) -> Self:
+        """A pod of a Job of a replicated Job of a JobSet, with the labels that tell so."""
         labels = {JOB_SET_NAME: name, JOB_SET_UID: _uid("JobSet", name), REPLICATED_JOB: replicated_job}
-        made = self.of_job(f"{name}-{replicated_job}-0", index)
+        labels[JOB_INDEX] = str(job)
+        made = self.of_job(f"{name}-{replicated_job}-{job}", index)
         return made.having({**made.raw()["metadata"]["labels"], **labels}, "metadata", "labels")
 
     def of_replica(self, name: str, replica: int, worker: int = 0) -> Self:

@@ -83,6 +83,10 @@ class KindStage(Stage):
         """In how many racks the bound pods with this prefix are."""
         return len(self.racks(prefix))
 
+    def ranks_of(self, prefix: str) -> list[str]:
+        """The ranks of the bound pods with this prefix, sorted."""
+        return sorted(rank for rank in self.ranks(prefix).values() if rank is not None)
+
     def whole_replicas(self, name: str, size: int, replicas: int) -> list[int]:
         """The replicas of which all pods are bound; fails if one is bound in part, or in more than one rack."""
         whole = []

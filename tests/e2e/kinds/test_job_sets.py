@@ -19,6 +19,9 @@ def test_all_jobs_of_a_set_wait_as_one_gang_and_run_as_one_gang(stage: KindStage
     stage.await_gangs("fits", 9)
     stage.await_bound("fits", 9)
     assert stage.racks_of("fits") == 1
+    assert stage.ranks_of("fits-driver") == ["0"]
+    assert stage.ranks_of("fits-workers-0") == list("1234")
+    assert stage.ranks_of("fits-workers-1") == list("5678")
     assert not stage.bound("wide")
 
 
@@ -27,6 +30,7 @@ def test_each_job_of_a_set_may_be_a_gang_of_its_own(stage: KindStage) -> None:
     for job in ("each-workers-0", "each-workers-1"):
         stage.await_gangs(job, 4)
         stage.await_bound(job, 4)
+        assert stage.ranks_of(job) == list("0123")
     assert not stage.gangs("each")
 
 

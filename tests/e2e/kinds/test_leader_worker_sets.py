@@ -41,6 +41,7 @@ def test_a_replica_that_loses_a_pod_comes_back_whole(stage: KindStage) -> None:
     eventually("new pods", lambda: not first & {pod["metadata"]["uid"] for pod in stage.pods("again")})
     stage.await_bound("again", 6)
     assert stage.racks_of("again") == 1
+    assert [stage.ranks("again")[f"again-0{suffix}"] for suffix in ("", "-1", "-5")] == ["0", "1", "5"]
     assert list(stage.gangs("again")) == [before]
 
 

@@ -80,11 +80,22 @@ class Stage:
         }
         self._post(self._groups(), body)
 
-    def create_pods(self, names: list[str], group: str | None = None, cpu: str = "1", replica: str = "") -> None:
-        """Bare pods, members of a group if one is named, of one replica of it if that is (1.35)."""
+    def create_pods(
+        self,
+        names: list[str],
+        group: str | None = None,
+        cpu: str = "1",
+        replica: str = "",
+        labels: dict[str, str] | None = None,
+        **fields: Any,
+    ) -> None:
+        """Bare pods, members of a group if one is named, of one replica of it if that is (1.35).
+
+        ``fields`` are more of their spec.
+        """
         for name in names:
-            metadata: dict[str, Any] = {"name": name}
-            spec: dict[str, Any] = pod_spec(cpu)
+            metadata: dict[str, Any] = {"name": name, "labels": dict(labels or {})}
+            spec: dict[str, Any] = pod_spec(cpu) | fields
             if group is not None and self.inline:
                 spec["workloadRef"] = {"name": group, "podGroup": group}
                 if replica:
@@ -92,7 +103,7 @@ class Stage:
             elif group is not None and self.native:
                 spec["schedulingGroup"] = {"podGroupName": group}
             elif group is not None:
-                metadata["labels"] = {"scheduling.serried.dev/pod-group": group}
+                metadata["labels"]["scheduling.serried.dev/pod-group"] = group
             self._post(self._pods(), {"metadata": metadata, "spec": spec})
 
     def take_a_node(self) -> None:
@@ -125,6 +136,11 @@ class Stage:
     def delete_job(self, name: str) -> None:
         """The Job and its pods go."""
         self._delete(f"{self._jobs()}/{name}", "Background")
+
+    def lift_gates(self, name: str) -> None:
+        """The owner of a pod's scheduling gates takes them off."""
+        patch = json.dumps({"spec": {"schedulingGates": None}})
+        self.cluster.kubectl("patch", "pod", name, "-n", self.namespace, "--type", "merge", "-p", patch)
 
     def delete_group(self, name: str) -> None:
         """Somebody deletes a PodGroup."""
@@ -169,6 +185,11 @@ class Stage:
             n["metadata"]["name"]: n["metadata"]["labels"] for n in self.cluster.api.get("/api/v1/nodes")["items"]
         }
         return {labels[node][RACK] for node in self.bound(prefix).values()}
+
+    def ranks(self, prefix: str = "") -> dict[str, str | None]:
+        """What their Bindings have told the bound pods of their ranks, by pod name."""
+        bound = [pod["metadata"] for pod in self.pods(prefix) if pod["spec"].get("nodeName")]
+        return {meta["name"]: meta.get("annotations", {}).get("scheduling.serried.dev/rank") for meta in bound}
 
     def await_bound(self, prefix: str, count: int, seconds: float = 30.0) -> None:
         """So many pods are bound, not more, not fewer."""

@@ -102,6 +102,20 @@ def test_pods_before_their_pod_group_wait_for_it(stage: Stage) -> None:
     stage.await_bound("early", 2)
 
 
+def test_a_member_with_a_gate_of_another_owner_holds_its_whole_gang_until_the_gate_is_lifted(stage: Stage) -> None:
+    stage.create_group("ring", 3)
+    stage.create_pods(names("ring", 2), "ring")
+    stage.create_pods(["ring-2"], "ring", schedulingGates=[{"name": "example.com/quota"}])
+
+    view = stage.await_reason("ring", "MemberGated")
+    assert view["message"] == "MemberGated: 1 members carry a scheduling gate of another owner"
+    eventually("the event", lambda: ("MemberGated", view["message"]) in stage.events("ring"))
+    assert not stage.bound("ring")
+
+    stage.lift_gates("ring-2")
+    stage.await_bound("ring", 3)
+
+
 def test_a_basic_group_passes_like_plain_pods_beside_gangs(stage: Stage) -> None:
     stage.create_group("waiting", 3)
     stage.create_pods(names("waiting", 2), "waiting")

@@ -35,6 +35,7 @@ def test_a_job_waits_whole_and_runs_whole_in_one_rack(older: Cluster) -> None:
     assert stage.selfcheck()["api"]["podsKeepTheirGroup"] is stage.native
     assert stage.selfcheck()["api"]["version"] == older.spec.api_version.split("/")[1]
     assert len(stage.racks("train")) == 1
+    assert sorted(filter(None, stage.ranks("train").values())) == list("012345678")
     if not stage.inline:
         eventually("the condition", lambda: stage.condition(stage.group_of_job("train")) == ("True", "Scheduled", ""))
 

@@ -8,6 +8,7 @@ import pytest
 from serried.cluster.membership import provisional
 from serried.cluster.parentage import family_of_provisional, provisional_of
 from serried.cluster.store import Store
+from serried.decode.pods import COMPLETION_INDEX
 from serried.model.group import Key
 from serried.model.parent import WORKERS, Family, ParentKind
 from serried.testing.builders import (
@@ -200,3 +201,30 @@ def test_the_provisional_key_names_its_parent_and_no_object_can_have_it() -> Non
     assert family_of_provisional(provisional_of(SERVE, WORKERS, "3")) == SERVE
     for other in (named("s"), provisional(CHILD)):
         assert family_of_provisional(other) is None
+
+
+RANKS: list[tuple[str, PodBuilder, Sequence[Builder], int | None]] = [
+    ("a plain pod has none", pod("p"), [], None),
+    ("a Job's pod has its completion index", pod("p").of_job("j", 3), [], 3),
+    ("a worker has its worker index", replica_pod(1, 2), [serving()], 2),
+    ("a JobSet's pod comes after the replicated Jobs before its own", worker(1), [training()], 2),
+    ("and after the Jobs of its own", pod("p").of_job_set("s", "workers", 1, job=1), [training()], 4),
+    ("also when its objects are gone while it runs", worker(1), [training(), worker(0).on("n")], 2),
+    ("one whose JobSet leaves it to the Job has its completion index", worker(1), [training().asking("NoGang")], 1),
+    ("so has one of an earlier JobSet of that name", worker(1), [training().uid("another")], 1),
+    ("one in a group of its own choice is numbered as well", worker(1).in_group("g"), [training().asking("NoGang")], 2),
+    ("but not where its JobSet is not known", worker(1).in_group("g"), [], None),
+    ("a pod without an index is not numbered", worker(1).annotation(COMPLETION_INDEX, ""), [training()], None),
+    ("an index that the JobSet does not have is none", worker(2), [training()], None),
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "others", "rank"), [pytest.param(a, o, r, id=sentence) for sentence, a, o, r in RANKS]
+)
+def test_the_rank_of_a_member(asked: PodBuilder, others: Sequence[Builder], rank: int | None) -> None:
+    assert stored(*others, asked).rank_of(asked.value().uid) == rank
+
+
+def test_a_pod_that_is_not_known_has_no_rank() -> None:
+    assert Store([SCHEDULER]).rank_of("nobody") is None

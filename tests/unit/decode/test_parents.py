@@ -7,7 +7,7 @@ import pytest
 from serried.decode.malformed import Malformed
 from serried.decode.parents import decode_job_set, decode_leader_worker_set
 from serried.model.group import Disruption, Key
-from serried.model.parent import LEADER, WHOLE, WORKERS, ParentKind, Place, Stage, gangs_of, is_gang_parent
+from serried.model.parent import LEADER, WHOLE, WORKERS, ParentKind, Place, Span, Stage, gangs_of, is_gang_parent
 from serried.testing.builders import RACK, PodBuilder, pod
 from serried.testing.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
 
@@ -35,6 +35,13 @@ def test_a_job_set_has_a_stage_for_each_replicated_job() -> None:
     assert decoded.stages == (Stage("driver", 1), Stage("workers", 8))
     assert (decoded.topology_key, decoded.disruption) == (RACK, Disruption.ALL)
     assert decoded.replicas is None
+
+
+def test_a_job_sets_pods_are_numbered_by_replicated_job_then_by_job() -> None:
+    waves = {"parallelism": 2, "completions": 5}
+    raw = training().replicated("late").raw()
+    raw["spec"]["replicatedJobs"][1]["template"]["spec"] |= waves
+    assert JobSetBuilder(raw).value().spans == (Span("driver", 0, 1), Span("workers", 1, 5), Span("late", 11, 1))
 
 
 def test_a_replicated_job_runs_no_more_pods_than_it_has_completions() -> None:
@@ -131,6 +138,11 @@ def test_a_priority_class_counts_if_all_templates_name_it() -> None:
 PLACES: list[tuple[str, PodBuilder, Place | None]] = [
     ("a plain pod has none", pod("p"), None),
     ("a JobSet's pod", pod("p").of_job_set("s", "a"), Place(ParentKind.JOB_SET, "s", "a", "", "jobset-s")),
+    (
+        "one of its second Job",
+        pod("p").of_job_set("s", "a", 0, 1),
+        Place(ParentKind.JOB_SET, "s", "a", "", "jobset-s", 1),
+    ),
     ("a leader", pod("p").of_replica("s", 2), Place(ParentKind.LEADER_WORKER_SET, "s", LEADER, "2")),
     ("a worker", pod("p").of_replica("s", 2, 1), Place(ParentKind.LEADER_WORKER_SET, "s", WORKERS, "2")),
     ("a pod that nobody has labelled to the end", pod("p").label("leaderworkerset.sigs.k8s.io/name", "s"), None),

@@ -81,12 +81,15 @@ def test_a_pod_that_was_tried_in_vain_is_known(builder: PodBuilder, expected: bo
     [
         pytest.param(pod("p").annotation(COMPLETION_INDEX, "12"), 12, id="from the annotation"),
         pytest.param(pod("p").label(COMPLETION_INDEX, "12"), 12, id="from the label"),
+        pytest.param(pod("p").of_replica("s", 1, 12), 12, id="a worker has its worker index"),
+        pytest.param(pod("p").of_replica("s", 1), 0, id="a leader is worker 0"),
+        pytest.param(pod("p").of_replica("s", 1, 2).index(7), 2, id="whatever else it carries"),
         pytest.param(pod("p").annotation(COMPLETION_INDEX, "-1"), None, id="a negative one is none"),
         pytest.param(pod("p").annotation(COMPLETION_INDEX, "first"), None, id="a word is none"),
         pytest.param(pod("p").annotation(COMPLETION_INDEX, "9" * 5000), None, id="an endless one is none"),
     ],
 )
-def test_the_completion_index(builder: PodBuilder, index: int | None) -> None:
+def test_the_number_of_a_pod_among_its_like(builder: PodBuilder, index: int | None) -> None:
     assert builder.value().index == index
 
 

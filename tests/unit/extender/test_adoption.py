@@ -48,6 +48,17 @@ async def test_half_a_burst_is_finished(cluster: World) -> None:
     assert cluster.nothing_reserved
 
 
+async def test_a_process_that_dies_in_the_burst_leaves_rank_and_domain_to_the_next(world: World) -> None:
+    racked = [each.rack("a") for each in small_nodes(2)]
+    first, second = (each.of_job("j", index) for index, each in enumerate(members(2)))
+    world.add(*racked, gang(2).topology(), first.on("n1"), second)
+    await leave_behind(world, "m0", "m1", committed=True, domain="a")
+    await adopt(world)
+    await world.go()
+    told = {"scheduling.serried.dev/rank": "1", "scheduling.serried.dev/domain": "a"}
+    assert told.items() <= world.annotations("m1").items()
+
+
 async def test_a_planned_record_is_taken_up_where_it_was_left(cluster: World) -> None:
     await leave_behind(cluster, "m0", "m1")
     await adopt(cluster)

@@ -44,6 +44,19 @@ class TestTheWholeWay:
         assert world.reasons()[-1] is Reason.SCHEDULED
         assert world.heard.bursts == [2]
 
+    async def test_a_binding_tells_its_pod_rank_and_domain(self, world: World) -> None:
+        racked = [each.rack("a") for each in small_nodes(2)]
+        ranked = [each.of_job("j", 5 + index) for index, each in enumerate(members(2))]
+        await world.add(*racked, gang(2).topology(), *ranked).go()
+        await bind_all(world)
+        told = {"scheduling.serried.dev/rank": "6", "scheduling.serried.dev/domain": "a"}
+        assert told.items() <= world.annotations("m1").items()
+
+    async def test_it_does_not_tell_what_there_is_not(self, world: World) -> None:
+        await plan(world)
+        await bind_all(world)
+        assert world.annotations("m0") == {}
+
     async def test_no_binding_is_sent_before_the_commit_is_answered(self, world: World) -> None:
         await plan(world)
         world.api.hold("replace")

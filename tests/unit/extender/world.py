@@ -199,7 +199,9 @@ class FakeApi:
         applied: dict[str, Any] = await self._do(Call("apply", resource.plural, name, dict(obj)), change)
         return applied
 
-    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+    async def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
         def change() -> None:
             raw = self.pods.get(Key(namespace, name))
             if raw is None:
@@ -208,6 +210,7 @@ class FakeApi:
                 raise error(409, "Conflict")
             self.before_bind(Key(namespace, name))
             raw["spec"]["nodeName"] = node
+            raw["metadata"].setdefault("annotations", {}).update(annotations or {})
 
         await self._do(Call("bind", "pods", name, {"uid": uid, "node": node}), change)
 
@@ -316,6 +319,10 @@ class World:
     def node_of(self, name: str) -> str:
         """Where the API server says that a pod is bound, "" for nowhere."""
         return str(self.api.pods[Key("default", name)]["spec"].get("nodeName", ""))
+
+    def annotations(self, name: str) -> dict[str, str]:
+        """The annotations of a pod, as the API server has them."""
+        return dict(self.api.pods[Key("default", name)]["metadata"].get("annotations", {}))
 
     # --- what happens ------------------------------------------------------------------------------------------
 

@@ -43,5 +43,10 @@ def test_a_job_of_several_waves_needs_each_of_them_whole(completed: str, need: i
     assert size_up([], SCHEDULERS, waves, 4).need(4) == need
 
 
+def test_waiting_members_stand_in_the_order_of_their_ranks() -> None:
+    waiting = size_up([member(index).value() for index in (10, 2, 0)], SCHEDULERS).waiting
+    assert [pod.index for pod in waiting] == [0, 2, 10]
+
+
 def test_a_group_of_no_job_counts_its_pods_only() -> None:
     assert size_up([member(0).on("n").value(), member(1).phase("Succeeded").value()], SCHEDULERS).placed == 2
