@@ -11,6 +11,7 @@ from serried.model.node import Node
 from serried.model.plan import Ask
 from serried.model.pod import Pod, Shape
 from serried.model.reservation import Reservation
+from serried.model.resources import capacity
 from serried.model.verdict import Reason, Verdict
 from serried.plan.fit import admits, slots
 from serried.plan.quorum import Standing
@@ -124,6 +125,7 @@ def find_misfit(reservation: Reservation, uids: Iterable[str], store: Store) -> 
         if not admits(pod.shape, node):
             return f"node {slot.node} does not admit {pod.name} any more"
         used = store.occupancy.used.get(slot.node, {})
-        if any(used.get(name, 0) > node.allocatable.get(name, 0) for name, amount in pod.shape.requests if amount > 0):
+        requests = (name for name, amount in pod.shape.requests if amount > 0)
+        if any(used.get(name, 0) > capacity(node.allocatable, name) for name in requests):
             return f"node {slot.node} is full"
     return None

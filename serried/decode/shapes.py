@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+from serried.decode.conflicts import read_conflicts
 from serried.decode.fields import (
     Raw,
     read_labels,
@@ -20,8 +21,9 @@ Terms = tuple[NodeSelectorTerm, ...]
 def decode_shape(pod: Raw) -> Shape:
     """The shape of a raw pod, shared with all pods that have an equal one (as far back as the cache reaches)."""
     spec = read_map(pod, "spec")
+    requests, conflicts = pod_requests(pod), read_conflicts(pod)
     return _shared_shape(
-        pod_requests(pod),
+        tuple(sorted((*requests, *conflicts.items()))) if conflicts else requests,
         tuple(sorted(read_labels(spec, "nodeSelector").items())),
         _read_terms(spec),
         tuple([_read_toleration(raw) for raw in read_objects(spec, "tolerations")]),

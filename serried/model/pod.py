@@ -14,8 +14,9 @@ HELD_GATE = "scheduling.serried.dev/held"
 class Shape:
     """What decides where a pod fits. Members with equal shapes are one class to the planner.
 
-    ``requests`` is sorted by name and always has ``pods``. ``node_terms`` is required node affinity: None when
-    there is none, any one term suffices otherwise.
+    ``requests`` is sorted by name and always has ``pods``; host ports and anti-affinity by host name are in it as
+    amounts of what every node has (``resources.SHARES``). ``node_terms`` is required node affinity: None when there is
+    none, any one term suffices otherwise.
     """
 
     requests: tuple[tuple[str, int], ...]

@@ -11,6 +11,20 @@ Resources = Mapping[str, int]
 
 PODS = "pods"
 
+SHARES = 1 << 16
+"""How much every node has of a thing whose name has a colon, which no resource's name can have.
+
+These are no resources: two pods that together ask for more of one than this are in each other's way.
+"""
+
+
+def capacity(allocatable: Resources, name: str) -> int:
+    """How much a node has of a resource, or of a thing that keeps pods apart."""
+    amount = allocatable.get(name)
+    if amount is None:
+        return SHARES if ":" in name else 0
+    return amount
+
 
 def add(left: Resources, right: Resources) -> dict[str, int]:
     """The sum, name by name."""
@@ -35,11 +49,15 @@ def count_slots(allocatable: Resources, used: Resources, request: Resources) -> 
     Resources that are not requested do not matter, as in NodeResourcesFit. A request always names ``pods``,
     so the result is finite.
     """
+    # This is the planner's innermost loop: ``capacity`` is called for the few names only that a node does not have.
     slots: int | None = None
     for name, amount in request.items():
         if amount <= 0:
             continue
-        fit = (allocatable.get(name, 0) - used.get(name, 0)) // amount
+        there = allocatable.get(name)
+        if there is None:
+            there = capacity(allocatable, name)
+        fit = (there - used.get(name, 0)) // amount
         if fit <= 0:
             return 0
         if slots is None or fit < slots:

@@ -162,6 +162,19 @@ class PodBuilder(Builder):
         toleration = {"key": key, "operator": operator, "value": value, "effect": effect}
         return self.joining(toleration, "spec", "tolerations")
 
+    def host_port(self, port: int, address: str = "", protocol: str = "TCP") -> Self:
+        """With a port of its host, on all addresses unless one is given."""
+        container = deepcopy(self._raw["spec"]["containers"][0])
+        ports = container.setdefault("ports", [])
+        ports.append({"containerPort": port, "hostPort": port, "protocol": protocol, "hostIP": address})
+        return self.having([container, *self._raw["spec"]["containers"][1:]], "spec", "containers")
+
+    def apart(self, labels: Raw, key: str = "kubernetes.io/hostname", **fields: Any) -> Self:
+        """With required anti-affinity to pods with these labels, those of its own namespace unless ``fields`` tell."""
+        term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}, **fields}
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        return self.joining(term, "spec", "affinity", "podAntiAffinity", required)
+
     def priority(self, priority: int) -> Self:
         """With a priority."""
         return self.having(priority, "spec", "priority")

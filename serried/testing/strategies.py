@@ -38,6 +38,8 @@ _SPECIMENS: tuple[dict[str, Any], ...] = (
     .having([{"name": "main", "allocatedResources": {"cpu": "1"}, "resources": {}}], "status", "containerStatuses")
     .having([{"type": "PodResizePending", "reason": "Infeasible"}], "status", "conditions")
     .raw(),
+    pod("p").label("a", "b").host_port(80, "10.0.0.1").apart({"a": "b"}, namespaces=["default"])
+    .apart({}, namespaceSelector={}, labelSelector={"matchExpressions": [{"key": "a", "operator": "Exists"}]}).raw(),
     node("n").rack("r").taint("t").cordoned().raw(),
     pod_group("g").gang(2).topology().of("w", "t").condition("False", "Unschedulable").finalizer("f").raw(),
     compatible_group("g").gang(2).timeout(30).topology().phase("Running").controlled_by("PyTorchJob", "t").raw(),

@@ -110,6 +110,15 @@ class TestRecheckBeforeCommit:
         store.occupancy.claim("plain", Hand.BOUND, "n1", requests)
         assert find_misfit(reservation, self.BOTH, store) is None
 
+    def test_another_pod_took_the_port(self, planned: tuple[Store, Reservation]) -> None:
+        store, reservation = planned
+        listening = members(1)[0].host_port(80)
+        store.put_pod(listening.value())
+        store.occupancy.claim("pod-m0", Hand.RESERVED, "n1", listening.value().shape.requests)
+        assert find_misfit(reservation, self.BOTH, store) is None
+        store.occupancy.claim("plain", Hand.BOUND, "n1", pod("plain").host_port(80).value().shape.requests)
+        assert find_misfit(reservation, self.BOTH, store) == "node n1 is full"
+
     def test_the_node_is_gone(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
         store.drop_node("n1")

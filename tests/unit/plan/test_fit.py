@@ -2,6 +2,7 @@
 
 import pytest
 
+from serried.model.resources import SHARES
 from serried.model.selectors import NodeSelectorTerm, Requirement
 from serried.plan.fit import admits, matches, matches_terms, slots
 from serried.testing.builders import NodeBuilder, PodBuilder, node, pod
@@ -128,6 +129,10 @@ def test_which_nodes_admit_a_pod(guest: PodBuilder, host: NodeBuilder, admitted:
         pytest.param(pod("p").memory(1), node("n").cpu(1), {"cpu": 2000}, 110, id="what is not asked does not matter"),
         pytest.param(pod("p").request("example.com/gpu", 1), node("n"), {}, 0, id="a resource that it lacks"),
         pytest.param(pod("p").cpu(1), node("n").cordoned(), {}, 0, id="a node that does not admit it"),
+        pytest.param(pod("p").host_port(80), node("n"), {}, 1, id="a port of the host is there once"),
+        pytest.param(pod("p").host_port(80), node("n"), {"hostPort:TCP/80": SHARES}, 0, id="and not where it is taken"),
+        pytest.param(pod("p").host_port(80), node("n"), {"hostPort:UDP/80": SHARES}, 1, id="another port is"),
+        pytest.param(pod("p").label("a", "b").apart({"a": "b"}), node("n"), {}, 1, id="one that keeps its like away"),
     ],
 )
 def test_how_many_fit(guest: PodBuilder, host: NodeBuilder, used: dict[str, int], count: int) -> None:

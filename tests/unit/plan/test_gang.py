@@ -55,6 +55,12 @@ class TestWithoutTopology:
         plan = planned(racks([8, 3, 2]), Ask(gang(10), 10))
         assert {name: list(plan.nodes.values()).count(name) for name in plan.nodes.values()} == {"r1-1": 8, "r1-3": 2}
 
+    def test_members_that_are_in_each_others_way_go_to_different_nodes_or_nowhere(self) -> None:
+        for template in (pod("p").host_port(80), pod("p").label("a", "b").apart({"a": "b"})):
+            plan = planned(racks([8, 8, 8]), Ask(gang(3, template), 3))
+            assert sorted(plan.nodes.values()) == ["r1-1", "r1-2", "r1-3"]
+            assert refused(racks([8, 8, 8]), Ask(gang(4, template), 4)) == Verdict(Reason.NO_CAPACITY, 3, 4)
+
     def test_neighbours_in_rank_are_neighbours_by_name(self) -> None:
         plan = planned(racks([2, 4]), Ask(gang(6), 6))
         assert list(plan.nodes.values()) == ["r1-1"] * 2 + ["r1-2"] * 4
