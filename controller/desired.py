@@ -12,6 +12,7 @@ from controller.diff import CreateWorkload
 from controller.names import pod_group_name, template_name
 from controller.owners import Owner, group_of, kind_of, labels_for, version_of
 from serried.decode.identity import REPLACES, REQUIRED_TOPOLOGY
+from serried.decode.preferences import write_preference
 from serried.model.group import Claim, Job, Policy, Template, Workload
 from serried.model.level import V1ALPHA2, V1ALPHA2_DISRUPTION, ApiLevel
 
@@ -48,6 +49,7 @@ def compose_workload(owner: Owner, name: str, templates: Sequence[Template], lev
         spec["podGroups"] = [{"name": template.name, "policy": _policy(template)} for template in templates]
         if templates[0].topology_key is not None:
             metadata["annotations"] = {REQUIRED_TOPOLOGY: templates[0].topology_key}
+        _annotate(metadata, write_preference(owner.preference))
     else:
         spec["podGroupTemplates"] = [{"name": each.name, **_scheduling(each, level)} for each in templates]
     return {"apiVersion": level.api_version, "kind": "Workload", "metadata": metadata, "spec": spec}
@@ -74,12 +76,18 @@ def compose_pod_group(
     if key is not None:
         # Also where the field is written: an API server without the gate for it drops the field (decode.identity).
         metadata["annotations"] = {REQUIRED_TOPOLOGY: key}
+    _annotate(metadata, write_preference(owner.preference))
     return {
         "apiVersion": level.api_version,
         "kind": "PodGroup",
         "metadata": metadata,
         "spec": {**_reference(workload, template, level), **_default(priority), **_scheduling(template, level)},
     }
+
+
+def _annotate(metadata: Body, said: dict[str, str]) -> None:
+    if said:
+        metadata["annotations"] = metadata.get("annotations", {}) | said
 
 
 def _default(priority: int | None) -> Body:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
-from extender.gang import Gang, ask_for, find_offered, find_shortage
+from extender.gang import Gang, ask_for, ask_for_more, find_offered, find_shortage
 from extender.round import Round
 from extender.steering import Steering
 from serried.cluster.ledger import Ledger
@@ -19,9 +19,11 @@ from serried.cluster.store import Store
 from serried.model.group import Key, PodGroup
 from serried.model.plan import Ask, Plan
 from serried.model.pod import Phase, Pod
+from serried.model.preference import NO_PREFERENCE
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
+from serried.plan.levels import open_levels
 from serried.plan.order import Waiting, order_groups
 from serried.plan.quorum import Standing
 
@@ -254,12 +256,12 @@ class Conductor:
             return None
         gang.not_before, gang.retry_at, gang.tried = 0.0, math.inf, tried
         excluded = gang.exclusions(standing.waiting, now, self.store.nodes)
-        ask = ask_for(group, standing, excluded, self.store.nodes)
+        opening = open_levels(group.preference.levels, now - (now if gang.quorum_since is None else gang.quorum_since))
+        ask = ask_for(group, standing, excluded, self.store.nodes, opening)
         answer = ask if isinstance(ask, Verdict) else self._plan(ask)
         if isinstance(answer, Verdict):
             gang.blocked_at = self._room()
-            if excluded:
-                gang.retry_at = now + _RETRY_SECONDS / 2
+            gang.retry_at = now + min(opening.next_in, _RETRY_SECONDS / 2 if excluded else math.inf)
             return answer
         assert isinstance(ask, Ask)  # noqa: S101 - narrows for the type checker: a Plan answers an Ask
         self._begin(gang, group, ask, answer)
@@ -271,7 +273,7 @@ class Conductor:
     def _plan(self, ask: Ask) -> Plan | Verdict:
         start = self.clock()
         priority = min((pod.priority for pod in ask.members), default=0)
-        answer = plan_gang(self.store.view(priority, ask.members), ask)
+        answer = plan_gang(self.store.view(priority, ask.members), ask, self.store.capacity)
         outcome = answer.reason.value if isinstance(answer, Verdict) else "Planned"
         self._watcher.planned(outcome, self.clock() - start)
         return answer
@@ -282,7 +284,8 @@ class Conductor:
         slots = {uid: Slot(uid, pods[uid].name, node) for uid, node in plan.nodes.items()}
         reservation = Reservation(group.key, group.uid, plan.domain, ask.need, slots)
         self.ledger.hold(reservation, pods)
-        round_ = Round(group, reservation, now, now, loose=self.steering.leaves_loose(plan))
+        loose = group.preference == NO_PREFERENCE and self.steering.leaves_loose(plan)
+        round_ = Round(group, reservation, now, now, loose=loose)
         round_.asleep.update(uid for uid, pod in pods.items() if self._is_asleep(pod))
         self.start(gang, round_)
 
@@ -370,7 +373,7 @@ class Conductor:
             return
         round_.refilled = tried
         excluded = gang.exclusions(late, self.clock(), self.store.nodes)
-        answer = self._plan(Ask(late, 0, round_.group.topology_key, round_.pinned, excluded))
+        answer = self._plan(ask_for_more(round_, late, 0, excluded, self.store))
         if isinstance(answer, Plan):
             for pod in late:
                 if pod.uid in answer.nodes:
@@ -431,7 +434,7 @@ class Conductor:
         """Find one member another slot in the round's domain; whether there was one."""
         gang = self.gangs[round_.reservation.group]
         excluded = gang.exclusions([pod], self.clock(), self.store.nodes)
-        answer = self._plan(Ask([pod], 1, round_.group.topology_key, round_.pinned, excluded))
+        answer = self._plan(ask_for_more(round_, [pod], 1, excluded, self.store))
         if isinstance(answer, Verdict):
             return False
         self.ledger.move(pod, answer.nodes[pod.uid])

@@ -1,7 +1,7 @@
 """What the conductor remembers of one group between looks at it, and the pure steps of its decisions."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from extender.round import Round
@@ -14,6 +14,7 @@ from serried.model.reservation import Reservation
 from serried.model.resources import capacity
 from serried.model.verdict import Reason, Verdict
 from serried.plan.fit import admits, slots
+from serried.plan.levels import Opening
 from serried.plan.quorum import Standing
 
 EXCLUSION_SECONDS = 30.0
@@ -73,20 +74,54 @@ def find_shortage(group: PodGroup, standing: Standing) -> Verdict | None:
 
 
 def ask_for(
-    group: PodGroup, standing: Standing, excluded: frozenset[tuple[str, str]], nodes: Mapping[str, Node]
+    group: PodGroup,
+    standing: Standing,
+    excluded: frozenset[tuple[str, str]],
+    nodes: Mapping[str, Node],
+    opening: Opening,
 ) -> Ask | Verdict:
-    """The planner's question for a whole group; a Verdict where its bound members contradict the constraint."""
-    need = standing.need(group.policy.min_count or 1)
+    """The planner's question for a whole group; a Verdict where its bound members contradict the constraint.
+
+    ``opening`` are the levels that it may try by now.
+    """
+    ask = Ask(
+        standing.waiting,
+        standing.need(group.policy.min_count or 1),
+        group.topology_key,
+        excluded=excluded,
+        levels=opening.keys,
+        spills=opening.spills,
+        homes=frozenset(pod.node for pod in standing.bound),
+        style=group.preference.style,
+    )
     key = group.topology_key
     if key is None:
-        return Ask(standing.waiting, need, excluded=excluded)
+        return ask
     homes = [nodes[pod.node] for pod in standing.bound if pod.node in nodes]
     stray = next((node for node in homes if key not in node.labels), None)
     if stray is not None:
         return Verdict(
             Reason.DOMAIN_CONFLICT, key=key, detail=f"a member runs on {stray.name}, which has no such label"
         )
-    return Ask(standing.waiting, need, key, frozenset(node.labels[key] for node in homes), excluded)
+    return replace(ask, pinned=frozenset(node.labels[key] for node in homes))
+
+
+def ask_for_more(
+    round_: Round, members: Sequence[Pod], need: int, excluded: frozenset[tuple[str, str]], store: Store
+) -> Ask:
+    """The planner's question for members that join a round, or move in it: to where the others are, if they can."""
+    group = round_.group
+    bound = (store.pods[uid].node for uid in round_.bound if uid in store.pods)
+    return Ask(
+        members,
+        need,
+        group.topology_key,
+        round_.pinned,
+        excluded,
+        levels=tuple(level.key for level in group.preference.levels),
+        homes=frozenset(slot.node for slot in round_.reservation.slots.values()) | frozenset(bound) - {""},
+        style=group.preference.style,
+    )
 
 
 def find_offered(reservation: Reservation, pod: Pod, names: Sequence[str], store: Store) -> str | None:

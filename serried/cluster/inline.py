@@ -43,4 +43,5 @@ def _build(workload: Workload, template: Template, key: Key) -> PodGroup:
         deleting=workload.deleting,
         version=workload.version,
         inline=True,
+        preference=template.preference,
     )

@@ -5,7 +5,7 @@ watch shows it bound. These overlap, in any order. Each hand lays its own claim;
 counts, so no overlap is ever counted twice and no gap between two hands ever shows room that is not there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 
 from serried.model.resources import Resources
@@ -27,11 +27,12 @@ class Occupancy:
     """Claims by pod UID and their sum by node.
 
     ``freed`` counts the times that room became free anywhere; a gang that did not fit at one value of it need not
-    be planned again before the next.
+    be planned again before the next. ``note_used`` is told the name of each node whose sum has changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, note_used: Callable[[str], None] = lambda _: None) -> None:
         self.freed = 0
+        self._note_used = note_used
         self._used: dict[str, dict[str, int]] = {}
         self._claims: dict[str, dict[Hand, Claim]] = {}
 
@@ -93,6 +94,7 @@ class Occupancy:
                 used.pop(name, None)
         if not used:
             del self._used[node]
+        self._note_used(node)
 
 
 def _strongest(claims: Mapping[Hand, Claim]) -> Claim | None:

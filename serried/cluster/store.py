@@ -16,6 +16,7 @@ from serried.model.plan import View
 from serried.model.pod import Pod
 from serried.model.priority import PriorityClass
 from serried.model.resources import Resources, add
+from serried.plan.capacity import Capacity
 from serried.plan.quorum import Standing, size_up
 
 
@@ -26,7 +27,7 @@ class Store:
     to none now; the reader empties both. ``withdrawn`` counts the nominations that ended without the pod having gone
     there: room for others, like ``Occupancy.freed``, but no news to a gang that has just given its own stamps up.
     ``obstacle`` says why there may be Workloads and PodGroups that are not here, ``compatible_obstacle`` the same of
-    PodGroups of scheduler-plugins. Maps are public to read, and only
+    PodGroups of scheduler-plugins. ``capacity`` has counted ahead what plans ask for. Maps are public to read, and only
     these methods change them.
     """
 
@@ -39,7 +40,8 @@ class Store:
         self.jobs: dict[Key, Job] = {}
         self.parents: dict[Family, Parent] = {}
         self.priority_classes: dict[str, PriorityClass] = {}
-        self.occupancy = Occupancy()
+        self.occupancy = Occupancy(self._note_used)
+        self.capacity = Capacity(self.nodes, self.occupancy.used)
         self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers, gang_jobs)
         self._kinship = Kinship()
         self.parentage = Parentage(self.parents, self.groups, self.workloads, self._kinship, self.schedulers, gang_jobs)
@@ -118,7 +120,9 @@ class Store:
                 continue
             base = used.get(pod.nominated) or self.occupancy.used.get(pod.nominated, {})
             used[pod.nominated] = add(base, dict(pod.shape.requests))
-        return View(self.nodes, Overlay(used, self.occupancy.used) if used else self.occupancy.used)
+        if not used:
+            return View(self.nodes, self.occupancy.used)
+        return View(self.nodes, Overlay(used, self.occupancy.used), used.keys())
 
     def meet_obstacle(self, what: str) -> None:
         """What keeps us from seeing Workloads and PodGroups, a phrase; "" for nothing (any more)."""
@@ -148,11 +152,15 @@ class Store:
         if old is not None and _same_room(old, node):
             return
         self.nodes[node.name] = node
+        self.capacity.note_node(old, node)
         self.occupancy.note_room()
 
     def drop_node(self, name: str) -> None:
         """A node went. Its pods keep their claims until they go themselves."""
-        self.nodes.pop(name, None)
+        self.capacity.note_node(self.nodes.pop(name, None), None)
+
+    def _note_used(self, name: str) -> None:
+        self.capacity.note_used(name)
 
     # --- pods --------------------------------------------------------------------------------------------------
 

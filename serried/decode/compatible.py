@@ -9,6 +9,7 @@ import math
 from serried.decode.fields import Raw, read_int, read_map, read_text
 from serried.decode.identity import is_deleting, read_key, read_owners, read_required_topology, read_uid, read_version
 from serried.decode.malformed import Malformed, attempt
+from serried.decode.preferences import read_preference
 from serried.model.group import BASIC, PodGroup, Policy, key_compatible
 
 _RAN = frozenset({"Running", "Finished", "Failed"})
@@ -32,6 +33,7 @@ def _decode(obj: Raw) -> PodGroup:
         owners=read_owners(obj),
         deleting=is_deleting(obj),
         version=read_version(obj),
+        preference=read_preference(obj),
         scheduled=read_text(read_map(obj, "status"), "phase") in _RAN,
         compatible=True,
         timeout=seconds if seconds > 0 else math.inf,

@@ -28,6 +28,7 @@ from serried.decode.identity import (
     read_version,
 )
 from serried.decode.malformed import Malformed, attempt
+from serried.decode.preferences import read_preference
 from serried.model.group import BASIC, Claim, Disruption, PodGroup, Policy, Template, Workload
 from serried.model.level import FALLBACK, NATIVE_LEVELS, V1ALPHA2_DISRUPTION
 from serried.model.parent import PARENT_APIS
@@ -68,6 +69,7 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         version=read_version(obj),
         scheduled=condition is not None and condition[0] == "True",
         condition=condition,
+        preference=read_preference(obj),
     )
 
 
@@ -118,8 +120,10 @@ def _read_reference(spec: Raw) -> tuple[str | None, str | None]:
 
 
 def _read_inline(obj: Raw, groups: Sequence[Raw]) -> tuple[Template, ...]:
-    key = read_required_topology(read_map(obj, "metadata"))
-    return tuple(Template(read_required(raw, "name"), read_policy(raw, "policy"), key) for raw in groups)
+    key, preference = read_required_topology(read_map(obj, "metadata")), read_preference(obj)
+    return tuple(
+        Template(read_required(raw, "name"), read_policy(raw, "policy"), key, preference=preference) for raw in groups
+    )
 
 
 def _read_template(raw: Raw) -> Template:

@@ -18,6 +18,7 @@ from serried.decode.identity import (
     read_version,
 )
 from serried.decode.malformed import Malformed, attempt
+from serried.decode.preferences import find_preference_problem, parse_preference
 from serried.model.group import Claim, Disruption, GangPolicy, Job
 
 _POLICIES: dict[str, GangPolicy] = {policy.value: policy for policy in GangPolicy}
@@ -61,6 +62,7 @@ def _decode(obj: Raw) -> Job:
         completed=_count_indexes(status, "completedIndexes") if indexed else read_int(status, "succeeded"),
         given_up=_count_indexes(status, "failedIndexes"),
         version=read_version(obj),
+        preference=parse_preference(annotations),
     )
 
 
@@ -114,7 +116,7 @@ def find_problem(annotations: Raw, policies: Iterable[str]) -> str:
     key = annotations.get(REQUIRED_TOPOLOGY)
     if key is not None and not is_label_key(key):
         return f"annotation {REQUIRED_TOPOLOGY} is {key!r}, which is no label key"
-    return ""
+    return find_preference_problem(annotations)
 
 
 def _is_finished(status: Raw) -> bool:

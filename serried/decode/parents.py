@@ -19,6 +19,7 @@ from serried.decode.identity import (
 )
 from serried.decode.jobs import DISRUPTION_MODES, find_problem
 from serried.decode.malformed import Malformed, attempt
+from serried.decode.preferences import parse_preference
 from serried.model.group import GangPolicy
 from serried.model.parent import LEADER, PARENT_APIS, WORKERS, Parent, ParentKind, Place, Span, Stage
 
@@ -177,6 +178,7 @@ def _build(
         group=next(filter(None, map(read_group, pods)), None),
         jobs_ask=jobs_ask,
         topology_key=read_name(annotations, REQUIRED_TOPOLOGY) or None,
+        preference=parse_preference(annotations),
         disruption=DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),
         priority_class=_find_common(read_name(spec, "priorityClassName") for spec in specs),
         problem=find_problem(annotations, (PARENT_APIS[kind].gang_policy, GangPolicy.NO_GANG.value)),

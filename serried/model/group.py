@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from serried.model.preference import NO_PREFERENCE, Preference
 from serried.model.selectors import Labels
 
 
@@ -113,6 +114,7 @@ class PodGroup:
     inline: bool = False
     compatible: bool = False
     timeout: float = math.inf
+    preference: Preference = NO_PREFERENCE
 
     def holder(self, api_version: str) -> Holder:
         """The object that has this group's UID: itself, or the Workload that it is part of.
@@ -153,6 +155,7 @@ class Template:
     priority_class: str = ""
     priority: int | None = None
     claims: tuple[Claim, ...] = ()
+    preference: Preference = NO_PREFERENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +224,7 @@ class Job:
     completed: int = 0
     given_up: int = 0
     version: str = ""
+    preference: Preference = NO_PREFERENCE
 
     @property
     def at_once(self) -> int:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from serried.model.group import Disruption, Key
+from serried.model.preference import NO_PREFERENCE, Preference
 
 
 class ParentKind(StrEnum):
@@ -114,6 +115,7 @@ class Parent:
     group: str | None = None
     jobs_ask: bool = False
     topology_key: str | None = None
+    preference: Preference = NO_PREFERENCE
     disruption: Disruption | None = None
     priority_class: str = ""
     problem: str = ""

@@ -1,10 +1,11 @@
 """What the planner takes and gives."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from serried.model.node import Node
 from serried.model.pod import Pod
+from serried.model.preference import Style
 from serried.model.resources import Resources
 
 
@@ -14,11 +15,12 @@ class View:
 
     ``used`` counts bound pods, reservations, assumed pods and nominated pods of equal or higher priority; a node
     without entry is empty. Neither is copied: a plan must be finished before the state changes, which holds
-    because plans run without await.
+    because plans run without await. ``over`` are the nodes on which more is used than bound pods and reservations.
     """
 
     nodes: Mapping[str, Node]
     used: Mapping[str, Resources]
+    over: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,11 @@ class Ask:
     ``members`` are the pending members in the order in which they get room (lowest index first); at least ``need``
     of them must be placed or none is. ``topology_key`` confines all of them to one domain; ``pinned`` are the
     domains that existing members occupy (more than one is an error, none means free choice). ``excluded`` holds
-    (member uid, node name) pairs that the scheduler has refused.
+    (member uid, node name) pairs that the scheduler has refused, ``closed`` the names of nodes that no member may use.
+
+    ``levels`` are label keys, the narrowest first: the quorum goes into one domain of the first key that has one with
+    room, else over as few domains as possible; with ``spills`` False it waits then. ``homes`` are the nodes of
+    existing members: others join them at the narrowest level that has room.
     """
 
     members: Sequence[Pod]
@@ -36,11 +42,16 @@ class Ask:
     topology_key: str | None = None
     pinned: frozenset[str] = frozenset()
     excluded: frozenset[tuple[str, str]] = frozenset()
+    closed: frozenset[str] = frozenset()
+    levels: tuple[str, ...] = ()
+    spills: bool = True
+    homes: frozenset[str] = frozenset()
+    style: Style = Style.PACK
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where each member goes: ``nodes`` maps member uid to node name. ``domain`` is "" without a key.
+    """Where each member goes: ``nodes`` maps member uid to node name. ``domain`` is "" without a required key.
 
     ``spare`` more members of their kind would find room in the same domain (an estimate where classes are mixed).
     """

@@ -1,13 +1,16 @@
-"""Members in classes of equal shape, and the slots of each class on each node, counted once per plan."""
+"""Members in classes of equal shape, and the slots of each class as one plan may use them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from serried.model.node import Node
-from serried.model.plan import View
+from serried.model.plan import Ask, View
 from serried.model.pod import Pod, Shape
 from serried.model.resources import Resources, count_slots
+from serried.plan.capacity import Capacity, Domain, LevelKey, Table
 from serried.plan.fit import admits
+
+Room = tuple[int, str]
+"""Slots, and the name of the node (or of the domain) that has them."""
 
 _NOTHING: Resources = {}
 
@@ -35,30 +38,77 @@ def group_classes(members: Iterable[Pod]) -> list[MemberClass]:
 
 
 class Census:
-    """Slots by class and node on one view. Counts on demand and remembers, so it lives as long as one plan."""
+    """What `Capacity` has counted, corrected for what only this plan sees. It lives as long as one plan.
 
-    def __init__(self, view: View) -> None:
-        self._used = view.used
-        self._known: dict[MemberClass, dict[str, int]] = {}
+    Other numbers hold on the nodes that are closed to the gang, and on those whose use the view sees differently
+    (nominated pods). ``capacity`` None counts the whole view anew.
+    """
 
-    def count(self, kind: MemberClass, nodes: Sequence[Node]) -> list[tuple[int, str]]:
-        """(slots, node name) of those nodes that take at least one member, in the order of ``nodes``."""
-        known = self._known.setdefault(kind, {})
-        rooms = []
-        for node in nodes:
-            name = node.name
-            free = known.get(name)
-            if free is None:
-                free = known[name] = self._count_anew(kind, node)
-            if free:
-                rooms.append((free, name))
-        return rooms
+    def __init__(self, view: View, ask: Ask, capacity: Capacity | None) -> None:
+        self._view, self._closed = view, ask.closed
+        self._capacity = capacity or Capacity(view.nodes, view.used)
+        self._special = tuple(name for name in {*view.over, *ask.closed} if name in view.nodes)
+        self._corrected: dict[MemberClass, dict[str, int]] = {}
+
+    def rooms(self, kind: MemberClass, names: Iterable[str] | None) -> list[Room]:
+        """(slots, node name) of those nodes that take at least one member; None means all nodes."""
+        by_node = self._capacity.table(kind.shape).by_node
+        if not self._special:
+            return [(by_node[name], name) for name in (by_node if names is None else names) if name in by_node]
+        corrected = self._correct(kind)
+        known = by_node.keys() | corrected.keys() if names is None else names
+        rooms = [(corrected[name] if name in corrected else by_node.get(name, 0), name) for name in known]
+        return [room for room in rooms if room[0]]
+
+    def total(self, kind: MemberClass) -> int:
+        """The slots of a class in the whole cluster."""
+        table = self._capacity.table(kind.shape)
+        return table.total + sum(more for _, more in self._differences(kind, table))
+
+    def totals(self, kind: MemberClass, key: LevelKey) -> Mapping[Domain, int]:
+        """The slots of a class by domain; domains without a slot may be missing."""
+        homes = self._capacity.homes(key)
+        table = self._capacity.table(kind.shape)
+        sums = table.sum_by(key, homes)
+        if not self._special:
+            return sums
+        corrected = dict(sums)
+        for name, more in self._differences(kind, table):
+            if name in homes:
+                corrected[homes[name]] = corrected.get(homes[name], 0) + more
+        return corrected
+
+    def domains(self, key: LevelKey) -> Mapping[Domain, Mapping[str, None]]:
+        """The names of the nodes in each domain."""
+        return self._capacity.domains(key)
+
+    def home(self, key: LevelKey, node: str) -> Domain | None:
+        """The domain in which a node is; None if it lacks a label."""
+        return self._capacity.homes(key).get(node)
+
+    def label(self, key: str, node: str) -> str:
+        """The value of a node's label, "" without it."""
+        return self._view.nodes[node].labels.get(key, "")
 
     def used(self, node: str) -> Resources:
         """What the view says is used on a node."""
-        return self._used.get(node, _NOTHING)
+        return self._view.used.get(node, _NOTHING)
 
-    def _count_anew(self, kind: MemberClass, node: Node) -> int:
-        if not admits(kind.shape, node):
+    def allocatable(self, node: str) -> Resources:
+        """What a node has."""
+        return self._view.nodes[node].allocatable
+
+    def _differences(self, kind: MemberClass, table: Table) -> list[tuple[str, int]]:
+        return [(name, free - table.by_node.get(name, 0)) for name, free in self._correct(kind).items()]
+
+    def _correct(self, kind: MemberClass) -> dict[str, int]:
+        found = self._corrected.get(kind)
+        if found is None:
+            found = self._corrected[kind] = {name: self._count(kind, name) for name in self._special}
+        return found
+
+    def _count(self, kind: MemberClass, name: str) -> int:
+        node = self._view.nodes[name]
+        if name in self._closed or not admits(kind.shape, node):
             return 0
-        return count_slots(node.allocatable, self._used.get(node.name, _NOTHING), kind.request)
+        return count_slots(node.allocatable, self.used(name), kind.request)

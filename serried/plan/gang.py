@@ -4,18 +4,21 @@ from collections.abc import Sequence
 
 from serried.model.plan import Ask, Plan, View
 from serried.model.verdict import DomainShortage, Reason, Verdict
+from serried.plan.capacity import Capacity
 from serried.plan.domains import Candidate, Trial, assign, choose, feasible, measure
-from serried.plan.topology import Placement, generate_placements
+from serried.plan.topology import CLUSTER, Step, generate_placements, list_steps
 
 _DOMAINS_REPORTED = 10
 
 
-def plan_gang(view: View, ask: Ask) -> Plan | Verdict:
+def plan_gang(view: View, ask: Ask, capacity: Capacity | None = None) -> Plan | Verdict:
     """Nodes for at least ``ask.need`` members in one domain, or the reason why not.
 
     Members beyond the quorum get a node as far as they fit into the same domain. With ``need`` 0 (members that come
     late, or are surplus) one placed member is enough. Deterministic: the order of nodes does not matter. Exact for
     members of one shape; with several shapes a refusal can be wrong, a plan cannot.
+
+    ``capacity`` are the view's slots as far as they are counted already; without it, every node is looked at.
     """
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1:
@@ -24,43 +27,47 @@ def plan_gang(view: View, ask: Ask) -> Plan | Verdict:
         return Verdict(Reason.QUORUM_MISSING, have=len(ask.members), need=ask.need)
     if not ask.members:
         return Plan(next(iter(pinned), ""), {})
-    trial = Trial(view, ask)
-    placements = generate_placements(view.nodes.values(), ask.topology_key, pinned)
-    candidates = [measure(trial, placement) for placement in placements]
-    fitting = feasible(candidates, ask.need)
-    if not fitting:
-        return _refuse(view, trial, candidates)
-    best = choose(fitting)
-    return Plan(best.placement.domain, assign(trial, best), best.slack // len(trial.classes))
+    trial = Trial(view, ask, capacity)
+    for step in list_steps(ask):
+        best = choose(trial, step, generate_placements(trial.census, step, pinned))
+        if best is not None:
+            return _plan(trial, step, best)
+    return _refuse(trial, step, pinned)
 
 
-def _refuse(view: View, trial: Trial, candidates: Sequence[Candidate]) -> Verdict:
+def _plan(trial: Trial, step: Step, best: Candidate) -> Plan:
+    domain = best.placement.domain[0] if trial.ask.topology_key is not None else ""
+    return Plan(domain, assign(trial, step, best), best.slack // len(trial.classes))
+
+
+def _refuse(trial: Trial, step: Step, pinned: frozenset[str]) -> Verdict:
     ask = trial.ask
-    if ask.topology_key is None:
+    candidates = [measure(trial, step, each) for each in generate_placements(trial.census, step, pinned)]
+    if not step.key:
         return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1))
     domains = _rank(candidates)
-    if ask.pinned:
+    if pinned and len(step.key) == 1:
         waiting = ask.need or len(ask.members)
-        return Verdict(Reason.DOMAIN_FULL, domains[0].slots, waiting, ask.topology_key, domains, len(candidates))
+        return Verdict(Reason.DOMAIN_FULL, domains[0].slots, waiting, step.key[-1], domains, len(candidates))
     return Verdict(
         Reason.NO_DOMAIN_FITS,
         have=domains[0].slots if domains else 0,
         need=max(ask.need, 1),
-        key=ask.topology_key,
+        key=step.key[-1],
         domains=domains[:_DOMAINS_REPORTED],
         domain_count=len(candidates),
-        detail=_explain(view, trial, candidates),
+        detail=_explain(trial, candidates),
     )
 
 
 def _rank(candidates: Sequence[Candidate]) -> tuple[DomainShortage, ...]:
     ranked = sorted(candidates, key=lambda candidate: (-candidate.room, candidate.placement.domain))
-    return tuple(DomainShortage(candidate.placement.domain, candidate.room) for candidate in ranked)
+    return tuple(DomainShortage("/".join(candidate.placement.domain), candidate.room) for candidate in ranked)
 
 
-def _explain(view: View, trial: Trial, candidates: Sequence[Candidate]) -> str:
+def _explain(trial: Trial, candidates: Sequence[Candidate]) -> str:
     """What else is worth saying when no domain fits."""
-    whole = measure(trial, Placement("", tuple(view.nodes.values())))
+    whole = measure(trial, Step((), ()), CLUSTER)
     parts = [] if candidates else ["no node carries that label"]
     if feasible([whole], trial.ask.need):
         parts.append(f"the whole cluster has room for {whole.room}")

@@ -1,19 +1,20 @@
 """Which nodes of a placement the members get.
 
-Packed: as few nodes as possible, and the last of them the one with the least room that still holds the rest. Members
-go onto the chosen nodes in name order, so neighbours in rank are neighbours on nodes.
+Packed: as few domains of each narrower level as possible, then as few nodes, and the last of them the one with the
+least room that still holds the rest. Members go onto the chosen nodes in the order of domain and name, so neighbours in
+rank are neighbours on the topology.
 """
 
+import heapq
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from serried.model.pod import Pod
+from serried.model.preference import Style
 from serried.model.resources import add, count_slots
-from serried.plan.classes import Census, MemberClass
+from serried.plan.classes import Census, MemberClass, Room
 from serried.plan.topology import Placement
-
-Room = tuple[int, str]
-"""Slots, and the name of the node that has them."""
 
 Pair = tuple[str, str]
 """Member uid and the name of a node that it must not get."""
@@ -35,6 +36,43 @@ def choose_nodes(count: int, rooms: Iterable[Room]) -> list[Room]:
             chosen.append((count, tightest))
         break
     return sorted(chosen, key=lambda room: room[1])
+
+
+def spread_nodes(count: int, rooms: Iterable[Room]) -> list[Room]:
+    """The same, with as equal a number of members on each node as there is room for."""
+    given: dict[str, int] = {}
+    # Fewest members first, then the node that had most room.
+    heap = [(0, -free, name) for free, name in rooms]
+    heapq.heapify(heap)
+    while heap and count:
+        taken, free, name = heapq.heappop(heap)
+        count -= 1
+        given[name] = taken + 1
+        if taken + 1 < -free:
+            heapq.heappush(heap, (taken + 1, free, name))
+    return sorted(((taken, name) for name, taken in given.items()), key=lambda room: room[1])
+
+
+_CHOICES: dict[Style, Callable[[int, Iterable[Room]], list[Room]]] = {
+    Style.PACK: choose_nodes,
+    Style.SPREAD: spread_nodes,
+}
+
+
+def fill(count: int, rooms: Sequence[Room], levels: Sequence[Callable[[str], str]], style: Style) -> list[Room]:
+    """How many members each chosen node gets, along the topology.
+
+    ``levels`` give a node's domain ("" without one) at each level below the placement, the widest first: as few domains
+    of the widest as possible are chosen, and inside each of them as few of the next.
+    """
+    choose = _CHOICES[style]
+    if not levels:
+        return choose(count, rooms)
+    inside: dict[str, list[Room]] = {}
+    for room in rooms:
+        inside.setdefault(levels[0](room[1]), []).append(room)
+    chosen = choose(count, [(sum(free for free, _ in each), domain) for domain, each in inside.items()])
+    return [room for share, domain in chosen for room in fill(share, inside[domain], levels[1:], style)]
 
 
 def match_members(members: Sequence[Pod], rooms: Sequence[Room], barred: Collection[Pair]) -> dict[str, str]:
@@ -83,11 +121,14 @@ def _shift(target: str, came: dict[str, tuple[str, str]], free: dict[str, int], 
 class Packing:
     """One attempt at a placement: batches go in one after another, each sees what is left by those before it."""
 
-    def __init__(self, census: Census, placement: Placement, barred: Collection[Pair]) -> None:
+    def __init__(
+        self, census: Census, placement: Placement, below: Sequence[str], style: Style, barred: Collection[Pair]
+    ) -> None:
         self.nodes: dict[str, str] = {}
         self._census = census
         self._placement = placement
-        self._allocatable = {node.name: node.allocatable for node in placement.nodes}
+        self._levels = [partial(census.label, level) for level in below]
+        self._style = style
         self._barred = barred
         self._taken: dict[str, dict[str, int]] = {}
 
@@ -95,7 +136,7 @@ class Packing:
         """Place as many members of the batch as fit, the first ones first."""
         kind, members = batch
         rooms = self._rooms(kind)
-        chosen = choose_nodes(len(members), rooms)
+        chosen = fill(len(members), rooms, self._levels, self._style)
         if self._barred:
             hosts = {name for _, name in chosen}
             free = {name: slots for slots, name in rooms}
@@ -108,7 +149,7 @@ class Packing:
         self._take(kind, placed.values())
 
     def _rooms(self, kind: MemberClass) -> list[Room]:
-        rooms = self._census.count(kind, self._placement.nodes)
+        rooms = self._census.rooms(kind, self._placement.names)
         if not self._taken:
             return rooms
         return [room for room in (self._recount(kind, *room) for room in rooms) if room[0]]
@@ -117,7 +158,7 @@ class Packing:
         taken = self._taken.get(name)
         if taken is None:
             return free, name
-        return count_slots(self._allocatable[name], add(self._census.used(name), taken), kind.request), name
+        return count_slots(self._census.allocatable(name), add(self._census.used(name), taken), kind.request), name
 
     def _take(self, kind: MemberClass, hosts: Iterable[str]) -> None:
         for name in hosts:

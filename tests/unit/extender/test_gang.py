@@ -9,6 +9,7 @@ from serried.model.plan import Ask
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
 from serried.plan.fit import slots
+from serried.plan.levels import open_levels
 from serried.plan.quorum import size_up
 from serried.testing.builders import RACK, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod
 from tests.unit.extender.world import SCHEDULER, gang, members
@@ -49,7 +50,7 @@ class TestExclusions:
 def ask(group: PodGroupBuilder, pods: list[PodBuilder], *nodes: NodeBuilder) -> Ask | Verdict:
     standing = size_up([each.value() for each in pods], [SCHEDULER])
     known = {each.name: each for each in (builder.value() for builder in nodes)}
-    return ask_for(group.value(), standing, frozenset(), known)
+    return ask_for(group.value(), standing, frozenset(), known, open_levels((), 0.0))
 
 
 class TestAsking:

@@ -1,0 +1,32 @@
+"""What a gang would like, beyond what it requires: levels of the topology, and how it is laid out in them."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Style(StrEnum):
+    """Which nodes of a domain a gang gets, and which domain of several that fit."""
+
+    PACK = "pack"
+    """As few nodes as possible, in the tightest domain: large gangs find room afterwards."""
+    SPREAD = "spread"
+    """As many nodes as possible, in the roomiest domain: a lost node costs few members."""
+
+
+class Level(NamedTuple):
+    """A label key, and how many seconds the gang waits for one domain of it before it takes a wider one."""
+
+    key: str
+    wait: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """``levels`` are the narrowest first."""
+
+    levels: tuple[Level, ...] = ()
+    style: Style = Style.PACK
+
+
+NO_PREFERENCE = Preference()

@@ -1,0 +1,55 @@
+"""What a gang prefers: levels of the topology with waits between them, and how it is laid out."""
+
+import pytest
+
+from tests.e2e.promises.stage import RACK, Stage
+
+pytestmark = pytest.mark.e2e
+
+PREFERRED = "scheduling.serried.dev/preferred-topology"
+PACKING = "scheduling.serried.dev/packing"
+REQUIRED = "scheduling.serried.dev/required-topology"
+
+
+def submit(stage: Stage, name: str, size: int, annotations: dict[str, str], cpu: str = "30") -> None:
+    stage.submit_job(name, cpu=cpu, metadata={"annotations": annotations}, parallelism=size, completions=size)
+
+
+def rack_of_index(stage: Stage, job: str) -> list[str]:
+    """The rack of each pod of an Indexed Job, by its index."""
+    label = "batch.kubernetes.io/job-completion-index"
+    pods = sorted(stage.pods(job), key=lambda pod: int(pod["metadata"]["labels"][label]))
+    return [next(iter(stage.racks(pod["metadata"]["name"]))) for pod in pods]
+
+
+def test_a_gang_that_fits_one_rack_goes_there_and_a_larger_one_takes_as_few_as_it_can_in_rank_order(
+    stage: Stage,
+) -> None:
+    submit(stage, "small", 3, {PREFERRED: RACK})
+    stage.await_bound("small", 3)
+    assert len(stage.racks("small")) == 1
+
+    submit(stage, "large", 5, {PREFERRED: RACK})
+    stage.await_bound("large", 5)
+    ranks = rack_of_index(stage, "large")
+    assert len(set(ranks)) == 2
+    assert ranks == sorted(ranks)
+
+
+def test_a_gang_waits_for_one_rack_as_long_as_it_says_and_then_takes_several(stage: Stage) -> None:
+    submit(stage, "patient", 4, {PREFERRED: f"{RACK}=1h"})
+    submit(stage, "hasty", 4, {PREFERRED: f"{RACK}=2s"})
+
+    stage.await_bound("hasty", 4)
+    assert len(stage.racks("hasty")) == 2
+    view = stage.await_reason(stage.group_of_job("patient"), "NoDomainFits")
+    assert f"no domain of {RACK} has room for 4 members" in view["message"]
+    assert "the whole cluster has room for" in view["message"]
+    assert not stage.bound("patient")
+
+
+def test_a_gang_that_spreads_has_a_node_for_each_member_and_stays_in_its_required_rack(stage: Stage) -> None:
+    submit(stage, "wide", 3, {PACKING: "spread", REQUIRED: RACK}, cpu="1")
+    stage.await_bound("wide", 3)
+    assert len(set(stage.bound("wide").values())) == 3
+    assert len(stage.racks("wide")) == 1
