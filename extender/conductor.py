@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from extender.gang import Gang, ask_for, ask_for_more, find_offered, find_shortage
+from extender.queue import Queue
 from extender.round import Round
 from extender.steering import Steering
 from serried.cluster.ledger import Ledger
@@ -22,9 +23,10 @@ from serried.model.pod import Phase, Pod
 from serried.model.preference import NO_PREFERENCE
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
+from serried.plan.backoff import backoff
 from serried.plan.gang import plan_gang
 from serried.plan.levels import open_levels
-from serried.plan.order import Waiting, order_groups
+from serried.plan.order import Waiting
 from serried.plan.quorum import Standing
 
 log = logging.getLogger(__name__)
@@ -32,7 +34,8 @@ log = logging.getLogger(__name__)
 _TICK = 0.5
 _UNKNOWN_SECONDS = 10.0
 _RETRY_SECONDS = 60.0
-_BACKOFF_BASE, _BACKOFF_CAP = 1.0, 10.0
+_CONFLICT_SECONDS = 30.0
+_ERROR_SECONDS = 10.0
 _FREE_ATTEMPTS = 3
 
 
@@ -62,12 +65,13 @@ class Conductor:
         store: Store,
         ledger: Ledger,
         steering: Steering,
+        queue: Queue,
         voice: Voice,
         watcher: Watcher,
         clock: Callable[[], float],
         job_unknown_deadline: float = 30.0,
     ) -> None:
-        self.store, self.ledger, self.steering = store, ledger, steering
+        self.store, self.ledger, self.steering, self.queue = store, ledger, steering, queue
         self.gangs: dict[Key, Gang] = {}
         self.held: dict[str, float] = {}
         self.active = False
@@ -75,7 +79,6 @@ class Conductor:
         self._voice, self._watcher, self.clock = voice, watcher, clock
         self._job_unknown_deadline = job_unknown_deadline
         self._wake = asyncio.Event()
-        self._room_seen = (-1, -1)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- the loop ----------------------------------------------------------------------------------------------
@@ -103,13 +106,13 @@ class Conductor:
             now = loop.time()
             due = self._take_touched()
             if now >= rest_until:
-                due |= self._take_blocked(now)
+                due |= self._take_woken()
+            if now - tick >= _TICK:
+                tick = now
+                due |= self._tick()
             await self._pass(due)
             # Plans that fail again and again may take a tenth of the loop at most: filter is served by it, too.
             rest_until = loop.time() + min(1.0, 10 * (loop.time() - now))
-            if now - tick >= _TICK:
-                tick = now
-                self._tick()
 
     async def _pass(self, due: set[Key]) -> None:
         for key in self.in_turn(due):
@@ -118,7 +121,7 @@ class Conductor:
             except Exception:
                 log.exception("considering a group failed", extra={"podGroup": str(key)})
                 if key in self.gangs:
-                    self.gangs[key].retry_at = self.clock() + _BACKOFF_CAP
+                    self.gangs[key].retry_at = self.clock() + _ERROR_SECONDS
             await asyncio.sleep(0)
 
     def _take_touched(self) -> set[Key]:
@@ -129,18 +132,13 @@ class Conductor:
                 self._let_go(uid)
         return touched
 
-    def _take_blocked(self, now: float) -> set[Key]:
-        room = self._room()
-        changed, self._room_seen = room != self._room_seen, room
-        return {
-            key
-            for key, gang in self.gangs.items()
-            if gang.round is None
-            and ((changed and gang.blocked_at is not None) or 0 < gang.not_before <= now or gang.retry_at <= now)
-        }
+    def _take_woken(self) -> set[Key]:
+        return {key for key in self.queue.take_woken() if key in self.gangs and self.gangs[key].round is None}
 
-    def _tick(self) -> None:
+    def _tick(self) -> set[Key]:
+        """What has to be seen to from time to time; the groups whose time has come."""
         now = self.clock()
+        self.queue.review()
         for key, gang in list(self.gangs.items()):
             if gang.round is not None and gang.round.steers:
                 self.steering.kick_idle(gang.round)
@@ -150,6 +148,11 @@ class Conductor:
         for uid in [uid for uid in self.held if uid in self.store.pods and self.store.group_of(uid) is None]:
             self._let_go(uid)
         self.held = {uid: since for uid, since in self.held.items() if self._still_held(uid, now - since)}
+        return {
+            key
+            for key, gang in self.gangs.items()
+            if gang.round is None and (0 < gang.not_before <= now or gang.retry_at <= now)
+        }
 
     def _still_held(self, uid: str, seconds: float) -> bool:
         # A pod that we do not know yet may be news to our watch only; one that stays unknown is gone.
@@ -158,19 +161,12 @@ class Conductor:
 
     def in_turn(self, due: set[Key]) -> list[Key]:
         """These groups in the order in which they are looked at."""
-        return [waiting.group for waiting in order_groups(self._describe(key) for key in due)]
+        return [waiting.group for waiting in self.queue.order(self.describe(key) for key in due)]
 
-    def _describe(self, key: Key) -> Waiting:
-        gang, group = self.gangs.get(key), self.store.groups.get(key)
-        since = gang.quorum_since if gang is not None and gang.quorum_since is not None else math.inf
-        return Waiting(key, self._find_priority(group), since)
-
-    def _find_priority(self, group: PodGroup | None) -> int:
-        if group is None:
-            return 0
-        if group.compatible or group.inline:  # its pods alone have one
-            return min((pod.priority for pod in self.store.members(group.key)), default=0)
-        return group.priority or 0
+    def describe(self, key: Key) -> Waiting:
+        """A group as the queue sees it."""
+        gang = self.gangs.get(key)
+        return self.queue.describe(key, gang.quorum_since if gang is not None else None)
 
     # --- one group ---------------------------------------------------------------------------------------------
 
@@ -182,7 +178,7 @@ class Conductor:
             return
         gang = self.gangs.setdefault(key, Gang(self.clock()))
         if gang.round is None and self._is_foreign(group, members):
-            del self.gangs[key]
+            self._drop(key)
             return
         verdict = self._tend(gang, group) if gang.round else self._assess(key, gang, group, members)
         if verdict is not None:
@@ -202,7 +198,11 @@ class Conductor:
         if gang.round is not None and not gang.round.reservation.committed:
             self.abort(gang.round, Verdict(Reason.POD_GROUP_MISSING))
         if gang.round is None:
-            del self.gangs[key]
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        self.queue.leave(key)
+        del self.gangs[key]
 
     def _assess(self, key: Key, gang: Gang, group: PodGroup | None, members: list[Pod]) -> Verdict | None:
         if group is None or group.deleting:
@@ -212,6 +212,8 @@ class Conductor:
             self._let_all_go(standing)
             return Verdict(Reason.SCHEDULED, have=standing.placed) if standing.placed else None
         shortage = find_shortage(group, standing)
+        if shortage is not None or not standing.waiting:
+            self.queue.leave(key)
         quiet = shortage is not None and not standing.waiting and not standing.gated
         if quiet and (group.scheduled or (gang.verdict is None and self._is_suspended(group))):
             return None  # nobody waits: it ran, and its pods are going one by one, or none are wanted yet
@@ -250,21 +252,26 @@ class Conductor:
 
     def _try(self, gang: Gang, group: PodGroup, standing: Standing) -> Verdict | None:
         now = self.clock()
-        tried = (tuple((pod.uid, pod.shape) for pod in standing.waiting), standing.placed, group.policy)
-        blocked = gang.is_blocked(*self._room()) and gang.tried == tried and now < gang.retry_at
-        if blocked or now < gang.not_before:
+        if now < gang.not_before:
             return None
-        gang.not_before, gang.retry_at, gang.tried = 0.0, math.inf, tried
+        tried = (tuple((pod.uid, pod.shape) for pod in standing.waiting), standing.placed, group.policy)
+        gang.not_before = 0.0
+        if group.key in self.queue.backlog and gang.tried == tried and now < gang.retry_at:
+            return None
+        gang.retry_at, gang.tried = math.inf, tried
         excluded = gang.exclusions(standing.waiting, now, self.store.nodes)
         opening = open_levels(group.preference.levels, now - (now if gang.quorum_since is None else gang.quorum_since))
         ask = ask_for(group, standing, excluded, self.store.nodes, opening)
-        answer = ask if isinstance(ask, Verdict) else self._plan(ask)
+        if isinstance(ask, Verdict):
+            self.queue.leave(group.key)
+            gang.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
+            return ask
+        waiting = self.describe(group.key)
+        answer = self.queue.plan(waiting, ask, self._plan)
         if isinstance(answer, Verdict):
-            gang.blocked_at = self._room()
             gang.retry_at = now + min(opening.next_in, _RETRY_SECONDS / 2 if excluded else math.inf)
             return answer
-        assert isinstance(ask, Ask)  # noqa: S101 - narrows for the type checker: a Plan answers an Ask
-        self._begin(gang, group, ask, answer)
+        self._begin(gang, group, ask, answer, self.queue.closed_to(waiting, ask))
         return Verdict(Reason.PLANNED, need=ask.need)
 
     def _room(self) -> tuple[int, int]:
@@ -278,14 +285,14 @@ class Conductor:
         self._watcher.planned(outcome, self.clock() - start)
         return answer
 
-    def _begin(self, gang: Gang, group: PodGroup, ask: Ask, plan: Plan) -> None:
+    def _begin(self, gang: Gang, group: PodGroup, ask: Ask, plan: Plan, closed: frozenset[str]) -> None:
         now = self.clock()
         pods = {pod.uid: pod for pod in ask.members if pod.uid in plan.nodes}
         slots = {uid: Slot(uid, pods[uid].name, node) for uid, node in plan.nodes.items()}
         reservation = Reservation(group.key, group.uid, plan.domain, ask.need, slots)
         self.ledger.hold(reservation, pods)
         loose = group.preference == NO_PREFERENCE and self.steering.leaves_loose(plan)
-        round_ = Round(group, reservation, now, now, loose=loose)
+        round_ = Round(group, reservation, now, now, loose=loose, closed=closed)
         round_.asleep.update(uid for uid, pod in pods.items() if self._is_asleep(pod))
         self.start(gang, round_)
 
@@ -294,7 +301,8 @@ class Conductor:
 
     def start(self, gang: Gang, round_: Round) -> None:
         """Give a round whose reservation is held to its task."""
-        gang.round, gang.blocked_at = round_, None
+        gang.round = round_
+        self.queue.backlog.leave(round_.reservation.group)
         self.spawn(self.drive(round_))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -393,7 +401,7 @@ class Conductor:
         pod = self.store.pods.get(uid)
         if pod is None or not round_.loose or not round_.may_move(uid):
             return None
-        node = find_offered(round_.reservation, pod, names, self.store)
+        node = find_offered(round_.reservation, pod, names, self.store, round_.closed)
         if node is not None:
             self.ledger.move(pod, node)
         return node
@@ -454,22 +462,26 @@ class Conductor:
 
     def abort(self, round_: Round, verdict: Verdict) -> None:
         """End a round that has not committed: all its waiting calls fail together, everything is given back."""
+        size = len(round_.reservation.slots)
         self._close(round_, f"serried: {verdict.reason}")
         gang = self.gangs[round_.reservation.group]
         gang.attempts += 1
-        if verdict.reason in {Reason.DEADLINE_EXCEEDED, Reason.RECORD_FAILED}:
-            size = max(1, len(round_.reservation.slots))
-            backoff = min(_BACKOFF_CAP * math.sqrt(size), _BACKOFF_BASE * 2 ** min(gang.attempts, 20))
-            gang.blocked_at = (self.store.occupancy.freed, None)
-            gang.retry_at = self.clock() + max(backoff, _RETRY_SECONDS)
+        if verdict.reason is Reason.RECORD_FAILED:
+            gang.retry_at = gang.not_before = self.clock() + backoff(gang.attempts, size)
+        elif verdict.reason is Reason.DEADLINE_EXCEEDED:
+            self._put_aside(round_)
+            gang.not_before = self.clock() + backoff(gang.attempts, size)
+            gang.retry_at = max(gang.not_before, self.clock() + _RETRY_SECONDS)
         elif verdict.reason is Reason.PLAN_OUTDATED and gang.attempts > _FREE_ATTEMPTS:
             # Outdated once is bad luck and is planned anew at once; again and again is something that we do not see.
-            gang.not_before = self.clock() + min(_BACKOFF_CAP, _BACKOFF_BASE * 2.0 ** (gang.attempts - _FREE_ATTEMPTS))
-        if verdict.reason is Reason.RECORD_FAILED:
-            gang.retry_at = gang.not_before = self.clock() + _BACKOFF_BASE
+            gang.not_before = self.clock() + backoff(gang.attempts - _FREE_ATTEMPTS, size)
         self.say(round_.reservation.group, verdict)
         self.store.touched.add(round_.reservation.group)
         self.wake()
+
+    def _put_aside(self, round_: Round) -> None:
+        waiting = self.store.stand(round_.reservation.group).waiting
+        self.queue.put_aside(round_.reservation.group, Ask(waiting, 1, round_.group.topology_key, round_.pinned))
 
     def finish(self, round_: Round) -> None:
         """End a round whose members are bound, as far as they still exist."""

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from extender.conductor import Conductor
 from extender.gang import Gang
+from extender.queue_view import queue_routes
 from extender.reports import Reports
 from extender.round import Stage
 from serried.model.group import Key, PodGroup
@@ -106,6 +107,7 @@ def debug_routes(
     belongs to the event loop alone.
     """
     router = APIRouter(prefix="/debug", tags=["debug"])
+    router.include_router(queue_routes(conductor))
 
     @router.get("/groups")
     async def list_groups(

@@ -1,6 +1,6 @@
 """What the conductor remembers of one group between looks at it, and the pure steps of its decisions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -24,27 +24,21 @@ EXCLUSION_SECONDS = 30.0
 class Gang:
     """The memory of one group. Times are loop seconds.
 
-    ``blocked_at`` are the values of ``Occupancy.freed`` and ``Store.withdrawn`` at which the group was found not to fit
-    as ``tried``: no work for it until room is freed or its members change. The second is None after an abort: the
-    withdrawn nominations are its own stamps then. ``refusals`` are the nodes that the scheduler has truly refused,
-    by class; one is void as soon as the node changes or its time is over.
+    ``tried`` is what it was planned with last: while the queue's backlog has it, it is not planned again before that
+    changes, or ``retry_at``. ``not_before`` is the end of a rest after failures. ``refusals`` are the nodes that the
+    scheduler has truly refused, by class; one is void as soon as the node changes or its time is over.
     """
 
     first_seen: float
     verdict: Verdict | None = None
     quorum_since: float | None = None
     round: Round | None = None
-    blocked_at: tuple[int, int | None] | None = None
     tried: tuple[object, ...] = ()
     not_before: float = 0.0
     retry_at: float = float("inf")
     attempts: int = 0
     passed: bool = False
     refusals: dict[tuple[Shape, str], tuple[float, Node | None]] = field(default_factory=dict)
-
-    def is_blocked(self, freed: int, withdrawn: int) -> bool:
-        """Whether no room has been freed since the group was found not to fit."""
-        return self.blocked_at is not None and self.blocked_at in {(freed, withdrawn), (freed, None)}
 
     def refuse(self, shape: Shape, node: str, now: float, nodes: Mapping[str, Node]) -> None:
         """The scheduler has refused this node for this class."""
@@ -118,23 +112,27 @@ def ask_for_more(
         group.topology_key,
         round_.pinned,
         excluded,
+        round_.closed,
         levels=tuple(level.key for level in group.preference.levels),
         homes=frozenset(slot.node for slot in round_.reservation.slots.values()) | frozenset(bound) - {""},
         style=group.preference.style,
     )
 
 
-def find_offered(reservation: Reservation, pod: Pod, names: Sequence[str], store: Store) -> str | None:
+def find_offered(
+    reservation: Reservation, pod: Pod, names: Sequence[str], store: Store, closed: Collection[str] = ()
+) -> str | None:
     """The offered node to which a member's slot can move without leaving its domain; None if none has room.
 
-    Nodes of other members come first, so that a gang stays close together; then the scheduler's own order counts.
+    It is none of ``closed``. Nodes of other members come first, so that a gang stays close together; then the
+    scheduler's own order counts.
     """
     group = store.groups.get(reservation.group)
     key = group.topology_key if group is not None else None
     offered, mates = set(names), {slot.node for slot in reservation.slots.values()}
     for name in chain(sorted(mates & offered), names):
         node = store.nodes.get(name)
-        if node is None or (key is not None and node.labels.get(key) != reservation.domain):
+        if node is None or name in closed or (key is not None and node.labels.get(key) != reservation.domain):
             continue
         if slots(pod.shape, node, store.occupancy.used.get(name)) > 0:
             return name

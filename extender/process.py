@@ -15,6 +15,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from extender.adoption import Adoption
+from extender.backfill import Mode
 from extender.binding import Binder, Window
 from extender.conductor import Conductor
 from extender.debug import debug_routes
@@ -23,6 +24,7 @@ from extender.driver import Driver
 from extender.holding import HoldSwitch
 from extender.leadership import AlwaysActive, Leadership
 from extender.listener import Listener
+from extender.queue import Queue
 from extender.records import Records
 from extender.reports import Reports
 from extender.round import Stage
@@ -65,8 +67,17 @@ class Extender:
         self.reports = Reports(client, self.store, self.events, level, clock)
         self.steering = Steering(client, self.store, clock, Stamps(settings.stamp), settings.stamp_window)
         ledger = Ledger(self.store.occupancy)
+        self.queue = Queue(
+            self.store,
+            clock,
+            time.time,
+            metrics,
+            Mode(settings.backfill),
+            settings.backfill_patience,
+            settings.queue_ageing,
+        )
         self.conductor = Conductor(
-            self.store, ledger, self.steering, self.reports, metrics, clock, settings.job_unknown_deadline
+            self.store, ledger, self.steering, self.queue, self.reports, metrics, clock, settings.job_unknown_deadline
         )
         records = Records(client, level.api_version, settings.lease_holder_prefix)
         binder = Binder(client, Window(settings.bind_concurrency))
@@ -162,6 +173,7 @@ class Extender:
         for reason in set(Reason) - {Reason.PLANNED, Reason.BINDING}:
             waiting = sum(g.round is None and g.verdict is not None and g.verdict.reason is reason for g in gangs)
             self.metrics.groups(reason.value, waiting)
+        self.metrics.head(self.queue.backfill.seconds_ahead())
         self.metrics.held("filter", len(self.conductor.held))
         self.metrics.held("gate", sum(pod.held_by_gate for pod in self.store.pods.values()))
 

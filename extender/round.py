@@ -35,7 +35,8 @@ class Round:
     ``restamped`` the members that were nominated once and twice; ``asleep`` those that the scheduler has put aside
     and tries again only when a write of ours wakes them; ``refilled`` what was last tried for members without a slot.
     ``failures`` has a sentence about each Binding that is being repeated. A ``loose`` round has room to spare: its
-    members need no stamp, they take any node of the domain that is offered. Times are loop seconds.
+    members need no stamp, they take any node of the domain that is offered. ``closed`` are nodes that it must not use
+    (``extender.backfill``). Times are loop seconds.
     """
 
     group: PodGroup
@@ -52,6 +53,7 @@ class Round:
     failures: dict[str, str] = field(default_factory=dict)
     sending: set[str] = field(default_factory=set)
     loose: bool = False
+    closed: frozenset[str] = frozenset()
     refilled: tuple[object, ...] = ()
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -52,7 +52,8 @@ class ExtenderSettings(CommonSettings):
     """The extender's settings; durations in seconds.
 
     Without a ``lease`` the instance is always active. ``barrier_deadline`` bounds the wait of a gang at bind in all,
-    ``barrier_idle`` the wait for the next member. ``stamp`` is auto, always or never.
+    ``barrier_idle`` the wait for the next member. ``stamp`` is auto, always or never. ``backfill`` is forecast or off;
+    ``queue_ageing`` is infinite for none.
     """
 
     filter_listen: Address
@@ -69,6 +70,9 @@ class ExtenderSettings(CommonSettings):
     stamp: str
     stamp_window: int
     job_unknown_deadline: float
+    backfill: str
+    backfill_patience: float
+    queue_ageing: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +218,13 @@ def _parse_seconds(text: str) -> float:
     return seconds
 
 
+def _parse_ageing(text: str) -> float:
+    try:
+        return math.inf if text == "off" else _parse_seconds(text)
+    except ValueError as err:
+        raise ValueError(f"{err}, or off") from None
+
+
 def _parse_barrier(text: str) -> float:
     seconds = _parse_seconds(text)
     if seconds >= _BIND_TIMEOUT:
@@ -264,4 +275,9 @@ def _extender_options(environ: Environ) -> tuple[_Option, ...]:
         _Option("stamp", _one_of("auto", "always", "never"), "auto", "which planned pods get a nominatedNodeName"),
         _Option("stamp-window", _parse_count, "512", "planned pods that are stamped ahead of the scheduler"),
         _Option("job-unknown-deadline", _parse_seconds, "30", "seconds that a pod waits for its Job to be seen"),
+        _Option(
+            "backfill", _one_of("forecast", "off"), "forecast", "what is kept for the first gang that does not fit"
+        ),
+        _Option("backfill-patience", _parse_seconds, "600", "seconds for which that is kept beyond its forecast"),
+        _Option("queue-ageing", _parse_ageing, "86400", "seconds that count as one priority more, or off"),
     )

@@ -10,6 +10,9 @@ from enum import IntEnum
 
 from serried.model.resources import Resources
 
+_REMEMBERED = 256
+"""On so many nodes room may be freed between two looks; more are as good as everywhere."""
+
 
 class Hand(IntEnum):
     """Who says that a pod uses a node; the higher one is believed."""
@@ -23,16 +26,45 @@ Claim = tuple[str, tuple[tuple[str, int], ...]]
 """Node name and the pod's requests."""
 
 
+Freed = Mapping[str, Resources | None]
+"""Node names, each with what was used there before; None where that says nothing (the node itself is another)."""
+
+
+class FreedNodes:
+    """The nodes on which room was freed since somebody last asked."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, Resources | None] | None = {}
+
+    def add(self, node: str, before: Resources | None = None) -> None:
+        """Room was freed here; ``before`` is what was used until then, and is copied."""
+        if self._before is None:
+            return
+        if before is None:
+            self._before[node] = None
+        elif node not in self._before:
+            self._before[node] = dict(before)
+        if len(self._before) > _REMEMBERED:
+            self._before = None
+
+    def take(self) -> Freed | None:
+        """The nodes, and from now on none; None if they were too many to remember."""
+        freed, self._before = self._before, {}
+        return freed
+
+
 class Occupancy:
     """Claims by pod UID and their sum by node.
 
-    ``freed`` counts the times that room became free anywhere; a gang that did not fit at one value of it need not
-    be planned again before the next. ``note_used`` is told the name of each node whose sum has changed.
+    ``freed`` counts the times that room became free anywhere, ``freed_nodes`` has the nodes where it did: a gang that
+    did not fit need not be planned again before it is free on one that could help it. ``note_used`` is told the name
+    of each node whose sum has changed.
     """
 
     def __init__(self, note_used: Callable[[str], None] = lambda _: None) -> None:
         self.freed = 0
         self._note_used = note_used
+        self.freed_nodes = FreedNodes()
         self._used: dict[str, dict[str, int]] = {}
         self._claims: dict[str, dict[Hand, Claim]] = {}
 
@@ -70,16 +102,18 @@ class Occupancy:
         claim = _strongest(self._claims.get(uid, {}))
         return claim[0] if claim else None
 
-    def note_room(self) -> None:
+    def note_room(self, node: str) -> None:
         """Room appeared by other means: a node came, grew or changed."""
         self.freed += 1
+        self.freed_nodes.add(node)
 
     def _settle(self, before: Claim | None, after: Claim | None) -> None:
         if before == after:
             return
         if before:
-            self._count(before, -1)
             self.freed += 1
+            self.freed_nodes.add(before[0], self._used.get(before[0], {}))
+            self._count(before, -1)
         if after:
             self._count(after, +1)
 

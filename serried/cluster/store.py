@@ -2,18 +2,19 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from serried.cluster.endings import Endings
 from serried.cluster.indexes import discard
 from serried.cluster.inline import build_groups, is_replica, workload_of
 from serried.cluster.kinship import Kinship
 from serried.cluster.membership import Membership, job_of_provisional
-from serried.cluster.occupancy import Hand, Occupancy
+from serried.cluster.occupancy import FreedNodes, Hand, Occupancy
 from serried.cluster.parentage import Parentage, family_of_provisional
 from serried.model.eligibility import GangJobs
 from serried.model.group import Job, Key, PodGroup, Workload, is_compatible
 from serried.model.node import Node
 from serried.model.parent import JOB, REPLICA, Family, Parent
 from serried.model.plan import View
-from serried.model.pod import Pod
+from serried.model.pod import Phase, Pod
 from serried.model.priority import PriorityClass
 from serried.model.resources import Resources, add
 from serried.plan.capacity import Capacity
@@ -25,7 +26,8 @@ class Store:
 
     ``touched`` collects the groups that a change may concern, and ``orphaned`` the pods that left a group and belong
     to none now; the reader empties both. ``withdrawn`` counts the nominations that ended without the pod having gone
-    there: room for others, like ``Occupancy.freed``, but no news to a gang that has just given its own stamps up.
+    there, ``withdrawn_nodes`` has the nodes that they named: room for others, like ``Occupancy.freed``, but no news to
+    a gang that has just given its own stamps up.
     ``obstacle`` says why there may be Workloads and PodGroups that are not here, ``compatible_obstacle`` the same of
     PodGroups of scheduler-plugins. ``capacity`` has counted ahead what plans ask for. Maps are public to read, and only
     these methods change them.
@@ -42,10 +44,12 @@ class Store:
         self.priority_classes: dict[str, PriorityClass] = {}
         self.occupancy = Occupancy(self._note_used)
         self.capacity = Capacity(self.nodes, self.occupancy.used)
+        self.endings = Endings(self.jobs)
         self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers, gang_jobs)
         self._kinship = Kinship()
         self.parentage = Parentage(self.parents, self.groups, self.workloads, self._kinship, self.schedulers, gang_jobs)
         self.withdrawn = 0
+        self.withdrawn_nodes = FreedNodes()
         self.obstacle = ""
         self.compatible_obstacle = ""
         self.touched: set[Key] = set()
@@ -153,7 +157,7 @@ class Store:
             return
         self.nodes[node.name] = node
         self.capacity.note_node(old, node)
-        self.occupancy.note_room()
+        self.occupancy.note_room(node.name)
 
     def drop_node(self, name: str) -> None:
         """A node went. Its pods keep their claims until they go themselves."""
@@ -171,6 +175,8 @@ class Store:
         self._uids[Key(pod.namespace, pod.name)] = pod.uid
         self._claim(pod)
         self._nominate(pod.uid, pod if pod.nominated and pod.pending else None)
+        if pod.phase is Phase.SUCCEEDED and (old is None or old.phase is not Phase.SUCCEEDED):
+            self.endings.learn(pod)
         turned = self._kinship.follow(old, pod)
         self._join(pod)
         self._rejoin(turned)
@@ -206,6 +212,7 @@ class Store:
             return
         if self.occupancy.node_of(uid) != before.nominated:
             self.withdrawn += 1
+            self.withdrawn_nodes.add(before.nominated)
 
     def _join(self, pod: Pod) -> None:
         group = self.resolve(pod)
@@ -293,6 +300,10 @@ class Store:
         """A Job came or changed."""
         old = self.jobs.get(job.key)
         self.jobs[job.key] = job
+        if old is None:
+            for pod in self.pods_of_job(job.key):  # that were listed before their Job
+                if pod.phase is Phase.SUCCEEDED:
+                    self.endings.learn(pod)
         if old is None or _job_facts(old) != _job_facts(job):
             self._rejoin([Family(JOB, job.key)])
         elif (old.completed, old.given_up, old.suspended) != (job.completed, job.given_up, job.suspended):

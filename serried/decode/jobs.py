@@ -17,6 +17,7 @@ from serried.decode.identity import (
     read_owner_uid,
     read_version,
 )
+from serried.decode.lifetimes import fingerprint, read_lifetime
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.preferences import find_preference_problem, parse_preference
 from serried.model.group import Claim, Disruption, GangPolicy, Job
@@ -38,6 +39,7 @@ def _decode(obj: Raw) -> Job:
     annotated = _POLICIES.get(read_text(annotations, GANG_POLICY))
     said = _read_scheduling(read_map(spec, "scheduling"))
     indexed = read_text(spec, "completionMode") == "Indexed"
+    started, lifetime = read_lifetime(spec, status)
     return Job(
         key=read_owner_key(obj),
         uid=read_owner_uid(obj),
@@ -61,6 +63,9 @@ def _decode(obj: Raw) -> Job:
         deleting=is_deleting(obj),
         completed=_count_indexes(status, "completedIndexes") if indexed else read_int(status, "succeeded"),
         given_up=_count_indexes(status, "failedIndexes"),
+        started=started,
+        lifetime=lifetime,
+        work=fingerprint(template),
         version=read_version(obj),
         preference=parse_preference(annotations),
     )

@@ -13,6 +13,7 @@ from serried.decode.identity import (
     read_uid,
     read_version,
 )
+from serried.decode.lifetimes import read_end, read_lifetime
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.parents import WORKER_INDEX, read_place
 from serried.decode.shapes import decode_shape
@@ -37,6 +38,8 @@ def _decode(obj: Raw) -> Pod:
         raise ValueError("namespace is missing")
     group, link = _read_group(obj, spec)
     place = read_place(read_map(read_map(obj, "metadata"), "labels"))
+    phase, deleting = _PHASES.get(read_text(status, "phase"), Phase.ACTIVE), is_deleting(obj)
+    started, lifetime = read_lifetime(spec, status)
     return Pod(
         namespace=namespace,
         name=name,
@@ -46,15 +49,18 @@ def _decode(obj: Raw) -> Pod:
         node=read_name(spec, "nodeName"),
         nominated=read_name(status, "nominatedNodeName"),
         priority=read_int(spec, "priority"),
-        phase=_PHASES.get(read_text(status, "phase"), Phase.ACTIVE),
+        phase=phase,
         group=group,
         link=link,
         owner=_read_owner(obj),
         place=place,
         gates=tuple([read_name(gate, "name") for gate in read_objects(spec, "schedulingGates")]),
         index=_read_index(obj, place),
-        deleting=is_deleting(obj),
+        deleting=deleting,
         unschedulable=_was_tried_in_vain(status),
+        started=started,
+        lifetime=lifetime,
+        ends=read_end(read_map(obj, "metadata"), status) if deleting or phase is Phase.SUCCEEDED else None,
         version=read_version(obj),
     )
 

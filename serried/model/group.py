@@ -199,6 +199,8 @@ class Job:
     annotation says that nobody can follow, a phrase.
     ``selects_itself`` is ``manualSelector``: then nothing says which pods are the Job's but their owner references.
     ``completed`` and ``given_up`` count the indexes (without indexes: the pods) that need no pod any more.
+    ``started`` is when it began, in seconds since 1970, or was last resumed; ``lifetime`` after how many seconds it is
+    ended (activeDeadlineSeconds). ``work`` is equal for Jobs whose pods do the same.
     """
 
     key: Key
@@ -223,6 +225,9 @@ class Job:
     deleting: bool = False
     completed: int = 0
     given_up: int = 0
+    started: int | None = None
+    lifetime: int | None = None
+    work: int = 0
     version: str = ""
     preference: Preference = NO_PREFERENCE
 

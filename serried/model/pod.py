@@ -60,6 +60,8 @@ class Pod:
     ``index`` is its number among the pods of its Indexed Job (the completion index), or of its replica of a
     LeaderWorkerSet (the worker index; the leader has 0).
     ``unschedulable``: the scheduler has tried the pod in vain and will not try it again before an event tells it to.
+    ``started`` is when the kubelet took it up, in seconds since 1970, ``lifetime`` after how many seconds it is ended
+    (activeDeadlineSeconds). ``ends`` is when it succeeded, or by when it is to be gone if it is being deleted.
     """
 
     namespace: str
@@ -79,6 +81,9 @@ class Pod:
     index: int | None = None
     deleting: bool = False
     unschedulable: bool = False
+    started: int | None = None
+    lifetime: int | None = None
+    ends: int | None = None
     version: str = ""
 
     @property

@@ -22,6 +22,7 @@ class Reason(StrEnum):
     NO_CAPACITY = "NoCapacity"
     DOMAIN_FULL = "DomainFull"
     DOMAIN_CONFLICT = "DomainConflict"
+    BEHIND_HEAD = "BehindHead"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     PLAN_OUTDATED = "PlanOutdated"
     RECORD_FAILED = "RecordFailed"
@@ -42,8 +43,9 @@ class DomainShortage:
 class Verdict:
     """A reason with its numbers.
 
-    ``have`` of ``need`` members; ``key`` the topology key, or the class; ``domains`` the best domains that were too
-    small, best first (``domain_count`` in all); ``detail`` what else there is to say, a phrase without a full stop.
+    ``have`` of ``need`` members; ``key`` the topology key, the class, or the group ahead; ``domains`` the best domains
+    that were too small, best first (``domain_count`` in all); ``detail`` what else there is to say, a phrase without a
+    full stop.
     """
 
     reason: Reason
@@ -67,6 +69,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.NO_CAPACITY: "the cluster has room for {have} of {need} members",
     Reason.DOMAIN_FULL: "the gang's domain of {key} has room for {have} of {need} waiting members",
     Reason.DOMAIN_CONFLICT: "members already run in more than one domain of {key}",
+    Reason.BEHIND_HEAD: "the room for {need} members is kept for {key}, which is before it in the queue",
     Reason.DEADLINE_EXCEEDED: "only {have} of {need} members reached their bind call in time",
     Reason.PLAN_OUTDATED: "the cluster changed before the gang could be bound",
     Reason.RECORD_FAILED: "the Reservation could not be written",

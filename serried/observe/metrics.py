@@ -15,6 +15,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _VERB_BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SYNC_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+_WAIT_BUCKETS = (10.0, 30.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0)
+_ERROR_BUCKETS = (-3600.0, -900.0, -300.0, -60.0, -10.0, 0.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 _BURST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -92,6 +94,14 @@ class ExtenderMetrics(Metrics):
         self._bindings = self._counter("serried_bindings", "Bindings by result.", "result")
         self._held = self._gauge("serried_held_pods", "Pods that are held back.", "by")
         self._groups = self._gauge("serried_groups", "PodGroups by state.", "state")
+        self._forecasts = self._counter("serried_forecasts", "Forecasts for heads of the queue by outcome.", "outcome")
+        self._forecast_wait = self._histogram(
+            "serried_forecast_wait_seconds", "Time from a first forecast to what it says.", _WAIT_BUCKETS
+        )
+        self._forecast_error = self._histogram(
+            "serried_forecast_error_seconds", "Time from what a forecast said to the gang's plan.", _ERROR_BUCKETS
+        )
+        self._head = self._gauge("serried_head_forecast_seconds", "Time to the forecast of the head of the queue.")
 
     def verb(self, name: str, seconds: float) -> None:
         """One call of kube-scheduler was answered."""
@@ -109,6 +119,20 @@ class ExtenderMetrics(Metrics):
     def bound(self, outcome: str) -> None:
         """One Binding has this outcome."""
         self._bindings.labels(outcome).inc()
+
+    def promised(self, wait: float) -> None:
+        """The head of the queue was first given a forecast so far ahead."""
+        self._forecast_wait.observe(wait)
+
+    def settled(self, outcome: str, error: float | None) -> None:
+        """What came of a head: placed so many seconds after its forecast, None without one."""
+        self._forecasts.labels(outcome).inc()
+        if error is not None:
+            self._forecast_error.observe(error)
+
+    def head(self, seconds: float) -> None:
+        """So long it is to the head's forecast now; not a number without one."""
+        self._head.set(seconds)
 
     def held(self, by: str, count: int) -> None:
         """So many pods are held now by filter or gate."""

@@ -204,6 +204,19 @@ class PodBuilder(Builder):
         """In a phase, as the kubelet writes it."""
         return self.having(phase, "status", "phase")
 
+    def started(self, at: str) -> Self:
+        """Taken up by the kubelet at a time, RFC 3339."""
+        return self.having(at, "status", "startTime")
+
+    def lifetime(self, seconds: int) -> Self:
+        """With activeDeadlineSeconds."""
+        return self.having(seconds, "spec", "activeDeadlineSeconds")
+
+    def succeeded(self, at: str) -> Self:
+        """Done: its one container has ended at a time, RFC 3339."""
+        state = {"terminated": {"exitCode": 0, "finishedAt": at}}
+        return self.phase("Succeeded").having([{"name": "main", "state": state}], "status", "containerStatuses")
+
     def in_group(self, group: str) -> Self:
         """Member of a PodGroup by ``spec.schedulingGroup``."""
         return self.having(group, "spec", "schedulingGroup", "podGroupName")
@@ -377,6 +390,18 @@ class JobBuilder(Builder):
     def suspended(self) -> Self:
         """Suspended."""
         return self.having(True, "spec", "suspend")  # noqa: FBT003  # a JSON value
+
+    def started(self, at: str) -> Self:
+        """Begun, or resumed, at a time, RFC 3339."""
+        return self.having(at, "status", "startTime")
+
+    def lifetime(self, seconds: int) -> Self:
+        """With activeDeadlineSeconds."""
+        return self.having(seconds, "spec", "activeDeadlineSeconds")
+
+    def running(self, image: str) -> Self:
+        """Whose pods run an image."""
+        return self.having([{"name": "main", "image": image}], "spec", "template", "spec", "containers")
 
     def completed(self, indexes: str) -> Self:
         """With indexes that are done, as ``0,2-4``."""

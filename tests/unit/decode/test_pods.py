@@ -34,6 +34,7 @@ def test_every_field_arrives() -> None:
         gates=(HELD_GATE, "other"),
         index=3,
         deleting=True,
+        ends=1767225600,
         version="7",
     )
 

@@ -7,10 +7,12 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
+from extender.backfill import Mode
 from extender.binding import Binder, Window
 from extender.conductor import Conductor
 from extender.desk import Answer, BindRequest, Desk
 from extender.driver import Driver
+from extender.queue import Queue
 from extender.records import Records
 from extender.round import Round
 from extender.steering import Stamps, Steering
@@ -37,6 +39,10 @@ from serried.testing.clock import Clock
 
 SCHEDULER = "serried"
 GANG = Key("default", "g")
+EPOCH = 1_700_000_000.0
+"""What the wall clock shows when the loop's clock shows 0."""
+
+DAY = 86_400.0
 
 
 def error(status: int, reason: str = "") -> ApiError:
@@ -233,6 +239,14 @@ class Listener:
         self.bursts: list[int] = []
         self.outcomes: list[str] = []
         self.plans: list[str] = []
+        self.promises: list[float] = []
+        self.settlements: list[tuple[str, float | None]] = []
+
+    def promised(self, wait: float) -> None:
+        self.promises.append(wait)
+
+    def settled(self, outcome: str, error: float | None) -> None:
+        self.settlements.append((outcome, error))
 
     def say(self, group: Key, verdict: Verdict) -> None:
         self.verdicts.append((group, verdict))
@@ -250,14 +264,22 @@ class Listener:
 class World:
     """The extender's core around one Store. The conductor looks when told to (``look``), tasks run in ``settle``."""
 
-    def __init__(self, window: int = 100, stamps: Stamps = Stamps.AUTO) -> None:
+    def __init__(self, window: int = 100, stamps: Stamps = Stamps.AUTO, backfill: Mode = Mode.FORECAST) -> None:
         self.clock, self.api, self.heard = Clock(), FakeApi(), Listener()
         client = self.api.client()
         self.store = Store([SCHEDULER])
         self.ledger = Ledger(self.store.occupancy)
         self.steering = Steering(client, self.store, self.clock, stamps, window)
+        self.queue = Queue(self.store, self.clock, self.wall, self.heard, backfill, ageing=DAY)
         self.conductor = Conductor(
-            self.store, self.ledger, self.steering, self.heard, self.heard, self.clock, job_unknown_deadline=30.0
+            self.store,
+            self.ledger,
+            self.steering,
+            self.queue,
+            self.heard,
+            self.heard,
+            self.clock,
+            job_unknown_deadline=30.0,
         )
         self.records = Records(client, "scheduling.serried.dev/v1beta1", "term")
         self.binder = Binder(client, Window(64))
@@ -267,6 +289,10 @@ class World:
         self.desk = Desk(self.conductor, self.driver, self.binder, client, self.clock)
         self.desk.synced = True
         self._background: list[asyncio.Task[Any]] = []
+
+    def wall(self) -> float:
+        """The time now, in seconds since 1970."""
+        return EPOCH + self.clock()
 
     # --- what exists -------------------------------------------------------------------------------------------
 
@@ -328,10 +354,9 @@ class World:
 
     def look(self) -> None:
         """One pass of the conductor, and its tick."""
-        due = self.conductor._take_touched() | self.conductor._take_blocked(self.clock())
+        due = self.conductor._take_touched() | self.conductor._take_woken() | self.conductor._tick()
         for key in self.conductor.in_turn(due):
             self.conductor.consider(key)
-        self.conductor._tick()
 
     async def settle(self) -> None:
         """Let every task run as far as it gets without time passing."""

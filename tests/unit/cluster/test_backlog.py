@@ -1,0 +1,163 @@
+"""Which freed room wakes which of the groups that did not fit."""
+
+from types import MappingProxyType
+from unittest.mock import Mock
+
+import pytest
+
+from serried.cluster.backlog import Backlog
+from serried.cluster.occupancy import Freed, Hand
+from serried.cluster.store import Store
+from serried.model.group import Key
+from serried.model.plan import Ask
+from serried.model.verdict import Reason, Verdict
+from serried.plan.fit import slots
+from serried.plan.gang import plan_gang
+from serried.testing.builders import RACK, PodBuilder, node, pod
+
+G, H = Key("default", "g"), Key("default", "h")
+ONE_CPU = pod("p").cpu(1)
+
+
+class Scene:
+    """A cluster of three full nodes in two racks, and the backlog of its gangs."""
+
+    def __init__(self) -> None:
+        self.store = Store([])
+        for name, rack in (("a1", "a"), ("a2", "a"), ("b1", "b")):
+            self.store.put_node(node(name).cpu(4).rack(rack).value())
+            self.store.occupancy.claim(f"filler-{name}", Hand.BOUND, name, (("cpu", 4000), ("pods", 1)))
+        self.backlog = Backlog(self.store.nodes, self.store.occupancy.used)
+        self.store.occupancy.freed_nodes.take()
+
+    def refuse(self, group: Key, count: int, like: PodBuilder = ONE_CPU, **said: object) -> None:
+        """A gang of so many members is planned, in vain."""
+        asked = self.ask(count, like, **said)
+        answer = plan_gang(self.store.view(0, asked.members), asked)
+        assert isinstance(answer, Verdict)
+        self.backlog.put(group, asked, answer)
+
+    def ask(self, count: int, like: PodBuilder = ONE_CPU, **said: object) -> Ask:
+        pods = tuple(like.having(f"p{i}", "metadata", "name").uid(f"p{i}").value() for i in range(count))
+        return Ask(pods, count, **{"topology_key": None, **said})  # type: ignore[arg-type]
+
+    def free(self, name: str, cpus: int) -> set[Key]:
+        """So many CPUs of a node are used no more; the groups that this wakes."""
+        self.store.occupancy.claim(f"filler-{name}", Hand.BOUND, name, (("cpu", 4000 - 1000 * cpus), ("pods", 1)))
+        return self.wake()
+
+    def wake(self, withdrawn: Freed | None = MappingProxyType({})) -> set[Key]:
+        return self.backlog.wake(self.store.occupancy.freed_nodes.take(), withdrawn)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_gang_wakes_when_as_much_is_free_as_it_needs_and_not_before(scene: Scene) -> None:
+    scene.refuse(G, 3)
+    assert scene.free("a1", 2) == set()
+    assert scene.free("b1", 1) == {G}
+    assert G not in scene.backlog
+
+
+def test_room_that_is_freed_little_by_little_adds_up(scene: Scene) -> None:
+    scene.refuse(G, 4)
+    assert scene.free("a1", 2) == set()
+    assert scene.free("a1", 3) == set()
+    assert scene.free("a1", 4) == {G}
+
+
+def test_what_was_free_when_the_gang_was_refused_counts(scene: Scene) -> None:
+    scene.free("a1", 2)
+    scene.refuse(G, 4)
+    assert scene.free("a1", 3) == set()
+    assert scene.free("a2", 1) == {G}
+
+
+def test_a_gang_bound_to_one_rack_wakes_for_room_in_one_rack(scene: Scene) -> None:
+    scene.refuse(G, 4, topology_key=RACK)
+    assert scene.free("a1", 3) == set()
+    assert scene.free("b1", 3) == set()
+    assert scene.free("a2", 1) == {G}
+
+
+def test_a_gang_that_has_its_rack_wakes_for_room_there_only(scene: Scene) -> None:
+    scene.refuse(G, 1, topology_key=RACK, pinned=frozenset({"a"}))
+    assert scene.free("b1", 4) == set()
+    assert scene.free("a1", 1) == {G}
+
+
+def test_of_several_gangs_those_wake_that_the_room_would_hold(scene: Scene) -> None:
+    scene.refuse(G, 5)
+    scene.refuse(H, 2)
+    assert scene.free("a1", 2) == {H}
+    assert scene.free("a2", 3) == {G}
+
+
+def test_a_node_that_the_members_may_not_use_wakes_nobody(scene: Scene) -> None:
+    scene.refuse(G, 1, like=ONE_CPU.selecting("gpu", "yes"))
+    assert scene.free("a1", 4) == set()
+    scene.store.put_node(node("a1").cpu(4).rack("a").label("gpu", "yes").value())
+    assert scene.wake() == {G}
+
+
+def test_a_resource_that_the_members_do_not_lack_wakes_nobody(scene: Scene) -> None:
+    scene.refuse(G, 1)
+    scene.store.occupancy.claim("x", Hand.BOUND, "a1", (("memory", 1),))
+    scene.store.occupancy.forget("x")
+    assert scene.wake() == set()
+
+
+def test_a_new_node_wakes_those_whom_it_could_help(scene: Scene) -> None:
+    scene.refuse(G, 4, topology_key=RACK)
+    scene.refuse(H, 9, topology_key=RACK)
+    scene.store.put_node(node("c1").cpu(8).rack("c").value())
+    assert scene.wake() == {G}
+
+
+def test_a_closed_node_helps_nobody_to_whom_it_is_closed(scene: Scene) -> None:
+    scene.refuse(G, 1, closed=frozenset({"a1"}))
+    assert scene.free("a1", 4) == set()
+    assert scene.free("a2", 1) == {G}
+
+
+def test_a_gang_of_several_shapes_wakes_for_any_slot_of_one_of_them(scene: Scene) -> None:
+    small, large = ONE_CPU.uid("s").value(), pod("l").cpu(3).uid("l").value()
+    asked = Ask((small, large), 2)
+    scene.backlog.put(G, asked, Verdict(Reason.NO_CAPACITY, have=0, need=2))
+    assert scene.free("a1", 1) == {G}
+
+
+def test_a_gang_that_gave_its_room_up_hears_of_what_others_free_not_of_its_own_stamps(scene: Scene) -> None:
+    scene.free("a1", 4)
+    scene.backlog.put_aside(G, scene.ask(2))
+    scene.refuse(H, 5)
+    assert scene.wake(withdrawn={"a1": None}) == {H}
+    scene.refuse(H, 5)
+    assert scene.free("a2", 1) == {G, H}
+
+
+def test_too_much_news_wakes_everybody(scene: Scene) -> None:
+    scene.refuse(G, 100)
+    for number in range(300):
+        scene.store.occupancy.note_room(f"n{number}")
+    assert scene.wake() == {G}
+
+
+def test_who_has_left_is_not_woken(scene: Scene) -> None:
+    scene.refuse(G, 1)
+    scene.refuse(H, 1)
+    scene.backlog.leave(G)
+    assert scene.free("a1", 4) == {H}
+    assert len(scene.backlog) == 0
+
+
+def test_rooms_are_counted_per_kind_of_room_and_not_per_gang(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting = Mock(side_effect=slots)
+    for number in range(50):
+        scene.refuse(Key("default", f"g{number}"), 5 + number)
+    monkeypatch.setattr("serried.cluster.backlog.slots", counting)
+    scene.free("a1", 4)
+    assert counting.call_count == 2  # before and after
