@@ -1,0 +1,90 @@
+"""The cluster of a scenario while it is played: what runs where, what is still free, and whether that is allowed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from bench.cluster.nodes import RACK
+from bench.placement.scenario import Gang, Scenario
+from serried.cluster.store import Store
+from serried.model.plan import Ask, View
+from serried.model.pod import Pod, Shape
+from serried.model.resources import count_slots
+
+_SCHEDULER = "bench"
+
+
+class BrokenPromiseError(Exception):
+    """A gang runs where it must not; says how."""
+
+
+class Ground:
+    """The state of one play, and its referee."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._store = Store([_SCHEDULER])
+        self._racks = {node.name: node.labels[RACK] for node in scenario.nodes}
+        for node in scenario.nodes:
+            self._store.put_node(node)
+        for filler in scenario.filler:
+            self._store.put_pod(_pod(filler.name, shape_of(filler.cpu), filler.node))
+        self._gangs: dict[str, list[str]] = {filler.name: [filler.name] for filler in scenario.filler}
+
+    def view(self, ask: Ask) -> View:
+        """What a planner is shown."""
+        return self._store.view(0, ask.members)
+
+    def bind(self, gang: Gang, nodes: Mapping[str, str]) -> None:
+        """Let a gang run on these nodes, by pod name. Raises BrokenPromiseError."""
+        if len(nodes) != gang.size:
+            raise BrokenPromiseError(f"{gang.name}: {len(nodes)} of {gang.size} members are placed")
+        if gang.wish == "required" and len(self.racks_of(nodes.values())) > 1:
+            raise BrokenPromiseError(f"{gang.name} is in more than one rack")
+        shape = shape_of(gang.cpu)
+        for name, node in nodes.items():
+            self._store.put_pod(_pod(name, shape, node))
+        self._gangs[gang.name] = list(nodes)
+        for node in set(nodes.values()):
+            used, room = self._store.occupancy.used[node], self._store.nodes[node].allocatable
+            if any(amount > room[name] for name, amount in used.items()):
+                raise BrokenPromiseError(f"{gang.name}: {node} is over-committed")
+
+    def leave(self, names: Iterable[str]) -> list[str]:
+        """Gangs and other pods leave, by name; returns their pods."""
+        pods = [pod for name in names for pod in self._gangs.pop(name)]
+        for pod in pods:
+            self._store.drop_pod(pod)
+        return pods
+
+    @property
+    def running(self) -> Sequence[str]:
+        """The names of what runs."""
+        return list(self._gangs)
+
+    def racks_of(self, nodes: Iterable[str]) -> set[str]:
+        """The racks of some nodes."""
+        return {self._racks[node] for node in nodes}
+
+    def slots(self, cpu: int) -> dict[str, list[int]]:
+        """How many members of so many CPUs each node still takes, by rack; full nodes are left out."""
+        used, request = self._store.occupancy.used, dict(shape_of(cpu).requests)
+        found: dict[str, list[int]] = {rack: [] for rack in self._racks.values()}
+        for name, node in self._store.nodes.items():
+            free = count_slots(node.allocatable, used.get(name, {}), request)
+            if free:
+                found[self._racks[name]].append(free)
+        return found
+
+
+def shape_of(cpu: int) -> Shape:
+    """A pod of so many CPUs."""
+    return Shape((("cpu", 1000 * cpu), ("pods", 1)))
+
+
+def members_of(gang: Gang) -> list[Pod]:
+    """The waiting members of a gang."""
+    shape = shape_of(gang.cpu)
+    names = [f"{gang.name}-{index:04d}" for index in range(gang.size)]
+    return [Pod("default", name, name, shape, _SCHEDULER, index=index) for index, name in enumerate(names)]
+
+
+def _pod(name: str, shape: Shape, node: str) -> Pod:
+    return Pod("default", name, name, shape, _SCHEDULER, node=node)

@@ -1,0 +1,74 @@
+"""The best placement of a small gang by trying everything: what the planner is judged by. Shares no code with it."""
+
+from collections.abc import Sequence
+
+from serried.model.node import Node
+from serried.model.plan import Ask, View
+from serried.model.pod import Pod
+from serried.model.resources import Resources
+
+
+def find_most(view: View, ask: Ask) -> int:
+    """The largest number of members that any one domain of the question can hold; 0 without a domain."""
+    return max((count_most(view, ask, inside) for inside in find_domains(view, ask).values()), default=0)
+
+
+def find_domains(view: View, ask: Ask) -> dict[str, list[Node]]:
+    """The nodes of each domain that the question allows; all nodes under "" without a key."""
+    found: dict[str, list[Node]] = {domain: [] for domain in ask.pinned} if ask.topology_key else {}
+    for node in view.nodes.values():
+        domain = "" if ask.topology_key is None else node.labels.get(ask.topology_key)
+        if domain is not None and (not ask.pinned or domain in ask.pinned or ask.topology_key is None):
+            found.setdefault(domain, []).append(node)
+    return found
+
+
+def count_most(view: View, ask: Ask, inside: Sequence[Node]) -> int:
+    """The largest number of members that these nodes can hold. Exponential: for some five members and nodes."""
+    members = list(ask.members)
+    free = {node.name: _subtract(node.allocatable, view.used.get(node.name, {})) for node in inside}
+    best = 0
+
+    def attempt(position: int, placed: int) -> None:
+        nonlocal best
+        best = max(best, placed)
+        if placed + len(members) - position <= best:
+            return
+        member = members[position]
+        for node in inside:
+            room = free[node.name]
+            if (member.uid, node.name) not in ask.excluded and _takes(node, room, member):
+                free[node.name] = _subtract(room, dict(member.shape.requests))
+                attempt(position + 1, placed + 1)
+                free[node.name] = room
+        attempt(position + 1, placed)
+
+    attempt(0, 0)
+    return best
+
+
+def is_sound(view: View, ask: Ask, nodes: dict[str, str]) -> bool:
+    """Whether members (uid to node) are on nodes that take them all at once."""
+    members = {member.uid: member for member in ask.members}
+    if not nodes.keys() <= members.keys():
+        return False
+    free = {name: _subtract(node.allocatable, view.used.get(name, {})) for name, node in view.nodes.items()}
+    for uid, name in nodes.items():
+        if name not in free or (uid, name) in ask.excluded or not _takes(view.nodes[name], free[name], members[uid]):
+            return False
+        free[name] = _subtract(free[name], dict(members[uid].shape.requests))
+    return True
+
+
+def _takes(node: Node, room: Resources, member: Pod) -> bool:
+    """Whether a node has room for one more such member and lets it in (selector, taints, cordon)."""
+    shape = member.shape
+    fits = all(room.get(name, 0) >= amount for name, amount in shape.requests if amount > 0)
+    chosen = all(node.labels.get(key) == value for key, value in shape.node_selector)
+    tolerated = {(each.key, each.operator) for each in shape.tolerations}
+    repelled = any((taint.key, "Exists") not in tolerated for taint in node.taints)
+    return fits and chosen and not repelled and not node.unschedulable
+
+
+def _subtract(amounts: Resources, taken: Resources) -> dict[str, int]:
+    return {name: amounts.get(name, 0) - taken.get(name, 0) for name in amounts.keys() | taken.keys()}

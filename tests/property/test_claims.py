@@ -1,0 +1,291 @@
+"""Ledger and Store together against a model: no slot and no claim is ever lost, or counted twice.
+
+Bind echoes, deletions and new lists come in any order with plans, moves, bind calls and failures of ours between them.
+The model knows of every pod where it runs, where its bind call was seen and where it has a slot; everything that Store
+and Ledger answer must follow from that.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from serried.cluster.ledger import Ledger
+from serried.cluster.occupancy import Hand
+from serried.cluster.store import Store
+from serried.model.group import Key
+from serried.model.node import Node
+from serried.model.pod import Phase, Pod, Shape
+from serried.model.reservation import Reservation, Slot
+
+SCHEDULER = "serried"
+SHAPES = (Shape((("cpu", 1), ("pods", 1))), Shape((("cpu", 3), ("memory", 2), ("pods", 1))))
+NAMES = ("n1", "n2", "n3")
+NODES = st.sampled_from(NAMES)
+GROUPS = st.sampled_from([Key("default", "g"), Key("default", "h")])
+PRIORITIES = (0, 5)
+
+
+@dataclass
+class Truth:
+    """One pod: what the API server has, and what our own hands have done. ``told`` is what the watch has said."""
+
+    pod: Pod
+    told: Pod | None = None
+    assumed: str = ""
+    slot: tuple[Key, str] | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it counts, "" for nowhere."""
+        if self.told is not None and self.told.bound:
+            return self.told.node
+        return self.assumed or (self.slot[1] if self.slot else "")
+
+
+class ClaimsMachine(RuleBasedStateMachine):
+    """Random histories."""
+
+    pods: dict[str, Truth]
+
+    @initialize(count=st.integers(2, 5))
+    def start(self, count: int) -> None:
+        self.store = Store([SCHEDULER])
+        self.ledger = Ledger(self.store.occupancy)
+        self.pods = {}
+        self.held: dict[Key, Reservation] = {}
+        self.born = 0
+        self.used: dict[str, Counter[str]] = {}
+        self.freed = 0
+        for _ in range(count):
+            self._give_birth(SHAPES[0], "", 0)
+
+    # --- what happens in the API server ------------------------------------------------------------------------
+
+    @rule(shape=st.sampled_from(SHAPES), nominated=st.sampled_from(["", *NAMES]), priority=st.sampled_from(PRIORITIES))
+    def create(self, shape: Shape, nominated: str, priority: int) -> None:
+        self._give_birth(shape, nominated, priority)
+
+    def _give_birth(self, shape: Shape, nominated: str, priority: int) -> None:
+        # Two pods share each name: one comes before the watch has said that the other is gone.
+        self.born += 1
+        uid = f"u{self.born}"
+        pod = Pod("default", f"p{self.born // 2}", uid, shape, SCHEDULER, nominated=nominated, priority=priority)
+        self.pods[uid] = Truth(pod)
+
+    @rule(data=st.data(), node=NODES)
+    def bind(self, data: st.DataObject, node: str) -> None:
+        """Where our slot or bind call says, or elsewhere: another scheduler was faster."""
+        truth = self._draw(data)
+        if truth is not None and truth.pod.pending:
+            chosen = data.draw(st.sampled_from([truth.place or node, node]))
+            truth.pod = replace(truth.pod, node=chosen, nominated="")
+
+    @rule(data=st.data(), node=st.sampled_from(["", *NAMES]))
+    def nominate(self, data: st.DataObject, node: str) -> None:
+        truth = self._draw(data)
+        if truth is not None and truth.pod.pending:
+            truth.pod = replace(truth.pod, nominated=node)
+
+    @rule(data=st.data(), phase=st.sampled_from([Phase.SUCCEEDED, Phase.FAILED]))
+    def finish(self, data: st.DataObject, phase: Phase) -> None:
+        truth = self._draw(data)
+        if truth is not None and truth.pod.bound:
+            truth.pod = replace(truth.pod, phase=phase)
+
+    # --- what the watch says -----------------------------------------------------------------------------------
+
+    @rule(data=st.data())
+    def echo(self, data: st.DataObject) -> None:
+        """The newest state of a pod; it may have been told already."""
+        truth = self._draw(data)
+        if truth is not None:
+            self._tell(truth)
+
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        truth = self._draw(data)
+        if truth is not None:
+            self._bury(truth)
+
+    @rule(data=st.data(), gone=st.booleans())
+    def list_again(self, data: st.DataObject, gone: bool) -> None:  # noqa: FBT001
+        """After a gap: pods have vanished without a word, and all the others are told in any order."""
+        left = data.draw(st.permutations(list(self.pods.values())))
+        if gone and left:
+            self._bury(left[0])
+        for truth in left[1:] if gone else left:
+            self._tell(truth)
+
+    def _tell(self, truth: Truth) -> None:
+        truth.told = truth.pod
+        self.store.put_pod(truth.pod)
+        if truth.pod.node and truth.pod.phase is not Phase.ACTIVE:
+            self._forget(truth)
+
+    def _bury(self, truth: Truth) -> None:
+        self.store.drop_pod(truth.pod.uid)
+        self.store.occupancy.forget(truth.pod.uid)
+        self._forget(truth)
+        del self.pods[truth.pod.uid]
+
+    def _forget(self, truth: Truth) -> None:
+        truth.slot = None
+        self.ledger.drop(truth.pod.uid)
+        truth.assumed = ""
+
+    # --- what our own hands do ---------------------------------------------------------------------------------
+
+    @rule(data=st.data(), group=GROUPS)
+    def hold(self, data: st.DataObject, group: Key) -> None:
+        waiting = {uid: truth for uid, truth in self.pods.items() if self._is_waiting(truth)}
+        if group in self.held or not waiting:
+            return
+        chosen = sorted(data.draw(st.sets(st.sampled_from(sorted(waiting)), min_size=1)))
+        slots = {uid: Slot(uid, waiting[uid].pod.name, data.draw(NODES)) for uid in chosen}
+        reservation = Reservation(group, "uid", "", len(slots), slots)
+        for uid in chosen:
+            waiting[uid].slot = (group, slots[uid].node)
+        self.held[group] = reservation
+        self.ledger.hold(reservation, {uid: waiting[uid].pod for uid in chosen})
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), node=NODES)
+    def add(self, data: st.DataObject, node: str) -> None:
+        group, truth = data.draw(st.sampled_from(sorted(self.held))), self._draw(data)
+        if truth is not None and self._is_waiting(truth):
+            truth.slot = (group, node)
+            self.ledger.add(group, truth.pod, node)
+
+    @rule(data=st.data(), node=NODES)
+    def move(self, data: st.DataObject, node: str) -> None:
+        truth = self._draw(data)
+        if truth is not None and truth.slot is not None:
+            truth.slot = (truth.slot[0], node)
+            self.ledger.move(truth.pod, node)
+
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        truth = self._draw(data)
+        if truth is not None:
+            truth.slot = None
+            self.ledger.drop(truth.pod.uid)
+
+    @rule(group=GROUPS)
+    def release(self, group: Key) -> None:
+        expected = self.held.pop(group, None)
+        assert self.ledger.release(group) is expected
+        for truth in self.pods.values():
+            if truth.slot is not None and truth.slot[0] == group:
+                truth.slot = None
+
+    @rule(data=st.data(), node=NODES)
+    def assume(self, data: st.DataObject, node: str) -> None:
+        """A bind call is seen, also again and for another node."""
+        truth = self._draw(data)
+        if truth is not None and self._is_waiting(truth):
+            truth.assumed = node
+            self.store.occupancy.claim(truth.pod.uid, Hand.ASSUMED, node, truth.pod.shape.requests)
+
+    @rule(data=st.data())
+    def fail_to_bind(self, data: st.DataObject) -> None:
+        truth = self._draw(data)
+        if truth is not None:
+            truth.assumed = ""
+            self.store.occupancy.release(truth.pod.uid, Hand.ASSUMED)
+
+    def _draw(self, data: st.DataObject) -> Truth | None:
+        return self.pods[data.draw(st.sampled_from(sorted(self.pods)))] if self.pods else None
+
+    def _is_waiting(self, truth: Truth) -> bool:
+        """Whether we may still believe that the pod has no node."""
+        return truth.told is not None and truth.told.pending
+
+    # --- the nodes ---------------------------------------------------------------------------------------------
+
+    @rule(name=NODES, cpu=st.sampled_from([4, 8]))
+    def put_node(self, name: str, cpu: int) -> None:
+        """Every change of a node may be room; a heartbeat is none."""
+        old, freed = self.store.nodes.get(name), self.store.occupancy.freed
+        node = Node(name, {"cpu": cpu, "pods": 10}, version=str(freed))
+        self.store.put_node(node)
+        same = old is not None and old.allocatable == node.allocatable
+        assert (self.store.occupancy.freed == freed) == same
+
+    @rule(name=NODES)
+    def drop_node(self, name: str) -> None:
+        self.store.drop_node(name)
+
+    # --- what must hold ----------------------------------------------------------------------------------------
+
+    def _count(self) -> dict[str, Counter[str]]:
+        used: dict[str, Counter[str]] = {}
+        for truth in self.pods.values():
+            if truth.place:
+                used.setdefault(truth.place, Counter()).update(dict(truth.pod.shape.requests))
+        return used
+
+    @invariant()
+    def every_pod_counts_once_where_it_is(self) -> None:
+        assert self.store.occupancy.used == self._count()
+        for uid, truth in self.pods.items():
+            assert (self.store.occupancy.node_of(uid) or "") == truth.place
+
+    @invariant()
+    def every_slot_is_in_one_reservation_and_no_slot_is_lost(self) -> None:
+        slots = {uid: truth.slot for uid, truth in self.pods.items() if truth.slot is not None}
+        assert {(each.group, uid): slot.node for each in self.ledger for uid, slot in each.slots.items()} == {
+            (group, uid): node for uid, (group, node) in slots.items()
+        }
+        for uid in self.pods:
+            reservation, slot = self.ledger.of_pod(uid), self.ledger.slot_of(uid)
+            assert (reservation.group if reservation else None, slot.node if slot else None) == slots.get(
+                uid, (None, None)
+            )
+        assert {each.group for each in self.ledger} == self.held.keys()
+        assert len(self.ledger) == len(self.held)
+
+    @invariant()
+    def room_never_appears_in_silence(self) -> None:
+        now, freed = self._count(), self.store.occupancy.freed
+        if any(before - now.get(node, Counter()) for node, before in self.used.items()):
+            assert freed > self.freed
+        self.used, self.freed = now, freed
+
+    @invariant()
+    def a_view_counts_the_nominations_of_others_of_no_lower_priority(self) -> None:
+        own = [truth.pod for uid, truth in sorted(self.pods.items()) if truth.slot is None][:1]
+        for priority in PRIORITIES:
+            expected = self._count()
+            for truth in self.pods.values():
+                pod = truth.told
+                if pod is None or not _counts_by_stamp(pod, priority) or truth.place or truth.pod in own:
+                    continue
+                expected.setdefault(pod.nominated, Counter()).update(dict(pod.shape.requests))
+            assert _plain(self.store.view(priority, own).used) == expected
+
+    def teardown(self) -> None:
+        """When everything is gone, nothing is used and nobody holds anything."""
+        if not hasattr(self, "store"):
+            return
+        for group in list(self.held):
+            self.ledger.release(group)
+        for truth in list(self.pods.values()):
+            self._bury(truth)
+        occupancy = vars(self.store.occupancy)
+        assert (occupancy["_used"], occupancy["_claims"]) == ({}, {})
+        assert vars(self.ledger) | {"_occupancy": None} == {"_occupancy": None, "_by_group": {}, "_by_uid": {}}
+
+
+def _counts_by_stamp(pod: Pod, priority: int) -> bool:
+    return bool(pod.nominated) and pod.pending and pod.priority >= priority
+
+
+def _plain(used: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {node: dict(amounts) for node, amounts in used.items()}
+
+
+TestClaims = ClaimsMachine.TestCase
