@@ -7,8 +7,12 @@ from serried.model.plan import Ask, View
 from serried.model.preference import Style
 from serried.plan.capacity import Capacity, Domain, LevelKey
 from serried.plan.classes import Census, MemberClass, group_classes
+from serried.plan.mixing import Budget, Room, mix
 from serried.plan.packing import Batch, Packing, Pair
 from serried.plan.topology import Placement, Step
+
+_STEPS = 20_000
+"""Of `mixing`, for a whole plan: some tens of milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Trial:
         self.classes = group_classes(ask.members)
         self.census = Census(view, ask, capacity)
         self.ask = ask
+        self.budget = Budget(_STEPS)
         self._barred = frozenset(pair for pair in ask.excluded if pair[0] in uids and pair[1] in view.nodes)
         self._barred_nodes = frozenset(name for _, name in self._barred)
         self._totals: dict[LevelKey, list[Mapping[Domain, int]]] = {}
@@ -144,8 +149,8 @@ def assign(trial: Trial, step: Step, candidate: Candidate) -> dict[str, str]:
 def _pack(trial: Trial, step: Step, placement: Placement) -> dict[str, str]:
     """The attempt that places most members, the earliest of equals.
 
-    Classes go in one after another and are never taken out again. That is exact for one class; several can be
-    refused although a cleverer mix would fit, never the other way round.
+    Classes go in one after another and are never taken out again. That is exact for one class. Where several cannot be
+    placed like that, a mix is looked for as far as the plan's budget goes: a refusal can be wrong, a plan cannot.
     """
     best: dict[str, str] = {}
     barred = trial.barred(placement)
@@ -156,8 +161,29 @@ def _pack(trial: Trial, step: Step, placement: Placement) -> dict[str, str]:
         if len(packing.nodes) > len(best):
             best = packing.nodes
         if len(best) == len(trial.ask.members):
-            break
-    return best
+            return best
+    if len(best) >= max(trial.ask.need, 1) or barred or len(trial.classes) == 1:
+        return best
+    return _mix(trial, placement) or best
+
+
+def _mix(trial: Trial, placement: Placement) -> dict[str, str]:
+    """Nodes for the quorum by `mixing.mix`, {} if it finds none."""
+    free = [{name: slots for slots, name in trial.census.rooms(kind, placement.names)} for kind in trial.classes]
+    names = sorted(
+        {name for each in free for name in each}, key=lambda name: (-max(f.get(name, 0) for f in free), name)
+    )
+    rooms = [
+        Room(name, trial.census.allocatable(name), trial.census.used(name), tuple(each.get(name, 0) for each in free))
+        for name in names
+    ]
+    wanted = tuple(len(kind.members) for kind in trial.classes)
+    found = mix(wanted, max(trial.ask.need, 1), [kind.request for kind in trial.classes], rooms, trial.budget) or {}
+    nodes: dict[str, str] = {}
+    for place, kind in enumerate(trial.classes):
+        order = (name for name in sorted(found) for _ in range(found[name][place]))
+        nodes.update({member.uid: name for member, name in zip(kind.members, order, strict=False)})
+    return nodes
 
 
 def _orders(trial: Trial, totals: Sequence[int]) -> list[list[Batch]]:

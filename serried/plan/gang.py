@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from serried.model.plan import Ask, Plan, View
 from serried.model.verdict import DomainShortage, Reason, Verdict
 from serried.plan.capacity import Capacity
-from serried.plan.domains import Candidate, Trial, assign, choose, feasible, measure
+from serried.plan.domains import Candidate, Trial, assign, choose, feasible, hope, measure
 from serried.plan.topology import CLUSTER, Step, generate_placements, list_steps
 
 _DOMAINS_REPORTED = 10
@@ -16,7 +16,7 @@ def plan_gang(view: View, ask: Ask, capacity: Capacity | None = None) -> Plan | 
 
     Members beyond the quorum get a node as far as they fit into the same domain. With ``need`` 0 (members that come
     late, or are surplus) one placed member is enough. Deterministic: the order of nodes does not matter. Exact for
-    members of one shape; with several shapes a refusal can be wrong, a plan cannot.
+    members of one shape, and for a few dozen of several; else a refusal of several can be wrong, a plan never.
 
     ``capacity`` are the view's slots as far as they are counted already; without it, every node is looked at.
     """
@@ -42,27 +42,30 @@ def _plan(trial: Trial, step: Step, best: Candidate) -> Plan:
 
 def _refuse(trial: Trial, step: Step, pinned: frozenset[str]) -> Verdict:
     ask = trial.ask
-    candidates = [measure(trial, step, each) for each in generate_placements(trial.census, step, pinned)]
+    hopes = [hope(trial, step, each) for each in generate_placements(trial.census, step, pinned)]
+    # Only what is told is measured: with many domains and classes the rest would cost more than the plan.
+    candidates = [measure(trial, step, each.placement) for each in _rank(hopes)[:_DOMAINS_REPORTED]]
     if not step.key:
         return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1))
-    domains = _rank(candidates)
+    domains = tuple(
+        DomainShortage("/".join(candidate.placement.domain), candidate.room) for candidate in _rank(candidates)
+    )
     if pinned and len(step.key) == 1:
         waiting = ask.need or len(ask.members)
-        return Verdict(Reason.DOMAIN_FULL, domains[0].slots, waiting, step.key[-1], domains, len(candidates))
+        return Verdict(Reason.DOMAIN_FULL, domains[0].slots, waiting, step.key[-1], domains, len(hopes))
     return Verdict(
         Reason.NO_DOMAIN_FITS,
         have=domains[0].slots if domains else 0,
         need=max(ask.need, 1),
         key=step.key[-1],
-        domains=domains[:_DOMAINS_REPORTED],
-        domain_count=len(candidates),
+        domains=domains,
+        domain_count=len(hopes),
         detail=_explain(trial, candidates),
     )
 
 
-def _rank(candidates: Sequence[Candidate]) -> tuple[DomainShortage, ...]:
-    ranked = sorted(candidates, key=lambda candidate: (-candidate.room, candidate.placement.domain))
-    return tuple(DomainShortage("/".join(candidate.placement.domain), candidate.room) for candidate in ranked)
+def _rank(candidates: Sequence[Candidate]) -> list[Candidate]:
+    return sorted(candidates, key=lambda candidate: (-candidate.room, candidate.placement.domain))
 
 
 def _explain(trial: Trial, candidates: Sequence[Candidate]) -> str:

@@ -109,6 +109,12 @@ def test_members_of_one_class_are_placed_whenever_that_is_possible_and_as_many_a
         assert len(plan.nodes) == best
 
 
+@given(problem=problems(classes=3, most_nodes=4, most_members=5).map(without_exclusions))
+def test_a_few_members_of_several_classes_are_placed_whenever_that_is_possible(problem: Problem) -> None:
+    best = max((most(problem, inside) for inside in domains(problem).values()), default=0)
+    assert isinstance(solve(problem), Plan) == (best >= max(problem.ask.need, 1))
+
+
 @given(problem=problems())
 def test_members_of_one_class_get_room_in_their_order(problem: Problem) -> None:
     plan = solve(without_exclusions(problem))

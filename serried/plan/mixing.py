@@ -1,0 +1,96 @@
+"""How many members of each class every node gets, where packing one class after another does not do.
+
+Node by node, all ways to fill it are tried (only those to which no member can be added), and of the numbers of members
+that are still left only those that are not worse than others in every class. That is exact, and fast for a few classes
+of a few dozen members; a budget of steps ends it where it is not.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from serried.model.resources import Resources, add, count_slots
+
+Counts = tuple[int, ...]
+"""A number for each class, in their order."""
+
+MOST_CLASSES = 4
+_COMPARISONS = 8
+"""How many comparisons of two states cost as much as the making of one."""
+
+
+class Room(NamedTuple):
+    """A node as it is: what it has, what is used, and how many members of each class it takes at most."""
+
+    name: str
+    allocatable: Resources
+    used: Resources
+    slots: Counts
+
+
+class Budget:
+    """Steps that one plan may take, whatever the number of domains that it looks at."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def take(self, steps: int) -> bool:
+        """Whether there was so much left."""
+        self.left -= steps
+        return self.left >= 0
+
+
+def mix(
+    wanted: Counts, need: int, requests: Sequence[Resources], rooms: Sequence[Room], budget: Budget
+) -> dict[str, Counts] | None:
+    """How many members of each class each node gets, ``need`` in all.
+
+    None if there is no such way, or if the budget is used up before one is found.
+    """
+    if len(wanted) > MOST_CLASSES:
+        return None
+    enough = sum(wanted) - need
+    # What is still to be placed, and how it came to that: a chain of (state before, counts on this node).
+    frontier: dict[Counts, tuple[Counts, ...]] = {wanted: ()}
+    for place, room in enumerate(rooms):
+        most = tuple(map(min, wanted, room.slots))
+        ways = list(_fill(most, requests, room.allocatable, room.used))
+        reached = len(frontier) * len(ways)
+        if not budget.take(reached):
+            return None
+        frontier = _step(frontier, ways)
+        if not budget.take(reached * len(frontier) // _COMPARISONS):
+            return None
+        done = min(frontier, key=sum)
+        if sum(done) <= enough:
+            return {each.name: given for each, given in zip(rooms[: place + 1], frontier[done], strict=True)}
+    return None
+
+
+def _step(frontier: Mapping[Counts, tuple[Counts, ...]], ways: Sequence[Counts]) -> dict[Counts, tuple[Counts, ...]]:
+    reached: dict[Counts, tuple[Counts, ...]] = {}
+    for left, chain in frontier.items():
+        for way in ways:
+            given = tuple(map(min, left, way))
+            rest = tuple(before - now for before, now in zip(left, given, strict=True))
+            if rest not in reached:
+                reached[rest] = (*chain, given)
+    best: dict[Counts, tuple[Counts, ...]] = {}
+    for rest in sorted(reached, key=lambda counts: (sum(counts), counts)):
+        if not any(all(map(int.__le__, other, rest)) for other in best):
+            best[rest] = reached[rest]
+    return best
+
+
+def _fill(most: Counts, requests: Sequence[Resources], allocatable: Resources, used: Resources) -> Iterator[Counts]:
+    """All the ways to fill a node up, none of which leaves room for one more wanted member."""
+    slots = min(most[0], count_slots(allocatable, used, requests[0]))
+    if len(most) == 1:
+        yield (slots,)
+        return
+    found: set[Counts] = set()
+    for count in range(slots, -1, -1):
+        taken = add(used, {name: amount * count for name, amount in requests[0].items()})
+        for rest in _fill(most[1:], requests[1:], allocatable, taken):
+            if not any(all(map(int.__ge__, other, rest)) for other in found):
+                found.add(rest)
+                yield (count, *rest)
