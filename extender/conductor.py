@@ -9,12 +9,25 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
-from extender.gang import Gang, ask_for, ask_for_more, find_offered, find_shortage
+from extender.gang import (
+    Gang,
+    Mending,
+    ask_for,
+    ask_for_more,
+    find_conflict,
+    find_offered,
+    find_shortage,
+    is_foreign,
+    is_suspended,
+)
 from extender.queue import Queue
+from extender.repairs import USUAL, Repairs, Rules
 from extender.round import Round
 from extender.steering import Steering
+from extender.voices import Voice, Watcher
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.model.group import Key, PodGroup
@@ -39,20 +52,6 @@ _ERROR_SECONDS = 10.0
 _FREE_ATTEMPTS = 3
 
 
-class Voice(Protocol):
-    """Where verdicts go: condition, event, ``/debug``."""
-
-    def say(self, group: Key, verdict: Verdict) -> None:
-        """The group stands like this now."""
-
-
-class Watcher(Protocol):
-    """Told of plans, for the metrics."""
-
-    def planned(self, outcome: str, seconds: float) -> None:
-        """A plan was made or refused."""
-
-
 class Conductor:
     """The one owner of Gangs and rounds. Every method but ``run`` is synchronous.
 
@@ -70,6 +69,7 @@ class Conductor:
         watcher: Watcher,
         clock: Callable[[], float],
         job_unknown_deadline: float = 30.0,
+        rules: Rules = USUAL,
     ) -> None:
         self.store, self.ledger, self.steering, self.queue = store, ledger, steering, queue
         self.gangs: dict[Key, Gang] = {}
@@ -77,6 +77,7 @@ class Conductor:
         self.active = False
         self.drive: Callable[[Round], Coroutine[Any, Any, None]] = _undriven
         self._voice, self._watcher, self.clock = voice, watcher, clock
+        self.repairs = Repairs(store, clock, voice, watcher, rules)
         self._job_unknown_deadline = job_unknown_deadline
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -102,6 +103,7 @@ class Conductor:
                 # A new term looks at every group; pods without one may still have to be let go then.
                 self.store.touched.clear()
                 self.store.orphaned &= self.store.pods.keys()
+                self.store.vacancies.clear()
                 continue
             now = loop.time()
             due = self._take_touched()
@@ -144,6 +146,9 @@ class Conductor:
                 self.steering.kick_idle(gang.round)
             elif gang.verdict is not None and gang.verdict.reason is Reason.JOB_UNKNOWN:
                 self.consider(key)
+            if (work := self.repairs.review(key, gang)) is not None:
+                self.spawn(work)
+        self.store.touched.update(self.store.vacancies.groups())  # their time passes without any change
         # Held before its Job or its own object was known here, or while the caches were filled: it is no gang's.
         for uid in [uid for uid in self.held if uid in self.store.pods and self.store.group_of(uid) is None]:
             self._let_go(uid)
@@ -166,18 +171,21 @@ class Conductor:
     def describe(self, key: Key) -> Waiting:
         """A group as the queue sees it."""
         gang = self.gangs.get(key)
-        return self.queue.describe(key, gang.quorum_since if gang is not None else None)
+        # A member that has just ended counts at once: whoever was looked at first would get the room.
+        broken = (gang is not None and gang.broken_since is not None) or key in self.store.vacancies
+        return self.queue.describe(key, gang.quorum_since if gang is not None else None, broken=broken)
 
     # --- one group ---------------------------------------------------------------------------------------------
 
     def consider(self, key: Key) -> None:
         """Look at one group and do what its state asks for."""
         members, group = self.store.members(key), self.store.groups.get(key)
+        self.repairs.note_filled()
         if not members and group is None:
             self._forget(key)
             return
         gang = self.gangs.setdefault(key, Gang(self.clock()))
-        if gang.round is None and self._is_foreign(group, members):
+        if gang.round is None and is_foreign(group, members, self.store):
             self._drop(key)
             return
         verdict = self._tend(gang, group) if gang.round else self._assess(key, gang, group, members)
@@ -202,6 +210,7 @@ class Conductor:
 
     def _drop(self, key: Key) -> None:
         self.queue.leave(key)
+        self.store.vacancies.close_group(key)
         del self.gangs[key]
 
     def _assess(self, key: Key, gang: Gang, group: PodGroup | None, members: list[Pod]) -> Verdict | None:
@@ -209,13 +218,18 @@ class Conductor:
             return self._assess_missing(key, gang, members)
         standing = self.store.stand(key)
         if not group.policy.is_gang and group.topology_key is None:
-            self._let_all_go(standing)
+            for pod in standing.waiting:
+                self._let_go(pod.uid)
             return Verdict(Reason.SCHEDULED, have=standing.placed) if standing.placed else None
-        shortage = find_shortage(group, standing)
+        mending = self.repairs.settle(gang, group, standing)
+        return self.repairs.judge(gang, group, standing, self._advance(gang, group, standing, mending))
+
+    def _advance(self, gang: Gang, group: PodGroup, standing: Standing, mending: Mending) -> Verdict | None:
+        shortage = find_shortage(group, standing, mending)
         if shortage is not None or not standing.waiting:
-            self.queue.leave(key)
+            self.queue.leave(group.key)
         quiet = shortage is not None and not standing.waiting and not standing.gated
-        if quiet and (group.scheduled or (gang.verdict is None and self._is_suspended(group))):
+        if quiet and (group.scheduled or (gang.verdict is None and is_suspended(group, self.store))):
             return None  # nobody waits: it ran, and its pods are going one by one, or none are wanted yet
         if shortage is not None:
             gang.quorum_since = None
@@ -223,18 +237,8 @@ class Conductor:
         if gang.quorum_since is None:
             gang.quorum_since = self.clock()
         if not standing.waiting:
-            return Verdict(Reason.SCHEDULED, have=standing.placed)
-        return self._try(gang, group, standing)
-
-    def _is_suspended(self, group: PodGroup) -> bool:
-        job = self.store.membership.job_of(group)
-        return job is not None and job.suspended
-
-    def _is_foreign(self, group: PodGroup | None, members: list[Pod]) -> bool:
-        # Another scheduler's, and so are its reasons. One of scheduler-plugins is nobody's before it has pods.
-        if not members:
-            return group is not None and group.compatible
-        return not any(pod.scheduler in self.store.schedulers for pod in members)
+            return find_conflict(group, standing, self.store.nodes) or Verdict(Reason.SCHEDULED, have=standing.placed)
+        return self._try(gang, group, standing, mending)
 
     def _assess_missing(self, key: Key, gang: Gang, members: list[Pod]) -> Verdict | None:
         if not any(pod.pending for pod in members):
@@ -250,29 +254,29 @@ class Conductor:
                 self._let_go(pod.uid)
         return Verdict(Reason.JOB_UNKNOWN)
 
-    def _try(self, gang: Gang, group: PodGroup, standing: Standing) -> Verdict | None:
+    def _try(self, gang: Gang, group: PodGroup, standing: Standing, mending: Mending) -> Verdict | None:
         now = self.clock()
         if now < gang.not_before:
             return None
-        tried = (tuple((pod.uid, pod.shape) for pod in standing.waiting), standing.placed, group.policy)
+        tried = (tuple((pod.uid, pod.shape) for pod in standing.waiting), standing.placed, group.policy, mending)
         gang.not_before = 0.0
         if group.key in self.queue.backlog and gang.tried == tried and now < gang.retry_at:
             return None
         gang.retry_at, gang.tried = math.inf, tried
         excluded = gang.exclusions(standing.waiting, now, self.store.nodes)
         opening = open_levels(group.preference.levels, now - (now if gang.quorum_since is None else gang.quorum_since))
-        ask = ask_for(group, standing, excluded, self.store.nodes, opening)
+        ask = ask_for(group, standing, excluded, self.store.nodes, opening, mending, gang.home)
         if isinstance(ask, Verdict):
             self.queue.leave(group.key)
             gang.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
             return ask
         waiting = self.describe(group.key)
-        answer = self.queue.plan(waiting, ask, self._plan)
+        answer = self.queue.plan(waiting, ask, partial(self.repairs.answer, plan=self._plan))
         if isinstance(answer, Verdict):
             gang.retry_at = now + min(opening.next_in, _RETRY_SECONDS / 2 if excluded else math.inf)
             return answer
         self._begin(gang, group, ask, answer, self.queue.closed_to(waiting, ask))
-        return Verdict(Reason.PLANNED, need=ask.need)
+        return Verdict(Reason.PLANNED, need=ask.need or len(answer.nodes))
 
     def _room(self) -> tuple[int, int]:
         return self.store.occupancy.freed, self.store.withdrawn
@@ -335,7 +339,7 @@ class Conductor:
         if group is not None and not committed and round_.reservation.need:
             self._adjust_need(round_, group)
         if group is not None and round_.steers:
-            self._refill(gang, round_)  # not for a group that is gone: what was committed is all that it gets
+            self._refill(gang, round_, group)  # not for a group that is gone: what was committed is all that it gets
         round_.changed.set()
         if committed:
             failure = next((text for uid, text in round_.failures.items() if uid in round_.reservation.slots), "")
@@ -372,16 +376,17 @@ class Conductor:
         self.ledger.drop(uid)
         self.steering.release([uid], [])
 
-    def _refill(self, gang: Gang, round_: Round) -> None:
+    def _refill(self, gang: Gang, round_: Round, group: PodGroup) -> None:
         # A member that came after the plan, or in the place of one that died, joins the round in the same domain.
-        standing = self.store.stand(round_.group.key)
+        standing = self.store.stand(group.key)
+        self.repairs.settle(gang, group, standing)
         late = tuple(pod for pod in standing.waiting if pod.uid not in round_.reservation.slots.keys() | round_.bound)
         tried = (self._room(), tuple((pod.uid, pod.shape) for pod in late))
         if not late or tried == round_.refilled:
             return
         round_.refilled = tried
         excluded = gang.exclusions(late, self.clock(), self.store.nodes)
-        answer = self._plan(ask_for_more(round_, late, 0, excluded, self.store))
+        answer = self.repairs.answer(ask_for_more(round_, late, 0, excluded, self.store), self._plan)
         if isinstance(answer, Plan):
             for pod in late:
                 if pod.uid in answer.nodes:
@@ -486,7 +491,8 @@ class Conductor:
     def finish(self, round_: Round) -> None:
         """End a round whose members are bound, as far as they still exist."""
         self._close(round_, "serried: the round is over")
-        self.gangs[round_.reservation.group].attempts = 0
+        gang = self.gangs[round_.reservation.group]
+        gang.attempts, gang.started = 0, gang.started or bool(round_.reservation.committed)
         self.store.touched.add(round_.reservation.group)
         self.wake()
 
@@ -500,10 +506,6 @@ class Conductor:
         gang = self.gangs.setdefault(key, Gang(self.clock()))
         if gang.round is round_:
             gang.round = None
-
-    def _let_all_go(self, standing: Standing) -> None:
-        for pod in standing.waiting:
-            self._let_go(pod.uid)
 
     def _let_go(self, uid: str) -> None:
         # The pod belongs to no gang (any more): the scheduler must hear of it, or it waits for its 5 minute flush.

@@ -11,6 +11,7 @@ from extender.gang import Gang
 from extender.queue_view import queue_routes
 from extender.reports import Reports
 from extender.round import Stage
+from serried.cluster.vacancies import Vacancy
 from serried.model.group import Key, PodGroup
 from serried.model.level import ApiLevel
 from serried.model.pod import Pod
@@ -89,6 +90,23 @@ class ReservationView(BaseModel):
     slots: dict[str, list[str]]
 
 
+class VacancyView(BaseModel):
+    """The slot of a member that has ended: ``node`` is where it ran, ``heir`` the pod that comes in its place.
+
+    ``claimed`` is whether room is kept there, ``index`` its completion index, None if it has none.
+    """
+
+    namespace: str
+    group: str
+    member: str
+    index: int | None
+    node: str
+    claimed: bool
+    refusal: str
+    heir: str
+    seconds: float
+
+
 class DecisionView(BaseModel):
     """One decision, newest first."""
 
@@ -137,6 +155,10 @@ def debug_routes(
     @router.get("/reservations")
     async def list_reservations() -> list[ReservationView]:
         return [view for reservation in conductor.ledger if (view := _view_reservation(conductor, reservation.group))]
+
+    @router.get("/vacancies")
+    async def list_vacancies() -> list[VacancyView]:
+        return [_view_vacancy(conductor, vacancy) for vacancy in conductor.store.vacancies]
 
     @router.get("/decisions")
     async def list_decisions(limit: int = 100, group: str = "") -> list[DecisionView]:
@@ -257,4 +279,19 @@ def _view_reservation(conductor: Conductor, key: Key) -> ReservationView | None:
         atBind=len(round_.calls) if round_ else 0,
         bound=len(round_.bound) if round_ else 0,
         slots=slots,
+    )
+
+
+def _view_vacancy(conductor: Conductor, vacancy: Vacancy) -> VacancyView:
+    heir, now = conductor.store.pods.get(vacancy.heir), conductor.clock()
+    return VacancyView(
+        namespace=vacancy.group.namespace,
+        group=vacancy.group.name,
+        member=vacancy.pod.name,
+        index=vacancy.pod.index,
+        node=vacancy.pod.node,
+        claimed=conductor.store.occupancy.node_of(vacancy.claimant) is not None,
+        refusal=vacancy.refusal,
+        heir=heir.name if heir is not None else "",
+        seconds=round(now - (now if vacancy.since is None else vacancy.since), 1),
     )

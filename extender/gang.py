@@ -19,6 +19,9 @@ from serried.plan.quorum import Standing
 
 EXCLUSION_SECONDS = 30.0
 
+KUBELET_EXCLUSION_SECONDS = 300.0
+"""Longer, because each further try costs a pod, and a Job has only so many of them to lose (backoffLimit)."""
+
 
 @dataclass(slots=True)
 class Gang:
@@ -26,7 +29,11 @@ class Gang:
 
     ``tried`` is what it was planned with last: while the queue's backlog has it, it is not planned again before that
     changes, or ``retry_at``. ``not_before`` is the end of a rest after failures. ``refusals`` are the nodes that the
-    scheduler has truly refused, by class; one is void as soon as the node changes or its time is over.
+    scheduler, or a kubelet, has truly refused, by class; one is void as soon as the node changes or its time is over.
+
+    ``started`` is whether its quorum has ever stood, as far as we saw. ``home`` is the domain in which its members run:
+    it outlasts nodes that are gone. ``broken_since`` is when it fell below its quorum, ``reported`` whether that was
+    told, ``evicting`` whether what is left of it is being evicted.
     """
 
     first_seen: float
@@ -39,10 +46,17 @@ class Gang:
     attempts: int = 0
     passed: bool = False
     refusals: dict[tuple[Shape, str], tuple[float, Node | None]] = field(default_factory=dict)
+    started: bool = False
+    home: str = ""
+    broken_since: float | None = None
+    reported: bool = False
+    evicting: bool = False
 
-    def refuse(self, shape: Shape, node: str, now: float, nodes: Mapping[str, Node]) -> None:
-        """The scheduler has refused this node for this class."""
-        self.refusals[shape, node] = (now + EXCLUSION_SECONDS, nodes.get(node))
+    def refuse(
+        self, shape: Shape, node: str, now: float, nodes: Mapping[str, Node], seconds: float = EXCLUSION_SECONDS
+    ) -> None:
+        """The scheduler, or the node's kubelet, has refused this node for this class."""
+        self.refusals[shape, node] = (now + seconds, nodes.get(node))
 
     def exclusions(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[tuple[str, str]]:
         """The (member uid, node) pairs that are out for now; drops what is void."""
@@ -54,17 +68,79 @@ class Gang:
         return frozenset((pod.uid, node) for pod in pods for shape, node in self.refusals if pod.shape == shape)
 
 
-def find_shortage(group: PodGroup, standing: Standing) -> Verdict | None:
-    """Why there is nobody to plan for yet; None if the quorum exists."""
+@dataclass(frozen=True, slots=True)
+class Mending:
+    """What of a gang that runs is being repaired: so many slots are ``held``, and ``heirs`` wait for theirs.
+
+    A held slot counts toward the quorum, so its heir is bound alone. ``seated`` are the heirs whose own slot takes them
+    now: nobody frees it for them, so the queue cannot wake them for it. Empty for a gang of which nobody runs: that
+    one starts anew, all together.
+    """
+
+    held: int = 0
+    heirs: tuple[Pod, ...] = ()
+    seated: frozenset[str] = frozenset()
+
+
+WHOLE = Mending()
+"""Nothing is to be mended."""
+
+
+def find_shortage(group: PodGroup, standing: Standing, mending: Mending = WHOLE) -> Verdict | None:
+    """Why there is nobody to plan for yet; None if the quorum exists, or an heir can be placed without one."""
     if group.priority_class and group.priority is None:
         return Verdict(Reason.PRIORITY_UNKNOWN, key=group.priority_class)
     min_count = group.policy.min_count or 1
-    need = standing.need(min_count)
+    need = max(0, standing.need(min_count) - mending.held)
+    if mending.heirs:
+        return None
     if need and standing.gated:
         return Verdict(Reason.MEMBER_GATED, have=len(standing.gated), need=min_count)
     if need > len(standing.waiting):
         return Verdict(Reason.QUORUM_MISSING, have=standing.placed + len(standing.waiting), need=min_count)
     return None
+
+
+def is_suspended(group: PodGroup, store: Store) -> bool:
+    """Whether the group's Job is suspended."""
+    job = store.membership.job_of(group)
+    return job is not None and job.suspended
+
+
+def is_foreign(group: PodGroup | None, members: Sequence[Pod], store: Store) -> bool:
+    """Whether a group is another scheduler's, and so are its reasons.
+
+    One of scheduler-plugins is nobody's before it has pods.
+    """
+    if not members:
+        return group is not None and group.compatible
+    return not any(pod.scheduler in store.schedulers for pod in members)
+
+
+def find_home(group: PodGroup, standing: Standing, nodes: Mapping[str, Node]) -> str:
+    """The domain of the first bound member whose node is there, "" if none is or no key is asked for."""
+    key = group.topology_key
+    if key is None:
+        return ""
+    return next((nodes[pod.node].labels.get(key, "") for pod in standing.bound if pod.node in nodes), "")
+
+
+def find_conflict(group: PodGroup, standing: Standing, nodes: Mapping[str, Node]) -> Verdict | None:
+    """How the bound members contradict the group's constraint, None if they do not.
+
+    Only somebody else can have brought that about: another scheduler, or whoever changed a node's label.
+    """
+    key = group.topology_key
+    if key is None:
+        return None
+    homes = [nodes[pod.node] for pod in standing.bound if pod.node in nodes]
+    stray = next((node for node in homes if key not in node.labels), None)
+    if stray is not None:
+        return Verdict(
+            Reason.DOMAIN_CONFLICT, key=key, detail=f"a member runs on {stray.name}, which has no such label"
+        )
+    domains = sorted({node.labels[key] for node in homes})
+    return Verdict(Reason.DOMAIN_CONFLICT, key=key, detail=", ".join(domains)) if len(domains) > 1 else None
 
 
 def ask_for(
@@ -73,14 +149,17 @@ def ask_for(
     excluded: frozenset[tuple[str, str]],
     nodes: Mapping[str, Node],
     opening: Opening,
+    mending: Mending = WHOLE,
+    home: str = "",
 ) -> Ask | Verdict:
     """The planner's question for a whole group; a Verdict where its bound members contradict the constraint.
 
-    ``opening`` are the levels that it may try by now.
+    ``opening`` are the levels that it may try by now. ``home`` is the domain of members whose nodes are gone: as long
+    as they count, nobody goes elsewhere.
     """
     ask = Ask(
         standing.waiting,
-        standing.need(group.policy.min_count or 1),
+        max(0, standing.need(group.policy.min_count or 1) - mending.held),
         group.topology_key,
         excluded=excluded,
         levels=opening.keys,
@@ -88,16 +167,28 @@ def ask_for(
         homes=frozenset(pod.node for pod in standing.bound),
         style=group.preference.style,
     )
+    if mending.heirs:
+        ask = _put_first(mending.heirs, ask, tuple(level.key for level in group.preference.levels))
     key = group.topology_key
     if key is None:
         return ask
-    homes = [nodes[pod.node] for pod in standing.bound if pod.node in nodes]
-    stray = next((node for node in homes if key not in node.labels), None)
-    if stray is not None:
-        return Verdict(
-            Reason.DOMAIN_CONFLICT, key=key, detail=f"a member runs on {stray.name}, which has no such label"
-        )
-    return replace(ask, pinned=frozenset(node.labels[key] for node in homes))
+    conflict = find_conflict(group, standing, nodes)
+    if conflict is not None:
+        return conflict
+    domains = frozenset(nodes[pod.node].labels[key] for pod in standing.bound if pod.node in nodes)
+    if not domains and standing.bound and home:
+        domains = frozenset({home})
+    return replace(ask, pinned=domains)
+
+
+def _put_first(heirs: tuple[Pod, ...], ask: Ask, levels: tuple[str, ...]) -> Ask:
+    """The same question for heirs before the others; for heirs alone, as long as the rest of the quorum is missing.
+
+    They wait for no preferred level: their gang runs already.
+    """
+    first = {pod.uid for pod in heirs}
+    others = () if ask.need else tuple(pod for pod in ask.members if pod.uid not in first)
+    return replace(ask, members=(*heirs, *others), need=0, levels=levels, spills=True)
 
 
 def ask_for_more(

@@ -21,11 +21,13 @@ from extender.conductor import Conductor
 from extender.debug import debug_routes
 from extender.desk import Desk
 from extender.driver import Driver
+from extender.evictions import Evictions
 from extender.holding import HoldSwitch
 from extender.leadership import AlwaysActive, Leadership
 from extender.listener import Listener
 from extender.queue import Queue
 from extender.records import Records
+from extender.repairs import Broken, Rules
 from extender.reports import Reports
 from extender.round import Stage
 from extender.steering import Stamps, Steering
@@ -76,9 +78,19 @@ class Extender:
             settings.backfill_patience,
             settings.queue_ageing,
         )
+        rules = Rules(settings.repair_seconds, settings.broken_grace, Broken(settings.broken_gangs))
         self.conductor = Conductor(
-            self.store, ledger, self.steering, self.queue, self.reports, metrics, clock, settings.job_unknown_deadline
+            self.store,
+            ledger,
+            self.steering,
+            self.queue,
+            self.reports,
+            metrics,
+            clock,
+            settings.job_unknown_deadline,
+            rules,
         )
+        self.conductor.repairs.evict = Evictions(self.conductor, client).evict
         records = Records(client, level.api_version, settings.lease_holder_prefix)
         binder = Binder(client, Window(settings.bind_concurrency))
         self.driver = Driver(
@@ -174,6 +186,7 @@ class Extender:
             waiting = sum(g.round is None and g.verdict is not None and g.verdict.reason is reason for g in gangs)
             self.metrics.groups(reason.value, waiting)
         self.metrics.head(self.queue.backfill.seconds_ahead())
+        self.metrics.vacancies(len(self.store.vacancies))
         self.metrics.held("filter", len(self.conductor.held))
         self.metrics.held("gate", sum(pod.held_by_gate for pod in self.store.pods.values()))
 

@@ -48,10 +48,10 @@ class Queue:
 
     # --- order -------------------------------------------------------------------------------------------------
 
-    def describe(self, group: Key, since: float | None) -> Waiting:
+    def describe(self, group: Key, since: float | None, *, broken: bool = False) -> Waiting:
         """A group as the queue sees it; ``since`` is when its quorum stood first, None if it does not."""
         priority = self._find_priority(group, self._store.groups.get(group))
-        return Waiting(group, priority, math.inf if since is None else since)
+        return Waiting(group, priority, math.inf if since is None else since, broken)
 
     def _find_priority(self, key: Key, group: PodGroup | None) -> int:
         if group is None:

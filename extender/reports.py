@@ -51,6 +51,9 @@ _GOOD_NEWS = _PASSING | {Reason.SCHEDULED}
 _OWNERS = {JOB: "batch/v1"} | {kind.value: api.api_version for kind, api in PARENT_APIS.items()}
 """The kinds that hear the reasons of their gangs, and their apiVersions."""
 
+GANG_BROKEN = "GangBroken"
+"""The event of a gang that stays below its quorum; there is no condition for it (decision 13)."""
+
 _Condition = tuple[str, str, str]
 """Status, reason and message."""
 
@@ -102,6 +105,14 @@ class Reports:
         self._pending[group] = pending
         if before is None or before.due != pending.due:
             self._note(group, pending.due)
+
+    def report_broken(self, group: Key, verdict: Verdict) -> None:
+        """Say with an event that a gang stays broken: to whoever looks at the PodGroup, and at its owner."""
+        self.decisions.append(Said(_now(), str(group), GANG_BROKEN, render(verdict)))
+        found = self._store.groups.get(group)
+        for about in (self._subject(group, found), _owner_of(found)):
+            if about is not None:
+                self._events.emit(about, "Warning", GANG_BROKEN, render(verdict))
 
     def _settle(self, group: Key, verdict: Verdict) -> _Pending:
         now, before = self._clock(), self._pending.get(group)

@@ -53,7 +53,8 @@ class ExtenderSettings(CommonSettings):
 
     Without a ``lease`` the instance is always active. ``barrier_deadline`` bounds the wait of a gang at bind in all,
     ``barrier_idle`` the wait for the next member. ``stamp`` is auto, always or never. ``backfill`` is forecast or off;
-    ``queue_ageing`` is infinite for none.
+    ``queue_ageing`` is infinite for none. ``repair_seconds`` is how long a dead member's slot is kept (0: not at all);
+    ``broken_gangs`` (report or evict) says what follows ``broken_grace``.
     """
 
     filter_listen: Address
@@ -73,6 +74,9 @@ class ExtenderSettings(CommonSettings):
     backfill: str
     backfill_patience: float
     queue_ageing: float
+    repair_seconds: float
+    broken_grace: float
+    broken_gangs: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +229,13 @@ def _parse_ageing(text: str) -> float:
         raise ValueError(f"{err}, or off") from None
 
 
+def _parse_span(text: str) -> float:
+    try:
+        return 0.0 if text == "0" else _parse_seconds(text)
+    except ValueError:
+        raise ValueError("must be a number of seconds, or 0") from None
+
+
 def _parse_barrier(text: str) -> float:
     seconds = _parse_seconds(text)
     if seconds >= _BIND_TIMEOUT:
@@ -280,4 +291,7 @@ def _extender_options(environ: Environ) -> tuple[_Option, ...]:
         ),
         _Option("backfill-patience", _parse_seconds, "600", "seconds for which that is kept beyond its forecast"),
         _Option("queue-ageing", _parse_ageing, "86400", "seconds that count as one priority more, or off"),
+        _Option("repair-seconds", _parse_span, "120", "seconds that a dead member's slot is kept; 0: not at all"),
+        _Option("broken-grace", _parse_seconds, "300", "seconds below minCount after which a gang is reported"),
+        _Option("broken-gangs", _one_of("report", "evict"), "report", "what is done then: also evict the rest of it"),
     )

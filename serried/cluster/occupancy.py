@@ -15,8 +15,13 @@ _REMEMBERED = 256
 
 
 class Hand(IntEnum):
-    """Who says that a pod uses a node; the higher one is believed."""
+    """Who says that a pod uses a node; the higher one is believed.
 
+    VACANT is the slot of a member that has ended (`vacancies`): it lies under the vacancy's own name, and under the
+    pod's UID once one has come in its place.
+    """
+
+    VACANT = 0
     RESERVED = 1
     ASSUMED = 2
     BOUND = 3
@@ -90,6 +95,25 @@ class Occupancy:
         self._settle(before, _strongest(claims))
         if not claims:
             del self._claims[uid]
+
+    def hand_over(self, uid: str, hand: Hand, heir: str) -> None:
+        """One hand's claim on ``uid`` becomes the VACANT claim of ``heir``, and what else ``uid`` had is dropped.
+
+        Nothing happens if there is no such claim. Where the claim just gets another name, not even ``freed`` notices:
+        the room was never free.
+        """
+        claims = self._claims.get(uid, {})
+        if hand not in claims:
+            return
+        del self._claims[uid]
+        before, kept = _strongest(claims), claims[hand]
+        heirs = self._claims.setdefault(heir, {})
+        already = _strongest(heirs)
+        heirs[Hand.VACANT] = kept
+        if already is None and before == kept:
+            return
+        self._settle(already, _strongest(heirs))
+        self._settle(before, None)
 
     def forget(self, uid: str) -> None:
         """Drop every claim on a pod: it is gone or done."""

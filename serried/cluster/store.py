@@ -9,6 +9,7 @@ from serried.cluster.kinship import Kinship
 from serried.cluster.membership import Membership, job_of_provisional
 from serried.cluster.occupancy import FreedNodes, Hand, Occupancy
 from serried.cluster.parentage import Parentage, family_of_provisional
+from serried.cluster.vacancies import Vacancies
 from serried.model.eligibility import GangJobs
 from serried.model.group import Job, Key, PodGroup, Workload, is_compatible
 from serried.model.node import Node
@@ -29,8 +30,9 @@ class Store:
     there, ``withdrawn_nodes`` has the nodes that they named: room for others, like ``Occupancy.freed``, but no news to
     a gang that has just given its own stamps up.
     ``obstacle`` says why there may be Workloads and PodGroups that are not here, ``compatible_obstacle`` the same of
-    PodGroups of scheduler-plugins. ``capacity`` has counted ahead what plans ask for. Maps are public to read, and only
-    these methods change them.
+    PodGroups of scheduler-plugins. ``capacity`` has counted ahead what plans ask for. ``vacancies`` are the slots of
+    bound members of gangs that have ended without success; who reads them closes those that nobody wants. Maps are
+    public to read, and only these methods change them.
     """
 
     def __init__(self, schedulers: Collection[str], gang_jobs: GangJobs = GangJobs.BY_SHAPE) -> None:
@@ -45,6 +47,7 @@ class Store:
         self.occupancy = Occupancy(self._note_used)
         self.capacity = Capacity(self.nodes, self.occupancy.used)
         self.endings = Endings(self.jobs)
+        self.vacancies = Vacancies(self.occupancy)
         self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers, gang_jobs)
         self._kinship = Kinship()
         self.parentage = Parentage(self.parents, self.groups, self.workloads, self._kinship, self.schedulers, gang_jobs)
@@ -173,7 +176,13 @@ class Store:
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         self._uids[Key(pod.namespace, pod.name)] = pod.uid
+        if old is not None and old.bound and pod.phase is Phase.FAILED:
+            self._vacate(old, pod.refusal)
         self._claim(pod)
+        if pod.bound:
+            self.vacancies.fill(pod.uid, pod.node)
+        elif not pod.pending:
+            self.vacancies.disinherit(pod.uid)
         self._nominate(pod.uid, pod if pod.nominated and pod.pending else None)
         if pod.phase is Phase.SUCCEEDED and (old is None or old.phase is not Phase.SUCCEEDED):
             self.endings.learn(pod)
@@ -189,11 +198,21 @@ class Store:
         key = Key(pod.namespace, pod.name)
         if self._uids.get(key) == uid:
             del self._uids[key]
+        if pod.bound:
+            self._vacate(pod)
+        self.vacancies.disinherit(uid)
         self.occupancy.forget(uid)
         self._nominate(uid, None)
         turned = self._kinship.follow(pod, None)
         self._leave(uid)
         self._rejoin(turned)
+
+    def _vacate(self, pod: Pod, refusal: str = "") -> None:
+        # Before its claims go, so that nobody finds the room free first; whether the slot is wanted, others know.
+        key = self._group_of.get(pod.uid)
+        group = self.groups.get(key) if key is not None else None
+        if group is not None and group.policy.is_gang and not group.deleting and pod.scheduler in self.schedulers:
+            self.vacancies.open(group.key, pod, refusal)
 
     def _claim(self, pod: Pod) -> None:
         if pod.bound:
@@ -259,6 +278,8 @@ class Store:
         old = self.groups.get(group.key)
         self.groups[group.key] = group
         self.touched.add(group.key)
+        if group.deleting or (old is not None and old.uid != group.uid):
+            self.vacancies.close_group(group.key)
         if old is None or _group_facts(old) != _group_facts(group):
             self._rejoin(self._index_group(old, group))
 
@@ -267,6 +288,7 @@ class Store:
         old = self.groups.pop(key, None)
         if old is not None:
             self.touched.add(key)
+            self.vacancies.close_group(key)
             self._rejoin(self._index_group(old, None))
 
     def put_workload(self, workload: Workload) -> None:

@@ -23,6 +23,13 @@ from serried.model.pod import Link, Owner, Phase, Pod
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation, and since 1.28 label too, of the pods of an Indexed Job."""
 
+_REJECTED = "Pod was rejected: "
+"""How the kubelet begins the message of a pod that it never ran (1.37, kubelet.go: rejectPod)."""
+
+_OUT_OF = "OutOf"
+_REFUSALS = frozenset({"NodeAffinity", "NodePorts", "NodeName", "TaintToleration", "UnexpectedAdmissionError"})
+"""Reasons of the kubelet's admission (1.37, lifecycle/predicate.go), beside those that begin with OutOf."""
+
 _PHASES = {"Succeeded": Phase.SUCCEEDED, "Failed": Phase.FAILED}
 
 
@@ -61,6 +68,7 @@ def _decode(obj: Raw) -> Pod:
         started=started,
         lifetime=lifetime,
         ends=read_end(read_map(obj, "metadata"), status) if deleting or phase is Phase.SUCCEEDED else None,
+        refusal=_read_refusal(status),
         version=read_version(obj),
     )
 
@@ -95,6 +103,15 @@ def _was_tried_in_vain(status: Raw) -> bool:
         and read_text(condition, "reason") != "SchedulingGated"
         for condition in read_objects(status, "conditions")
     )
+
+
+def _read_refusal(status: Raw) -> str:
+    """Why the kubelet would not run the pod, "" if it did or may still."""
+    if read_text(status, "phase") != "Failed":
+        return ""
+    reason = read_name(status, "reason")
+    refused = reason in _REFUSALS or reason.startswith(_OUT_OF) or read_text(status, "message").startswith(_REJECTED)
+    return (reason or "Rejected") if refused else ""
 
 
 def _read_index(obj: Raw, place: Place | None) -> int | None:

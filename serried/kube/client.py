@@ -333,6 +333,20 @@ class ApiClient:
             return False
         return (pod["metadata"].get("uid"), pod.get("spec", {}).get("nodeName")) == (uid, node)
 
+    async def evict(self, namespace: str, name: str, uid: str) -> None:
+        """Evict the pod of this ``uid`` as its disruption budgets allow; one attempt.
+
+        Raises TooMany if a budget says no, NotFound or Conflict if that pod is gone.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        self.hooks.wrote("create", "pods/eviction")
+        await self.request("POST", PODS.path(namespace, name, "eviction"), body=orjson.dumps(body), retry=ONCE)
+
     # ------------------------------------------------------------ machinery
 
     def _session(self) -> aiohttp.ClientSession:

@@ -62,6 +62,7 @@ class Pod:
     ``unschedulable``: the scheduler has tried the pod in vain and will not try it again before an event tells it to.
     ``started`` is when the kubelet took it up, in seconds since 1970, ``lifetime`` after how many seconds it is ended
     (activeDeadlineSeconds). ``ends`` is when it succeeded, or by when it is to be gone if it is being deleted.
+    ``refusal`` is the reason for which the kubelet has refused a bound pod (``OutOfcpu``), "" for any other end.
     """
 
     namespace: str
@@ -84,6 +85,7 @@ class Pod:
     started: int | None = None
     lifetime: int | None = None
     ends: int | None = None
+    refusal: str = ""
     version: str = ""
 
     @property

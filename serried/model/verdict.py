@@ -26,6 +26,7 @@ class Reason(StrEnum):
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     PLAN_OUTDATED = "PlanOutdated"
     RECORD_FAILED = "RecordFailed"
+    BROKEN = "Broken"
     PLANNED = "Planned"
     BINDING = "Binding"
     SCHEDULED = "Scheduled"
@@ -73,6 +74,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.DEADLINE_EXCEEDED: "only {have} of {need} members reached their bind call in time",
     Reason.PLAN_OUTDATED: "the cluster changed before the gang could be bound",
     Reason.RECORD_FAILED: "the Reservation could not be written",
+    Reason.BROKEN: "{have} of {need} members of a gang that ran are left",
     Reason.PLANNED: "placed, waiting for {need} members to pass the scheduler",
     Reason.BINDING: "quorum is at bind, {have} of {need} members are bound",
     Reason.SCHEDULED: "{have} members are bound",

@@ -17,6 +17,7 @@ _VERB_BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 _SYNC_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 _WAIT_BUCKETS = (10.0, 30.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0)
 _ERROR_BUCKETS = (-3600.0, -900.0, -300.0, -60.0, -10.0, 0.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+_REPAIR_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _BURST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -92,6 +93,13 @@ class ExtenderMetrics(Metrics):
             "serried_bind_burst_seconds", "Time from the first Binding of a commit to the last answer.", _BURST_BUCKETS
         )
         self._bindings = self._counter("serried_bindings", "Bindings by result.", "result")
+        self._repairs = self._counter("serried_repairs", "Slots of dead members by what became of them.", "outcome")
+        self._repair_seconds = self._histogram(
+            "serried_repair_seconds",
+            "Time from a member's end to the binding of its heir.",
+            _REPAIR_BUCKETS,
+        )
+        self._vacancies = self._gauge("serried_vacancies", "Slots that are kept for the members to come.")
         self._held = self._gauge("serried_held_pods", "Pods that are held back.", "by")
         self._groups = self._gauge("serried_groups", "PodGroups by state.", "state")
         self._forecasts = self._counter("serried_forecasts", "Forecasts for heads of the queue by outcome.", "outcome")
@@ -133,6 +141,16 @@ class ExtenderMetrics(Metrics):
     def head(self, seconds: float) -> None:
         """So long it is to the head's forecast now; not a number without one."""
         self._head.set(seconds)
+
+    def repaired(self, outcome: str, seconds: float) -> None:
+        """A kept slot was filled, or given up, so long after its member had ended."""
+        self._repairs.labels(outcome).inc()
+        if outcome != "Lost":
+            self._repair_seconds.observe(seconds)
+
+    def vacancies(self, count: int) -> None:
+        """So many slots are kept now."""
+        self._vacancies.set(count)
 
     def held(self, by: str, count: int) -> None:
         """So many pods are held now by filter or gate."""

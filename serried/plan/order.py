@@ -10,11 +10,15 @@ from serried.model.group import Key
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A group whose quorum stands. ``since`` is the time of its first complete quorum, on any one clock."""
+    """A group whose quorum stands. ``since`` is the time of its first complete quorum, on any one clock.
+
+    ``broken`` is a gang that ran and has lost its quorum: what is left of it holds room, and does nothing with it.
+    """
 
     group: Key
     priority: int
     since: float
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +40,14 @@ class Ageing:
         above = self.levels[bisect_right(self.levels, waiting.priority) :]
         return above[min(steps, len(above)) - 1] if above else waiting.priority
 
-    def place(self, waiting: Waiting, now: float) -> tuple[int, float, Key]:
+    def place(self, waiting: Waiting, now: float) -> tuple[int, bool, float, Key]:
         """Where a group stands in the queue: of two, the one with the smaller place goes first."""
-        return -self.raised(waiting, now), waiting.since, waiting.group
+        return -self.raised(waiting, now), not waiting.broken, waiting.since, waiting.group
 
 
 def order_groups(waiting: Iterable[Waiting], ageing: Ageing, now: float) -> list[Waiting]:
-    """Highest priority first, then the longest complete, then by key; who has waited counts as of higher priority."""
+    """Highest priority first, then those that are broken, then the longest complete, then by key.
+
+    Who has waited counts as of higher priority.
+    """
     return sorted(waiting, key=lambda group: ageing.place(group, now))

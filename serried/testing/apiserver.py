@@ -1,7 +1,7 @@
 """A Kubernetes API server in memory, on a real loopback socket, with faults on order.
 
 It has what Serried uses of the real one, with the same refusals: generic objects with resourceVersions, selectors,
-paging, watches with bookmarks and streaming lists, the status and binding subresources, finalizers. It has no
+paging, watches with bookmarks and streaming lists, the status, binding and eviction subresources, finalizers. It has no
 admission, no validation, no garbage collection and no graceful deletion of pods.
 
     async with FakeApiServer() as server, server.client() as client:
@@ -264,6 +264,9 @@ class FakeApiServer:
         if request.method == "POST" and route.subresource == "binding":
             self.storage.bind(route.key, request.body)
             return _json(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+        if request.method == "POST" and route.subresource == "eviction":
+            preconditions = request.body.get("deleteOptions", {}).get("preconditions") or {}
+            return _json(201, self.storage.delete(resource, route.key, preconditions))
         if request.method == "POST" and not route.name:
             return _json(201, self.storage.create(resource, _without_status(resource, request.body), route.namespace))
         if request.method == "DELETE" and route.name:

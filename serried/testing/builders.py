@@ -217,6 +217,10 @@ class PodBuilder(Builder):
         state = {"terminated": {"exitCode": 0, "finishedAt": at}}
         return self.phase("Succeeded").having([{"name": "main", "state": state}], "status", "containerStatuses")
 
+    def refused(self, reason: str) -> Self:
+        """Turned away by the kubelet of its node."""
+        return self.phase("Failed").having(reason, "status", "reason")
+
     def in_group(self, group: str) -> Self:
         """Member of a PodGroup by ``spec.schedulingGroup``."""
         return self.having(group, "spec", "schedulingGroup", "podGroupName")

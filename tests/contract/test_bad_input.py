@@ -272,5 +272,5 @@ class TestDebug:
     async def test_the_state_is_read_on_the_event_loop_that_owns_it(self, extender: Extender) -> None:
         router = debug_routes(extender.world.conductor, Mock(), FALLBACK, dict)
         endpoints = [route.endpoint for route in router.routes if isinstance(route, APIRoute)]
-        assert len(endpoints) == 6
+        assert len(endpoints) == 7
         assert all(inspect.iscoroutinefunction(endpoint) for endpoint in endpoints)

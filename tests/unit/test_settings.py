@@ -76,6 +76,9 @@ def test_an_ipv6_address_comes_in_brackets() -> None:
         ("--stamp", "yes"),
         ("--stamp-window", "many"),
         ("--job-unknown-deadline", "soon"),
+        ("--repair-seconds", "-1"),
+        ("--broken-grace", "0"),
+        ("--broken-gangs", "delete"),
     ],
 )
 def test_a_bad_value_ends_the_start_and_names_its_origin(
@@ -89,6 +92,10 @@ def test_a_bad_value_ends_the_start_and_names_its_origin(
     with pytest.raises(SystemExit):
         extender_settings([], {variable: value})
     assert f"{variable}: {value!r} must" in capsys.readouterr().err
+
+
+def test_no_seconds_at_all_keep_no_slot() -> None:
+    assert extender_settings(["--repair-seconds=0"], {}).repair_seconds == 0
 
 
 def test_an_unknown_flag_is_refused() -> None:

@@ -118,3 +118,35 @@ def test_the_last_weaker_claims_go_without_freeing_anything() -> None:
     occupancy.release("p", Hand.RESERVED)
     occupancy.release("p", Hand.ASSUMED)
     assert occupancy.freed == 0
+
+
+class TestHandingOver:
+    def test_the_claim_goes_on_under_the_heirs_name_and_no_room_is_ever_free(self) -> None:
+        occupancy = Occupancy()
+        occupancy.claim("p", Hand.BOUND, "n1", ONE_CPU)
+        occupancy.hand_over("p", Hand.BOUND, "q")
+        assert (occupancy.node_of("p"), occupancy.node_of("q")) == (None, "n1")
+        assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
+        assert occupancy.freed == 0
+
+    def test_what_else_was_claimed_goes(self) -> None:
+        occupancy = Occupancy()
+        occupancy.claim("p", Hand.VACANT, "n1", ONE_CPU)
+        occupancy.claim("p", Hand.RESERVED, "n2", TWO_CPUS)
+        occupancy.hand_over("p", Hand.VACANT, "q")
+        assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
+
+    def test_an_heir_that_counts_elsewhere_goes_on_counting_there(self) -> None:
+        occupancy = Occupancy()
+        occupancy.claim("p", Hand.BOUND, "n1", ONE_CPU)
+        occupancy.claim("q", Hand.RESERVED, "n2", ONE_CPU)
+        occupancy.hand_over("p", Hand.BOUND, "q")
+        assert set(occupancy.used) == {"n2"}
+        occupancy.release("q", Hand.RESERVED)
+        assert set(occupancy.used) == {"n1"}
+
+    def test_nothing_is_handed_over_where_there_is_no_claim(self) -> None:
+        occupancy = Occupancy()
+        occupancy.claim("p", Hand.RESERVED, "n1", ONE_CPU)
+        occupancy.hand_over("p", Hand.BOUND, "q")
+        assert (occupancy.node_of("p"), occupancy.node_of("q")) == ("n1", None)

@@ -78,6 +78,29 @@ def test_a_pod_that_was_tried_in_vain_is_known(builder: PodBuilder, expected: bo
 
 
 @pytest.mark.parametrize(
+    ("builder", "refusal"),
+    [
+        pytest.param(pod("p").on("n").refused("OutOfcpu"), "OutOfcpu", id="no room"),
+        pytest.param(pod("p").on("n").refused("OutOfexample.com/gpu"), "OutOfexample.com/gpu", id="no device"),
+        pytest.param(pod("p").on("n").refused("NodeAffinity"), "NodeAffinity", id="the node's labels changed"),
+        pytest.param(
+            pod("p")
+            .on("n")
+            .refused("NodeShutdown")
+            .having("Pod was rejected: node is shutting down", "status", "message"),
+            "NodeShutdown",
+            id="any reason, if the message says that it was rejected",
+        ),
+        pytest.param(pod("p").on("n").refused("Evicted"), "", id="one that was evicted ran before"),
+        pytest.param(pod("p").on("n").phase("Failed"), "", id="one that failed ran before"),
+        pytest.param(pod("p").on("n").having("OutOfcpu", "status", "reason"), "", id="one that may still run"),
+    ],
+)
+def test_a_pod_that_its_kubelet_refused_is_known(builder: PodBuilder, refusal: str) -> None:
+    assert builder.value().refusal == refusal
+
+
+@pytest.mark.parametrize(
     ("builder", "index"),
     [
         pytest.param(pod("p").annotation(COMPLETION_INDEX, "12"), 12, id="from the annotation"),

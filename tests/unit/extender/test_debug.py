@@ -1,6 +1,7 @@
 """The list of groups on ``/debug``: how much of it, and which."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 from unittest.mock import Mock
 
 import httpx
@@ -23,6 +24,9 @@ class Page:
 
     async def get(self, query: str) -> httpx.Response:
         return await self._http.get(f"/debug/groups?{query}")
+
+    async def vacancies(self) -> Any:
+        return (await self._http.get("/debug/vacancies")).json()
 
     async def names(self, query: str) -> Answer:
         """The groups in the answer, and how many were left off."""
@@ -92,3 +96,17 @@ async def test_a_bad_value_is_400_with_a_sentence_that_helps(page: Page, query: 
     answer = await page.get(query)
     assert answer.status_code == 400
     assert answer.json()["detail"].endswith(sentence)
+
+
+async def test_the_slots_that_are_kept_are_shown_with_their_heirs(page: Page, world: World) -> None:
+    first, second = (pod(name).cpu(1).scheduler(SCHEDULER).in_group("k") for name in ("k0", "k1"))
+    await world.add(pod_group("k").gang(2), first.index(0).on("n1"), second.index(1).on("n2")).go()
+    world.delete("k0")
+    world.delete("k1")
+    await world.add(pod("k2").cpu(1).scheduler(SCHEDULER).in_group("k").index(1)).go()
+    await world.pass_time(5.0)
+    slot = {"namespace": "default", "group": "k", "claimed": True, "refusal": "", "seconds": 5.0}
+    assert await page.vacancies() == [
+        slot | {"member": "k0", "index": 0, "node": "n1", "heir": ""},
+        slot | {"member": "k1", "index": 1, "node": "n2", "heir": "k2"},
+    ]

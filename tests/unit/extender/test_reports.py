@@ -429,3 +429,18 @@ async def test_groups_that_are_gone_are_not_remembered_for_ever(
         office.store.drop_group(key)
         office.store.drop_pod(f"pod-p{number}")
     assert len(office.reports._told) <= 10
+
+
+class TestBrokenGangs:
+    async def test_one_that_stays_broken_is_a_warning_on_the_group_and_no_condition(self, office: Office) -> None:
+        office.reports.report_broken(GANG, Verdict(Reason.BROKEN, have=1, need=2, detail="broken for 300 s"))
+        await office.settle()
+        text = "Broken: 1 of 2 members of a gang that ran are left; broken for 300 s"
+        assert office.speaker.said == [("PodGroup/g", "Warning", "GangBroken", text)]
+        assert office.api.conditions == []
+        assert office.reports.decisions[-1].reason == "GangBroken"
+
+    async def test_the_job_that_controls_it_hears_it_too(self, office: Office) -> None:
+        office.store.put_group(gang(2).controlled_by("Job", "j").value())
+        office.reports.report_broken(GANG, Verdict(Reason.BROKEN, have=1, need=2))
+        assert [about for about, *_ in office.speaker.said] == ["PodGroup/g", "Job/j"]

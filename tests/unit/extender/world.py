@@ -12,8 +12,10 @@ from extender.binding import Binder, Window
 from extender.conductor import Conductor
 from extender.desk import Answer, BindRequest, Desk
 from extender.driver import Driver
+from extender.evictions import Evictions
 from extender.queue import Queue
 from extender.records import Records
+from extender.repairs import USUAL, Rules
 from extender.round import Round
 from extender.steering import Stamps, Steering
 from serried.cluster.ledger import Ledger
@@ -220,6 +222,9 @@ class FakeApi:
 
         await self._do(Call("bind", "pods", name, {"uid": uid, "node": node}), change)
 
+    async def evict(self, namespace: str, name: str, uid: str) -> None:
+        await self._do(Call("evict", "pods", name, {"uid": uid}), lambda: None)
+
     def _store(self, key: Key, obj: Mapping[str, Any]) -> dict[str, Any]:
         self._version += 1
         stored = deepcopy(dict(obj))
@@ -239,6 +244,8 @@ class Listener:
         self.bursts: list[int] = []
         self.outcomes: list[str] = []
         self.plans: list[str] = []
+        self.repairs: list[tuple[str, float]] = []
+        self.broken: list[tuple[Key, Verdict]] = []
         self.promises: list[float] = []
         self.settlements: list[tuple[str, float | None]] = []
 
@@ -250,6 +257,12 @@ class Listener:
 
     def say(self, group: Key, verdict: Verdict) -> None:
         self.verdicts.append((group, verdict))
+
+    def report_broken(self, group: Key, verdict: Verdict) -> None:
+        self.broken.append((group, verdict))
+
+    def repaired(self, outcome: str, seconds: float) -> None:
+        self.repairs.append((outcome, seconds))
 
     def planned(self, outcome: str, seconds: float) -> None:
         self.plans.append(outcome)
@@ -264,7 +277,13 @@ class Listener:
 class World:
     """The extender's core around one Store. The conductor looks when told to (``look``), tasks run in ``settle``."""
 
-    def __init__(self, window: int = 100, stamps: Stamps = Stamps.AUTO, backfill: Mode = Mode.FORECAST) -> None:
+    def __init__(
+        self,
+        window: int = 100,
+        stamps: Stamps = Stamps.AUTO,
+        backfill: Mode = Mode.FORECAST,
+        rules: Rules = USUAL,
+    ) -> None:
         self.clock, self.api, self.heard = Clock(), FakeApi(), Listener()
         client = self.api.client()
         self.store = Store([SCHEDULER])
@@ -280,7 +299,9 @@ class World:
             self.heard,
             self.clock,
             job_unknown_deadline=30.0,
+            rules=rules,
         )
+        self.conductor.repairs.evict = Evictions(self.conductor, client).evict
         self.records = Records(client, "scheduling.serried.dev/v1beta1", "term")
         self.binder = Binder(client, Window(64))
         self.driver = Driver(self.conductor, self.records, self.binder, self.heard, self.clock, total=300.0, idle=60.0)

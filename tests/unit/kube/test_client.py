@@ -195,6 +195,22 @@ async def test_bind_binds_that_pod_and_no_other(server: FakeApiServer, client: A
         await client.bind("ns", "absent", "u1", "n1")
 
 
+async def test_evict_ends_that_pod_and_no_other(server: FakeApiServer, client: ApiClient) -> None:
+    with pytest.raises(Conflict):
+        await client.evict("ns", "a", "other")
+    await client.evict("ns", "a", "u1")
+    assert server.look(PODS, "ns", "a") is None
+    with pytest.raises(NotFound):
+        await client.evict("ns", "a", "u1")
+
+
+async def test_a_budget_that_refuses_an_eviction_is_asked_once(server: FakeApiServer, client: ApiClient) -> None:
+    server.refuse(calls("POST", "eviction"), times=1, status=429, reason="TooManyRequests")
+    with pytest.raises(TooMany):
+        await client.evict("ns", "a", "u1")
+    assert server.look(PODS, "ns", "a") is not None
+
+
 async def test_bind_is_done_although_its_answer_was_lost(server: FakeApiServer, client: ApiClient) -> None:
     server.lose_answer(calls("POST", "binding"))
     await client.bind("ns", "a", "u1", "n1")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from serried import __version__
-from serried.settings import controller_settings
+from serried.settings import controller_settings, extender_settings
 from tests.unit.manifests.shipped import MANIFESTS, Document
 
 KUSTOMIZATIONS = sorted(MANIFESTS.rglob("kustomization.yaml"))
@@ -47,7 +47,9 @@ def test_a_kustomization_lists_existing_files_and_leaves_none_beside_it_out(kust
 
 
 def test_the_base_takes_in_every_part_but_those_to_ask_for() -> None:
-    asked_for = {MANIFESTS / "kustomize" / name for name in ("base", "gate", "compatible", "elastic-refuse")}
+    asked_for = {
+        MANIFESTS / "kustomize" / name for name in ("base", "gate", "compatible", "elastic-refuse", "evict-broken")
+    }
     overlays = set((MANIFESTS / "kustomize" / "overlays").iterdir())
     parts = {path.parent for path in KUSTOMIZATIONS} - asked_for - overlays
     assert {
@@ -141,6 +143,18 @@ def test_refusing_changes_of_parallelism_comes_with_the_controller_s_flag_for_it
     assert addition["path"] == "/spec/template/spec/containers/0/args/-"
     (container,) = deployment.content["spec"]["template"]["spec"]["containers"]
     assert controller_settings([*container["args"], addition["value"]]).elastic_jobs == "refuse"
+
+
+def test_evicting_what_is_left_of_broken_gangs_comes_with_the_extender_s_flag_for_it(
+    documents: Sequence[Document],
+) -> None:
+    component = load(MANIFESTS / "kustomize" / "evict-broken" / "kustomization.yaml")
+    (patch,) = component["patches"]
+    (deployment,) = [d for d in documents if (d.kind, d.name) == (patch["target"]["kind"], patch["target"]["name"])]
+    (addition,) = yaml.safe_load(patch["patch"])
+    assert addition["path"] == "/spec/template/spec/containers/1/args/-"
+    container = deployment.content["spec"]["template"]["spec"]["containers"][1]
+    assert extender_settings([*container["args"], addition["value"]], {}).broken_gangs == "evict"
 
 
 def test_the_switch_ships_as_filter(documents: Sequence[Document]) -> None:

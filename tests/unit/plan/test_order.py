@@ -49,3 +49,9 @@ def test_a_group_that_has_risen_goes_before_those_that_came_later_on_its_new_lev
 def test_without_ageing_priority_alone_decides_for_ever() -> None:
     old, new = waiting("old", 0, 0.0), waiting("new", 5, 1e9)
     assert order_groups([old, new], Ageing(levels=(0, 5)), 1e9) == [new, old]
+
+
+def test_a_broken_gang_goes_before_all_others_of_its_priority_and_after_those_above() -> None:
+    early, urgent = waiting("early", 0, 10.0), waiting("urgent", 5, 30.0)
+    broken = Waiting(Key("ns", "broken"), 0, 20.0, broken=True)
+    assert order_groups([early, broken, urgent], AGEING, 40.0) == [urgent, broken, early]

@@ -1,0 +1,240 @@
+"""What happens to a gang after it was bound: slots of dead members are kept, and a broken gang is told of.
+
+A member that ends without success leaves a vacancy (`serried.cluster.vacancies`), which the Store opens in the same
+step. Here it is dated, given to the member that comes in its place, and closed when nobody wants it any more. All of
+that is memory: a restart keeps the domain, which the bound members pin, but no slot (decision 13).
+"""
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from extender.gang import KUBELET_EXCLUSION_SECONDS, WHOLE, Gang, Mending, find_home
+from extender.voices import Voice, Watcher
+from serried.cluster.demand import count_wanted
+from serried.cluster.store import Store
+from serried.cluster.vacancies import Vacancy, match_heirs
+from serried.model.group import Key, PodGroup
+from serried.model.node import Node
+from serried.model.plan import Ask, Plan
+from serried.model.pod import Pod
+from serried.model.resources import Resources, add, count_slots
+from serried.model.verdict import Reason, Verdict, render
+from serried.plan.fit import admits
+from serried.plan.quorum import Standing
+
+
+class Broken(StrEnum):
+    """What is done about a gang that stays broken: it is reported, or what is left of it is evicted, too."""
+
+    REPORT = "report"
+    EVICT = "evict"
+
+
+class Outcome(StrEnum):
+    """What became of a slot that was kept."""
+
+    SAME_NODE = "SameNode"
+    SAME_DOMAIN = "SameDomain"
+    LOST = "Lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """For how many ``seconds`` a slot is kept (0: not at all), and what follows ``grace`` seconds of being broken."""
+
+    seconds: float = 120.0
+    grace: float = 300.0
+    broken: Broken = Broken.REPORT
+
+
+USUAL = Rules()
+
+
+class Repairs:
+    """Tends vacancies and broken gangs. Every method is synchronous.
+
+    ``evict`` is called for a gang that stays broken, if the rules say so; ``spawn`` runs what it returns.
+    """
+
+    def __init__(
+        self, store: Store, clock: Callable[[], float], voice: Voice, watcher: Watcher, rules: Rules = USUAL
+    ) -> None:
+        self.evict: Callable[[Key], Coroutine[Any, Any, None]] | None = None
+        self._store, self._clock = store, clock
+        self._voice, self._watcher, self._rules = voice, watcher, rules
+        store.vacancies.keeping = True
+
+    # --- one group ---------------------------------------------------------------------------------------------
+
+    def settle(self, gang: Gang, group: PodGroup, standing: Standing) -> Mending:
+        """Bring the vacancies of a group, and whether it is broken, up to date. Any state of its round will do."""
+        committed = gang.round is not None and bool(gang.round.reservation.committed)
+        intact = standing.placed >= (group.policy.min_count or 0)
+        gang.started = gang.started or intact or committed or _was_scheduled(group, standing)
+        gang.home = find_home(group, standing, self._store.nodes) or gang.home
+        found = self._store.vacancies.of_group(group.key)
+        if intact and not found:
+            _note_whole(gang)
+            return WHOLE
+        wanted = count_wanted(self._store, group, standing) if gang.started else 0
+        if found:
+            self._close_old(gang, found)
+            self._trim(gang, group.key, standing, wanted)
+            self._find_heirs(group.key, standing)
+        found = self._store.vacancies.of_group(group.key)
+        if intact or not wanted or not (standing.bound or found):
+            _note_whole(gang)
+        elif gang.broken_since is None and not committed:  # else its first members are just being bound
+            gang.broken_since = self._clock()
+        return self._describe(found, standing)
+
+    def _close_old(self, gang: Gang, vacancies: Iterable[Vacancy]) -> None:
+        """Close those whose time is over; date those that are new."""
+        now = self._clock()
+        for vacancy in vacancies:
+            if vacancy.since is None:
+                vacancy.since = now
+                if vacancy.refusal:
+                    pod = vacancy.pod
+                    gang.refuse(pod.shape, pod.node, now, self._store.nodes, KUBELET_EXCLUSION_SECONDS)
+            elif now - vacancy.since >= self._rules.seconds:
+                self._store.vacancies.close(vacancy)
+                self._watcher.repaired(Outcome.LOST, now - vacancy.since)
+
+    def _trim(self, gang: Gang, key: Key, standing: Standing, wanted: int) -> None:
+        """Close those that nobody will fill: their members are not wanted, or others have their place already."""
+        placed = sum(self._is_placed(pod) for pod in standing.waiting)
+        kept = 0 if gang.evicting or not self._rules.seconds else max(0, wanted - len(standing.bound) - placed)
+        vacancies = sorted(self._store.vacancies.of_group(key), key=lambda vacancy: bool(vacancy.heir))
+        for vacancy in vacancies[: max(0, len(vacancies) - kept)]:
+            self._store.vacancies.close(vacancy)
+
+    def _is_placed(self, pod: Pod) -> bool:
+        return self._store.vacancies.of_heir(pod.uid) is None and self._store.occupancy.node_of(pod.uid) is not None
+
+    def _find_heirs(self, key: Key, standing: Standing) -> None:
+        free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.heir]
+        unplaced = [pod for pod in standing.waiting if self._store.occupancy.node_of(pod.uid) is None]
+        waiting = [pod for pod in unplaced if self._store.vacancies.of_heir(pod.uid) is None]
+        for vacancy, pod in match_heirs(free, waiting):
+            self._store.vacancies.bequeath(vacancy, pod.uid)
+
+    def _describe(self, vacancies: Sequence[Vacancy], standing: Standing) -> Mending:
+        if not standing.bound:
+            return WHOLE
+        heirs = tuple(pod for pod in standing.waiting if self._store.vacancies.of_heir(pod.uid) is not None)
+        return Mending(len(vacancies), heirs, frozenset(self._find_seats(Ask(heirs, 0), self._store.occupancy.used)))
+
+    def judge(self, gang: Gang, group: PodGroup, standing: Standing, verdict: Verdict | None) -> Verdict | None:
+        """What is said of a group that stands at ``verdict``: a broken one is broken first of all.
+
+        Where nobody waits there is nobody to tell: the gang is just marked, until the grace is over.
+        """
+        if gang.broken_since is None:
+            return verdict
+        broken = Verdict(Reason.BROKEN, have=standing.placed, need=group.policy.min_count or 0)
+        conflict = verdict is not None and verdict.reason is Reason.DOMAIN_CONFLICT
+        if not standing.waiting and not standing.gated and not conflict:
+            gang.verdict = replace(broken, detail="nobody has come in the place of the others")
+            return None
+        if verdict is None or verdict.reason in {Reason.PLANNED, Reason.BINDING}:
+            return verdict
+        return replace(broken, detail=render(verdict))
+
+    # --- where the heirs go ------------------------------------------------------------------------------------
+
+    def answer(self, ask: Ask, plan: Callable[[Ask], Plan | Verdict]) -> Plan | Verdict:
+        """The answer to ``ask``: heirs get their own slots as far as these take them, ``plan`` finds the rest."""
+        base = self._store.view(min((pod.priority for pod in ask.members), default=0), ask.members).used
+        seats = self._find_seats(ask, base)
+        if not seats:
+            return plan(ask)
+        key, node = ask.topology_key, self._store.nodes[next(iter(seats.values()))]
+        domain = node.labels[key] if key is not None else ""
+        rest = [pod for pod in ask.members if pod.uid not in seats]
+        if not rest:
+            return Plan(domain, seats)
+        pinned = frozenset({domain}) if key is not None else ask.pinned
+        homes, need = ask.homes | frozenset(seats.values()), max(0, ask.need - len(seats))
+        found = plan(replace(ask, members=rest, need=need, pinned=pinned, homes=homes))
+        if isinstance(found, Plan):
+            return Plan(domain, {**seats, **found.nodes})
+        if ask.need <= len(seats):
+            return Plan(domain, seats)
+        # The gang starts anew, and its old slots do not help it: their room is better than their places.
+        for pod in ask.members:
+            vacancy = self._store.vacancies.of_heir(pod.uid)
+            if vacancy is not None:
+                self._store.vacancies.close(vacancy)
+        return plan(ask)
+
+    def _find_seats(self, ask: Ask, base: Mapping[str, Resources]) -> dict[str, str]:
+        """Member UID to node: the heirs whose own slot takes them, all in one domain; ``base`` is what is used."""
+        heirs = [(pod, found) for pod in ask.members if (found := self._store.vacancies.of_heir(pod.uid)) is not None]
+        seats: dict[str, str] = {}
+        used: dict[str, Resources] = {}
+        domains = set(ask.pinned)
+        for pod, vacancy in heirs:
+            node = self._store.nodes.get(vacancy.pod.node)
+            if node is None or vacancy.refusal or (pod.uid, node.name) in ask.excluded:
+                continue
+            if not _is_in(node, ask.topology_key, domains) or not admits(pod.shape, node):
+                continue
+            # The heir's own claim is among what is used: another one may be larger, or its node smaller by now.
+            others = _subtract(used.get(node.name) or base.get(node.name, {}), dict(vacancy.pod.shape.requests))
+            wish = dict(pod.shape.requests)
+            if count_slots(node.allocatable, others, wish) > 0:
+                seats[pod.uid] = node.name
+                used[node.name] = add(others, wish)
+                if ask.topology_key is not None:
+                    domains.add(node.labels[ask.topology_key])
+        return seats
+
+    # --- time --------------------------------------------------------------------------------------------------
+
+    def note_filled(self) -> None:
+        """Count the repairs that are done."""
+        filled, self._store.vacancies.filled = self._store.vacancies.filled, []
+        now = self._clock()
+        for vacancy, node in filled:
+            outcome = Outcome.SAME_NODE if node == vacancy.pod.node else Outcome.SAME_DOMAIN
+            self._watcher.repaired(outcome, now - (now if vacancy.since is None else vacancy.since))
+
+    def review(self, key: Key, gang: Gang) -> Coroutine[Any, Any, None] | None:
+        """Report a gang that is broken for too long, once; returns the work of evicting it, if that is asked."""
+        since = gang.broken_since
+        if since is None or gang.reported or self._clock() - since < self._rules.grace:
+            return None
+        gang.reported = True
+        group = self._store.groups.get(key)
+        need = (group.policy.min_count or 0) if group is not None else 0
+        verdict = Verdict(Reason.BROKEN, have=self._store.stand(key).placed, need=need)
+        self._voice.report_broken(key, replace(verdict, detail=f"broken for {self._clock() - since:.0f} s"))
+        if self._rules.broken is not Broken.EVICT or self.evict is None:
+            return None
+        gang.evicting = True
+        return self.evict(key)
+
+
+def _was_scheduled(group: PodGroup, standing: Standing) -> bool:
+    """Whether the quorum has stood before this process looked, as far as the API can tell.
+
+    Two kinds of groups have no condition to say so: there a bound member does, as none is bound before the others.
+    """
+    return group.scheduled or ((group.inline or group.compatible) and bool(standing.bound))
+
+
+def _note_whole(gang: Gang) -> None:
+    gang.broken_since, gang.reported, gang.evicting = None, False, False
+
+
+def _is_in(node: Node, key: str | None, domains: set[str]) -> bool:
+    if key is None:
+        return True
+    return key in node.labels and (not domains or node.labels[key] in domains)
+
+
+def _subtract(amounts: Resources, less: Resources) -> dict[str, int]:
+    return {name: amount - less.get(name, 0) for name, amount in amounts.items()}

@@ -1,0 +1,165 @@
+"""The slots of members that have ended: each stays claimed for a while, for the member that comes in its place.
+
+A slot passes from the dead member to its vacancy, and from there to its heir, within one transition of the Store: no
+plan can ever see its room as free in between (decision 13). Times are the caller's loop seconds.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+
+from serried.cluster.occupancy import Hand, Occupancy
+from serried.model.group import Key
+from serried.model.pod import Pod
+
+
+@dataclass(slots=True, eq=False)
+class Vacancy:
+    """The slot of a member that ended without success; ``pod`` is that member as it was last seen alive.
+
+    ``refusal`` is why the kubelet would not run it: then its node is not kept. ``since`` is None until the vacancy is
+    dated. ``heir`` is the UID of the member in its place, "" while there is none.
+    """
+
+    group: Key
+    pod: Pod
+    refusal: str = ""
+    since: float | None = None
+    heir: str = ""
+
+    @property
+    def claimant(self) -> str:
+        """The name under which the slot is claimed; no UID of a pod contains a colon."""
+        return self.heir or f"vacancy:{self.pod.uid}"
+
+
+class Vacancies:
+    """Vacancies by group, in the order in which they came.
+
+    None is opened before ``keeping`` is set, by the one who closes them again. ``filled`` collects those whose heir was
+    bound, with the node it got; the reader empties it.
+    """
+
+    def __init__(self, occupancy: Occupancy) -> None:
+        self.keeping = False
+        self.filled: list[tuple[Vacancy, str]] = []
+        self._occupancy = occupancy
+        self._by_group: dict[Key, dict[str, Vacancy]] = {}
+        self._by_heir: dict[str, Vacancy] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_group.values()))
+
+    def __iter__(self) -> Iterator[Vacancy]:
+        return iter([vacancy for those in self._by_group.values() for vacancy in those.values()])
+
+    def __contains__(self, group: object) -> bool:
+        return group in self._by_group
+
+    def groups(self) -> list[Key]:
+        """The groups that have a vacancy."""
+        return list(self._by_group)
+
+    def of_group(self, group: Key) -> list[Vacancy]:
+        """The vacancies of a group, the oldest first."""
+        return list(self._by_group.get(group, {}).values())
+
+    def of_heir(self, uid: str) -> Vacancy | None:
+        """The vacancy that this member is the heir of."""
+        return self._by_heir.get(uid)
+
+    def open(self, group: Key, pod: Pod, refusal: str = "") -> None:
+        """A bound member has ended: its BOUND claim becomes the vacancy's, unless the kubelet had refused it."""
+        if not self.keeping:
+            return
+        vacancy = Vacancy(group, pod, refusal)
+        self._by_group.setdefault(group, {})[pod.uid] = vacancy
+        if not refusal:
+            self._occupancy.hand_over(pod.uid, Hand.BOUND, vacancy.claimant)
+
+    def bequeath(self, vacancy: Vacancy, heir: str) -> None:
+        """A member that waits gets this slot, which must have no heir yet. It still has to be planned and bound."""
+        self._occupancy.hand_over(vacancy.claimant, Hand.VACANT, heir)
+        vacancy.heir = heir
+        self._by_heir[heir] = vacancy
+
+    def disinherit(self, uid: str) -> None:
+        """A member is gone; the slot that it was to get waits for another one. Nothing happens if it had none."""
+        vacancy = self._by_heir.pop(uid, None)
+        if vacancy is not None:
+            vacancy.heir = ""
+            self._occupancy.hand_over(uid, Hand.VACANT, vacancy.claimant)
+
+    def fill(self, uid: str, node: str) -> None:
+        """A member is bound to ``node``; nothing happens if it is nobody's heir."""
+        vacancy = self._by_heir.get(uid)
+        if vacancy is not None:
+            self.close(vacancy)
+            self.filled.append((vacancy, node))
+
+    def close(self, vacancy: Vacancy) -> None:
+        """The slot is kept no longer. What its heir got by a plan stays the heir's."""
+        those = self._by_group[vacancy.group]
+        del those[vacancy.pod.uid]
+        if not those:
+            del self._by_group[vacancy.group]
+        self._by_heir.pop(vacancy.heir, None)
+        self._occupancy.release(vacancy.claimant, Hand.VACANT)
+
+    def close_group(self, group: Key) -> None:
+        """No slot of this group is kept any longer."""
+        for vacancy in self.of_group(group):
+            self.close(vacancy)
+
+    def clear(self) -> None:
+        """Nobody's slot is kept any longer."""
+        for group in self.groups():
+            self.close_group(group)
+        self.filled.clear()
+
+
+def match_heirs(vacancies: Iterable[Vacancy], waiting: Iterable[Pod]) -> list[tuple[Vacancy, Pod]]:
+    """Who comes in whose place: by name, else by index under the same owner, else by shape under the same owner.
+
+    A pod with an index takes the slot of that index or none. Each vacancy and each pod is in one pair at most; those
+    that come first are served first.
+    """
+    pairs: list[tuple[Vacancy, Pod]] = []
+    open_slots, heirs = list(vacancies), list(waiting)
+    for tell in (_name, _index, _kind):
+        found = _pair(tell, open_slots, heirs)
+        slots, pods = {id(vacancy) for vacancy, _ in found}, {pod.uid for _, pod in found}
+        open_slots = [vacancy for vacancy in open_slots if id(vacancy) not in slots]
+        heirs = [pod for pod in heirs if pod.uid not in pods]
+        pairs += found
+    return pairs
+
+
+def _pair(
+    tell: Callable[[Pod], Hashable], vacancies: Iterable[Vacancy], waiting: Iterable[Pod]
+) -> list[tuple[Vacancy, Pod]]:
+    alike: dict[Hashable, list[Vacancy]] = {}
+    for vacancy in vacancies:
+        alike.setdefault(tell(vacancy.pod), []).append(vacancy)
+    pairs = []
+    for pod in waiting:
+        mark = tell(pod)
+        if mark is not None and alike.get(mark):
+            pairs.append((alike[mark].pop(0), pod))
+    return pairs
+
+
+def _name(pod: Pod) -> Hashable:
+    return pod.name
+
+
+def _index(pod: Pod) -> Hashable:
+    return None if pod.index is None else (_owner(pod), pod.index)
+
+
+def _kind(pod: Pod) -> Hashable:
+    return None if pod.index is not None else (_owner(pod), pod.shape)
+
+
+def _owner(pod: Pod) -> tuple[str, str]:
+    # By name: a Job that is made anew under it takes the old one's slots, if its group is still the same.
+    return (pod.owner.kind, pod.owner.name) if pod.owner is not None else ("", "")
