@@ -17,6 +17,7 @@ from extender.gang import (
     Mending,
     ask_for,
     ask_for_more,
+    describe_claims,
     find_conflict,
     find_offered,
     find_shortage,
@@ -276,7 +277,8 @@ class Conductor:
             gang.retry_at = now + min(opening.next_in, _RETRY_SECONDS / 2 if excluded else math.inf)
             return answer
         self._begin(gang, group, ask, answer, self.queue.closed_to(waiting, ask))
-        return Verdict(Reason.PLANNED, need=ask.need or len(answer.nodes))
+        claims = describe_claims(ask.members, self.store)
+        return Verdict(Reason.PLANNED, need=ask.need or len(answer.nodes), detail=claims)
 
     def _room(self) -> tuple[int, int]:
         return self.store.occupancy.freed, self.store.withdrawn

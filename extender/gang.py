@@ -210,6 +210,12 @@ def ask_for_more(
     )
 
 
+def describe_claims(members: Iterable[Pod], store: Store) -> str:
+    """What a plan cannot promise: volumes that are bound only when the scheduler has the members; "" without any."""
+    unbound = store.volumes.count_unbound(members)
+    return f"{unbound} members mount volume claims that are not bound yet" if unbound else ""
+
+
 def find_offered(
     reservation: Reservation, pod: Pod, names: Sequence[str], store: Store, closed: Collection[str] = ()
 ) -> str | None:

@@ -10,6 +10,7 @@ from serried.cluster.membership import Membership, job_of_provisional
 from serried.cluster.occupancy import FreedNodes, Hand, Occupancy
 from serried.cluster.parentage import Parentage, family_of_provisional
 from serried.cluster.vacancies import Vacancies
+from serried.cluster.volumes import Volumes
 from serried.model.eligibility import GangJobs
 from serried.model.group import Job, Key, PodGroup, Workload, is_compatible
 from serried.model.node import Node
@@ -18,6 +19,7 @@ from serried.model.plan import View
 from serried.model.pod import Phase, Pod
 from serried.model.priority import PriorityClass
 from serried.model.resources import Resources, add
+from serried.model.volume import Volume, VolumeClaim
 from serried.plan.capacity import Capacity
 from serried.plan.quorum import Standing, size_up
 
@@ -49,6 +51,7 @@ class Store:
         self.endings = Endings(self.jobs)
         self.vacancies = Vacancies(self.occupancy)
         self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers, gang_jobs)
+        self.volumes = Volumes()
         self._kinship = Kinship()
         self.parentage = Parentage(self.parents, self.groups, self.workloads, self._kinship, self.schedulers, gang_jobs)
         self.withdrawn = 0
@@ -172,7 +175,8 @@ class Store:
     # --- pods --------------------------------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> None:
-        """A pod came or changed."""
+        """A pod came or changed. Its shape is confined to the nodes that reach its volumes."""
+        pod = self.volumes.confine(pod)
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         self._uids[Key(pod.namespace, pod.name)] = pod.uid
@@ -202,6 +206,7 @@ class Store:
             self._vacate(pod)
         self.vacancies.disinherit(uid)
         self.occupancy.forget(uid)
+        self.volumes.forget(uid)
         self._nominate(uid, None)
         turned = self._kinship.follow(pod, None)
         self._leave(uid)
@@ -309,6 +314,26 @@ class Store:
             for group in [group for group in self.groups if workload_of(group) == key]:
                 self.drop_group(group)
         self._rejoin(families)
+
+    def put_volume(self, volume: Volume) -> None:
+        """A PersistentVolume came or changed."""
+        self._put_anew(self.volumes.put_volume(volume))
+
+    def drop_volume(self, name: str) -> None:
+        """A PersistentVolume went."""
+        self._put_anew(self.volumes.drop_volume(name))
+
+    def put_volume_claim(self, claim: VolumeClaim) -> None:
+        """A PersistentVolumeClaim came or changed."""
+        self._put_anew(self.volumes.put_claim(claim))
+
+    def drop_volume_claim(self, key: Key) -> None:
+        """A PersistentVolumeClaim went."""
+        self._put_anew(self.volumes.drop_claim(key))
+
+    def _put_anew(self, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            self.put_pod(pod)
 
     def put_priority_class(self, found: PriorityClass) -> None:
         """A PriorityClass came or changed."""

@@ -17,6 +17,7 @@ from serried.decode.lifetimes import read_end, read_lifetime
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.parents import WORKER_INDEX, read_place
 from serried.decode.shapes import decode_shape
+from serried.decode.volumes import read_claims
 from serried.model.parent import ParentKind, Place
 from serried.model.pod import Link, Owner, Phase, Pod
 
@@ -61,6 +62,7 @@ def _decode(obj: Raw) -> Pod:
         link=link,
         owner=_read_owner(obj),
         place=place,
+        claims=read_claims(name, spec),
         gates=tuple([read_name(gate, "name") for gate in read_objects(spec, "schedulingGates")]),
         index=_read_index(obj, place),
         deleting=deleting,

@@ -25,7 +25,7 @@ def decode_shape(pod: Raw) -> Shape:
     return _shared_shape(
         tuple(sorted((*requests, *conflicts.items()))) if conflicts else requests,
         tuple(sorted(read_labels(spec, "nodeSelector").items())),
-        _read_terms(spec),
+        _read_affinity(spec),
         tuple([_read_toleration(raw) for raw in read_objects(spec, "tolerations")]),
     )
 
@@ -51,15 +51,18 @@ def _read_toleration(raw: Raw) -> Toleration:
     )
 
 
-def _read_terms(spec: Raw) -> Terms | None:
-    """Required node affinity. A selector without terms is not "no selector": it matches no node."""
+def _read_affinity(spec: Raw) -> Terms | None:
     affinity = read_map(spec, "affinity")
     if not affinity:
         return None
-    affinity = read_map(affinity, "nodeAffinity")
-    selector = read_map(affinity, "requiredDuringSchedulingIgnoredDuringExecution")
-    if affinity.get("requiredDuringSchedulingIgnoredDuringExecution") is None:
+    return read_terms(read_map(affinity, "nodeAffinity"), "requiredDuringSchedulingIgnoredDuringExecution")
+
+
+def read_terms(affinity: Raw, name: str) -> Terms | None:
+    """The node selector at ``name``, None if absent. One without terms is not "no selector": it matches no node."""
+    if affinity.get(name) is None:
         return None
+    selector = read_map(affinity, name)
     return tuple(
         NodeSelectorTerm(_read_requirements(term, "matchExpressions"), _read_requirements(term, "matchFields"))
         for term in read_objects(selector, "nodeSelectorTerms")

@@ -22,6 +22,7 @@ from serried.decode.nodes import decode_node
 from serried.decode.parents import decode_job_set, decode_leader_worker_set
 from serried.decode.pods import decode_pod
 from serried.decode.priority import decode_priority_class
+from serried.decode.volumes import decode_volume, decode_volume_claim
 from serried.kube.changes import Deleted, Denied, Event, Listed, Relisted, Unserved, Upserted
 from serried.kube.client import ApiClient
 from serried.kube.reflector import Pace, Reflector
@@ -32,6 +33,8 @@ from serried.kube.wire import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    VOLUME_CLAIMS,
+    VOLUMES,
     Resource,
     Selection,
     identity,
@@ -45,10 +48,11 @@ from serried.model.node import Node
 from serried.model.parent import Family, Parent, ParentKind
 from serried.model.pod import Pod
 from serried.model.priority import PriorityClass
+from serried.model.volume import Volume, VolumeClaim
 
 log = logging.getLogger(__name__)
 
-Item: TypeAlias = Node | Pod | Job | PodGroup | Workload | Parent | PriorityClass
+Item: TypeAlias = Node | Pod | Job | PodGroup | Workload | Parent | PriorityClass | Volume | VolumeClaim
 OnChange = Callable[[Item | None, Item | None], None]
 """Called with the object before and after, None where there was or is none; the Store has the change already."""
 
@@ -71,6 +75,8 @@ class Kind(StrEnum):
     PRIORITY_CLASSES = "priorityclasses"
     JOB_SETS = "jobsets"
     LEADER_WORKER_SETS = "leaderworkersets"
+    VOLUMES = "persistentvolumes"
+    VOLUME_CLAIMS = "persistentvolumeclaims"
 
 
 ALL_KINDS = tuple(Kind)
@@ -80,8 +86,8 @@ _PARENTS = {
     Kind.LEADER_WORKER_SETS: ParentKind.LEADER_WORKER_SET,
 }
 
-OPTIONAL_KINDS = frozenset({Kind.COMPATIBLE_POD_GROUPS, *_PARENTS})
-"""Kinds that a cluster need not have: APIs of others, beside which Serried works as well without."""
+OPTIONAL_KINDS = frozenset({Kind.COMPATIBLE_POD_GROUPS, Kind.VOLUMES, Kind.VOLUME_CLAIMS, *_PARENTS})
+"""Kinds that a cluster need not have or show: Serried works as well without."""
 
 GROUP_KINDS = frozenset({Kind.WORKLOADS, Kind.POD_GROUPS})
 """What gangs are made of, at the level in use."""
@@ -271,6 +277,10 @@ def _channels(store: Store) -> dict[Kind, _Channel[Any, Any]]:
         Kind.COMPATIBLE_POD_GROUPS: _Channel(
             decode_compatible_group, _compatible_key, store.groups, store.put_group, store.drop_group
         ),
+        Kind.VOLUMES: _Channel(decode_volume, _name, store.volumes.volumes, store.put_volume, store.drop_volume),
+        Kind.VOLUME_CLAIMS: _Channel(
+            decode_volume_claim, _key, store.volumes.claims, store.put_volume_claim, store.drop_volume_claim
+        ),
         Kind.JOB_SETS: _Channel(
             decode_job_set, partial(_family, ParentKind.JOB_SET), store.parents, store.put_parent, store.drop_parent
         ),
@@ -292,6 +302,8 @@ def _resources(level: ApiLevel) -> dict[Kind, Resource]:
         Kind.POD_GROUPS: pod_groups(level.group, level.version),
         Kind.WORKLOADS: workloads(level.group, level.version),
         Kind.PRIORITY_CLASSES: PRIORITY_CLASSES,
+        Kind.VOLUMES: VOLUMES,
+        Kind.VOLUME_CLAIMS: VOLUME_CLAIMS,
         Kind.COMPATIBLE_POD_GROUPS: pod_groups(*COMPATIBLE_API.split("/")),
         **{kind: parents(parent) for kind, parent in _PARENTS.items()},
     }

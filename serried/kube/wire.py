@@ -50,6 +50,8 @@ FALLBACK_GROUP = "scheduling.serried.dev"
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 PODS = Resource("", "v1", "pods")
+VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
+VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 EVENTS = Resource("", "v1", "events")
 JOBS = Resource("batch", "v1", "jobs")

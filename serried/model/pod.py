@@ -56,7 +56,8 @@ class Pod:
     """A pod. Identity is the ``uid``: Jobs and StatefulSets make pods anew under an old name.
 
     ``group`` is the name of the PodGroup that the pod itself names (field, then labels), None if it names none.
-    ``place`` is where it stands in a JobSet or LeaderWorkerSet. ``gates`` are all scheduling gates, ours included.
+    ``claims`` are the names of the PersistentVolumeClaims that it mounts. ``place`` is where it stands in a JobSet or
+    LeaderWorkerSet. ``gates`` are all scheduling gates, ours included.
     ``index`` is its number among the pods of its Indexed Job (the completion index), or of its replica of a
     LeaderWorkerSet (the worker index; the leader has 0).
     ``unschedulable``: the scheduler has tried the pod in vain and will not try it again before an event tells it to.
@@ -78,6 +79,7 @@ class Pod:
     link: Link | None = None
     owner: Owner | None = None
     place: Place | None = None
+    claims: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
     index: int | None = None
     deleting: bool = False

@@ -31,6 +31,8 @@ from serried.kube.wire import (
     PODS,
     PRIORITY_CLASSES,
     RESERVATIONS,
+    VOLUME_CLAIMS,
+    VOLUMES,
     Failure,
     Resource,
     pod_groups,
@@ -44,7 +46,7 @@ from serried.testing.storage import ObjectKey, RefusedError, Storage, check_prec
 from serried.testing.watching import Watch, begin_stream, begin_watch, select
 
 SERVED = (
-    *(NODES, PODS, NAMESPACES, EVENTS, JOBS, LEASES, PRIORITY_CLASSES, RESERVATIONS),
+    *(NODES, PODS, NAMESPACES, EVENTS, JOBS, LEASES, PRIORITY_CLASSES, RESERVATIONS, VOLUMES, VOLUME_CLAIMS),
     *(pod_groups(FALLBACK_GROUP, "v1beta1"), workloads(FALLBACK_GROUP, "v1beta1")),
 )
 """A stock cluster with Serried's CRDs."""

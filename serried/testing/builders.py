@@ -169,6 +169,11 @@ class PodBuilder(Builder):
         ports.append({"containerPort": port, "hostPort": port, "protocol": protocol, "hostIP": address})
         return self.having([container, *self._raw["spec"]["containers"][1:]], "spec", "containers")
 
+    def mounting(self, *claims: str) -> Self:
+        """With volumes of these PersistentVolumeClaims."""
+        volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
+        return self.having(volumes, "spec", "volumes")
+
     def apart(self, labels: Raw, key: str = "kubernetes.io/hostname", **fields: Any) -> Self:
         """With required anti-affinity to pods with these labels, those of its own namespace unless ``fields`` tell."""
         term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}, **fields}

@@ -20,6 +20,7 @@ from serried.testing.builders import (
     workload,
 )
 from serried.testing.parents import job_set, leader_worker_set
+from serried.testing.volumes import volume, volume_claim
 
 POOL = "example.com/pool"
 DEDICATED = Taint("dedicated", "", "NoSchedule")
@@ -47,7 +48,9 @@ _SPECIMENS: tuple[dict[str, Any], ...] = (
     job("j").size(2).topology().condition("Complete").controlled_by("CronJob", "c").raw(),
     job_set("s").asking().replicated("a", 2, 3, dependsOn=[{"name": "b"}]).in_order().condition("Failed").raw(),
     leader_worker_set("s").asking().size(2, 3).leader_first().topology().surging("30%").raw(),
-    pod("p").of_job_set("s", "a").raw(),
+    volume("v").local_to("n").raw(),
+    volume_claim("c").bound_to("v").raw(),
+    pod("p").mounting("c").of_job_set("s", "a").raw(),
     pod("p").of_replica("s", 1, 2).raw(),
     {"metadata": {"name": "l"}, "spec": {"holderIdentity": "h", "renewTime": "t", "leaseTransitions": 1}},
 )  # fmt: skip

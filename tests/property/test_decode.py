@@ -15,11 +15,13 @@ from serried.decode.parents import decode_job_set, decode_leader_worker_set
 from serried.decode.pods import decode_pod
 from serried.decode.quantity import parse_cpu, parse_quantity
 from serried.decode.reservations import name_record
+from serried.decode.volumes import decode_volume, decode_volume_claim
 from serried.model.group import Job, Key, PodGroup, Workload, key_compatible
 from serried.model.lease import Lease
 from serried.model.node import Node
 from serried.model.parent import Parent
 from serried.model.pod import Pod
+from serried.model.volume import Volume, VolumeClaim
 from serried.testing.strategies import Json, odd_objects
 
 DECODERS = [
@@ -32,6 +34,8 @@ DECODERS = [
     (decode_lease, Lease),
     (decode_job_set, Parent),
     (decode_leader_worker_set, Parent),
+    (decode_volume, Volume),
+    (decode_volume_claim, VolumeClaim),
 ]
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 EACH = pytest.mark.parametrize(("decode", "kind"), DECODERS, ids=[decode.__name__ for decode, _ in DECODERS])

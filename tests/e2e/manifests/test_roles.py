@@ -46,6 +46,11 @@ PARENTS = (("jobsets", "jobset.x-k8s.io"), ("leaderworkersets", "leaderworkerset
 
 ALLOWED = [
     *(Access(EXTENDER, verb, what) for what in ("nodes", "pods") for verb in ("get", "list", "watch")),
+    *(
+        Access(EXTENDER, verb, what)
+        for what in ("persistentvolumes", "persistentvolumeclaims")
+        for verb in ("get", "list", "watch")
+    ),
     *(Access(EXTENDER, verb, "jobs", "batch") for verb in ("get", "list", "watch")),
     *(
         Access(EXTENDER, verb, what, group)

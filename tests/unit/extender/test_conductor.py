@@ -12,6 +12,7 @@ from serried.model.parent import ParentKind
 from serried.model.verdict import Reason
 from serried.testing.builders import RACK, job, node, pod, pod_group, workload
 from serried.testing.parents import job_set
+from serried.testing.volumes import volume, volume_claim
 from tests.unit.extender.world import GANG, SCHEDULER, World, gang, members, small_nodes
 
 
@@ -38,6 +39,23 @@ class TestBeforeAPlan:
         assert verdict_of(world) == (Reason.MEMBER_GATED, 1, 2)
         await world.add(members(1)[0]).go()
         assert world.round().stage is Stage.GATHERING
+
+    async def test_a_gang_that_its_volume_confines_waits_whole_until_the_volume_is_reached(self, world: World) -> None:
+        racked = [each.rack(f"r{index}") for index, each in enumerate(small_nodes(2))]
+        here = {"matchExpressions": [{"key": RACK, "operator": "In", "values": ["r0"]}]}
+        world.store.put_volume(volume("v").reached_from(here).value())
+        world.store.put_volume_claim(volume_claim("c").bound_to("v").value())
+        await world.add(*racked, gang(3), *[each.mounting("c") for each in members(3)]).go()
+        assert verdict_of(world) == (Reason.NO_CAPACITY, 2, 3)
+        world.store.put_volume(volume("v").value())
+        await world.go()
+        assert world.round().stage is Stage.GATHERING
+
+    async def test_claims_without_a_volume_are_said_with_the_plan(self, world: World) -> None:
+        world.store.put_volume_claim(volume_claim("c").value())
+        await world.add(*small_nodes(2), gang(2), members(1)[0].mounting("c"), *members(1, first=1)).go()
+        (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
+        assert planned.detail == "1 members mount volume claims that are not bound yet"
 
     async def test_our_own_gate_holds_nobody(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.gate() for each in members(2)]).go()

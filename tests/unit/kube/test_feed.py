@@ -12,6 +12,7 @@ from serried.model.group import Job, Key
 from serried.model.level import FALLBACK
 from serried.observe.metrics import Metrics
 from serried.testing.builders import Builder, compatible_group, job, node, pod, pod_group, workload
+from serried.testing.volumes import volume, volume_claim
 
 Raw = dict[str, Any]
 
@@ -61,17 +62,20 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
         (Kind.POD_GROUPS, pod_group("g")),
         (Kind.WORKLOADS, workload("w")),
         (Kind.COMPATIBLE_POD_GROUPS, compatible_group("g")),
+        (Kind.VOLUMES, volume("v")),
+        (Kind.VOLUME_CLAIMS, volume_claim("c")),
     ]
     for kind, item in shown:
         watched.show(kind, item)
     store = watched.store
     held: list[Sized] = [store.nodes, store.pods, store.jobs, store.groups, store.workloads]
-    assert [len(entries) for entries in held] == [1, 1, 1, 2, 1]
+    held += [store.volumes.volumes, store.volumes.claims]
+    assert [len(entries) for entries in held] == [1, 1, 1, 2, 1, 1, 1]
     assert set(store.pods) == {"pod-p"}
     for kind, item in shown:
         watched.end(kind, item)
-    assert [len(entries) for entries in held] == [0] * 5
-    assert [new is None for _, new in watched.changes] == [False] * 6 + [True] * 6
+    assert [len(entries) for entries in held] == [0] * 7
+    assert [new is None for _, new in watched.changes] == [False] * 8 + [True] * 8
 
 
 def test_the_owner_is_told_what_was_and_what_is(watched: Watched) -> None:

@@ -1,0 +1,93 @@
+"""Members with volumes: 12 nodes of 32 CPU, of which some reach a volume."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.promises.stage import Stage, eventually
+from tests.e2e.promises.test_gangs import names
+
+pytestmark = pytest.mark.e2e
+
+VOLUMES, CLASSES = "/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/storageclasses"
+SIZE = {"storage": "1Gi"}
+
+
+class Disks:
+    """Volumes and claims of one story."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.api = stage, stage.cluster.api
+        self.storage_class = f"{stage.namespace}-local"
+        self.claims = f"/api/v1/namespaces/{stage.namespace}/persistentvolumeclaims"
+        provisioner = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+        self.api.post(CLASSES, {"metadata": {"name": self.storage_class}} | provisioner)
+
+    def create_volume(self, name: str, nodes: list[str]) -> None:
+        """A volume that these nodes reach."""
+        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
+        spec = {
+            "capacity": SIZE, "accessModes": ["ReadWriteMany"], "storageClassName": self.storage_class,
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+            "local": {"path": f"/mnt/{name}"},
+        }  # fmt: skip
+        self.api.post(VOLUMES, {"metadata": {"name": f"{self.stage.namespace}-{name}"}, "spec": spec})
+
+    def create_claim(self, name: str, volume: str = "") -> None:
+        """A claim, bound to a volume if one is named."""
+        spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": SIZE}}
+        spec |= {"storageClassName": self.storage_class}
+        if volume:
+            spec["volumeName"] = f"{self.stage.namespace}-{volume}"
+        self.api.post(self.claims, {"metadata": {"name": name}, "spec": spec})
+        if volume:
+            path = f"{self.claims}/{name}"
+            eventually("a bound claim", lambda: self.api.get(path).get("status", {}).get("phase") == "Bound")
+
+    def clear(self) -> None:
+        """All of it goes."""
+        self.stage.delete_all(self.claims)
+        eventually("no claims", lambda: not self.api.get(self.claims)["items"])
+        self.stage.delete_all(VOLUMES)
+        self.stage.delete_all(CLASSES)
+
+
+@pytest.fixture
+def disks(stage: Stage) -> Iterator[Disks]:
+    disks = Disks(stage)
+    yield disks
+    stage.delete_all(stage._pods())
+    eventually("no pods", lambda: not stage.pods())
+    disks.clear()
+
+
+def mounting(claim: str) -> list[dict[str, Any]]:
+    return [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+
+
+def test_members_go_where_their_volume_is_or_wait_whole(stage: Stage, disks: Disks) -> None:
+    first, second, *_ = sorted(node["metadata"]["name"] for node in stage.cluster.api.get("/api/v1/nodes")["items"])
+    disks.create_volume("data", [first, second])
+    disks.create_claim("data", volume="data")
+
+    stage.create_group("three", 3)
+    stage.create_pods(names("three", 3), "three", cpu="20", volumes=mounting("data"))
+    view = stage.await_reason("three", "NoCapacity")
+    assert view["message"].startswith("NoCapacity: the cluster has room for 2 of 3 members")
+    assert not stage.bound()
+    stage.delete_pods(*names("three", 3))
+
+    stage.create_group("two", 2)
+    stage.create_pods(names("two", 2), "two", cpu="20", volumes=mounting("data"))
+    stage.await_bound("two", 2)
+    assert set(stage.bound("two").values()) == {first, second}
+
+
+def test_claims_without_a_volume_are_said_with_the_plan(stage: Stage, disks: Disks) -> None:
+    disks.create_claim("later")
+    stage.create_group("ring", 2)
+    stage.create_pods(names("ring", 2), "ring", volumes=mounting("later"))
+    view = stage.await_reason("ring", "Planned")
+    assert view["message"].endswith("; 2 members mount volume claims that are not bound yet")
+    assert not stage.bound()
