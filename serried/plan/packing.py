@@ -9,11 +9,13 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from operator import itemgetter
 
 from serried.model.pod import Pod
 from serried.model.preference import Style
 from serried.model.resources import add, count_slots
 from serried.plan.classes import Census, MemberClass, Room
+from serried.plan.subdomains import Path, share_out
 from serried.plan.topology import Placement
 
 Pair = tuple[str, str]
@@ -53,26 +55,33 @@ def spread_nodes(count: int, rooms: Iterable[Room]) -> list[Room]:
     return sorted(((taken, name) for name, taken in given.items()), key=lambda room: room[1])
 
 
-_CHOICES: dict[Style, Callable[[int, Iterable[Room]], list[Room]]] = {
-    Style.PACK: choose_nodes,
-    Style.SPREAD: spread_nodes,
-}
-
-
 def fill(count: int, rooms: Sequence[Room], levels: Sequence[Callable[[str], str]], style: Style) -> list[Room]:
     """How many members each chosen node gets, along the topology.
 
     ``levels`` give a node's domain ("" without one) at each level below the placement, the widest first: as few domains
-    of the widest as possible are chosen, and inside each of them as few of the next.
+    of the widest as possible are chosen, and inside them as few of the next (`subdomains`).
     """
-    choose = _CHOICES[style]
+    spread = style is Style.SPREAD
     if not levels:
-        return choose(count, rooms)
+        return spread_nodes(count, rooms) if spread else choose_nodes(count, rooms)
     inside: dict[str, list[Room]] = {}
     for room in rooms:
         inside.setdefault(levels[0](room[1]), []).append(room)
-    chosen = choose(count, [(sum(free for free, _ in each), domain) for domain, each in inside.items()])
-    return [room for share, domain in chosen for room in fill(share, inside[domain], levels[1:], style)]
+    sums = [(sum(free for free, _ in each), domain) for domain, each in inside.items()]
+    chosen = spread_nodes(count, sums) if spread else share_out(count, _sum_paths(rooms, levels))
+    return [
+        room
+        for share, domain in sorted(chosen, key=itemgetter(1))
+        for room in fill(share, inside[domain], levels[1:], style)
+    ]
+
+
+def _sum_paths(rooms: Sequence[Room], levels: Sequence[Callable[[str], str]]) -> dict[Path, int]:
+    sums: dict[Path, int] = {}
+    for free, name in rooms:
+        path = tuple([level(name) for level in levels])
+        sums[path] = sums.get(path, 0) + free
+    return sums
 
 
 def match_members(members: Sequence[Pod], rooms: Sequence[Room], barred: Collection[Pair]) -> dict[str, str]:

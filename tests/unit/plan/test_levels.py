@@ -52,6 +52,13 @@ class TestPreferredLevels:
         plan = solve(cluster(a=[[2]], b=[[3]], c=[[2], [2]]), 7)
         assert {rack[0] for rack in racks_of(plan)} == {"b", "c"}
 
+    def test_of_as_few_blocks_those_with_the_fewest_racks_are_taken(self) -> None:
+        plan = solve(cluster(a=[[3], [3], [3]], b=[[4], [4]], c=[[2], [2], [2], [2]]), 14)
+        assert sorted(set(racks_of(plan))) == ["a-0", "a-1", "b-0", "b-1"]
+
+    def test_of_as_few_racks_the_largest_are_left_whole(self) -> None:
+        assert set(racks_of(solve(cluster(a=[[9], [5], [5]]), 10, levels=(RACK,)))) == {"a-1", "a-2"}
+
     def test_a_required_key_is_never_left_for_a_preferred_one(self) -> None:
         plan = solve(cluster(a=[[2], [2]], b=[[3]]), 4, topology_key=BLOCK, levels=(RACK,))
         assert isinstance(plan, Plan)

@@ -1,0 +1,105 @@
+"""How a gang is split over sub-domains, against a search through all sets of them."""
+
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serried.plan.subdomains import Path, leave_largest, share_out
+
+PLENTY = 1_000_000
+
+
+@st.composite
+def trees(draw: st.DrawFn, depth: int) -> dict[Path, int]:
+    """Up to nine narrowest domains with their slots, ``depth`` levels deep."""
+    names = st.tuples(*(st.sampled_from("abc") for _ in range(depth)))
+    return {path: draw(st.integers(1, 9)) for path in draw(st.lists(names, min_size=1, max_size=9, unique=True))}
+
+
+def cost_of(paths: Iterable[Path]) -> tuple[int, ...]:
+    """How many domains of each level these are in, the widest level first."""
+    columns = zip(*(tuple(path[: level + 1] for level in range(len(path))) for path in paths), strict=True)
+    return tuple(len(set(column)) for column in columns)
+
+
+def list_cheapest(count: int, rooms: Mapping[Path, int]) -> list[tuple[Path, ...]]:
+    """All sets of narrowest domains that hold so many at the least cost."""
+    sets = [each for size in range(1, len(rooms) + 1) for each in combinations(rooms, size)]
+    enough = [each for each in sets if sum(rooms[path] for path in each) >= count]
+    least = min(map(cost_of, enough))
+    return [each for each in enough if cost_of(each) == least]
+
+
+def split(count: int, rooms: Mapping[Path, int], steps: int) -> dict[Path, int]:
+    """Shares of the narrowest domains, level by level as the planner does it."""
+    given_out: dict[Path, int] = {}
+    for share, name in share_out(count, rooms, steps):
+        inside = {path[1:]: room for path, room in rooms.items() if path[0] == name}
+        deeper = split(share, inside, steps) if len(next(iter(inside))) else {(): share}
+        given_out.update({(name, *path): part for path, part in deeper.items()})
+    return given_out
+
+
+def largest_left_whole(rooms: Mapping[Path, int], used: Iterable[Path]) -> int:
+    touched = {path[0] for path in used}
+    left: dict[str, int] = {}
+    for path, room in rooms.items():
+        if path[0] not in touched:
+            left[path[0]] = left.get(path[0], 0) + room
+    return max(left.values(), default=0)
+
+
+@given(rooms=st.integers(1, 3).flatmap(trees), data=st.data())
+def test_a_split_takes_the_fewest_domains_of_each_level_from_the_widest_down(
+    rooms: dict[Path, int], data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(1, sum(rooms.values())))
+    shares = split(count, rooms, PLENTY)
+    assert sum(shares.values()) == count
+    assert all(0 < share <= rooms[path] for path, share in shares.items())
+    cheapest = list_cheapest(count, rooms)
+    assert cost_of(shares) == cost_of(cheapest[0])
+    assert largest_left_whole(rooms, shares) == max(largest_left_whole(rooms, each) for each in cheapest)
+
+
+@given(rooms=st.integers(1, 3).flatmap(trees), steps=st.integers(0, 60), data=st.data())
+def test_without_time_for_a_search_all_are_placed_on_the_fewest_domains_of_the_widest_level(
+    rooms: dict[Path, int], steps: int, data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(1, sum(rooms.values())))
+    shares = split(count, rooms, steps)
+    assert sum(shares.values()) == count
+    assert all(0 < share <= rooms[path] for path, share in shares.items())
+    assert cost_of(shares)[0] == cost_of(list_cheapest(count, rooms)[0])[0]
+
+
+@given(rooms=trees(1), data=st.data())
+def test_of_as_few_domains_those_are_taken_that_leave_room_for_the_largest_gang(
+    rooms: dict[Path, int], data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(1, sum(rooms.values())))
+    shares = {path: share for share, path in leave_largest(count, rooms.items())}
+
+    def largest(used: Mapping[Path, int]) -> int:
+        return max(room - used.get(path, 0) for path, room in rooms.items())
+
+    def fill(paths: tuple[Path, ...], last: Path) -> dict[Path, int]:
+        others = {path: rooms[path] for path in paths if path != last}
+        return {**others, last: count - sum(others.values())}
+
+    every = [fill(paths, last) for paths in list_cheapest(count, rooms) for last in paths]
+    assert largest(shares) == max(map(largest, every))
+
+
+@given(rooms=st.integers(1, 3).flatmap(trees), more=st.integers(0, 3))
+def test_too_little_room_is_given_out_whole(rooms: dict[Path, int], more: int) -> None:
+    assert split(sum(rooms.values()) + more, rooms, PLENTY) == rooms
+
+
+@given(rooms=st.integers(1, 3).flatmap(trees), steps=st.integers(0, 60), data=st.data())
+def test_the_order_of_the_domains_changes_nothing(rooms: dict[Path, int], steps: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, sum(rooms.values())))
+    shuffled = {path: rooms[path] for path in data.draw(st.permutations(list(rooms)))}
+    assert split(count, shuffled, steps) == split(count, rooms, steps)
