@@ -38,10 +38,10 @@ from serried.model.preference import NO_PREFERENCE
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
 from serried.plan.backoff import backoff
-from serried.plan.gang import plan_gang
 from serried.plan.levels import open_levels
 from serried.plan.order import Waiting
 from serried.plan.quorum import Standing
+from serried.plan.tree import plan_group
 
 log = logging.getLogger(__name__)
 
@@ -286,7 +286,7 @@ class Conductor:
     def _plan(self, ask: Ask) -> Plan | Verdict:
         start = self.clock()
         priority = min((pod.priority for pod in ask.members), default=0)
-        answer = plan_gang(self.store.view(priority, ask.members), ask, self.store.capacity)
+        answer = plan_group(self.store.view(priority, ask.members), ask, self.store.capacity)
         outcome = answer.reason.value if isinstance(answer, Verdict) else "Planned"
         self._watcher.planned(outcome, self.clock() - start)
         return answer

@@ -1,6 +1,6 @@
 """The cluster as the watches tell it: objects by identity, indexes by group, and the changes not yet looked at."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 
 from serried.cluster.endings import Endings
 from serried.cluster.indexes import discard
@@ -15,7 +15,7 @@ from serried.model.eligibility import GangJobs
 from serried.model.group import Job, Key, PodGroup, Workload, is_compatible
 from serried.model.node import Node
 from serried.model.parent import JOB, REPLICA, Family, Parent
-from serried.model.plan import View
+from serried.model.plan import Overlay, View
 from serried.model.pod import Phase, Pod
 from serried.model.priority import PriorityClass
 from serried.model.resources import Resources, add
@@ -381,22 +381,6 @@ class Store:
 
     def _index_workload(self, old: Workload | None, new: Workload | None) -> set[Family]:
         return _of_jobs(self.membership.index_workload(old, new)) | self.parentage.index_workload(old, new)
-
-
-class Overlay(Mapping[str, Resources]):
-    """A few nodes' amounts over those of all the others, without a copy."""
-
-    def __init__(self, over: Mapping[str, Resources], base: Mapping[str, Resources]) -> None:
-        self._over, self._base = over, base
-
-    def __getitem__(self, node: str) -> Resources:
-        return self._over[node] if node in self._over else self._base[node]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._over.keys() | self._base.keys())
-
-    def __len__(self) -> int:
-        return len(self._over.keys() | self._base.keys())
 
 
 def _same_room(old: Node, new: Node) -> bool:

@@ -1,12 +1,28 @@
 """What the planner takes and gives."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from serried.model.node import Node
 from serried.model.pod import Pod
 from serried.model.preference import Style
 from serried.model.resources import Resources
+
+
+class Overlay(Mapping[str, Resources]):
+    """A few nodes' amounts over those of all the others, without a copy."""
+
+    def __init__(self, over: Mapping[str, Resources], base: Mapping[str, Resources]) -> None:
+        self._over, self._base = over, base
+
+    def __getitem__(self, node: str) -> Resources:
+        return self._over[node] if node in self._over else self._base[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._over.keys() | self._base.keys())
+
+    def __len__(self) -> int:
+        return len(self._over.keys() | self._base.keys())
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +51,10 @@ class Ask:
     ``levels`` are label keys, the narrowest first: the quorum goes into one domain of the first key that has one with
     room, else over as few domains as possible; with ``spills`` False it waits then. ``homes`` are the nodes of
     existing members: others join them at the narrowest level that has room.
+
+    For a tree of groups ``parts`` are the asks of the groups below, and ``members`` those of all of them. A part with
+    ``need`` 0 stands already; of the others ``wanted`` must be placed, each whole. ``name`` is the group's own in its
+    tree, ``within`` the (key, domain) pairs in which the groups above it are, the widest first.
     """
 
     members: Sequence[Pod]
@@ -47,6 +67,10 @@ class Ask:
     spills: bool = True
     homes: frozenset[str] = frozenset()
     style: Style = Style.PACK
+    name: str = ""
+    within: tuple[tuple[str, str], ...] = ()
+    parts: tuple["Ask", ...] = ()
+    wanted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ class Reason(StrEnum):
     MEMBER_GATED = "MemberGated"
     NO_DOMAIN_FITS = "NoDomainFits"
     NO_CAPACITY = "NoCapacity"
+    GROUPS_UNPLACED = "GroupsUnplaced"
     DOMAIN_FULL = "DomainFull"
     DOMAIN_CONFLICT = "DomainConflict"
     BEHIND_HEAD = "BehindHead"
@@ -68,6 +69,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.MEMBER_GATED: "{have} members carry a scheduling gate of another owner",
     Reason.NO_DOMAIN_FITS: "no domain of {key} has room for {need} members",
     Reason.NO_CAPACITY: "the cluster has room for {have} of {need} members",
+    Reason.GROUPS_UNPLACED: "only {have} of {need} groups find room together",
     Reason.DOMAIN_FULL: "the gang's domain of {key} has room for {have} of {need} waiting members",
     Reason.DOMAIN_CONFLICT: "members already run in more than one domain of {key}",
     Reason.BEHIND_HEAD: "the room for {need} members is kept for {key}, which is before it in the queue",

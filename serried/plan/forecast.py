@@ -15,7 +15,7 @@ from serried.model.plan import Ask, Plan, View
 from serried.model.resources import Resources
 from serried.plan.classes import MemberClass, group_classes
 from serried.plan.fit import slots
-from serried.plan.gang import plan_gang
+from serried.plan.tree import plan_group
 
 _GROWTH = 1.1
 """Members of several shapes may need more than slots for each: after a vain plan the next waits for so much more."""
@@ -118,7 +118,7 @@ class _Stage:
         inside = self._inside[domain]
         used: dict[str, Resources] = {name: self._used(name) for name in inside}
         pinned = frozenset({domain}) if self._ask.topology_key is not None else frozenset[str]()
-        answer = plan_gang(View(inside, used), replace(self._ask, pinned=pinned))
+        answer = plan_group(View(inside, used), replace(self._ask, pinned=pinned))
         return answer if isinstance(answer, Plan) else None
 
     def _is_promising(self, domain: str) -> bool:

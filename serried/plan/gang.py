@@ -29,28 +29,28 @@ def plan_gang(view: View, ask: Ask, capacity: Capacity | None = None) -> Plan | 
         return Plan(next(iter(pinned), ""), {})
     trial = Trial(view, ask, capacity)
     for step in list_steps(ask):
-        best = choose(trial, step, generate_placements(trial.census, step, pinned))
+        best = choose(trial, step, generate_placements(trial.census, step, ask))
         if best is not None:
             return _plan(trial, step, best)
-    return _refuse(trial, step, pinned)
+    return _refuse(trial, step)
 
 
 def _plan(trial: Trial, step: Step, best: Candidate) -> Plan:
-    domain = best.placement.domain[0] if trial.ask.topology_key is not None else ""
+    domain = best.placement.domain[len(trial.ask.within)] if trial.ask.topology_key is not None else ""
     return Plan(domain, assign(trial, step, best), best.slack // len(trial.classes))
 
 
-def _refuse(trial: Trial, step: Step, pinned: frozenset[str]) -> Verdict:
+def _refuse(trial: Trial, step: Step) -> Verdict:
     ask = trial.ask
-    hopes = [hope(trial, step, each) for each in generate_placements(trial.census, step, pinned)]
+    hopes = [hope(trial, step, each) for each in generate_placements(trial.census, step, ask)]
     # Only what is told is measured: with many domains and classes the rest would cost more than the plan.
     candidates = [measure(trial, step, each.placement) for each in _rank(hopes)[:_DOMAINS_REPORTED]]
-    if not step.key:
+    if len(step.key) == len(ask.within):
         return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1))
     domains = tuple(
         DomainShortage("/".join(candidate.placement.domain), candidate.room) for candidate in _rank(candidates)
     )
-    if pinned and len(step.key) == 1:
+    if ask.topology_key is not None and ask.pinned and len(step.key) == len(ask.within) + 1:
         waiting = ask.need or len(ask.members)
         return Verdict(Reason.DOMAIN_FULL, domains[0].slots, waiting, step.key[-1], domains, len(hopes))
     return Verdict(

@@ -31,24 +31,33 @@ class Step:
 def list_steps(ask: Ask) -> list[Step]:
     """The levels to try, the narrowest first; the last is the one that the gang must not leave.
 
-    A domain of a preferred level is looked for inside the required one: two racks of one name in two blocks are two.
+    A domain of a preferred level is looked for inside the required one, and that inside those of the groups above:
+    two racks of one name in two blocks are two.
     """
-    required = () if ask.topology_key is None else (ask.topology_key,)
+    required = (*(key for key, _ in ask.within), *(() if ask.topology_key is None else (ask.topology_key,)))
     levels = tuple(level for level in ask.levels if level != ask.topology_key)
     steps = [Step((*required, level), levels[:place][::-1]) for place, level in enumerate(levels)]
     return [*steps, Step(required, levels[::-1])] if ask.spills or not steps else steps
 
 
-def generate_placements(census: Census, step: Step, pinned: frozenset[str]) -> list[Placement]:
+def generate_placements(census: Census, step: Step, ask: Ask) -> list[Placement]:
     """One placement per domain; nodes without the label are in none. The whole cluster without a key.
 
-    With ``pinned``, only those domains of the required key, also if no node is left in one.
+    If the gang is pinned, only those domains of the required key, also if no node is left in one.
     """
     if not step.key:
         return [CLUSTER]
     domains = census.domains(step.key)
-    if not pinned:
-        return [Placement(step.key, domain, names) for domain, names in domains.items()]
-    if len(step.key) == 1:
-        return [Placement(step.key, (domain,), domains.get((domain,), ())) for domain in sorted(pinned)]
-    return [Placement(step.key, domain, names) for domain, names in domains.items() if domain[0] in pinned]
+    around = tuple(value for _, value in ask.within)
+    depth = len(around)
+    if ask.topology_key is None and len(step.key) == depth:
+        return [Placement(step.key, around, domains.get(around, ()))]
+    pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
+    if pinned and len(step.key) == depth + 1:
+        homes = [(*around, domain) for domain in sorted(pinned)]
+        return [Placement(step.key, home, domains.get(home, ())) for home in homes]
+    return [
+        Placement(step.key, domain, names)
+        for domain, names in domains.items()
+        if domain[:depth] == around and (not pinned or domain[depth] in pinned)
+    ]

@@ -1,0 +1,205 @@
+"""Planning a tree of groups (CompositePodGroups, KEP-6012) as one: every group inside the domain of the one above it.
+
+The search is depth first: a group takes its best domain, the groups below it are placed there one after another, and
+where the rest does not fit then, choices are taken back in turn. The native scheduler takes nothing back. Quorums come
+first: members beyond them get room only when every group that is placed has its own.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from serried.model.plan import Ask, Overlay, Plan, View
+from serried.model.resources import Resources, add
+from serried.model.verdict import Reason, Verdict, render
+from serried.plan.capacity import Capacity
+from serried.plan.domains import Trial, feasible, hope, score
+from serried.plan.gang import plan_gang
+from serried.plan.topology import generate_placements, list_steps
+
+_TRIES = 100
+"""So often a search may take a choice back; a try costs about as much as the plan of a gang."""
+
+Within = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seating:
+    """Members that have their nodes so far: UID to node, what they add to the use of these, and where groups are.
+
+    ``homes`` has what surrounds each group that is placed or stands, and its own domain, by the group's name.
+    """
+
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    used: Mapping[str, Resources] = field(default_factory=dict)
+    homes: Mapping[str, tuple[Within, str]] = field(default_factory=dict)
+
+
+def plan_group(view: View, ask: Ask, capacity: Capacity | None = None) -> Plan | Verdict:
+    """As `plan_gang`; for a tree at least ``ask.wanted`` of the groups below, each whole, or the reason why not.
+
+    Deterministic. A plan keeps all constraints; a refusal can be wrong where the search is given up after some time.
+    """
+    return plan_gang(view, ask, capacity) if not ask.parts else _Search(view, capacity).plan(ask)
+
+
+class _Search:
+    def __init__(self, view: View, capacity: Capacity | None) -> None:
+        self._view, self._capacity = view, capacity
+        self._left = 0
+        self._obstacle: tuple[Ask, Seating] | None = None
+
+    def plan(self, ask: Ask) -> Plan | Verdict:
+        if len(ask.pinned) > 1:
+            return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(ask.pinned)))
+        self._left = _TRIES + 2 * _count_groups(ask)
+        found = next(self._seat(ask, Seating()), None)
+        if found is not None:
+            found = self._add_surplus(ask, found)
+        if found is None or not found.nodes:
+            return self._refuse(ask)
+        return Plan(found.homes[ask.name][1], found.nodes)
+
+    # --- quorums -----------------------------------------------------------------------------------------------
+
+    def _seat(self, ask: Ask, seating: Seating) -> Iterator[Seating]:
+        """The ways to place a group's quorum beside what is seated, the best first."""
+        self._left -= 1
+        if self._left < 0:
+            return
+        for domain in self._rank_domains(ask, seating):
+            here = replace(seating, homes={**seating.homes, ask.name: (ask.within, domain)})
+            if ask.parts:
+                around = _narrow(ask, domain)
+                yield from self._seat_parts([replace(part, within=around) for part in _put_in_order(ask)], ask, here)
+            elif ask.need == 0:
+                yield here
+            elif (placed := self._try(_confine(_cut(ask), domain), here)) is not None:
+                yield placed
+
+    def _seat_parts(self, parts: Sequence[Ask], above: Ask, seating: Seating) -> Iterator[Seating]:
+        """The ways to place as many of these groups as are wanted, and as many more as fit."""
+        # A stack and not recursion: there may be hundreds of groups.
+        more = [sum(part.need > 0 for part in parts[place + 1 :]) for place in range(len(parts))]
+        stack = [self._choose(parts[0], seating, above.wanted, more[0])]
+        while stack:
+            option = next(stack[-1], None)
+            if option is None:
+                stack.pop()
+            elif len(stack) < len(parts):
+                place = len(stack)
+                stack.append(self._choose(parts[place], *option, more[place]))
+            else:
+                yield option[0]
+
+    def _choose(self, part: Ask, seating: Seating, wanted: int, more: int) -> Iterator[tuple[Seating, int]]:
+        """With this group, each way; then without it if ``more`` are left to choose from. And how many to go then."""
+        left = max(0, wanted - 1) if part.need else wanted
+        if left <= more:
+            for placed in self._seat(part, seating):
+                yield placed, left
+        if wanted <= more:
+            yield seating, wanted
+
+    def _rank_domains(self, ask: Ask, seating: Seating) -> list[str]:
+        """The domains of a group's key that may hold its quorum, the best first; [""] for a group without one."""
+        if ask.need == 0 and len(ask.pinned) == 1:
+            return list(ask.pinned)
+        trial = Trial(self._look(seating), replace(ask, levels=(), spills=True), self._capacity)
+        (step,) = list_steps(trial.ask)
+        hopes = [hope(trial, step, placement) for placement in generate_placements(trial.census, step, trial.ask)]
+        fitting = feasible(hopes, ask.need) if ask.need else hopes
+        if not fitting:
+            self._note_obstacle(ask, seating)
+        if ask.topology_key is None:
+            return [""] if fitting else []
+        fitting.sort(key=lambda candidate: score(candidate, ask.style))
+        return [candidate.placement.domain[len(ask.within)] for candidate in fitting]
+
+    def _try(self, ask: Ask, seating: Seating) -> Seating | None:
+        answer = plan_gang(self._look(seating), ask, self._capacity)
+        if isinstance(answer, Verdict):
+            self._note_obstacle(ask, seating)
+            return None
+        return self._take(ask, answer, seating)
+
+    # --- members beyond the quorums ----------------------------------------------------------------------------
+
+    def _add_surplus(self, ask: Ask, seating: Seating) -> Seating:
+        if ask.name not in seating.homes:
+            return seating
+        for part in ask.parts:
+            seating = self._add_surplus(part, seating)
+        within, domain = seating.homes[ask.name]
+        rest = () if ask.parts else tuple(member for member in ask.members if member.uid not in seating.nodes)
+        if not rest:
+            return seating
+        mates = frozenset(seating.nodes[member.uid] for member in ask.members if member.uid in seating.nodes)
+        late = replace(ask, members=rest, need=0, within=within, homes=ask.homes | mates)
+        answer = plan_gang(self._look(seating), _confine(late, domain), self._capacity)
+        return seating if isinstance(answer, Verdict) else self._take(ask, answer, seating)
+
+    # --- the cluster as it is with those that are seated ---------------------------------------------------------
+
+    def _look(self, seating: Seating) -> View:
+        if not seating.used:
+            return self._view
+        return View(self._view.nodes, Overlay(seating.used, self._view.used), {*self._view.over, *seating.used.keys()})
+
+    def _take(self, ask: Ask, plan: Plan, seating: Seating) -> Seating:
+        used = dict(seating.used)
+        for member in ask.members:
+            node = plan.nodes.get(member.uid)
+            if node is not None:
+                used[node] = add(used.get(node) or self._view.used.get(node, {}), dict(member.shape.requests))
+        return replace(seating, nodes={**seating.nodes, **plan.nodes}, used=used)
+
+    # --- refusals ----------------------------------------------------------------------------------------------
+
+    def _note_obstacle(self, ask: Ask, seating: Seating) -> None:
+        if self._obstacle is None or len(seating.nodes) >= len(self._obstacle[1].nodes):
+            self._obstacle = ask, seating
+
+    def _refuse(self, ask: Ask) -> Verdict:
+        """Why a tree does not fit: as one gang, if that is enough to say; else what stopped the best attempt."""
+        flat = plan_gang(self._view, replace(ask, parts=()), self._capacity)
+        if isinstance(flat, Verdict):
+            return flat
+        if self._obstacle is None:
+            return Verdict(Reason.GROUPS_UNPLACED, need=ask.wanted)
+        last, seating = self._obstacle
+        have = sum(part.need > 0 and part.name in seating.homes and part.name != last.name for part in ask.parts)
+        why = plan_gang(self._look(seating), replace(last, parts=()), self._capacity)
+        said = render(why) if isinstance(why, Verdict) else "its groups find no room together"
+        return Verdict(Reason.GROUPS_UNPLACED, min(have, ask.wanted), ask.wanted, detail=f"{last.name}: {said}")
+
+
+def _count_groups(ask: Ask) -> int:
+    return 1 + sum(map(_count_groups, ask.parts))
+
+
+def _put_in_order(ask: Ask) -> list[Ask]:
+    """The groups below in the order in which they choose: whoever can go to the fewest places first.
+
+    Of equals the largest; if not all are wanted the smallest, so that many find room.
+    """
+    most = sum(part.need > 0 for part in ask.parts) > ask.wanted
+    return sorted(ask.parts, key=lambda part: (_freedom(part), part.need if most else -part.need))
+
+
+def _freedom(ask: Ask) -> int:
+    if not ask.need or ask.pinned:
+        return 0 if not ask.need else 1
+    return 2 if ask.topology_key is not None or ask.parts else 3
+
+
+def _narrow(ask: Ask, domain: str) -> Within:
+    return ask.within if ask.topology_key is None else (*ask.within, (ask.topology_key, domain))
+
+
+def _confine(ask: Ask, domain: str) -> Ask:
+    return ask if ask.topology_key is None else replace(ask, pinned=frozenset({domain}))
+
+
+def _cut(ask: Ask) -> Ask:
+    """The quorum alone, by the order of its members."""
+    return replace(ask, members=ask.members[: ask.need])
