@@ -8,13 +8,14 @@ reserving in it. Effects (record, stamps, Bindings, conditions) are left to the 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
 from extender.gang import (
     Gang,
     Mending,
+    adjust_need,
     ask_for,
     ask_for_more,
     describe_claims,
@@ -23,11 +24,13 @@ from extender.gang import (
     find_shortage,
     is_foreign,
     is_suspended,
+    make_reservation,
 )
 from extender.queue import Queue
 from extender.repairs import USUAL, Repairs, Rules
 from extender.round import Round
 from extender.steering import Steering
+from extender.trees import find_parts_to_leave
 from extender.voices import Voice, Watcher
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
@@ -35,7 +38,6 @@ from serried.model.group import Key, PodGroup
 from serried.model.plan import Ask, Plan
 from serried.model.pod import Phase, Pod
 from serried.model.preference import NO_PREFERENCE
-from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
 from serried.plan.backoff import backoff
 from serried.plan.levels import open_levels
@@ -185,6 +187,9 @@ class Conductor:
         if not members and group is None:
             self._forget(key)
             return
+        if group is not None and group.parent is not None:
+            self._pass_to_tree(key)
+            return
         gang = self.gangs.setdefault(key, Gang(self.clock()))
         if gang.round is None and is_foreign(group, members, self.store):
             self._drop(key)
@@ -192,6 +197,14 @@ class Conductor:
         verdict = self._tend(gang, group) if gang.round else self._assess(key, gang, group, members)
         if verdict is not None:
             self.say(key, verdict)
+
+    def _pass_to_tree(self, key: Key) -> None:
+        # Its members are its tree's; only a PodGroup of the same name that was there before can have been in a round.
+        gang = self.gangs.get(key)
+        if gang is not None and gang.round is not None and not gang.round.reservation.committed:
+            self.abort(gang.round, Verdict(Reason.POD_GROUP_MISSING))
+        if gang is not None and gang.round is None:
+            self._drop(key)
 
     def say(self, key: Key, verdict: Verdict) -> None:
         """Record and publish how a group stands."""
@@ -246,8 +259,8 @@ class Conductor:
             return None
         if not self.store.lacks_owner(key):
             gang.passed = False
-            obstacle = self.store.obstacle_to(key)
-            return Verdict(Reason.API_MISSING if obstacle else Reason.POD_GROUP_MISSING, detail=obstacle)
+            obstacle, gap = self.store.obstacle_to(key), self.store.forest.find_gap(key)
+            return Verdict(Reason.API_MISSING if obstacle else Reason.POD_GROUP_MISSING, detail=obstacle or gap)
         if not gang.passed and self.clock() - gang.first_seen > self._job_unknown_deadline:
             # A pod whose Job does not exist is on its way to garbage collection; holding it longer helps nobody.
             gang.passed = True
@@ -259,7 +272,12 @@ class Conductor:
         now = self.clock()
         if now < gang.not_before:
             return None
-        tried = (tuple((pod.uid, pod.shape) for pod in standing.waiting), standing.placed, group.policy, mending)
+        tried = (
+            tuple((pod.uid, pod.shape) for pod in standing.waiting),
+            standing.placed,
+            (group.policy, group.tree),
+            mending,
+        )
         gang.not_before = 0.0
         if group.key in self.queue.backlog and gang.tried == tried and now < gang.retry_at:
             return None
@@ -271,12 +289,12 @@ class Conductor:
             self.queue.leave(group.key)
             gang.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
             return ask
-        waiting = self.describe(group.key)
-        answer = self.queue.plan(waiting, ask, partial(self.repairs.answer, plan=self._plan))
+        place = self.describe(group.key)
+        answer = self.queue.plan(place, ask, partial(self.repairs.answer, plan=self._plan))
         if isinstance(answer, Verdict):
             gang.retry_at = now + min(opening.next_in, _RETRY_SECONDS / 2 if excluded else math.inf)
             return answer
-        self._begin(gang, group, ask, answer, self.queue.closed_to(waiting, ask))
+        self._begin(gang, group, ask, answer, self.queue.closed_to(place, ask))
         claims = describe_claims(ask.members, self.store)
         return Verdict(Reason.PLANNED, need=ask.need or len(answer.nodes), detail=claims)
 
@@ -294,10 +312,11 @@ class Conductor:
     def _begin(self, gang: Gang, group: PodGroup, ask: Ask, plan: Plan, closed: frozenset[str]) -> None:
         now = self.clock()
         pods = {pod.uid: pod for pod in ask.members if pod.uid in plan.nodes}
-        slots = {uid: Slot(uid, pods[uid].name, node) for uid, node in plan.nodes.items()}
-        reservation = Reservation(group.key, group.uid, plan.domain, ask.need, slots)
+        reservation = make_reservation(group, ask, plan, self.store)
         self.ledger.hold(reservation, pods)
-        loose = group.preference == NO_PREFERENCE and self.steering.leaves_loose(plan)
+        # Every member of a tree has a domain of its own, which an offered node may not be in.
+        plain = group.preference == NO_PREFERENCE and group.tree is None
+        loose = plain and self.steering.leaves_loose(plan)
         round_ = Round(group, reservation, now, now, loose=loose, closed=closed)
         round_.asleep.update(uid for uid, pod in pods.items() if self._is_asleep(pod))
         self.start(gang, round_)
@@ -339,7 +358,7 @@ class Conductor:
         for uid in round_.calls.keys() - round_.reservation.slots.keys():
             round_.close_call(uid, "serried: the pod has no slot any more")
         if group is not None and not committed and round_.reservation.need:
-            self._adjust_need(round_, group)
+            adjust_need(round_, group, self.store)
         if group is not None and round_.steers:
             self._refill(gang, round_, group)  # not for a group that is gone: what was committed is all that it gets
         round_.changed.set()
@@ -348,13 +367,6 @@ class Conductor:
             need = len(round_.reservation.committed)
             return Verdict(Reason.BINDING, have=len(round_.bound), need=need, detail=failure)
         return None
-
-    def _adjust_need(self, round_: Round, group: PodGroup) -> None:
-        # Members that ran when the plan was made may have ended since: the quorum must not count on them.
-        placed = self.store.stand(group.key, without=round_.bound).placed
-        # A minCount that follows an elastic Job down lowers it, too.
-        floor = round_.reservation.need if group.policy == round_.group.policy else 0
-        round_.reservation.need = max(floor, (group.policy.min_count or 1) - placed)
 
     def _tend_member(self, round_: Round, uid: str) -> None:
         pod, slot = self.store.pods.get(uid), round_.reservation.slots[uid]
@@ -382,7 +394,10 @@ class Conductor:
         # A member that came after the plan, or in the place of one that died, joins the round in the same domain.
         standing = self.store.stand(group.key)
         self.repairs.settle(gang, group, standing)
-        late = tuple(pod for pod in standing.waiting if pod.uid not in round_.reservation.slots.keys() | round_.bound)
+        slots, parts = round_.reservation.slots.keys() | round_.bound, round_.reservation.parts
+        late = tuple(pod for pod in standing.waiting if pod.uid not in slots)
+        if group.tree is not None:  # the others' PodGroups are not in this round: each starts whole, in the next one
+            late = tuple(pod for pod in late if self.store.leaf_of(pod.uid) in parts)
         tried = (self._room(), tuple((pod.uid, pod.shape) for pod in late))
         if not late or tried == round_.refilled:
             return
@@ -392,7 +407,8 @@ class Conductor:
         if isinstance(answer, Plan):
             for pod in late:
                 if pod.uid in answer.nodes:
-                    self.ledger.add(round_.reservation.group, pod, answer.nodes[pod.uid])
+                    part = self.store.leaf_of(pod.uid)
+                    self.ledger.add(round_.reservation.group, pod, answer.nodes[pod.uid], part)
                     if self._is_asleep(pod):
                         round_.asleep.add(pod.uid)
             self.steering.steer(round_, answer.nodes)
@@ -441,7 +457,7 @@ class Conductor:
         if self.replace(round_, pod):
             return
         self.drop_member(round_, uid, f"the scheduler refused {node}")
-        if round_.out_of_reach():
+        if round_.out_of_reach() and not self.leave_out(round_, round_.reservation.slots):
             detail = f"the scheduler refused node {node} for {pod.name}"
             self.abort(round_, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 
@@ -455,6 +471,19 @@ class Conductor:
         self.ledger.move(pod, answer.nodes[pod.uid])
         round_.confirmed.pop(pod.uid, None)
         self.steering.steer(round_, [pod.uid])
+        return True
+
+    def leave_out(self, round_: Round, present: Collection[str]) -> bool:
+        """Go on without the PodGroups of which too few members are ``present`` (UIDs); whether the tree stands so."""
+        left = find_parts_to_leave(round_, round_.reservation.find_short(present), self.store)
+        if left is None:
+            return False
+        for uid in [uid for uid, slot in round_.reservation.slots.items() if slot.part in left]:
+            self.drop_member(round_, uid, "the others of its PodGroup did not come")
+        for part in left:
+            del round_.reservation.parts[part]
+        round_.reservation.need = sum(round_.reservation.parts.values())
+        self.store.touched.add(round_.reservation.group)
         return True
 
     def note_failure(self, round_: Round, uid: str, error: str) -> None:

@@ -140,7 +140,7 @@ def debug_routes(
 
     @router.get("/groups/{namespace}/{name:path}")
     async def show_group(namespace: str, name: str) -> GroupDetail:
-        key = Key(namespace, name)
+        key = conductor.store.forest.lift(Key(namespace, name))
         members = conductor.store.members(key)
         if key not in conductor.store.groups and not members:
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")

@@ -121,11 +121,12 @@ class Driver:
 
     def _judge(self, round_: Round) -> Verdict | None:
         now, reservation = self._clock(), round_.reservation
-        if round_.out_of_reach():
+        if round_.out_of_reach() and not self._conductor.leave_out(round_, reservation.slots):
             return Verdict(Reason.PLAN_OUTDATED, detail="a planned member was deleted")
         if round_.quorum_at_bind():
             return None
-        if now - round_.started > self._limit(round_) or now - round_.progressed > self._idle:
+        late = now - round_.started > self._limit(round_) or now - round_.progressed > self._idle
+        if late and not self._conductor.leave_out(round_, round_.calls):
             return Verdict(Reason.DEADLINE_EXCEEDED, have=len(round_.calls), need=reservation.need)
         return None
 

@@ -5,12 +5,22 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from extender.round import Round
+from extender.trees import (
+    adjust_parts,
+    ask_for_more_of_tree,
+    ask_for_tree,
+    find_homes,
+    find_parts,
+    find_split,
+    find_tree_conflict,
+    find_tree_shortage,
+)
 from serried.cluster.store import Store
 from serried.model.group import PodGroup
 from serried.model.node import Node
-from serried.model.plan import Ask
+from serried.model.plan import Ask, Plan
 from serried.model.pod import Pod, Shape
-from serried.model.reservation import Reservation
+from serried.model.reservation import Reservation, Slot
 from serried.model.resources import capacity
 from serried.model.verdict import Reason, Verdict
 from serried.plan.fit import admits, slots
@@ -94,6 +104,8 @@ def find_shortage(group: PodGroup, standing: Standing, mending: Mending = WHOLE)
     need = max(0, standing.need(min_count) - mending.held)
     if mending.heirs:
         return None
+    if group.tree is not None:
+        return find_tree_shortage(group, standing)
     if need and standing.gated:
         return Verdict(Reason.MEMBER_GATED, have=len(standing.gated), need=min_count)
     if need > len(standing.waiting):
@@ -130,6 +142,8 @@ def find_conflict(group: PodGroup, standing: Standing, nodes: Mapping[str, Node]
 
     Only somebody else can have brought that about: another scheduler, or whoever changed a node's label.
     """
+    if group.tree is not None:
+        return find_tree_conflict(group, find_homes(standing), nodes)
     key = group.topology_key
     if key is None:
         return None
@@ -157,6 +171,9 @@ def ask_for(
     ``opening`` are the levels that it may try by now. ``home`` is the domain of members whose nodes are gone: as long
     as they count, nobody goes elsewhere.
     """
+    if group.tree is not None:
+        conflict = find_conflict(group, standing, nodes)
+        return conflict or ask_for_tree(group, standing, excluded, nodes, opening, mending.heirs)
     ask = Ask(
         standing.waiting,
         max(0, standing.need(group.policy.min_count or 1) - mending.held),
@@ -196,6 +213,8 @@ def ask_for_more(
 ) -> Ask:
     """The planner's question for members that join a round, or move in it: to where the others are, if they can."""
     group = round_.group
+    if group.tree is not None:
+        return ask_for_more_of_tree(round_, members, need, excluded, store)
     bound = (store.pods[uid].node for uid in round_.bound if uid in store.pods)
     return Ask(
         members,
@@ -208,6 +227,29 @@ def ask_for_more(
         homes=frozenset(slot.node for slot in round_.reservation.slots.values()) | frozenset(bound) - {""},
         style=group.preference.style,
     )
+
+
+def make_reservation(group: PodGroup, ask: Ask, plan: Plan, store: Store) -> Reservation:
+    """The slots of a plan; of a tree, with the PodGroup of each."""
+    names = {pod.uid: pod.name for pod in ask.members}
+    slots = {uid: Slot(uid, names[uid], node, store.leaf_of(uid)) for uid, node in plan.nodes.items()}
+    parts = find_parts(ask, plan.nodes)
+    need = sum(parts.values()) if ask.parts else ask.need
+    return Reservation(group.key, group.uid, plan.domain, need, slots, parts=parts)
+
+
+def adjust_need(round_: Round, group: PodGroup, store: Store) -> None:
+    """Bring the quorum of a round that is not committed up to date.
+
+    Members that ran when the plan was made may have ended since: the quorum must not count on them. A minCount that
+    follows an elastic Job down lowers it, too.
+    """
+    if group.tree is not None:
+        adjust_parts(round_, group, store)
+        return
+    placed = store.stand(group.key, without=round_.bound).placed
+    floor = round_.reservation.need if group.policy == round_.group.policy else 0
+    round_.reservation.need = max(floor, (group.policy.min_count or 1) - placed)
 
 
 def describe_claims(members: Iterable[Pod], store: Store) -> str:
@@ -236,7 +278,7 @@ def find_offered(
     return None
 
 
-def find_misfit(reservation: Reservation, uids: Iterable[str], store: Store) -> str | None:
+def find_misfit(reservation: Reservation, uids: Collection[str], store: Store) -> str | None:
     """The first reason why these slots cannot be bound as planned, None if all still can.
 
     The slots' own claims are in the occupancy, so a node is fit when it is not over-committed in anything asked for.
@@ -258,4 +300,4 @@ def find_misfit(reservation: Reservation, uids: Iterable[str], store: Store) -> 
         requests = (name for name, amount in pod.shape.requests if amount > 0)
         if any(used.get(name, 0) > capacity(node.allocatable, name) for name in requests):
             return f"node {slot.node} is full"
-    return None
+    return find_split(group, reservation, uids, store)

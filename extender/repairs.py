@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from extender.gang import KUBELET_EXCLUSION_SECONDS, WHOLE, Gang, Mending, find_home
+from extender.trees import leave_out
 from extender.voices import Voice, Watcher
 from serried.cluster.demand import count_wanted
 from serried.cluster.store import Store
@@ -22,7 +23,7 @@ from serried.model.pod import Pod
 from serried.model.resources import Resources, add, count_slots
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.fit import admits
-from serried.plan.quorum import Standing
+from serried.plan.quorum import Standing, is_whole
 
 
 class Broken(StrEnum):
@@ -71,7 +72,7 @@ class Repairs:
     def settle(self, gang: Gang, group: PodGroup, standing: Standing) -> Mending:
         """Bring the vacancies of a group, and whether it is broken, up to date. Any state of its round will do."""
         committed = gang.round is not None and bool(gang.round.reservation.committed)
-        intact = standing.placed >= (group.policy.min_count or 0)
+        intact = is_whole(group, standing)
         gang.started = gang.started or intact or committed or _was_scheduled(group, standing)
         gang.home = find_home(group, standing, self._store.nodes) or gang.home
         found = self._store.vacancies.of_group(group.key)
@@ -153,12 +154,10 @@ class Repairs:
             return plan(ask)
         key, node = ask.topology_key, self._store.nodes[next(iter(seats.values()))]
         domain = node.labels[key] if key is not None else ""
-        rest = [pod for pod in ask.members if pod.uid not in seats]
-        if not rest:
+        rest = leave_out(ask, seats, self._store.nodes)
+        if not rest.members:
             return Plan(domain, seats)
-        pinned = frozenset({domain}) if key is not None else ask.pinned
-        homes, need = ask.homes | frozenset(seats.values()), max(0, ask.need - len(seats))
-        found = plan(replace(ask, members=rest, need=need, pinned=pinned, homes=homes))
+        found = plan(rest)
         if isinstance(found, Plan):
             return Plan(domain, {**seats, **found.nodes})
         if ask.need <= len(seats):

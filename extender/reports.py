@@ -7,16 +7,14 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
 
+from extender.conditions import Conditions, tell_time
 from serried.cluster.membership import job_of_provisional
 from serried.cluster.parentage import family_of_provisional
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, NotFound
+from serried.kube.errors import ApiError
 from serried.kube.events import EventWriter
-from serried.kube.wire import pod_groups
 from serried.model.group import Key, PodGroup
 from serried.model.level import ApiLevel
 from serried.model.parent import JOB, PARENT_APIS
@@ -44,7 +42,6 @@ _WRITERS = 8
 _REMEMBERED = 1000
 """So many groups more than twice those that exist may be remembered."""
 
-_OWN_FAULTS = frozenset({Reason.RECORD_FAILED, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED})
 _PASSING = frozenset({Reason.PLANNED, Reason.BINDING})
 _GOOD_NEWS = _PASSING | {Reason.SCHEDULED}
 
@@ -53,9 +50,6 @@ _OWNERS = {JOB: "batch/v1"} | {kind.value: api.api_version for kind, api in PARE
 
 GANG_BROKEN = "GangBroken"
 """The event of a gang that stays below its quorum; there is no condition for it (decision 13)."""
-
-_Condition = tuple[str, str, str]
-"""Status, reason and message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +83,17 @@ class Reports:
     ) -> None:
         self.decisions: deque[Said] = deque(maxlen=1000)
         self._client, self._store, self._events, self._level = client, store, events, level
-        self._pod_groups = pod_groups(level.group, level.version)
+        self._conditions = Conditions(client, store, level)
         self._clock = clock
         self._pending: dict[Key, _Pending] = {}
         self._agenda: list[tuple[float, Key]] = []
         self._writing: set[Key] = set()
         self._told: dict[Key, tuple[str, Verdict]] = {}
-        self._written: dict[Key, tuple[str, _Condition]] = {}
         self._wake = asyncio.Event()
 
     def say(self, group: Key, verdict: Verdict) -> None:
         """Note a verdict; it is written once it has settled."""
-        self.decisions.append(Said(_now(), str(group), verdict.reason.value, render(verdict)))
+        self.decisions.append(Said(tell_time(), str(group), verdict.reason.value, render(verdict)))
         before, pending = self._pending.get(group), self._settle(group, verdict)
         self._pending[group] = pending
         if before is None or before.due != pending.due:
@@ -108,7 +101,7 @@ class Reports:
 
     def report_broken(self, group: Key, verdict: Verdict) -> None:
         """Say with an event that a gang stays broken: to whoever looks at the PodGroup, and at its owner."""
-        self.decisions.append(Said(_now(), str(group), GANG_BROKEN, render(verdict)))
+        self.decisions.append(Said(tell_time(), str(group), GANG_BROKEN, render(verdict)))
         found = self._store.groups.get(group)
         for about in (self._subject(group, found), _owner_of(found)):
             if about is not None:
@@ -167,9 +160,7 @@ class Reports:
         self._emit(key, group, verdict)
         try:
             if group is not None and not group.deleting:
-                await self._write_condition(group, verdict)
-        except NotFound:
-            pass
+                await self._conditions.write(group, verdict)
         except ApiError as error:
             log.warning("could not write a condition", extra={"podGroup": str(key), "err": str(error)})
             again = self._clock() + _RETRY_SECONDS
@@ -179,42 +170,6 @@ class Reports:
             if key in self._pending:
                 self._note(key, self._pending[key].due)
             self._wake.set()
-
-    async def _write_condition(self, group: PodGroup, verdict: Verdict) -> None:
-        if group.inline or group.compatible:
-            return  # a Workload has no status, theirs has no conditions: events and /debug have to do
-        wanted = self._condition(group, verdict)
-        uid, written = self._written.get(group.key, ("", None))
-        if uid != group.uid:
-            written = None
-        # Once True it never goes back (facts C1); later reasons are told by events and /debug. Our own watch may not
-        # have shown yet what we wrote last.
-        if group.scheduled or (written or group.condition) == wanted or (written is not None and written[0] == "True"):
-            return
-        status, reason, message = wanted
-        condition = {
-            "type": self._level.condition,
-            "status": status,
-            "reason": reason,
-            "message": message,
-            "observedGeneration": group.generation,
-            "lastTransitionTime": _now(),
-        }
-        body: dict[str, Any] = {
-            "apiVersion": self._level.api_version,
-            "kind": "PodGroup",
-            "metadata": {"name": group.key.name, "namespace": group.key.namespace},
-            "status": {"conditions": [condition]},
-        }
-        await self._client.apply(self._pod_groups, group.key.namespace, group.key.name, body, "status")
-        self._written[group.key] = (group.uid, wanted)
-
-    def _condition(self, group: PodGroup, verdict: Verdict) -> _Condition:
-        # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
-        standing = self._store.stand(group.key)
-        if standing.placed >= (group.policy.min_count or 1):
-            return "True", "Scheduled", ""
-        return "False", "SchedulerError" if verdict.reason in _OWN_FAULTS else "Unschedulable", render(verdict)
 
     def _emit(self, key: Key, group: PodGroup | None, verdict: Verdict) -> None:
         about = self._subject(key, group)
@@ -241,7 +196,6 @@ class Reports:
     def _forget_gone(self) -> None:
         known = self._store.groups.keys() | set(self._store.member_groups())
         self._told = {key: told for key, told in self._told.items() if key in known}
-        self._written = {key: written for key, written in self._written.items() if key in known}
 
     def _subject(self, key: Key, group: PodGroup | None) -> dict[str, str] | None:
         if group is not None:
@@ -271,7 +225,3 @@ def _owner_of(group: PodGroup | None) -> dict[str, str] | None:
 
 def _reference(api_version: str, kind: str, key: Key, uid: str) -> dict[str, str]:
     return {"apiVersion": api_version, "kind": kind, "namespace": key.namespace, "name": key.name, "uid": uid}
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

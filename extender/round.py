@@ -79,11 +79,11 @@ class Round:
 
     def quorum_at_bind(self) -> bool:
         """Whether enough members are at their bind call, or bound, to commit."""
-        return len(self.calls.keys() | self.bound) >= self.reservation.need
+        return not self.reservation.lacks(self.calls.keys() | self.bound)
 
     def out_of_reach(self) -> bool:
         """Whether too few slots are left for the quorum."""
-        return len(self.reservation.slots.keys() | self.bound) < self.reservation.need
+        return self.reservation.lacks(self.reservation.slots.keys() | self.bound)
 
     def may_move(self, uid: str) -> bool:
         """Whether a member's slot is still free to change its node: nothing durable and no bind call names it."""

@@ -51,11 +51,11 @@ class Ledger:
             self._take(uid, reservation)
             self._occupancy.claim(uid, Hand.RESERVED, slot.node, pods[uid].shape.requests)
 
-    def add(self, group: Key, pod: Pod, node: str) -> None:
+    def add(self, group: Key, pod: Pod, node: str, part: str = "") -> None:
         """Keep one more slot in the group's reservation. Raises KeyError if it has none."""
         reservation = self._by_group[group]
         self._take(pod.uid, reservation)
-        reservation.slots[pod.uid] = Slot(pod.uid, pod.name, node)
+        reservation.slots[pod.uid] = Slot(pod.uid, pod.name, node, part)
         self._occupancy.claim(pod.uid, Hand.RESERVED, node, pod.shape.requests)
 
     def move(self, pod: Pod, node: str) -> None:

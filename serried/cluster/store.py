@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from serried.cluster.endings import Endings
+from serried.cluster.forest import Forest
 from serried.cluster.indexes import discard
 from serried.cluster.inline import build_groups, is_replica, workload_of
 from serried.cluster.kinship import Kinship
@@ -11,6 +12,7 @@ from serried.cluster.occupancy import FreedNodes, Hand, Occupancy
 from serried.cluster.parentage import Parentage, family_of_provisional
 from serried.cluster.vacancies import Vacancies
 from serried.cluster.volumes import Volumes
+from serried.model.composite import Composite
 from serried.model.eligibility import GangJobs
 from serried.model.group import Job, Key, PodGroup, Workload, is_compatible
 from serried.model.node import Node
@@ -19,9 +21,10 @@ from serried.model.plan import Overlay, View
 from serried.model.pod import Phase, Pod
 from serried.model.priority import PriorityClass
 from serried.model.resources import Resources, add
+from serried.model.tree import list_leaves
 from serried.model.volume import Volume, VolumeClaim
 from serried.plan.capacity import Capacity
-from serried.plan.quorum import Standing, size_up
+from serried.plan.quorum import Standing, combine, size_up
 
 
 class Store:
@@ -52,6 +55,7 @@ class Store:
         self.vacancies = Vacancies(self.occupancy)
         self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers, gang_jobs)
         self.volumes = Volumes()
+        self.forest = Forest(self.groups)
         self._kinship = Kinship()
         self.parentage = Parentage(self.parents, self.groups, self.workloads, self._kinship, self.schedulers, gang_jobs)
         self.withdrawn = 0
@@ -61,6 +65,7 @@ class Store:
         self.touched: set[Key] = set()
         self.orphaned: set[str] = set()
         self._group_of: dict[str, Key] = {}
+        self._leaf_of: dict[str, Key] = {}
         self._members: dict[Key, dict[str, None]] = {}
         self._nominated: dict[str, Pod] = {}
         self._uids: dict[Key, str] = {}
@@ -71,6 +76,10 @@ class Store:
         """The group of a known pod, maybe provisional; None for a pod of no group or an unknown pod."""
         return self._group_of.get(uid)
 
+    def leaf_of(self, uid: str) -> str:
+        """The PodGroup of a member within its tree; "" for a pod whose group is in none."""
+        return self._leaf_of[uid].name if uid in self._leaf_of else ""
+
     def members(self, group: Key) -> list[Pod]:
         """Every known pod of the group, also bound and finished ones, in the order of arrival."""
         return [self.pods[uid] for uid in self._members.get(group, ())]
@@ -78,9 +87,18 @@ class Store:
     def stand(self, group: Key, without: Collection[str] = ()) -> Standing:
         """How the group stands, as if the pods ``without`` (UIDs) were not there."""
         found = self.groups.get(group)
-        job = self.membership.job_of(found) if found is not None else None
         members = [pod for pod in self.members(group) if pod.uid not in without]
-        min_count = (found.policy.min_count or 0) if found is not None else 0
+        if found is None or found.tree is None:
+            return self._size_up(found, members)
+        below: dict[str, list[Pod]] = {leaf.name: [] for leaf in list_leaves(found.tree)}
+        for pod in members:
+            below.setdefault(self.leaf_of(pod.uid), []).append(pod)
+        leaves = {name: self.groups.get(Key(group.namespace, name)) for name in below}
+        return combine({name: self._size_up(leaves[name], pods) for name, pods in below.items()})
+
+    def _size_up(self, group: PodGroup | None, members: Iterable[Pod]) -> Standing:
+        job = self.membership.job_of(group) if group is not None else None
+        min_count = (group.policy.min_count or 0) if group is not None else 0
         return size_up(members, self.schedulers, job, min_count, self.parents)
 
     def member_groups(self) -> list[Key]:
@@ -110,6 +128,10 @@ class Store:
 
     def resolve(self, pod: Pod) -> Key | None:
         """The group of a pod that need not be known: the scheduler's cache may be ahead of ours."""
+        group = self._resolve_own(pod)
+        return self.forest.lift(group) if group is not None else None
+
+    def _resolve_own(self, pod: Pod) -> Key | None:
         if pod.group is None and self.parentage.claims(pod):
             return self.parentage.resolve(pod)
         job = Family(JOB, Key(pod.namespace, pod.owner.name)) if pod.owner is not None else None
@@ -239,7 +261,8 @@ class Store:
             self.withdrawn_nodes.add(before.nominated)
 
     def _join(self, pod: Pod) -> None:
-        group = self.resolve(pod)
+        own = self._resolve_own(pod)
+        group = self.forest.lift(own) if own is not None else None
         before = self._group_of.get(pod.uid)
         if before != group:
             self._leave(pod.uid)
@@ -247,12 +270,17 @@ class Store:
                 self._group_of[pod.uid] = group
                 self._members.setdefault(group, {})[pod.uid] = None
                 self._note_named(group)
+        if own is not None and own != group:
+            self._leaf_of[pod.uid] = own
+        else:
+            self._leaf_of.pop(pod.uid, None)
         if group is not None:
             self.touched.add(group)
         elif before is not None or pod.held_by_gate:
             self.orphaned.add(pod.uid)
 
     def _leave(self, uid: str) -> None:
+        self._leaf_of.pop(uid, None)
         group = self._group_of.pop(uid, None)
         if group is not None:
             discard(self._members, group, uid)
@@ -287,6 +315,8 @@ class Store:
             self.vacancies.close_group(group.key)
         if old is None or _group_facts(old) != _group_facts(group):
             self._rejoin(self._index_group(old, group))
+        moved = old is None or (old.parent, old.deleting) != (group.parent, group.deleting)
+        self._replant(self.forest.index_group(old, group), *([group.key] if moved else []))
 
     def drop_group(self, key: Key) -> None:
         """A PodGroup went: its unbound members are held again, with reason PodGroupMissing."""
@@ -295,6 +325,31 @@ class Store:
             self.touched.add(key)
             self.vacancies.close_group(key)
             self._rejoin(self._index_group(old, None))
+            trees = self.forest.index_group(old, None)
+            self._replant(trees, *trees)
+
+    def put_composite(self, composite: Composite) -> None:
+        """A CompositePodGroup came or changed."""
+        trees = self.forest.put_composite(composite)
+        self._replant(trees, *trees)
+
+    def drop_composite(self, key: Key) -> None:
+        """A CompositePodGroup went: the unbound members of its tree are held again."""
+        trees = self.forest.drop_composite(key)
+        self._replant(trees, *trees)
+
+    def _replant(self, trees: Iterable[Key], *moved: Key) -> None:
+        """Build trees anew in which something changed; the members of ``moved`` may belong elsewhere now."""
+        for tree in trees:
+            self.touched.add(tree)
+            built = self.forest.build(tree)
+            if built is None:
+                self.drop_group(tree)
+            elif self.groups.get(tree) != built:
+                self.put_group(built)
+        for key in moved:
+            for pod in self.members(key):
+                self._join(pod)
 
     def put_workload(self, workload: Workload) -> None:
         """A Workload came or changed."""

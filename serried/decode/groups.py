@@ -29,8 +29,9 @@ from serried.decode.identity import (
 )
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.preferences import read_preference
+from serried.model.composite import Composite
 from serried.model.group import BASIC, Claim, Disruption, PodGroup, Policy, Template, Workload
-from serried.model.level import FALLBACK, NATIVE_LEVELS, V1ALPHA2_DISRUPTION
+from serried.model.level import COMPOSITE_CONDITION, FALLBACK, NATIVE_LEVELS, V1ALPHA2_DISRUPTION
 from serried.model.parent import PARENT_APIS
 
 _DISRUPTION_WORDS = {word: mode for mode, word in V1ALPHA2_DISRUPTION.items()}
@@ -43,6 +44,11 @@ def decode_pod_group(obj: object) -> PodGroup | Malformed:
     return attempt("PodGroup", _decode_pod_group, obj)
 
 
+def decode_composite(obj: object) -> Composite | Malformed:
+    """A CompositePodGroup; name, uid and exactly one scheduling policy are required."""
+    return attempt("CompositePodGroup", _decode_composite, obj)
+
+
 def decode_workload(obj: object) -> Workload | Malformed:
     """A Workload; name and uid are required. Composite templates are not looked at."""
     return attempt("Workload", _decode_workload, obj)
@@ -51,7 +57,7 @@ def decode_workload(obj: object) -> Workload | Malformed:
 def _decode_pod_group(obj: Raw) -> PodGroup:
     metadata, spec = read_map(obj, "metadata"), read_map(obj, "spec")
     workload, template = _read_reference(spec)
-    condition = _read_condition(read_map(obj, "status"))
+    condition = _read_condition(read_map(obj, "status"), *_CONDITIONS)
     return PodGroup(
         key=read_owner_key(obj),
         uid=read_owner_uid(obj),
@@ -70,6 +76,27 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         scheduled=condition is not None and condition[0] == "True",
         condition=condition,
         preference=read_preference(obj),
+        parent=read_name(spec, "parentCompositePodGroupName") or None,
+    )
+
+
+def _decode_composite(obj: Raw) -> Composite:
+    metadata, spec = read_map(obj, "metadata"), read_map(obj, "spec")
+    condition = _read_condition(read_map(obj, "status"), COMPOSITE_CONDITION)
+    return Composite(
+        key=read_owner_key(obj),
+        uid=read_owner_uid(obj),
+        min_group_count=_read_count(spec, "schedulingPolicy", "minGroupCount"),
+        topology_key=read_topology_key(spec) or read_required_topology(metadata),
+        parent=read_name(spec, "parentCompositePodGroupName") or None,
+        priority_class=read_name(spec, "priorityClassName"),
+        priority=None if spec.get("priority") is None else read_int(spec, "priority"),
+        owners=read_owners(obj),
+        deleting=is_deleting(obj),
+        generation=read_int(metadata, "generation"),
+        version=read_version(obj),
+        scheduled=condition is not None and condition[0] == "True",
+        condition=condition,
     )
 
 
@@ -93,16 +120,21 @@ def _decode_workload(obj: Raw) -> Workload:
 
 def read_policy(spec: Raw, field: str = "schedulingPolicy") -> Policy:
     """Exactly one of ``basic`` and ``gang``; ``gang`` with a minCount of at least 1. ValueError for anything else."""
+    count = _read_count(spec, field, "minCount")
+    return BASIC if count is None else Policy(count)
+
+
+def _read_count(spec: Raw, field: str, name: str) -> int | None:
     policy = read_map(spec, field)
     basic, gang = policy.get("basic"), policy.get("gang")
     if (basic is None) == (gang is None):
         raise ValueError(f"{field} is not exactly one of basic and gang")
     if gang is None:
-        return BASIC
-    count = read_int(read_map(policy, "gang"), "minCount")
+        return None
+    count = read_int(read_map(policy, "gang"), name)
     if count < 1:
-        raise ValueError("minCount is less than 1")
-    return Policy(count)
+        raise ValueError(f"{name} is less than 1")
+    return count
 
 
 def read_topology_key(spec: Raw) -> str | None:
@@ -174,8 +206,8 @@ def _read_parent(spec: Raw) -> tuple[str, str] | None:
     return (kind, name) if kind and name else None
 
 
-def _read_condition(status: Raw) -> tuple[str, str, str] | None:
+def _read_condition(status: Raw, *types: str) -> tuple[str, str, str] | None:
     for raw in read_objects(status, "conditions"):
-        if read_text(raw, "type") in _CONDITIONS:
+        if read_text(raw, "type") in types:
             return read_name(raw, "status"), read_name(raw, "reason"), read_text(raw, "message")
     return None

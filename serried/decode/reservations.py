@@ -27,7 +27,9 @@ def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
     by_node: dict[str, list[dict[str, str]]] = {}
     for slot in reservation.slots.values():
         if slot.uid in kept:
-            by_node.setdefault(slot.node, []).append({"uid": slot.uid, "name": slot.name})
+            part = {"podGroup": slot.part} if slot.part else {}
+            by_node.setdefault(slot.node, []).append({"uid": slot.uid, "name": slot.name, **part})
+    parts = [{"podGroup": part, "minCount": need} for part, need in reservation.parts.items()]
     return {
         "podGroup": reservation.group.name,
         "podGroupUID": reservation.group_uid,
@@ -36,6 +38,7 @@ def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
         "term": term,
         "minCount": reservation.need,
         "slots": [{"node": node, "members": members} for node, members in by_node.items()],
+        **({"parts": parts} if parts else {}),
     }
 
 
@@ -44,7 +47,9 @@ def decode_reservation(item: Mapping[str, Any]) -> Reservation | None:
     try:
         meta, spec = item["metadata"], item["spec"]
         slots = {
-            str(member["uid"]): Slot(str(member["uid"]), str(member["name"]), str(slot["node"]))
+            str(member["uid"]): Slot(
+                str(member["uid"]), str(member["name"]), str(slot["node"]), str(member.get("podGroup", ""))
+            )
             for slot in spec.get("slots") or []
             for member in slot["members"]
         }
@@ -55,6 +60,7 @@ def decode_reservation(item: Mapping[str, Any]) -> Reservation | None:
             need=int(spec.get("minCount", 0)),
             slots=slots,
             committed=frozenset(slots) if spec["phase"] == "Committed" else frozenset(),
+            parts={str(part["podGroup"]): int(part["minCount"]) for part in spec.get("parts") or []},
         )
     except (KeyError, TypeError, ValueError):
         return None

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from serried.cluster.store import Store
 from serried.decode.compatible import decode_compatible_group
-from serried.decode.groups import decode_pod_group, decode_workload
+from serried.decode.groups import decode_composite, decode_pod_group, decode_workload
 from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
 from serried.decode.nodes import decode_node
@@ -37,11 +37,13 @@ from serried.kube.wire import (
     VOLUMES,
     Resource,
     Selection,
+    composites,
     identity,
     parents,
     pod_groups,
     workloads,
 )
+from serried.model.composite import Composite
 from serried.model.group import COMPATIBLE_API, Job, Key, PodGroup, Workload, key_compatible
 from serried.model.level import ApiLevel
 from serried.model.node import Node
@@ -52,7 +54,7 @@ from serried.model.volume import Volume, VolumeClaim
 
 log = logging.getLogger(__name__)
 
-Item: TypeAlias = Node | Pod | Job | PodGroup | Workload | Parent | PriorityClass | Volume | VolumeClaim
+Item: TypeAlias = Node | Pod | Job | PodGroup | Workload | Parent | PriorityClass | Volume | VolumeClaim | Composite
 OnChange = Callable[[Item | None, Item | None], None]
 """Called with the object before and after, None where there was or is none; the Store has the change already."""
 
@@ -70,6 +72,7 @@ class Kind(StrEnum):
     PODS = "pods"
     JOBS = "jobs"
     POD_GROUPS = "podgroups"
+    COMPOSITES = "compositepodgroups"
     WORKLOADS = "workloads"
     COMPATIBLE_POD_GROUPS = "podgroups.scheduling.x-k8s.io"
     PRIORITY_CLASSES = "priorityclasses"
@@ -86,7 +89,7 @@ _PARENTS = {
     Kind.LEADER_WORKER_SETS: ParentKind.LEADER_WORKER_SET,
 }
 
-OPTIONAL_KINDS = frozenset({Kind.COMPATIBLE_POD_GROUPS, Kind.VOLUMES, Kind.VOLUME_CLAIMS, *_PARENTS})
+OPTIONAL_KINDS = frozenset({Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS, Kind.VOLUMES, Kind.VOLUME_CLAIMS, *_PARENTS})
 """Kinds that a cluster need not have or show: Serried works as well without."""
 
 GROUP_KINDS = frozenset({Kind.WORKLOADS, Kind.POD_GROUPS})
@@ -128,7 +131,8 @@ class Feed:
         self._followed_parents = store.parentage.followed
         self._optional = frozenset(optional)
         self._problems: set[Malformed] = set()
-        followed = [kind for kind in kinds if kind is not Kind.POD_GROUPS or not level.inline]
+        absent = {Kind.POD_GROUPS: level.inline, Kind.COMPOSITES: not level.nests}
+        followed = [kind for kind in kinds if not absent.get(kind)]
         self._unlisted = set(followed)
         channels = _channels(store)
         resources = _resources(level)
@@ -266,6 +270,9 @@ def _channels(store: Store) -> dict[Kind, _Channel[Any, Any]]:
         Kind.PODS: _Channel(decode_pod, _uid, store.pods, store.put_pod, store.drop_pod),
         Kind.JOBS: _Channel(decode_job, _key, store.jobs, store.put_job, store.drop_job),
         Kind.POD_GROUPS: _Channel(decode_pod_group, _key, store.groups, store.put_group, store.drop_group),
+        Kind.COMPOSITES: _Channel(
+            decode_composite, _key, store.forest.composites, store.put_composite, store.drop_composite
+        ),
         Kind.WORKLOADS: _Channel(decode_workload, _key, store.workloads, store.put_workload, store.drop_workload),
         Kind.PRIORITY_CLASSES: _Channel(
             decode_priority_class,
@@ -300,6 +307,7 @@ def _resources(level: ApiLevel) -> dict[Kind, Resource]:
         Kind.PODS: PODS,
         Kind.JOBS: JOBS,
         Kind.POD_GROUPS: pod_groups(level.group, level.version),
+        Kind.COMPOSITES: composites(level.api_version),
         Kind.WORKLOADS: workloads(level.group, level.version),
         Kind.PRIORITY_CLASSES: PRIORITY_CLASSES,
         Kind.VOLUMES: VOLUMES,

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from serried.model.group import composite_api_version
 from serried.model.parent import PARENT_APIS, ParentKind
 
 JSON = dict[str, Any]
@@ -64,6 +65,12 @@ RESERVATIONS = Resource(FALLBACK_GROUP, "v1beta1", "reservations")
 def pod_groups(group: str, version: str) -> Resource:
     """PodGroups of the API level in use."""
     return Resource(group, version, "podgroups")
+
+
+def composites(level_api_version: str) -> Resource:
+    """CompositePodGroups beside PodGroups of this apiVersion."""
+    group, _, version = composite_api_version(level_api_version).partition("/")
+    return Resource(group, version, "compositepodgroups")
 
 
 def workloads(group: str, version: str) -> Resource:

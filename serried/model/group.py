@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from serried.model.preference import NO_PREFERENCE, Preference
 from serried.model.selectors import Labels
+from serried.model.tree import Branch
 
 
 class Key(NamedTuple):
@@ -73,6 +74,26 @@ def is_compatible(group: Key) -> bool:
     return group.name.startswith(_COMPATIBLE_PREFIX)
 
 
+_COMPOSITE_PREFIX = "composite:"
+_COMPOSITE_APIS = {"scheduling.k8s.io": "scheduling.k8s.io/v1alpha3"}
+
+
+def key_tree(root: Key) -> Key:
+    """The key under which Serried keeps the tree of a CompositePodGroup: no object's name contains a colon."""
+    return Key(root.namespace, _COMPOSITE_PREFIX + root.name)
+
+
+def root_of_tree(group: Key) -> Key | None:
+    """The CompositePodGroup at the root of a tree, None for any other key."""
+    found = group.name.startswith(_COMPOSITE_PREFIX)
+    return Key(group.namespace, group.name.removeprefix(_COMPOSITE_PREFIX)) if found else None
+
+
+def composite_api_version(api_version: str) -> str:
+    """The apiVersion of CompositePodGroups beside PodGroups of this one: upstream has a version of its own for them."""
+    return _COMPOSITE_APIS.get(api_version.partition("/")[0], api_version)
+
+
 class Holder(NamedTuple):
     """An object as references name it; its namespace the context says."""
 
@@ -89,6 +110,9 @@ class PodGroup:
 
     ``compatible``: it is one of scheduler-plugins, and its key is not its name. ``timeout`` is the longest that it may
     wait at bind, in seconds.
+
+    ``parent`` is the CompositePodGroup above it. ``tree``: it is no object but the whole tree of the CompositePodGroup
+    at the root, whose UID and constraint it has; ``policy`` counts the members that the tree takes at least.
 
     ``priority`` is None until admission (native) or our controller (fallback) has resolved ``priority_class``.
     ``workload`` and ``template`` are ``spec.workloadRef``. ``scheduled`` is whether the condition
@@ -115,12 +139,16 @@ class PodGroup:
     compatible: bool = False
     timeout: float = math.inf
     preference: Preference = NO_PREFERENCE
+    parent: str | None = None
+    tree: Branch | None = None
 
     def holder(self, api_version: str) -> Holder:
-        """The object that has this group's UID: itself, or the Workload that it is part of.
+        """The object that has this group's UID: itself, or the Workload that it is part of, or the root of its tree.
 
         ``api_version`` is that of the level in use.
         """
+        if self.tree is not None:
+            return Holder(composite_api_version(api_version), "CompositePodGroup", self.tree.name)
         if self.compatible:
             return Holder(COMPATIBLE_API, "PodGroup", self.key.name.removeprefix(_COMPATIBLE_PREFIX))
         if self.inline:

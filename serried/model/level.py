@@ -29,10 +29,18 @@ class ApiLevel:
         return self.version not in {V1ALPHA1, V1ALPHA2}
 
     @property
+    def nests(self) -> bool:
+        """Whether there are CompositePodGroups beside its PodGroups."""
+        return self.version not in {V1ALPHA1, V1ALPHA2}
+
+    @property
     def condition(self) -> str:
         """The type of the PodGroup's condition that says whether the gang has been scheduled."""
         return "PodGroupScheduled" if self.version == V1ALPHA2 else "PodGroupInitiallyScheduled"
 
+
+COMPOSITE_CONDITION = "CompositePodGroupInitiallyScheduled"
+"""The same of a CompositePodGroup."""
 
 V1ALPHA1 = "v1alpha1"
 """Served by 1.35 only: Workloads contain their PodGroups."""

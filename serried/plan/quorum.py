@@ -1,12 +1,14 @@
 """How a group stands: who counts toward minCount, and who still has to be placed."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from serried.model.group import Job
+from serried.model.group import Job, PodGroup
 from serried.model.parent import Family, Parent
 from serried.model.pod import Phase, Pod
+from serried.model.tree import Leaf, Tree
 from serried.plan.rank import order_by_rank
 
 _NO_PARENTS: Mapping[Family, Parent] = MappingProxyType({})
@@ -19,13 +21,14 @@ class Standing:
     ``placed`` counts bound members and those that need no pod any more, because they have succeeded or were given up:
     all count toward minCount, or a gang could never replace a failed pod after another one completed
     (kubernetes/kubernetes#142330). ``waiting`` may be placed now, lowest rank first; ``gated`` carry a scheduling
-    gate of another owner.
+    gate of another owner. ``leaves`` are the PodGroups of a tree by name, whose sum it is then.
     """
 
     placed: int
     bound: tuple[Pod, ...]
     waiting: tuple[Pod, ...]
     gated: tuple[Pod, ...]
+    leaves: Mapping[str, "Standing"] = field(default_factory=dict)
 
     def need(self, min_count: int) -> int:
         """How many waiting members the quorum still takes; 0 when it stands."""
@@ -62,3 +65,30 @@ def size_up(
     if job is not None and job.completions is not None and min_count:
         over = max(0, over - max(0, job.completions - min_count))
     return Standing(len(bound) + over, tuple(bound), tuple(waiting), tuple(gated))
+
+
+def combine(leaves: Mapping[str, Standing]) -> Standing:
+    """How a tree stands: the sum of its PodGroups."""
+    standings = leaves.values()
+    return Standing(
+        sum(each.placed for each in standings),
+        tuple(pod for each in standings for pod in each.bound),
+        tuple(pod for each in standings for pod in each.waiting),
+        tuple(pod for each in standings for pod in each.gated),
+        leaves,
+    )
+
+
+def is_whole(group: PodGroup, standing: Standing) -> bool:
+    """Whether the quorum of a group, or of a tree, is placed. A basic group without tree has none."""
+    if group.tree is not None:
+        return count_missing(group.tree, standing.leaves) == 0
+    return standing.placed >= (group.policy.min_count or 0)
+
+
+def count_missing(tree: Tree, leaves: Mapping[str, Standing]) -> float:
+    """The fewest members that are still to be placed before a tree stands; infinite if it has too few groups."""
+    if isinstance(tree, Leaf):
+        return leaves[tree.name].need(tree.need)
+    missing = sorted(count_missing(each, leaves) for each in tree.below)
+    return sum(missing[: tree.need]) if len(missing) >= tree.need else math.inf

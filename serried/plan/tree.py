@@ -102,8 +102,8 @@ class _Search:
 
     def _rank_domains(self, ask: Ask, seating: Seating) -> list[str]:
         """The domains of a group's key that may hold its quorum, the best first; [""] for a group without one."""
-        if ask.need == 0 and len(ask.pinned) == 1:
-            return list(ask.pinned)
+        if ask.need == 0 and (ask.pinned or ask.topology_key is None):
+            return sorted(ask.pinned) or [""]
         trial = Trial(self._look(seating), replace(ask, levels=(), spills=True), self._capacity)
         (step,) = list_steps(trial.ask)
         hopes = [hope(trial, step, placement) for placement in generate_placements(trial.census, step, trial.ask)]

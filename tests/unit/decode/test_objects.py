@@ -1,8 +1,11 @@
 """Nodes, PodGroups, Workloads, Jobs and Leases."""
 
+from typing import Any
+
 import pytest
 
-from serried.decode.groups import decode_pod_group, decode_workload
+from serried.decode.groups import decode_composite, decode_pod_group, decode_workload
+from serried.decode.identity import REQUIRED_TOPOLOGY
 from serried.decode.lease import decode_lease
 from serried.decode.malformed import Malformed
 from serried.decode.nodes import decode_node
@@ -10,7 +13,7 @@ from serried.model.group import BASIC, Key, OwnerRef, Policy, Template
 from serried.model.lease import Lease
 from serried.model.node import Node
 from serried.model.selectors import Taint
-from serried.testing.builders import RACK, JobBuilder, job, node, pod_group, workload
+from serried.testing.builders import RACK, JobBuilder, composite, job, node, pod_group, workload
 
 
 def test_a_node_has_what_is_allocatable() -> None:
@@ -100,9 +103,38 @@ def test_a_workload_of_a_tree_has_a_job_and_no_templates() -> None:
     assert (decoded.job, decoded.templates) == ("j", ())
 
 
-def test_a_group_of_a_tree_is_a_gang_of_its_own() -> None:
-    alone = pod_group("g").gang(2)
-    assert alone.having("c", "spec", "parentCompositePodGroupName").value() == alone.value()
+def test_a_group_of_a_tree_names_the_one_above_it() -> None:
+    assert pod_group("g").gang(2).under("c").value().parent == "c"
+    assert pod_group("g").gang(2).value().parent is None
+
+
+def test_a_composite_group_has_its_quorum_of_groups_its_key_and_its_parent() -> None:
+    decoded = composite("c").gang(2).topology().under("root").priority(7).value()
+    assert (decoded.key, decoded.uid) == (Key("default", "c"), "compositepodgroup-c")
+    assert (decoded.min_group_count, decoded.topology_key, decoded.parent) == (2, RACK, "root")
+    assert decoded.priority == 7
+    assert composite("c").value().min_group_count is None
+
+
+def test_the_key_of_a_composite_group_may_be_an_annotation_where_the_field_is_dropped() -> None:
+    assert composite("c").annotation(REQUIRED_TOPOLOGY, RACK).value().topology_key == RACK
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        pytest.param({}, "schedulingPolicy is not exactly one of basic and gang", id="none"),
+        pytest.param(
+            {"basic": {}, "gang": {"minGroupCount": 1}},
+            "schedulingPolicy is not exactly one of basic and gang",
+            id="both",
+        ),
+        pytest.param({"gang": {"minGroupCount": 0}}, "minGroupCount is less than 1", id="a quorum of nobody"),
+    ],
+)
+def test_a_composite_group_without_a_clear_policy_is_malformed(policy: dict[str, Any], problem: str) -> None:
+    raw = composite("c").having(policy, "spec", "schedulingPolicy").raw()
+    assert decode_composite(raw) == Malformed("CompositePodGroup", "default/c", problem)
 
 
 def test_a_job_has_what_eligibility_asks() -> None:

@@ -29,6 +29,7 @@ from serried.model.verdict import Reason, Verdict
 from serried.testing.builders import (
     Builder,
     CompatibleGroupBuilder,
+    CompositeBuilder,
     JobBuilder,
     NodeBuilder,
     PodBuilder,
@@ -325,6 +326,8 @@ class World:
                     self.store.put_node(builder.value())
                 case PodGroupBuilder() | CompatibleGroupBuilder():
                     self.store.put_group(builder.value())
+                case CompositeBuilder():
+                    self.store.put_composite(builder.value())
                 case JobBuilder():
                     self.store.put_job(builder.value())
                 case PodBuilder():

@@ -1,0 +1,99 @@
+"""The condition of a PodGroup, or of every group of a tree: whether it has been scheduled, and why not."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from serried.cluster.store import Store
+from serried.kube.client import ApiClient
+from serried.kube.errors import NotFound
+from serried.kube.wire import composites, pod_groups
+from serried.model.composite import Composite
+from serried.model.group import Key, PodGroup
+from serried.model.level import COMPOSITE_CONDITION, ApiLevel
+from serried.model.tree import Branch, Tree, list_branches, list_leaves
+from serried.model.verdict import Reason, Verdict, render
+from serried.plan.quorum import count_missing
+
+_OWN_FAULTS = frozenset({Reason.RECORD_FAILED, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED})
+
+_REMEMBERED = 1000
+"""So many objects more than twice those that exist may be remembered."""
+
+_Condition = tuple[str, str, str]
+"""Status, reason and message."""
+
+_SCHEDULED: _Condition = ("True", "Scheduled", "")
+
+
+class Conditions:
+    """Writes conditions, each only when it says something new."""
+
+    def __init__(self, client: ApiClient, store: Store, level: ApiLevel) -> None:
+        self._client, self._store, self._level = client, store, level
+        self._pod_groups = pod_groups(level.group, level.version)
+        self._composites = composites(level.api_version)
+        self._written: dict[str, _Condition] = {}
+
+    async def write(self, group: PodGroup, verdict: Verdict) -> None:
+        """Say how a group stands; of a tree, how each group in it does. Raises ApiError; one that is gone is fine."""
+        if group.inline or group.compatible:
+            return  # a Workload has no status, theirs has no conditions: events and /debug have to do
+        # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
+        standing = self._store.stand(group.key)
+        if group.tree is None:
+            await self._settle(group, verdict, stands=standing.placed >= (group.policy.min_count or 1))
+            return
+        trees: list[Tree] = [*list_branches(group.tree), *list_leaves(group.tree)]
+        for tree in trees:
+            found = self._find(Key(group.key.namespace, tree.name), tree)
+            if found is not None:
+                await self._settle(found, verdict, stands=count_missing(tree, standing.leaves) == 0)
+
+    def _find(self, key: Key, tree: Tree) -> PodGroup | Composite | None:
+        return self._store.forest.composites.get(key) if isinstance(tree, Branch) else self._store.groups.get(key)
+
+    async def _settle(self, item: PodGroup | Composite, verdict: Verdict, *, stands: bool) -> None:
+        reason = "SchedulerError" if verdict.reason in _OWN_FAULTS else "Unschedulable"
+        wanted = _SCHEDULED if stands else ("False", reason, render(verdict))
+        written = self._written.get(item.uid)
+        # Once True it never goes back (facts C1); later reasons are told by events and /debug. Our own watch may not
+        # have shown yet what we wrote last.
+        if item.scheduled or (written or item.condition) == wanted or (written is not None and written[0] == "True"):
+            return
+        try:
+            await self._apply(item, wanted)
+        except NotFound:
+            return
+        self._written[item.uid] = wanted
+        if len(self._written) > 2 * (len(self._store.groups) + len(self._store.forest.composites)) + _REMEMBERED:
+            self._forget_gone()
+
+    async def _apply(self, item: PodGroup | Composite, wanted: _Condition) -> None:
+        status, reason, message = wanted
+        composite = isinstance(item, Composite)
+        resource = self._composites if composite else self._pod_groups
+        condition = {
+            "type": COMPOSITE_CONDITION if composite else self._level.condition,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "observedGeneration": item.generation,
+            "lastTransitionTime": tell_time(),
+        }
+        body: dict[str, Any] = {
+            "apiVersion": resource.api_version,
+            "kind": "CompositePodGroup" if composite else "PodGroup",
+            "metadata": {"name": item.key.name, "namespace": item.key.namespace},
+            "status": {"conditions": [condition]},
+        }
+        await self._client.apply(resource, item.key.namespace, item.key.name, body, "status")
+
+    def _forget_gone(self) -> None:
+        known = {group.uid for group in self._store.groups.values()}
+        known.update(composite.uid for composite in self._store.forest.composites.values())
+        self._written = {uid: written for uid, written in self._written.items() if uid in known}
+
+
+def tell_time() -> str:
+    """Now, RFC 3339 to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,139 @@
+"""Which PodGroups and CompositePodGroups are one tree, and the group that stands for a whole tree.
+
+A tree is scheduled as one: it has one key (`key_tree`), under which all its members are kept, and one PodGroup value,
+built anew whenever something in it changes. A group whose parent is not there (yet) waits under that parent's key.
+"""
+
+from collections.abc import Mapping
+
+from serried.cluster.indexes import reindex
+from serried.model.composite import Composite
+from serried.model.group import Key, PodGroup, Policy, key_tree, root_of_tree
+from serried.model.tree import Branch, Leaf, Tree, list_leaves
+
+_DEEPEST = 8
+"""So many CompositePodGroups above each other are followed; the API takes trees of four levels."""
+
+
+class Forest:
+    """The trees over the Store's PodGroups. The Store tells of every change and asks for the trees then."""
+
+    def __init__(self, groups: Mapping[Key, PodGroup]) -> None:
+        self.composites: dict[Key, Composite] = {}
+        self._groups = groups
+        self._groups_below: dict[Key, tuple[Key, ...]] = {}
+        self._composites_below: dict[Key, tuple[Key, ...]] = {}
+
+    def lift(self, group: Key) -> Key:
+        """The key under which the members of a PodGroup are scheduled: its tree's, or its own."""
+        found = self._groups.get(group)
+        parent = _parent(found)
+        return group if parent is None else key_tree(self._find_root(parent))
+
+    def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[Key]:
+        """Follow one change of a PodGroup, before or after the Store has it; the trees that it touches."""
+        item = new or old
+        if item is None or (_parent(old) is None and _parent(new) is None):
+            return set()
+        places = reindex(self._groups_below, _parent(old), _parent(new), item.key)
+        return {key_tree(self._find_root(place)) for place in places}
+
+    def put_composite(self, composite: Composite) -> set[Key]:
+        """A CompositePodGroup came or changed; the trees that this touches, as they were before, too."""
+        return self._follow(composite.key, composite)
+
+    def drop_composite(self, key: Key) -> set[Key]:
+        """A CompositePodGroup went; as `put_composite`."""
+        return self._follow(key, None)
+
+    def _follow(self, key: Key, new: Composite | None) -> set[Key]:
+        old = self.composites.get(key)
+        touched = {key_tree(self._find_root(key))}
+        reindex(self._composites_below, _parent(old), _parent(new), key)
+        if new is None:
+            self.composites.pop(key, None)
+        else:
+            self.composites[key] = new
+        return touched | {key_tree(self._find_root(key))}
+
+    def _find_root(self, composite: Key) -> Key:
+        seen = [composite]
+        while (found := self.composites.get(seen[-1])) is not None and (parent := _parent(found)) is not None:
+            if parent in seen:
+                return min(seen[seen.index(parent) :])  # a circle: one of it, the same whoever asks
+            seen.append(parent)
+        return seen[-1]
+
+    def find_gap(self, tree: Key) -> str:
+        """Why there is no such tree, a phrase; "" if there is one or the key is not a tree's."""
+        root = root_of_tree(tree)
+        if root is None:
+            return ""
+        found = self.composites.get(root)
+        if found is None or found.deleting:
+            return f"CompositePodGroup {root.name} does not exist"
+        if found.parent is not None:
+            return f"CompositePodGroup {root.name} is above itself"
+        return "" if self.build(tree) is not None else f"the tree of CompositePodGroup {root.name} is too deep"
+
+    def build(self, tree: Key) -> PodGroup | None:
+        """The group that stands for a tree; None if its root does not exist, or if it is no tree."""
+        key = root_of_tree(tree)
+        root = self.composites.get(key) if key is not None else None
+        if root is None or root.deleting or root.parent is not None:
+            return None
+        branch = self._grow(root, _DEEPEST)
+        if branch is None:
+            return None
+        return PodGroup(
+            key=tree,
+            uid=root.uid,
+            policy=Policy(count_least(branch)),
+            topology_key=root.topology_key,
+            priority_class=root.priority_class,
+            priority=self._find_priority(root, branch),
+            owners=root.owners,
+            generation=root.generation,
+            version=root.version,
+            scheduled=root.scheduled,
+            condition=root.condition,
+            tree=branch,
+        )
+
+    def _grow(self, composite: Composite, depth: int) -> Branch | None:
+        if not depth:
+            return None
+        below: list[Tree] = []
+        for key in self._composites_below.get(composite.key, ()):
+            found = self.composites[key]
+            if not found.deleting:
+                branch = self._grow(found, depth - 1)
+                if branch is None:
+                    return None
+                below.append(branch)
+        for key in self._groups_below.get(composite.key, ()):
+            group = self._groups.get(key)
+            if group is not None and not group.deleting:
+                need = group.policy.min_count or 1
+                below.append(Leaf(key.name, need, group.topology_key, group.preference))
+        need = composite.min_group_count or 1
+        return Branch(composite.key.name, need, composite.topology_key, tuple(below))
+
+    def _find_priority(self, root: Composite, branch: Branch) -> int | None:
+        # All templates of a Workload have one priority. Where nobody resolves that of a CompositePodGroup (the fallback
+        # API), its PodGroups have it.
+        if root.priority is not None:
+            return root.priority
+        leaves = [self._groups.get(Key(root.key.namespace, leaf.name)) for leaf in list_leaves(branch)]
+        return max((leaf.priority for leaf in leaves if leaf is not None and leaf.priority is not None), default=None)
+
+
+def count_least(tree: Tree) -> int:
+    """The fewest members with which a tree stands; of a branch with too few groups, what those take that it has."""
+    if isinstance(tree, Leaf):
+        return tree.need
+    return max(1, sum(sorted(count_least(each) for each in tree.below)[: tree.need]))
+
+
+def _parent(item: PodGroup | Composite | None) -> Key | None:
+    return Key(item.key.namespace, item.parent) if item is not None and item.parent else None

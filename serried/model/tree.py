@@ -1,0 +1,47 @@
+"""The trees that CompositePodGroups make of PodGroups (KEP-6012)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from serried.model.preference import NO_PREFERENCE, Preference
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A PodGroup in a tree; it stands when ``need`` of its members are placed (policy basic: one)."""
+
+    name: str
+    need: int
+    topology_key: str | None = None
+    preference: Preference = NO_PREFERENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A CompositePodGroup in a tree; it stands when ``need`` of the groups ``below`` do (policy basic: one)."""
+
+    name: str
+    need: int
+    topology_key: str | None
+    below: tuple["Tree", ...]
+
+
+Tree: TypeAlias = Branch | Leaf
+
+
+def list_leaves(tree: Tree) -> Iterator[Leaf]:
+    """The PodGroups of a tree, in its order."""
+    if isinstance(tree, Leaf):
+        yield tree
+        return
+    for each in tree.below:
+        yield from list_leaves(each)
+
+
+def list_branches(tree: Tree) -> Iterator[Branch]:
+    """The CompositePodGroups of a tree, the root first."""
+    if isinstance(tree, Branch):
+        yield tree
+        for each in tree.below:
+            yield from list_branches(each)

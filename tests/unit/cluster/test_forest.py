@@ -1,0 +1,141 @@
+"""Trees of PodGroups, in whatever order their objects come."""
+
+from collections.abc import Callable
+from itertools import permutations
+
+import pytest
+
+from serried.cluster.store import Store
+from serried.model.group import Key, Policy, key_tree
+from serried.model.tree import Branch, Leaf
+from serried.testing.builders import (
+    RACK,
+    Builder,
+    CompositeBuilder,
+    PodBuilder,
+    PodGroupBuilder,
+    composite,
+    pod,
+    pod_group,
+)
+
+TREE = key_tree(Key("default", "root"))
+ZONE = "example.com/zone"
+SCHEDULER = "serried"
+
+
+def store_of(*builders: Builder) -> Store:
+    store = Store([SCHEDULER])
+    for builder in builders:
+        add(store, builder)
+    return store
+
+
+def add(store: Store, builder: Builder) -> None:
+    match builder:
+        case CompositeBuilder():
+            store.put_composite(builder.value())
+        case PodGroupBuilder():
+            store.put_group(builder.value())
+        case PodBuilder():
+            store.put_pod(builder.value())
+
+
+ROOT = composite("root").gang(2).topology(ZONE).priority(5)
+LEADER = pod_group("leader").gang(1).under("root")
+WORKERS = pod_group("workers").gang(2).topology().under("root")
+BOSS = pod("boss").scheduler(SCHEDULER).in_group("leader")
+HAND = pod("hand").scheduler(SCHEDULER).in_group("workers")
+
+
+def test_a_tree_has_one_group_that_stands_for_it() -> None:
+    found = store_of(ROOT, LEADER, WORKERS).groups[TREE]
+    assert found.tree == Branch("root", 2, ZONE, (Leaf("leader", 1), Leaf("workers", 2, RACK)))
+    assert (found.uid, found.topology_key, found.priority) == ("compositepodgroup-root", ZONE, 5)
+    assert found.policy == Policy(3)
+
+
+def test_what_came_in_whatever_order_is_the_same_tree_with_the_same_members() -> None:
+    wanted = store_of(ROOT, LEADER, WORKERS, BOSS, HAND)
+    for order in permutations((ROOT, LEADER, WORKERS, BOSS, HAND)):
+        found = store_of(*order)
+        assert found.groups == wanted.groups
+        assert {found.group_of(pod.value().uid) for pod in (BOSS, HAND)} == {TREE}
+        assert (found.leaf_of("pod-boss"), found.leaf_of("pod-hand")) == ("leader", "workers")
+
+
+def test_branches_lie_inside_each_other() -> None:
+    inner = composite("inner").gang(1).under("root")
+    found = store_of(ROOT, inner, LEADER, pod_group("deep").gang(3).under("inner")).groups[TREE].tree
+    assert found == Branch("root", 2, ZONE, (Branch("inner", 1, None, (Leaf("deep", 3),)), Leaf("leader", 1)))
+
+
+def test_policy_basic_takes_one_group_and_one_member() -> None:
+    found = store_of(composite("root"), pod_group("any").under("root")).groups[TREE]
+    assert found.tree == Branch("root", 1, None, (Leaf("any", 1),))
+
+
+def test_the_priority_is_that_of_the_groups_where_nobody_resolves_the_roots() -> None:
+    bare = composite("root").having("high", "spec", "priorityClassName")
+    assert store_of(bare, LEADER).groups[TREE].priority is None
+    assert store_of(bare, LEADER.priority(9)).groups[TREE].priority == 9
+
+
+def leave_group(store: Store) -> None:
+    store.drop_group(Key("default", "workers"))
+
+
+def leave_root(store: Store) -> None:
+    store.drop_composite(Key("default", "root"))
+
+
+@pytest.mark.parametrize(
+    ("leave", "group", "gap"),
+    [
+        pytest.param(leave_group, Key("default", "workers"), "", id="a PodGroup that goes leaves its members alone"),
+        pytest.param(
+            leave_root, TREE, "CompositePodGroup root does not exist", id="members of a root that goes wait for it"
+        ),
+    ],
+)
+def test_a_tree_that_loses_something_is_built_anew(leave: Callable[[Store], None], group: Key, gap: str) -> None:
+    store = store_of(ROOT, LEADER, WORKERS, BOSS, HAND)
+    store.touched.clear()
+    leave(store)
+    assert store.group_of("pod-hand") == group
+    assert TREE in store.touched
+    assert store.forest.find_gap(group) == gap
+    assert group not in store.groups
+
+
+def test_a_root_that_gets_a_parent_takes_its_tree_along() -> None:
+    store = store_of(composite("inner").under("root"), pod_group("workers").gang(2).under("inner"), HAND)
+    assert store.group_of("pod-hand") == TREE
+    assert store.forest.find_gap(TREE) == "CompositePodGroup root does not exist"
+    add(store, ROOT)
+    assert store.group_of("pod-hand") == TREE
+    assert store.groups[TREE].tree is not None
+
+
+def test_a_circle_is_no_tree() -> None:
+    store = store_of(composite("a").under("b"), composite("b").under("a"), pod_group("workers").under("b"), HAND)
+    key = store.group_of("pod-hand")
+    assert key == key_tree(Key("default", "a"))
+    assert key not in store.groups
+    assert store.forest.find_gap(key) == "CompositePodGroup a is above itself"
+
+
+def test_a_tree_deeper_than_can_be_is_no_tree() -> None:
+    deep = [composite(f"c{level}").under(f"c{level - 1}") for level in range(1, 12)]
+    store = store_of(composite("c0"), *deep, pod_group("workers").under("c11"), HAND)
+    key = store.group_of("pod-hand")
+    assert key is not None
+    assert store.forest.find_gap(key) == "the tree of CompositePodGroup c0 is too deep"
+
+
+def test_a_condition_that_is_written_moves_no_member() -> None:
+    store = store_of(ROOT, LEADER, WORKERS, BOSS, HAND)
+    store.touched.clear()
+    store.put_group(WORKERS.condition("True", "Scheduled").version("2").value())
+    assert store.group_of("pod-hand") == TREE
+    assert store.groups[TREE].tree is not None
