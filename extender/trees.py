@@ -170,7 +170,9 @@ def find_tree_shortage(group: PodGroup, standing: Standing) -> Verdict | None:
         if len(branch.below) < branch.need
     ]
     more = [f"{len(said) - _SHOWN} more"] if len(said) > _SHOWN else []
-    need = sum(leaf.need for leaf in _leaves(group)) if not few else group.policy.min_count or 1
+    # Of a group that is missing nothing is known but that it has a member.
+    absent = sum(max(0, branch.need - len(branch.below)) for branch in _branches(group))
+    need = sum(leaf.need for leaf in _leaves(group)) + absent
     return Verdict(
         Reason.QUORUM_MISSING, have=sum(have.values()), need=need, detail=", ".join([*few, *said[:_SHOWN], *more])
     )

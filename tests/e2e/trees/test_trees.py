@@ -1,0 +1,105 @@
+"""Trees of groups on the real control plane: planned as one, bound together, each group whole or not at all."""
+
+import pytest
+
+from tests.e2e.promises.stage import RACK, eventually
+from tests.e2e.promises.test_gangs import names
+from tests.e2e.trees.stage import WHOLE_NODE, ZONE, Stage
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_tree_waits_for_its_last_member_and_then_every_level_keeps_its_domain(stage: Stage) -> None:
+    stage.create_composite("root", 2, ZONE)
+    stage.create_branch("front", 2, RACK)
+    stage.create_branch("back", 2, RACK)
+    stage.create_pods(names("front", 2), "front", cpu=WHOLE_NODE)
+    stage.create_pods(names("back", 1), "back", cpu=WHOLE_NODE)
+
+    message = "QuorumMissing: 3 of 4 members exist; back has 1 of 2"
+    eventually("the reason", lambda: stage.view("front").get("message") == message)
+    waiting = ("False", "Unschedulable", message)
+    eventually("the conditions", lambda: stage.composite_condition("root") == stage.condition("back") == waiting)
+    eventually("the event", lambda: ("QuorumMissing", message) in stage.events("root"))
+    assert not stage.bound()
+
+    stage.create_pods(names("back", 1, start=1), "back", cpu=WHOLE_NODE)
+    stage.await_bound("", 4)
+    assert len(stage.domains(RACK, "front")) == len(stage.domains(RACK, "back")) == 1
+    assert len(stage.domains(ZONE, "front", "back")) == 1
+    done = ("True", "Scheduled", "")
+    eventually("the conditions", lambda: stage.composite_condition("root") == stage.condition("back") == done)
+    eventually("the record's end", lambda: not stage.reservations() and not stage.held_in_ledger())
+
+
+def test_a_tree_that_fits_no_zone_waits_whole_though_each_of_its_groups_would_fit(stage: Stage) -> None:
+    stage.create_composite("root", 4, ZONE)
+    for group in ("a", "b", "c", "d"):
+        stage.create_branch(group, 2, RACK)
+        stage.create_pods(names(group, 2), group, cpu=WHOLE_NODE)
+    view = stage.await_reason("a", "NoDomainFits")
+    assert "has room for 8 members (zone-0: 6, zone-1: 6)" in view["message"]
+    assert not stage.bound()
+
+
+def test_groups_beyond_those_that_are_needed_come_along_as_far_as_they_fit(stage: Stage) -> None:
+    stage.create_composite("root", 2, ZONE)
+    for group in ("a", "b", "c", "d"):
+        stage.create_branch(group, 2, RACK)
+        stage.create_pods(names(group, 2), group, cpu=WHOLE_NODE)
+    stage.await_bound("", 6)
+    assert len(stage.domains(ZONE, "a", "b", "c", "d")) == 1
+    sizes = sorted(len(stage.bound(group)) for group in ("a", "b", "c", "d"))
+    assert sizes == [0, 2, 2, 2]
+
+
+def test_a_tree_of_four_levels_is_planned_as_one(stage: Stage) -> None:
+    stage.create_composite("root", 2)
+    for zone in ("east", "west"):
+        stage.create_composite(zone, 1, ZONE, parent="root")
+        stage.create_composite(f"{zone}-row", 2, parent=zone)
+        for group in (f"{zone}-x", f"{zone}-y"):
+            stage.create_branch(group, 2, RACK, parent=f"{zone}-row")
+            stage.create_pods(names(group, 2), group, cpu=WHOLE_NODE)
+    stage.await_bound("", 8)
+    for zone in ("east", "west"):
+        assert len(stage.domains(ZONE, zone)) == 1
+        assert len(stage.domains(RACK, f"{zone}-x")) == len(stage.domains(RACK, f"{zone}-y")) == 1
+    eventually("the condition", lambda: stage.composite_condition("east-row")[0] == "True")
+
+
+def test_members_are_held_until_their_composite_group_exists(stage: Stage) -> None:
+    stage.create_branch("lone", 2)
+    stage.create_pods(names("lone", 2), "lone")
+    view = stage.await_reason("lone", "PodGroupMissing")
+    assert "CompositePodGroup root does not exist" in view["message"]
+    assert not stage.bound()
+    stage.create_composite("root", None)
+    stage.await_bound("lone", 2)
+
+
+def test_a_group_that_joins_a_tree_that_runs_starts_whole_in_its_zone(stage: Stage) -> None:
+    stage.create_composite("root", 1, ZONE)
+    stage.create_branch("first", 2)
+    stage.create_pods(names("first", 2), "first", cpu=WHOLE_NODE)
+    stage.await_bound("first", 2)
+    stage.create_branch("later", 3)
+    stage.create_pods(names("later", 2), "later", cpu=WHOLE_NODE)
+    stage.await_reason("later", "QuorumMissing")
+    assert not stage.bound("later")
+    stage.create_pods(names("later", 1, start=2), "later", cpu=WHOLE_NODE)
+    stage.await_bound("later", 3)
+    assert len(stage.domains(ZONE, "first", "later")) == 1
+
+
+def test_a_restart_amid_a_trees_round_binds_it_whole(stage: Stage) -> None:
+    stage.create_composite("root", 2, ZONE)
+    for group in ("a", "b"):
+        stage.create_branch(group, 2, RACK)
+    with stage.asleep("scheduler"):
+        for group in ("a", "b"):
+            stage.create_pods(names(group, 2), group, cpu=WHOLE_NODE)
+        eventually("a record", stage.reservations)
+        stage.cluster.restart("extender")
+    stage.await_bound("", 4)
+    assert len(stage.domains(ZONE, "a", "b")) == 1
