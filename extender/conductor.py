@@ -8,7 +8,7 @@ reserving in it. Effects (record, stamps, Bindings, conditions) are left to the 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -17,20 +17,18 @@ from extender.gang import (
     Mending,
     adjust_need,
     ask_for,
-    ask_for_more,
     describe_claims,
     find_conflict,
-    find_offered,
     find_shortage,
     is_foreign,
     is_suspended,
     make_reservation,
 )
+from extender.moves import Moves
 from extender.queue import Queue
 from extender.repairs import USUAL, Repairs, Rules
 from extender.round import Round
 from extender.steering import Steering
-from extender.trees import find_parts_to_leave
 from extender.voices import Voice, Watcher
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
@@ -82,6 +80,7 @@ class Conductor:
         self._voice, self._watcher, self.clock = voice, watcher, clock
         self.repairs = Repairs(store, clock, voice, watcher, rules)
         self._job_unknown_deadline = job_unknown_deadline
+        self.moves = Moves(store, ledger, steering, self.repairs, self.gangs, self._plan, self._is_asleep, clock)
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -298,9 +297,6 @@ class Conductor:
         claims = describe_claims(ask.members, self.store)
         return Verdict(Reason.PLANNED, need=ask.need or len(answer.nodes), detail=claims)
 
-    def _room(self) -> tuple[int, int]:
-        return self.store.occupancy.freed, self.store.withdrawn
-
     def _plan(self, ask: Ask) -> Plan | Verdict:
         start = self.clock()
         priority = min((pod.priority for pod in ask.members), default=0)
@@ -360,7 +356,9 @@ class Conductor:
         if group is not None and not committed and round_.reservation.need:
             adjust_need(round_, group, self.store)
         if group is not None and round_.steers:
-            self._refill(gang, round_, group)  # not for a group that is gone: what was committed is all that it gets
+            self.moves.refill(
+                gang, round_, group
+            )  # not for a group that is gone: what was committed is all that it gets
         round_.changed.set()
         if committed:
             failure = next((text for uid, text in round_.failures.items() if uid in round_.reservation.slots), "")
@@ -371,76 +369,24 @@ class Conductor:
     def _tend_member(self, round_: Round, uid: str) -> None:
         pod, slot = self.store.pods.get(uid), round_.reservation.slots[uid]
         if pod is None or pod.deleting or pod.phase is not Phase.ACTIVE:
-            self.drop_member(round_, uid, "the pod is being deleted")
+            self.moves.drop(round_, uid, "the pod is being deleted")
         elif uid not in round_.reservation.committed and self.store.group_of(uid) != round_.reservation.group:
-            self.drop_member(round_, uid, "the pod has left the group")
+            self.moves.drop(round_, uid, "the pod has left the group")
         elif pod.node == slot.node and uid not in round_.bound:
             round_.mark_bound(uid, self.clock())
         elif pod.node and pod.node != slot.node:
             round_.bound.add(uid)
-            self.drop_member(round_, uid, f"the pod is bound to {pod.node}")
+            self.moves.drop(round_, uid, f"the pod is bound to {pod.node}")
         elif pod.unschedulable and uid not in round_.asleep and uid not in round_.confirmed:
             round_.asleep.add(uid)
             if round_.steers and uid not in round_.stamped:
                 self.steering.steer(round_, [uid])
-
-    def drop_member(self, round_: Round, uid: str, error: str) -> None:
-        """Take a member out of a round: its call fails, its slot is free."""
-        round_.close_call(uid, f"serried: {error}")
-        self.ledger.drop(uid)
-        self.steering.release([uid], [])
-
-    def _refill(self, gang: Gang, round_: Round, group: PodGroup) -> None:
-        # A member that came after the plan, or in the place of one that died, joins the round in the same domain.
-        standing = self.store.stand(group.key)
-        self.repairs.settle(gang, group, standing)
-        slots, parts = round_.reservation.slots.keys() | round_.bound, round_.reservation.parts
-        late = tuple(pod for pod in standing.waiting if pod.uid not in slots)
-        if group.tree is not None:  # the others' PodGroups are not in this round: each starts whole, in the next one
-            late = tuple(pod for pod in late if self.store.leaf_of(pod.uid) in parts)
-        tried = (self._room(), tuple((pod.uid, pod.shape) for pod in late))
-        if not late or tried == round_.refilled:
-            return
-        round_.refilled = tried
-        excluded = gang.exclusions(late, self.clock(), self.store.nodes)
-        answer = self.repairs.answer(ask_for_more(round_, late, 0, excluded, self.store), self._plan)
-        if isinstance(answer, Plan):
-            for pod in late:
-                if pod.uid in answer.nodes:
-                    part = self.store.leaf_of(pod.uid)
-                    self.ledger.add(round_.reservation.group, pod, answer.nodes[pod.uid], part)
-                    if self._is_asleep(pod):
-                        round_.asleep.add(pod.uid)
-            self.steering.steer(round_, answer.nodes)
 
     def round_of(self, uid: str) -> Round | None:
         """The round in which a pod has a slot."""
         reservation = self.ledger.of_pod(uid)
         gang = self.gangs.get(reservation.group) if reservation is not None else None
         return gang.round if gang is not None else None
-
-    def relocate(self, round_: Round, uid: str, names: Sequence[str]) -> str | None:
-        """Move a loose member's slot to one of the offered nodes; None if it stays where it is."""
-        pod = self.store.pods.get(uid)
-        if pod is None or not round_.loose or not round_.may_move(uid):
-            return None
-        node = find_offered(round_.reservation, pod, names, self.store, round_.closed)
-        if node is not None:
-            self.ledger.move(pod, node)
-        return node
-
-    def restamp(self, round_: Round, uid: str) -> None:
-        """A sample had no node for a member: it is stamped (again).
-
-        If the round was loose, so is everybody else: the next samples will not do better.
-        """
-        round_.restamped.add(uid)
-        round_.confirmed.pop(uid, None)
-        self.steering.steer(round_, [uid])
-        if round_.loose:
-            round_.loose = False
-            here = round_.confirmed.keys() | round_.calls.keys() | round_.bound | round_.stamped
-            self.steering.steer(round_, round_.reservation.slots.keys() - here - {uid})
 
     def refuse(self, uid: str, node: str) -> None:
         """The scheduler knows that a member's planned node will not do: move that slot, or plan the gang anew.
@@ -454,37 +400,12 @@ class Conductor:
             return
         self.gangs[round_.reservation.group].refuse(pod.shape, node, self.clock(), self.store.nodes)
         round_.close_call(uid, f"serried: the scheduler refused {node}")
-        if self.replace(round_, pod):
+        if self.moves.replace(round_, pod):
             return
-        self.drop_member(round_, uid, f"the scheduler refused {node}")
-        if round_.out_of_reach() and not self.leave_out(round_, round_.reservation.slots):
+        self.moves.drop(round_, uid, f"the scheduler refused {node}")
+        if round_.out_of_reach() and not self.moves.leave_out(round_, round_.reservation.slots):
             detail = f"the scheduler refused node {node} for {pod.name}"
             self.abort(round_, Verdict(Reason.PLAN_OUTDATED, detail=detail))
-
-    def replace(self, round_: Round, pod: Pod) -> bool:
-        """Find one member another slot in the round's domain; whether there was one."""
-        gang = self.gangs[round_.reservation.group]
-        excluded = gang.exclusions([pod], self.clock(), self.store.nodes)
-        answer = self._plan(ask_for_more(round_, [pod], 1, excluded, self.store))
-        if isinstance(answer, Verdict):
-            return False
-        self.ledger.move(pod, answer.nodes[pod.uid])
-        round_.confirmed.pop(pod.uid, None)
-        self.steering.steer(round_, [pod.uid])
-        return True
-
-    def leave_out(self, round_: Round, present: Collection[str]) -> bool:
-        """Go on without the PodGroups of which too few members are ``present`` (UIDs); whether the tree stands so."""
-        left = find_parts_to_leave(round_, round_.reservation.find_short(present), self.store)
-        if left is None:
-            return False
-        for uid in [uid for uid, slot in round_.reservation.slots.items() if slot.part in left]:
-            self.drop_member(round_, uid, "the others of its PodGroup did not come")
-        for part in left:
-            del round_.reservation.parts[part]
-        round_.reservation.need = sum(round_.reservation.parts.values())
-        self.store.touched.add(round_.reservation.group)
-        return True
 
     def note_failure(self, round_: Round, uid: str, error: str) -> None:
         """A committed member's Binding was refused, and is tried again: the group's reason says so meanwhile."""

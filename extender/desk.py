@@ -88,7 +88,7 @@ class Desk:
             return Hold()
         self._conductor.steering.arrived(pod.uid)
         node = round_.reservation.slots[pod.uid].node
-        offered = node if node in names else self._conductor.relocate(round_, pod.uid, names)
+        offered = node if node in names else self._conductor.moves.relocate(round_, pod.uid, names)
         if offered is None:
             round_.asleep.add(pod.uid)
             self._note_absence(round_, pod, node, names)
@@ -106,7 +106,7 @@ class Desk:
         if pod.nominated == node or len(self._store.nodes) <= _COMPLETE_LIST:
             asyncio.get_running_loop().call_soon(self._conductor.refuse, pod.uid, node)
         elif pod.uid not in round_.restamped:
-            self._conductor.restamp(round_, pod.uid)
+            self._conductor.moves.restamp(round_, pod.uid)
 
     def prioritize(self, names: Iterable[str]) -> list[dict[str, object]]:
         """A constant: a planned member has one node and is not asked about, the rest is the scheduler's to rank."""

@@ -121,12 +121,12 @@ class Driver:
 
     def _judge(self, round_: Round) -> Verdict | None:
         now, reservation = self._clock(), round_.reservation
-        if round_.out_of_reach() and not self._conductor.leave_out(round_, reservation.slots):
+        if round_.out_of_reach() and not self._conductor.moves.leave_out(round_, reservation.slots):
             return Verdict(Reason.PLAN_OUTDATED, detail="a planned member was deleted")
         if round_.quorum_at_bind():
             return None
         late = now - round_.started > self._limit(round_) or now - round_.progressed > self._idle
-        if late and not self._conductor.leave_out(round_, round_.calls):
+        if late and not self._conductor.moves.leave_out(round_, round_.calls):
             return Verdict(Reason.DEADLINE_EXCEEDED, have=len(round_.calls), need=reservation.need)
         return None
 
@@ -197,7 +197,7 @@ class Driver:
         # The slot itself may have become impossible (its node is gone): the member keeps its domain, not its node.
         pod = self._conductor.store.pods.get(uid)
         if pod is not None and find_misfit(round_.reservation, [uid], self._conductor.store) is not None:
-            self._conductor.replace(round_, pod)
+            self._conductor.moves.replace(round_, pod)
 
     async def send(self, round_: Round, uid: str) -> Sent:
         """Send one member's Binding and settle what its answer means for the round."""
@@ -210,7 +210,7 @@ class Driver:
         elif sent.outcome in (Outcome.LOST, Outcome.ELSEWHERE):
             if sent.outcome is Outcome.ELSEWHERE:
                 round_.bound.add(uid)
-            self._conductor.drop_member(round_, uid, sent.error)
+            self._conductor.moves.drop(round_, uid, sent.error)
         return sent
 
     async def _drain(self, round_: Round) -> None:

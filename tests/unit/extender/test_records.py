@@ -1,11 +1,12 @@
 import pytest
 
 from extender.records import Records
+from serried.cluster.store import Store
 from serried.decode.reservations import name_record
 from serried.kube.errors import ApiError
-from serried.model.group import Key, PodGroup, Policy
+from serried.model.group import Key, PodGroup, Policy, key_tree
 from serried.model.reservation import Reservation, Slot
-from serried.testing.builders import pod_group
+from serried.testing.builders import composite, pod_group
 from tests.unit.extender.world import GANG, FakeApi, error, gang
 
 GROUP = gang(2).value()
@@ -47,6 +48,18 @@ async def test_the_record_of_a_part_of_a_workload_has_a_name_that_objects_may_ha
     assert loaded.group == part
     await later.remove(loaded)
     assert api.records == {}
+
+
+async def test_the_record_of_a_tree_brings_back_its_groups_and_their_quorums(api: FakeApi, records: Records) -> None:
+    store = Store([])
+    store.put_composite(composite("root").gang(2).value())
+    tree = store.groups[key_tree(Key("default", "root"))]
+    slots = {"a": Slot("a", "a0", "n1", "leader"), "b": Slot("b", "b0", "n1", "workers")}
+    await records.write(tree, Reservation(tree.key, tree.uid, "", 2, slots, parts={"leader": 1, "workers": 1}))
+    ((_, record),) = api.records.items()
+    assert [owner["kind"] for owner in record["metadata"]["ownerReferences"]] == ["CompositePodGroup"]
+    (loaded,) = await Records(api.client(), "scheduling.k8s.io/v1beta1", "term-2").load()
+    assert (loaded.group, loaded.slots, loaded.parts) == (tree.key, slots, {"leader": 1, "workers": 1})
 
 
 def test_parts_with_like_names_have_records_of_their_own() -> None:

@@ -1,7 +1,10 @@
 """A tree of groups from its plan to its last Binding: every group with its quorum or not at all."""
 
+from extender.adoption import Adoption
+from extender.records import Records
 from extender.round import Stage
 from serried.model.group import Key, key_tree
+from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
 from serried.testing.builders import (
     RACK,
@@ -18,6 +21,7 @@ from tests.unit.extender.world import SCHEDULER, BindCall, World
 
 ZONE = "example.com/zone"
 TREE = key_tree(Key("default", "root"))
+ALL = ("a0", "b0", "b1")
 
 
 def racks(count: int, slots: int = 2) -> list[NodeBuilder]:
@@ -236,6 +240,31 @@ class TestWhenSomethingChanges:
         assert call.error.startswith("serried: ")
         assert not bound(world)
         assert world.reasons(TREE)[-1] is Reason.POD_GROUP_MISSING
+
+
+class TestAfterARestart:
+    """A record of an earlier term is there, and its process is gone."""
+
+    async def leave_behind(self, world: World, *committed: str) -> None:
+        world.add(*racks(4), root(2), group("a", 1), group("b", 2), *pods("a", 1), *pods("b", 2))
+        slots = {f"pod-{name}": Slot(f"pod-{name}", name, "n0" if name == "a0" else "n1", name[0]) for name in ALL}
+        left = Reservation(TREE, "compositepodgroup-root", "", 3, slots, parts={"a": 1, "b": 2})
+        left.committed = frozenset(f"pod-{name}" for name in committed)
+        await Records(world.api.client(), "v1", "earlier").write(world.store.groups[TREE], left)
+        await Adoption(world.conductor, world.records, world.api.client(), world.steering).adopt()
+        await world.settle()
+
+    async def test_a_planned_tree_still_waits_for_all_its_groups(self, world: World) -> None:
+        await self.leave_behind(world)
+        await bind(world, "a0", "b0")
+        assert not bound(world)
+        await bind(world, "b1")
+        assert bound(world) == set(ALL)
+
+    async def test_a_committed_tree_is_rolled_forward_without_any_call(self, world: World) -> None:
+        await self.leave_behind(world, *ALL)
+        await world.go()
+        assert bound(world) == set(ALL)
 
 
 async def test_members_that_run_in_two_domains_are_an_error_not_mended(world: World) -> None:
