@@ -18,7 +18,7 @@ from bench.machine import describe_machine, measure_noise
 from serried.cluster.store import Store
 from serried.model.plan import Ask, Plan
 from serried.model.pod import Pod, Shape
-from serried.plan.gang import plan_gang
+from serried.plan.tree import plan_group
 from serried.testing.builders import RACK, node, pod
 
 RESULTS = Path(__file__).parent / "results"
@@ -62,6 +62,14 @@ def build_members(count: int, shapes: Sequence[Shape]) -> list[Pod]:
     return [Pod("default", f"p-{i}", f"uid-{i}", shapes[i % len(shapes)], index=i) for i in range(count)]
 
 
+def build_tree(members: Sequence[Pod], groups: int) -> Ask:
+    """The members in so many groups of equal size."""
+    size = len(members) // groups
+    shares = [tuple(members[place * size : (place + 1) * size]) for place in range(groups)]
+    parts = tuple(Ask(share, size, RACK, name=f"group-{place}") for place, share in enumerate(shares))
+    return Ask(tuple(members), size * groups, BLOCK, name="root", parts=parts, wanted=groups)
+
+
 def list_asks(case: Case) -> dict[str, Ask]:
     """The questions that are measured, by name."""
     one, two = (pod("p").cpu(cpu).memory("1Gi").value().shape for cpu in (1, 2))
@@ -70,6 +78,7 @@ def list_asks(case: Case) -> dict[str, Ask]:
         "rack required": Ask(members, case.members, RACK),
         "rack, then block preferred": Ask(members, case.members, levels=(RACK, BLOCK)),
         "no key": Ask(members, case.members),
+        "a tree of 16 groups, a rack each, in one block": build_tree(members, 16),
         "half as many of two classes": Ask(mixed, case.members // 2, RACK),
     }
 
@@ -88,7 +97,7 @@ def measure(case: Case, ask: Ask, store: Store) -> dict[str, float]:
 
 
 def _solve(store: Store, ask: Ask) -> Plan:
-    found = plan_gang(store.view(0, ()), ask, store.capacity)
+    found = plan_group(store.view(0, ()), ask, store.capacity)
     if not isinstance(found, Plan):
         raise SystemExit(f"refused: {found}")
     return found
@@ -114,10 +123,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for case in CASES[:2] if options.quick else CASES:
         for name, ask in list_asks(case).items():
             found = measure(case, ask, build_store(case))
-            rows.append({"case": case.name, "question": name, "wanted": case.wanted, **found})
+            wanted = None if ask.parts else case.wanted
+            rows.append({"case": case.name, "question": name, "wanted": wanted, **found})
             print(f"| {case.name} | {name} | {found['first']} | {found['later']} |", flush=True)
-            if case.wanted is not None and found["first"] > case.wanted:
-                missed.append(f"{case.name}, {name}: {found['first']} ms, wanted {case.wanted} ms")
+            if wanted is not None and found["first"] > wanted:
+                missed.append(f"{case.name}, {name}: {found['first']} ms, wanted {wanted} ms")
     result = {"date": options.date, "machine": describe_machine(), "noise_before": round(noise, 2), "plans": rows}
     path: Path = options.results / f"planner-{options.date}.json"
     path.write_text(json.dumps(result, indent=2) + "\n")

@@ -66,8 +66,11 @@ class _Search:
         self._left -= 1
         if self._left < 0:
             return
+        if ask.need and not ask.parts and len(ask.members) == ask.need:
+            yield from self._seat_exactly(ask, seating)
+            return
         for domain in self._rank_domains(ask, seating):
-            here = replace(seating, homes={**seating.homes, ask.name: (ask.within, domain)})
+            here = _settle(ask, domain, seating)
             if ask.parts:
                 around = _narrow(ask, domain)
                 yield from self._seat_parts([replace(part, within=around) for part in _put_in_order(ask)], ask, here)
@@ -75,6 +78,19 @@ class _Search:
                 yield here
             elif (placed := self._try(_confine(_cut(ask), domain), here)) is not None:
                 yield placed
+
+    def _seat_exactly(self, ask: Ask, seating: Seating) -> Iterator[Seating]:
+        # The usual case: the planner's own choice is the best, and others are hardly ever asked for.
+        best = plan_gang(self._look(seating), ask, self._capacity)
+        if isinstance(best, Verdict):
+            self._note_obstacle(ask, seating)
+            return
+        yield self._take(ask, best, _settle(ask, best.domain, seating))
+        for domain in self._rank_domains(ask, seating) if ask.topology_key is not None else ():
+            if domain != best.domain:
+                placed = self._try(_confine(ask, domain), _settle(ask, domain, seating))
+                if placed is not None:
+                    yield placed
 
     def _seat_parts(self, parts: Sequence[Ask], above: Ask, seating: Seating) -> Iterator[Seating]:
         """The ways to place as many of these groups as are wanted, and as many more as fit."""
@@ -190,6 +206,10 @@ def _freedom(ask: Ask) -> int:
     if not ask.need or ask.pinned:
         return 0 if not ask.need else 1
     return 2 if ask.topology_key is not None or ask.parts else 3
+
+
+def _settle(ask: Ask, domain: str, seating: Seating) -> Seating:
+    return replace(seating, homes={**seating.homes, ask.name: (ask.within, domain)})
 
 
 def _narrow(ask: Ask, domain: str) -> Within:
