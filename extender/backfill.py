@@ -15,6 +15,7 @@ from serried.cluster.endings import Trust
 from serried.cluster.store import Store
 from serried.model.group import Key
 from serried.model.plan import Ask
+from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from serried.plan.forecast import Ending, Forecast, foresee
 from serried.plan.order import Waiting
@@ -124,7 +125,7 @@ class Backfill:
         now = self._clock()
         if head is not None and head.group == waiting.group:
             return self._renew(head, waiting, ask, now)
-        forecast = self._foresee(ask)
+        forecast = self._foresee(waiting.group, ask)
         if forecast is not None:
             turns = self._rests[waiting.group].turns if waiting.group in self._rests else 0
             at = now if forecast.at is None else forecast.at
@@ -141,7 +142,7 @@ class Backfill:
         head.late = head.late or (head.forecast.at is not None and now > head.forecast.at)
         if not outdated and now - head.made < _REFRESH:
             return True
-        forecast = self._foresee(ask)
+        forecast = self._foresee(head.group, ask)
         if forecast is None:
             self._rests.setdefault(head.group, _Rest()).until = now + _REFRESH
             self.head = None
@@ -261,22 +262,30 @@ class Backfill:
 
     # --- forecasts ---------------------------------------------------------------------------------------------
 
-    def _foresee(self, ask: Ask) -> Forecast | None:
+    def _foresee(self, group: Key, ask: Ask) -> Forecast | None:
         priority = min((member.priority for member in ask.members), default=0)
-        return foresee(self._store.view(priority, ask.members), ask, self._endings(ask))
+        return foresee(self._store.view(priority, ask.members), ask, self._endings(group))
 
-    def _endings(self, ask: Ask) -> list[Ending]:
-        """The endings of all pods that count somewhere: bound, assumed or reserved."""
-        now, wall = self._clock(), self._wall()
-        own = {member.uid for member in ask.members}
-        endings = []
+    def _endings(self, group: Key) -> Iterator[Ending]:
+        """The endings of all pods of others that count somewhere: bound, assumed or reserved.
+
+        A slot that is kept for the next member ends as the last one would have; the group's own is room at once.
+        """
+        node_of = self._store.occupancy.node_of
         for pod in self._store.pods.values():
-            node = pod.node if pod.bound else self._store.occupancy.node_of(pod.uid)
-            if node and pod.uid not in own:
-                end = self._store.endings.expect(pod, wall)
-                at = None if end is None else max(now + _OVERDUE, now + end - wall)
-                endings.append(Ending(node, pod.shape.requests, at))
-        return endings
+            node = pod.node if pod.bound else node_of(pod.uid)
+            if node and self._store.group_of(pod.uid) != group:
+                yield Ending(node, pod.shape.requests, self._expect(pod))
+        for vacancy in self._store.vacancies:
+            node, own = node_of(vacancy.claimant), vacancy.group == group
+            if node and (own or not vacancy.heir):
+                yield Ending(node, vacancy.pod.shape.requests, self._clock() if own else self._expect(vacancy.pod))
+
+    def _expect(self, pod: Pod) -> float | None:
+        """When a pod will have left its node, in loop seconds."""
+        now, wall = self._clock(), self._wall()
+        end = self._store.endings.expect(pod, wall)
+        return None if end is None else max(now + _OVERDUE, now + end - wall)
 
     def _tell(self, forecast: Forecast) -> str:
         place = f"{len(forecast.nodes)} nodes{f' of {forecast.domain}' if forecast.domain else ''}"

@@ -8,7 +8,7 @@ reserving in it. Effects (record, stamps, Bindings, conditions) are left to the 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,7 @@ from extender.steering import Steering
 from extender.voices import Voice, Watcher
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
+from serried.cluster.vacancies import Vacancy
 from serried.model.group import Key, PodGroup
 from serried.model.plan import Ask, Plan
 from serried.model.pod import Phase, Pod
@@ -105,7 +106,7 @@ class Conductor:
                 # A new term looks at every group; pods without one may still have to be let go then.
                 self.store.touched.clear()
                 self.store.orphaned &= self.store.pods.keys()
-                self.store.vacancies.clear()
+                self.repairs.end_term(self.gangs.values())
                 continue
             now = loop.time()
             due = self._take_touched()
@@ -228,6 +229,7 @@ class Conductor:
 
     def _assess(self, key: Key, gang: Gang, group: PodGroup | None, members: list[Pod]) -> Verdict | None:
         if group is None or group.deleting:
+            self.repairs.forget(gang)
             return self._assess_missing(key, gang, members)
         standing = self.store.stand(key)
         if not group.policy.is_gang and group.topology_key is None:
@@ -297,10 +299,10 @@ class Conductor:
         claims = describe_claims(ask.members, self.store)
         return Verdict(Reason.PLANNED, need=ask.need or len(answer.nodes), detail=claims)
 
-    def _plan(self, ask: Ask) -> Plan | Verdict:
+    def _plan(self, ask: Ask, leaving: Iterable[Vacancy] = ()) -> Plan | Verdict:
         start = self.clock()
         priority = min((pod.priority for pod in ask.members), default=0)
-        answer = plan_group(self.store.view(priority, ask.members), ask, self.store.capacity)
+        answer = plan_group(self.store.view(priority, ask.members, leaving), ask, self.store.capacity)
         outcome = answer.reason.value if isinstance(answer, Verdict) else "Planned"
         self._watcher.planned(outcome, self.clock() - start)
         return answer
@@ -310,6 +312,8 @@ class Conductor:
         pods = {pod.uid: pod for pod in ask.members if pod.uid in plan.nodes}
         reservation = make_reservation(group, ask, plan, self.store)
         self.ledger.hold(reservation, pods)
+        if ask.need:
+            self.repairs.move_out(plan)
         # Every member of a tree has a domain of its own, which an offered node may not be in.
         plain = group.preference == NO_PREFERENCE and group.tree is None
         loose = plain and self.steering.leaves_loose(plan)

@@ -100,13 +100,14 @@ class Desk:
 
     def _note_absence(self, round_: Round, pod: Pod, node: str, names: Sequence[str]) -> None:
         # The planned node was not offered. That is a refusal only if it was tried: the stamp in this very request
-        # made the scheduler evaluate it first, or the list is complete. A sample without it teaches nothing.
+        # made the scheduler evaluate it first, or the list is complete. A sample without it teaches nothing. Nor does
+        # the first complete list: the scheduler may have begun before it saw what freed the room that was planned on.
         if pod.nominated and list(names) == [pod.nominated]:
             return  # an outdated stamp is tried by itself first; the list follows at once
-        if pod.nominated == node or len(self._store.nodes) <= _COMPLETE_LIST:
-            asyncio.get_running_loop().call_soon(self._conductor.refuse, pod.uid, node)
-        elif pod.uid not in round_.restamped:
+        if pod.uid not in round_.restamped and pod.nominated != node:
             self._conductor.moves.restamp(round_, pod.uid)
+        elif pod.nominated == node or len(self._store.nodes) <= _COMPLETE_LIST:
+            asyncio.get_running_loop().call_soon(self._conductor.refuse, pod.uid, node)
 
     def prioritize(self, names: Iterable[str]) -> list[dict[str, object]]:
         """A constant: a planned member has one node and is not asked about, the rest is the scheduler's to rank."""

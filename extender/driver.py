@@ -18,6 +18,7 @@ from extender.conductor import Conductor
 from extender.gang import find_misfit
 from extender.records import Records
 from extender.round import Round, Stage
+from serried.cluster.occupancy import Hand
 from serried.kube.errors import ApiError
 from serried.model.group import Key
 from serried.model.verdict import Reason, Verdict
@@ -237,11 +238,25 @@ class Driver:
             return
         round_.sending.add(uid)
         try:
-            sent = await self.send(round_, uid)
+            sent = await self._send_assumed(round_, uid)
         finally:
             round_.sending.discard(uid)
         if sent.outcome is Outcome.FAILED and round_.calls.get(uid) is call:
             round_.close_call(uid, sent.error)
+
+    async def _send_assumed(self, round_: Round, uid: str) -> Sent:
+        """As ``send``; the room counts until the answer, or else the watch, says more."""
+        # No commit keeps the round until then: it may end, and give the slot back, while the Binding is on its way.
+        store, stands = self._conductor.store, False
+        if (pod := store.pods.get(uid)) is not None:
+            store.occupancy.claim(uid, Hand.ASSUMED, round_.reservation.slots[uid].node, pod.shape.requests)
+        try:
+            sent = await self.send(round_, uid)
+            stands = sent.outcome is Outcome.BOUND
+        finally:
+            if not stands or uid not in store.pods:
+                store.occupancy.release(uid, Hand.ASSUMED)
+        return sent
 
     async def _remove_record(self, round_: Round) -> None:
         pause = _ROLL_FORWARD_BASE

@@ -23,17 +23,14 @@ class Evictions:
     async def evict(self, key: Key) -> None:
         """Evict the bound members one after the other, until none is left or the gang is whole again.
 
-        Before each one it is looked again: a gang that was repaired meanwhile keeps what it has. Dying half-way leaves
-        a broken gang, which the next process reports, and evicts, after a grace of its own.
+        Before each one it is looked again: a gang that was repaired meanwhile keeps what it has. Dying half-way, or at
+        the end of the term, leaves a broken gang, which the next process reports, and evicts, after a grace of its own.
         """
         while left := [pod for pod in self._conductor.store.members(key) if self._is_due(key, pod.uid)]:
             for pod in left:
                 if self._is_due(key, pod.uid):
                     await self._evict(pod)
             await asyncio.sleep(_AGAIN_SECONDS)
-        gang = self._conductor.gangs.get(key)
-        if gang is not None and not self._conductor.active:
-            gang.reported = gang.evicting = False  # the next term of ours begins anew
 
     def _is_due(self, key: Key, uid: str) -> bool:
         gang, pod = self._conductor.gangs.get(key), self._conductor.store.pods.get(uid)

@@ -41,12 +41,13 @@ class Moves:
     def refill(self, gang: Gang, round_: Round, group: PodGroup) -> None:
         """Give members a slot that came after the plan, or in the place of one that died: in the same domain."""
         standing = self._store.stand(group.key)
-        self._repairs.settle(gang, group, standing)
+        mending = self._repairs.settle(gang, group, standing)
         slots, parts = round_.reservation.slots.keys() | round_.bound, round_.reservation.parts
         late = tuple(pod for pod in standing.waiting if pod.uid not in slots)
         if group.tree is not None:  # the others' PodGroups are not in this round: each starts whole, in the next one
             late = tuple(pod for pod in late if self._store.leaf_of(pod.uid) in parts)
-        tried = ((self._store.occupancy.freed, self._store.withdrawn), tuple((pod.uid, pod.shape) for pod in late))
+        room = self._store.occupancy.freed, self._store.withdrawn, mending.seated
+        tried = (room, tuple((pod.uid, pod.shape) for pod in late))
         if not late or tried == round_.refilled:
             return
         round_.refilled = tried
@@ -93,6 +94,7 @@ class Moves:
             return False
         self._ledger.move(pod, answer.nodes[pod.uid])
         round_.confirmed.pop(pod.uid, None)
+        round_.restamped.discard(pod.uid)
         self._steering.steer(round_, [pod.uid])
         return True
 

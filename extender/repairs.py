@@ -8,19 +8,19 @@ that is memory: a restart keeps the domain, which the bound members pin, but no 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from extender.gang import KUBELET_EXCLUSION_SECONDS, WHOLE, Gang, Mending, find_home
 from extender.trees import leave_out
 from extender.voices import Voice, Watcher
 from serried.cluster.demand import count_wanted
 from serried.cluster.store import Store
-from serried.cluster.vacancies import Vacancy, match_heirs
+from serried.cluster.vacancies import Vacancy, find_taken, match_heirs
 from serried.model.group import Key, PodGroup
 from serried.model.node import Node
 from serried.model.plan import Ask, Plan
 from serried.model.pod import Pod
-from serried.model.resources import Resources, add, count_slots
+from serried.model.resources import Resources, add, count_slots, subtract
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.fit import admits
 from serried.plan.quorum import Standing, is_whole
@@ -51,6 +51,13 @@ class Rules:
 
 
 USUAL = Rules()
+
+
+class Planner(Protocol):
+    """Finds nodes for the members of an ask."""
+
+    def __call__(self, ask: Ask, leaving: Iterable[Vacancy] = ()) -> Plan | Verdict:
+        """The plan; kept slots count as used, but for those that the members would be ``leaving``."""
 
 
 class Repairs:
@@ -106,9 +113,11 @@ class Repairs:
 
     def _trim(self, gang: Gang, key: Key, standing: Standing, wanted: int) -> None:
         """Close those that nobody will fill: their members are not wanted, or others have their place already."""
-        placed = sum(self._is_placed(pod) for pod in standing.waiting)
-        kept = 0 if gang.evicting or not self._rules.seconds else max(0, wanted - len(standing.bound) - placed)
-        vacancies = sorted(self._store.vacancies.of_group(key), key=lambda vacancy: bool(vacancy.heir))
+        placed = [*standing.bound, *filter(self._is_placed, standing.waiting)]
+        kept = 0 if gang.evicting or not self._rules.seconds else max(0, wanted - len(placed))
+        vacancies = self._store.vacancies.of_group(key)
+        taken = find_taken(vacancies, placed)
+        vacancies.sort(key=lambda vacancy: (bool(vacancy.heir), id(vacancy) not in taken))
         for vacancy in vacancies[: max(0, len(vacancies) - kept)]:
             self._store.vacancies.close(vacancy)
 
@@ -123,10 +132,9 @@ class Repairs:
             self._store.vacancies.bequeath(vacancy, pod.uid)
 
     def _describe(self, vacancies: Sequence[Vacancy], standing: Standing) -> Mending:
-        if not standing.bound:
-            return WHOLE
         heirs = tuple(pod for pod in standing.waiting if self._store.vacancies.of_heir(pod.uid) is not None)
-        return Mending(len(vacancies), heirs, frozenset(self._find_seats(Ask(heirs, 0), self._store.occupancy.used)))
+        seated = frozenset(self._find_seats(Ask(heirs, 0), self._store.occupancy.used))
+        return Mending(len(vacancies), heirs, seated) if standing.bound else Mending(seated=seated)
 
     def judge(self, gang: Gang, group: PodGroup, standing: Standing, verdict: Verdict | None) -> Verdict | None:
         """What is said of a group that stands at ``verdict``: a broken one is broken first of all.
@@ -146,28 +154,45 @@ class Repairs:
 
     # --- where the heirs go ------------------------------------------------------------------------------------
 
-    def answer(self, ask: Ask, plan: Callable[[Ask], Plan | Verdict]) -> Plan | Verdict:
+    def answer(self, ask: Ask, plan: Planner) -> Plan | Verdict:
         """The answer to ``ask``: heirs get their own slots as far as these take them, ``plan`` finds the rest."""
         base = self._store.view(min((pod.priority for pod in ask.members), default=0), ask.members).used
         seats = self._find_seats(ask, base)
-        if not seats:
-            return plan(ask)
+        found = self._plan_beside(seats, ask, plan) if seats else None
+        if found is not None:
+            return found
+        # A gang that starts anew, and that its old slots do not help: their room is better than their places.
+        return plan(ask, self._inherited(ask.members) if ask.need else ())
+
+    def _plan_beside(self, seats: dict[str, str], ask: Ask, plan: Planner) -> Plan | None:
+        """The plan in which these heirs have their own slots; None if it lacks the quorum."""
         key, node = ask.topology_key, self._store.nodes[next(iter(seats.values()))]
         domain = node.labels[key] if key is not None else ""
         rest = leave_out(ask, seats, self._store.nodes)
         if not rest.members:
             return Plan(domain, seats)
-        found = plan(rest)
+        closed = ask.closed | self._find_outgrown(seats, ask.members)
+        found = plan(replace(rest, closed=closed))
         if isinstance(found, Plan):
             return Plan(domain, {**seats, **found.nodes})
-        if ask.need <= len(seats):
-            return Plan(domain, seats)
-        # The gang starts anew, and its old slots do not help it: their room is better than their places.
-        for pod in ask.members:
-            vacancy = self._store.vacancies.of_heir(pod.uid)
-            if vacancy is not None:
+        return Plan(domain, seats) if ask.need <= len(seats) else None
+
+    def _find_outgrown(self, seats: Mapping[str, str], members: Iterable[Pod]) -> set[str]:
+        """The nodes where an heir takes more than its slot, which alone is known to be used."""
+        asked = {pod.uid: pod.shape.requests for pod in members}
+        inherited = {vacancy.heir: vacancy.pod.shape.requests for vacancy in self._inherited(members)}
+        return {node for uid, node in seats.items() if asked[uid] != inherited[uid]}
+
+    def _inherited(self, members: Iterable[Pod]) -> list[Vacancy]:
+        found = (self._store.vacancies.of_heir(pod.uid) for pod in members)
+        return [vacancy for vacancy in found if vacancy is not None]
+
+    def move_out(self, plan: Plan) -> None:
+        """A gang starts anew with this plan: it leaves those of its old slots that the plan does not use."""
+        for uid, node in plan.nodes.items():
+            vacancy = self._store.vacancies.of_heir(uid)
+            if vacancy is not None and vacancy.pod.node != node:
                 self._store.vacancies.close(vacancy)
-        return plan(ask)
 
     def _find_seats(self, ask: Ask, base: Mapping[str, Resources]) -> dict[str, str]:
         """Member UID to node: the heirs whose own slot takes them, all in one domain; ``base`` is what is used."""
@@ -182,7 +207,7 @@ class Repairs:
             if not _is_in(node, ask.topology_key, domains) or not admits(pod.shape, node):
                 continue
             # The heir's own claim is among what is used: another one may be larger, or its node smaller by now.
-            others = _subtract(used.get(node.name) or base.get(node.name, {}), dict(vacancy.pod.shape.requests))
+            others = subtract(used.get(node.name) or base.get(node.name, {}), dict(vacancy.pod.shape.requests))
             wish = dict(pod.shape.requests)
             if count_slots(node.allocatable, others, wish) > 0:
                 seats[pod.uid] = node.name
@@ -191,7 +216,17 @@ class Repairs:
                     domains.add(node.labels[ask.topology_key])
         return seats
 
-    # --- time --------------------------------------------------------------------------------------------------
+    # --- terms and time ----------------------------------------------------------------------------------------
+
+    def forget(self, gang: Gang) -> None:
+        """Nobody asks for now whether a gang is broken: its PodGroup is not there."""
+        _note_whole(gang)
+
+    def end_term(self, gangs: Iterable[Gang]) -> None:
+        """Others see to the gangs now; what was seen so far says nothing of them when our turn comes again."""
+        self._store.vacancies.clear()
+        for gang in gangs:
+            _note_whole(gang)
 
     def note_filled(self) -> None:
         """Count the repairs that are done."""
@@ -233,7 +268,3 @@ def _is_in(node: Node, key: str | None, domains: set[str]) -> bool:
     if key is None:
         return True
     return key in node.labels and (not domains or node.labels[key] in domains)
-
-
-def _subtract(amounts: Resources, less: Resources) -> dict[str, int]:
-    return {name: amount - less.get(name, 0) for name, amount in amounts.items()}

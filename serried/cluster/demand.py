@@ -9,8 +9,8 @@ from serried.plan.quorum import Standing
 def count_wanted(store: Store, group: PodGroup, standing: Standing) -> int:
     """How many members are to run at a time. Who needs no pod any more is not wanted.
 
-    0 where the owner has ended, is suspended, is being deleted or is gone. Where no owner that is known says a number,
-    it is what minCount still takes, as long as anybody is left.
+    0 where the owner has ended, or is about to, is suspended, is being deleted or is gone. Where no owner that is known
+    says a number, it is what minCount still takes, as long as anybody is left.
     """
     job = store.membership.job_of(group)
     if job is not None:
@@ -23,7 +23,7 @@ def count_wanted(store: Store, group: PodGroup, standing: Standing) -> int:
 
 
 def _count_of_job(job: Job) -> int:
-    if job.finished or job.suspended or job.deleting:
+    if job.finished or job.ending or job.suspended or job.deleting:
         return 0
     if job.completions is None:
         return job.parallelism

@@ -62,8 +62,9 @@ class Endings:
         known: list[float] = []
         if pod.deleting and pod.ends is not None:
             known.append(float(pod.ends))
-        if job is not None and job.lifetime is not None and job.started is not None:
-            known.append(float(job.started + job.lifetime))
+        if job is not None and job.lifetime is not None:
+            # The Job controller makes the pods first, and writes when the Job began a little later.
+            known.append((now if job.started is None else float(job.started)) + job.lifetime)
         if job is None or _is_one_wave(job):
             if pod.lifetime is not None:
                 known.append(start + pod.lifetime)

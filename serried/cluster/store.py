@@ -10,7 +10,7 @@ from serried.cluster.kinship import Kinship
 from serried.cluster.membership import Membership, job_of_provisional
 from serried.cluster.occupancy import FreedNodes, Hand, Occupancy
 from serried.cluster.parentage import Parentage, family_of_provisional
-from serried.cluster.vacancies import Vacancies
+from serried.cluster.vacancies import Vacancies, Vacancy
 from serried.cluster.volumes import Volumes
 from serried.model.composite import Composite
 from serried.model.eligibility import GangJobs
@@ -20,7 +20,7 @@ from serried.model.parent import JOB, REPLICA, Family, Parent
 from serried.model.plan import Overlay, View
 from serried.model.pod import Phase, Pod
 from serried.model.priority import PriorityClass
-from serried.model.resources import Resources, add
+from serried.model.resources import Resources, add, subtract
 from serried.model.tree import list_leaves
 from serried.model.volume import Volume, VolumeClaim
 from serried.plan.capacity import Capacity
@@ -140,13 +140,18 @@ class Store:
         started = started and not self.obstacle
         return self.membership.resolve(pod, job_started=started)
 
-    def view(self, priority: int, members: Iterable[Pod]) -> View:
+    def view(self, priority: int, members: Iterable[Pod], leaving: Iterable[Vacancy] = ()) -> View:
         """The cluster for one plan of ``members``: nominations of equal or higher priority count as used.
 
-        The cost is that of the nominated pods, not of the cluster: nothing is copied that they do not touch.
+        Slots that are kept count as used, too, but for those that the members would be ``leaving``. The cost is that
+        of the nominated pods and these slots, not of the cluster: nothing is copied that they do not touch.
         """
         own = {pod.uid for pod in members}
         used: dict[str, Resources] = {}
+        for vacancy in leaving:
+            node = self.occupancy.node_of(vacancy.claimant)
+            if node is not None:
+                used[node] = subtract(used.get(node) or self.occupancy.used[node], dict(vacancy.pod.shape.requests))
         for pod in self._nominated.values():
             if pod.priority < priority or pod.uid in own or self.occupancy.node_of(pod.uid) is not None:
                 continue
@@ -408,7 +413,7 @@ class Store:
                     self.endings.learn(pod)
         if old is None or _job_facts(old) != _job_facts(job):
             self._rejoin([Family(JOB, job.key)])
-        elif (old.completed, old.given_up, old.suspended) != (job.completed, job.given_up, job.suspended):
+        elif _progress(old) != _progress(job):
             # Its pods belong where they did; only how its gang stands may be another.
             groups = {self._group_of.get(pod.uid) for pod in self.pods_of_job(job.key)}
             groups.update(group.key for group in self.membership.groups_controlled_by(job))
@@ -456,6 +461,10 @@ def _job_facts(job: Job) -> tuple[object, ...]:
         *(job.uid, job.parallelism, job.completions, job.indexed, job.group, job.gang_policy, job.scheduler),
         *(job.owner, job.finished, job.deleting),
     )
+
+
+def _progress(job: Job) -> tuple[object, ...]:
+    return job.completed, job.given_up, job.suspended, job.ending
 
 
 def _of_jobs(jobs: Iterable[Key]) -> set[Family]:

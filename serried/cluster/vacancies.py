@@ -134,6 +134,18 @@ def match_heirs(vacancies: Iterable[Vacancy], waiting: Iterable[Pod]) -> list[tu
     return pairs
 
 
+def find_taken(vacancies: Iterable[Vacancy], placed: Iterable[Pod]) -> set[int]:
+    """The vacancies (by ``id``) in whose place, by name or by index, is somebody already: one that came early."""
+    members = list(placed)
+    marks = {(tell, tell(pod)) for pod in members for tell in (_name, _index)}
+    return {
+        id(vacancy)
+        for vacancy in vacancies
+        for tell in (_name, _index)
+        if tell(vacancy.pod) is not None and (tell, tell(vacancy.pod)) in marks
+    }
+
+
 def _pair(
     tell: Callable[[Pod], Hashable], vacancies: Iterable[Vacancy], waiting: Iterable[Pod]
 ) -> list[tuple[Vacancy, Pod]]:

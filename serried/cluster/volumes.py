@@ -17,10 +17,10 @@ _MOST_TERMS = 64
 
 
 class Volumes:
-    """Confines the shapes of waiting pods to the nodes that reach the volumes of all their claims.
+    """Confines the shapes of pods to the nodes that reach the volumes of all their claims.
 
     A claim that is not known, or not bound, confines nobody. ``put_*`` and ``drop_*`` return the pods, as they came,
-    whose shapes may be others now. Bound pods are not kept.
+    whose shapes may be others now. Pods that wait for no node are not kept: each has the shape of when it last came.
     """
 
     def __init__(self) -> None:
@@ -33,11 +33,13 @@ class Volumes:
     def confine(self, pod: Pod) -> Pod:
         """The pod with the shape that its volumes leave it; remembers it as it came while it waits for a node."""
         self.forget(pod.uid)
-        if not pod.claims or not pod.pending:
+        if not pod.claims:
             return pod
-        self._pods[pod.uid] = pod
-        for key in _keys(pod):
-            self._users.setdefault(key, {})[pod.uid] = None
+        if pod.pending:
+            self._pods[pod.uid] = pod
+            for key in _keys(pod):
+                self._users.setdefault(key, {})[pod.uid] = None
+        # A bound pod, too: the one that comes in its place must be of its class.
         found = (self.volumes.get(claim.volume) for key in _keys(pod) if (claim := self.claims.get(key)) is not None)
         shape = pod.shape
         for terms in dict.fromkeys(volume.terms for volume in found if volume is not None):

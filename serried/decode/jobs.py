@@ -59,7 +59,8 @@ def _decode(obj: Raw) -> Job:
         selects_itself=read_flag(spec, "manualSelector"),
         owner=read_controller(obj),
         suspended=read_flag(spec, "suspend"),
-        finished=_is_finished(status),
+        finished=_has_condition(status, "Complete", "Failed"),
+        ending=_has_condition(status, "SuccessCriteriaMet", "FailureTarget"),
         deleting=is_deleting(obj),
         completed=_count_indexes(status, "completedIndexes") if indexed else read_int(status, "succeeded"),
         given_up=_count_indexes(status, "failedIndexes"),
@@ -124,10 +125,10 @@ def find_problem(annotations: Raw, policies: Iterable[str]) -> str:
     return find_preference_problem(annotations)
 
 
-def _is_finished(status: Raw) -> bool:
-    """Complete or Failed. SuccessCriteriaMet and FailureTarget come before the last pods have ended."""
+def _has_condition(status: Raw, *types: str) -> bool:
+    """Whether one of these conditions is True."""
     return any(
-        read_text(condition, "type") in {"Complete", "Failed"} and read_text(condition, "status") == "True"
+        read_text(condition, "type") in types and read_text(condition, "status") == "True"
         for condition in read_objects(status, "conditions")
     )
 

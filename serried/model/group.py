@@ -228,7 +228,8 @@ class Job:
     ``selects_itself`` is ``manualSelector``: then nothing says which pods are the Job's but their owner references.
     ``completed`` and ``given_up`` count the indexes (without indexes: the pods) that need no pod any more.
     ``started`` is when it began, in seconds since 1970, or was last resumed; ``lifetime`` after how many seconds it is
-    ended (activeDeadlineSeconds). ``work`` is equal for Jobs whose pods do the same.
+    ended (activeDeadlineSeconds). ``ending`` is whether it is decided that it ends, though pods of it may still run:
+    it makes no more. ``work`` is equal for Jobs whose pods do the same.
     """
 
     key: Key
@@ -250,6 +251,7 @@ class Job:
     owner: OwnerRef | None = None
     suspended: bool = False
     finished: bool = False
+    ending: bool = False
     deleting: bool = False
     completed: int = 0
     given_up: int = 0

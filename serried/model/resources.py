@@ -34,6 +34,11 @@ def add(left: Resources, right: Resources) -> dict[str, int]:
     return total
 
 
+def subtract(amounts: Resources, less: Resources) -> dict[str, int]:
+    """What is left of ``amounts``, name by name; names that only ``less`` has are left out."""
+    return {name: amount - less.get(name, 0) for name, amount in amounts.items()}
+
+
 def total(parts: Iterable[Resources]) -> dict[str, int]:
     """The sum of any number of amounts; empty for none."""
     result: dict[str, int] = {}

@@ -30,6 +30,8 @@ def wanted(store: Store, group: PodGroup, *members: PodBuilder) -> int:
         pytest.param(job("j").size(2, 8).completed("0-4"), 2, id="of many, as many as run at a time until the end"),
         pytest.param(job("j").size(4).suspended(), 0, id="none while it is suspended"),
         pytest.param(job("j").size(4).condition("Complete"), 0, id="none when it is over"),
+        pytest.param(job("j").size(4).condition("FailureTarget"), 0, id="nor when it fails, and its pods still end"),
+        pytest.param(job("j").size(4).condition("SuccessCriteriaMet"), 0, id="or has succeeded with fewer"),
         pytest.param(job("j").size(4).deleting(), 0, id="none when it goes"),
         pytest.param(job("j").size(4).uid("another"), 0, id="none if it is another one of the same name"),
     ],

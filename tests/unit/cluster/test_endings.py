@@ -69,6 +69,12 @@ class TestWhatIsSaid:
                 pod("train-0").of_job("train", 0).lifetime(300), TRAIN, "10:06:00", id="one not begun, from now on"
             ),
             pytest.param(
+                pod("train-0").of_job("train", 0),
+                TRAIN.lifetime(300),
+                "10:06:00",
+                id="that of a Job whose start is not written yet, from now on",
+            ),
+            pytest.param(
                 of("train").having(stamp("10:01:30"), "metadata", "deletionTimestamp"),
                 TRAIN,
                 "10:01:30",

@@ -176,6 +176,40 @@ class TestTheHead:
         assert kept(world) == {"b1", "b2"}
 
 
+class TestDeadMembers:
+    async def test_a_slot_that_is_kept_for_the_next_member_ends_as_that_will(self, world: World) -> None:
+        await racks(world).go()
+        world.delete("x")
+        running = [each.in_group("r").of_job("run", place).on("a1") for place, each in enumerate(members(2, first=20))]
+        its_job = job("run").size(2).started(wall(world)).lifetime(10 * MINUTE)
+        await world.add(its_job, pod_group("r").gang(2).controlled_by("Job", "run", "job-run"), *running).go()
+        world.delete("m20")
+        await world.add(*large()).go()
+        assert len(world.store.vacancies) == 1
+        assert kept(world) == {"a1", "a2"}
+        assert render(verdict(world)).endswith(f"are expected to have room at {wall(world, 600)}")
+
+    async def test_what_is_left_of_the_head_itself_is_not_counted_on_to_leave(self, world: World) -> None:
+        await racks(world).go()
+        left, *others = [each.cpu(2) for each in members(3)]
+        began = left.on("a2").started(wall(world)).lifetime(5 * MINUTE)
+        await world.add(gang(3).condition("True", "Scheduled"), began, *others).go()
+        assert "a2" not in kept(world)
+        assert render(verdict(world)).endswith(f"are expected to have room at {wall(world, 3600)}")
+
+    async def test_slots_that_are_kept_for_the_head_are_room_for_it(self, world: World) -> None:
+        await racks(world).add(node("c1").cpu(2)).go()
+        group = gang(2).controlled_by("Job", "train", "job-train")
+        pods = [each.of_job("train", place).cpu(2) for place, each in enumerate(members(2))]
+        await world.add(job("train").size(2), group, pods[0].on("a2"), pods[1].on("c1")).go()
+        world.store.drop_node("c1")
+        world.delete("m0")
+        world.delete("m1")
+        await world.add(*[each.uid(f"anew-{place}") for place, each in enumerate(pods)]).go()
+        assert kept(world) == {"a1", "a2"}
+        assert render(verdict(world)).endswith(f"are expected to have room at {wall(world, 600)}")
+
+
 class TestPassing:
     async def test_a_gang_that_finds_room_elsewhere_passes(self, world: World) -> None:
         await racks(world).add(node("c1").cpu(2).rack("c"), *large()).go()

@@ -10,6 +10,7 @@ from serried.model.group import Key
 from serried.model.verdict import Reason, render
 from serried.testing.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
 from serried.testing.parents import leader_worker_set
+from serried.testing.volumes import volume, volume_claim
 from tests.unit.extender.world import GANG, SCHEDULER, World, error, gang, members, small_nodes
 
 OTHER = Key("default", "h")
@@ -99,6 +100,43 @@ class TestTheSlotOfADeadMember:
         await world.add(*job_pods(1, 0, generation="b")).go()
         assert (slot(world, "train-0b"), slot(world, "train-1b")) == ("n1", "n2")
 
+    async def test_one_whose_place_is_taken_gives_way_to_one_that_is_wanted(self, world: World) -> None:
+        """Index 0 was replaced while its first pod still ended; index 1 dies before that pod is gone."""
+        await run_job(world, 3)
+        await world.add(node("n4").cpu(1), job_pods(0)[0].on("n1").deleting()).go()
+        await world.add(*job_pods(0, generation="b")).go()
+        world.bind("train-0b")
+        await world.go()
+        await wait_for_room(world)
+        world.delete("train-1")
+        world.delete("train-0")
+        await world.go()
+        assert slot(world, "h0") == "n1"
+        await world.add(*job_pods(1, generation="b")).go()
+        assert slot(world, "train-1b") == "n2"
+
+    async def test_an_heir_that_came_before_the_slot_was_free_gets_it_though_another_is_being_bound(
+        self, world: World
+    ) -> None:
+        await run_job(world, 3)
+        world.delete("train-0")
+        await world.add(*job_pods(0, generation="b")).go()
+        await world.add(job_pods(1)[0].on("n2").deleting(), *job_pods(1, generation="b")).go()
+        assert (slot(world, "train-0b"), slot(world, "train-1b")) == ("n1", "")
+        world.delete("train-1")
+        await world.go()
+        assert slot(world, "train-1b") == "n2"
+
+    async def test_a_larger_heir_takes_no_room_that_another_member_is_planned_on(self, world: World) -> None:
+        await run_job(world, 3)
+        await world.add(node("n1").cpu(3)).go()
+        world.delete("train-0")
+        world.delete("train-1")
+        world.store.drop_node("n2")
+        larger = job_pods(0, generation="b")[0].cpu(2)
+        await world.add(larger, job_pods(1, generation="b")[0].cpu(2)).go()
+        assert (slot(world, "train-0b"), slot(world, "train-1b")) == ("n1", "")
+
     async def test_a_failed_pod_leaves_its_slot_although_its_object_stays(self, world: World) -> None:
         await run_job(world, 2)
         await world.add(job_pods(0)[0].on("n1").phase("Failed")).go()
@@ -161,6 +199,41 @@ class TestTheSlotOfADeadMember:
         await world.add(*members(1, first=2)).go()
         assert slot(world, "m2") == "n1"
 
+    async def test_it_is_not_free_while_its_heir_is_being_bound_though_the_group_goes(self, world: World) -> None:
+        await run_gang(world)
+        await wait_for_room(world)
+        world.delete("m0")
+        await world.add(*members(1, first=2)).go()
+        world.api.hold("bind")
+        world.bind("m2")
+        await world.settle()
+        world.store.drop_group(GANG)
+        await world.go()
+        assert world.conductor.gangs[OTHER].round is None
+        world.api.let_go("bind")
+        await world.go()
+        assert world.node_of("m2") == "n1"
+        world.delete("m2")
+        await world.go()
+        assert slot(world, "h0") == "n1"
+
+    async def test_it_is_kept_when_its_heir_is_deleted_while_it_is_being_bound(self, world: World) -> None:
+        await run_gang(world)
+        await wait_for_room(world)
+        world.delete("m0")
+        await world.add(*members(1, first=2)).go()
+        world.api.hold("bind")
+        call = world.bind("m2")
+        await world.settle()
+        world.delete("m2")
+        await world.go()
+        world.api.let_go("bind")
+        await world.go()
+        assert "being deleted" in call.error
+        assert world.conductor.gangs[OTHER].round is None
+        await world.add(*members(1, first=3)).go()
+        assert slot(world, "m3") == "n1"
+
     async def test_whoever_is_left_over_takes_no_slot_that_is_kept_for_an_index(self, world: World) -> None:
         await run_job(world, 2)
         world.delete("train-0")
@@ -220,6 +293,7 @@ class TestTheEndOfAVacancy:
         "change",
         [
             pytest.param(job_gang(2).condition("Failed"), id="the Job has failed"),
+            pytest.param(job_gang(2).condition("FailureTarget"), id="the Job fails as soon as its pods have ended"),
             pytest.param(job_gang(2).suspended(), id="the Job is suspended"),
             pytest.param(job_gang(2).deleting(), id="the Job is being deleted"),
             pytest.param(job_gang(2).given_up("0"), id="the index was given up"),
@@ -354,6 +428,28 @@ class TestAGangOfWhichNobodyRuns:
         assert {slot(world, "m2"), slot(world, "m3")} == {"a1", "a2"}
         assert len(world.store.vacancies) == 0
 
+    async def test_it_keeps_its_old_slots_while_the_whole_fits_nowhere(self, world: World) -> None:
+        await run_job(world, 2)
+        await wait_for_room(world)
+        world.store.drop_node("n2")
+        world.delete("train-0")
+        world.delete("train-1")
+        await world.add(*job_pods(0, 1, generation="b")).go()
+        assert world.conductor.gangs[OTHER].round is None
+        assert "the cluster has room for 1 of 2 members" in message(world)
+        await world.add(node("n2").cpu(1)).go()
+        assert (slot(world, "train-0b"), slot(world, "train-1b")) == ("n1", "n2")
+
+    async def test_its_old_slots_help_it_as_soon_as_they_take_it_again(self, world: World) -> None:
+        await run_job(world, 2)
+        await world.add(*[node(f"n{place}").cpu(1).cordoned() for place in (1, 2)]).go()
+        world.delete("train-0")
+        world.delete("train-1")
+        await world.add(*job_pods(0, 1, generation="b")).go()
+        assert slot(world, "train-0b") == ""
+        await world.add(*small_nodes(2, 1)).go()
+        assert (slot(world, "train-0b"), slot(world, "train-1b")) == ("n1", "n2")
+
     async def test_a_replica_that_is_made_anew_as_a_whole_gets_its_nodes_back(self, world: World) -> None:
         """LeaderWorkerSet, RecreateGroupOnPodRestart: same names, other UIDs."""
         world.add(*small_nodes(2, 1), gang(2).controlled_by("LeaderWorkerSet", "s").replica(0))
@@ -396,6 +492,15 @@ class TestARefusalByTheKubelet:
         await world.add(*members(1, first=2)).go()
         await world.add(node("n1").cpu(2)).go()
         assert slot(world, "m2") == "n1"
+
+    async def test_the_node_is_out_for_members_with_volumes_too(self, world: World) -> None:
+        world.store.put_volume(volume("v").local_to("n1", "n2").value())
+        world.store.put_volume_claim(volume_claim("c").bound_to("v").value())
+        nodes = [node(name).label("kubernetes.io/hostname", name).cpu(2) for name in ("n1", "n2")]
+        first, second, heir = (each.mounting("c") for each in members(3))
+        await world.add(*nodes, gang(2), first.on("n1"), second.on("n1")).go()
+        await world.add(first.on("n1").refused("OutOfcpu"), heir).go()
+        assert slot(world, "m2") == "n2"
 
     async def test_its_room_is_not_kept(self, world: World) -> None:
         await run_gang(world)
@@ -484,6 +589,15 @@ class TestABrokenGang:
         await world.add(*small_nodes(2), ran, members(1)[0].on("n1")).go()
         assert message(world).startswith("Broken: 1 of 2")
 
+    async def test_one_whose_group_is_gone_is_not_reported(self, world: World) -> None:
+        await run_gang(world)
+        world.delete("m0")
+        await world.go()
+        world.store.drop_group(GANG)
+        await world.go()
+        await world.pass_time(400.0)
+        assert world.heard.broken == []
+
 
 class TestEvictingTheRest:
     @pytest.fixture
@@ -523,6 +637,21 @@ class TestEvictingTheRest:
         world.api.let_go("evict")
         await world.go()
         assert len(world.api.said("evict")) == 1
+
+    async def test_a_new_term_takes_nothing_for_broken_that_an_earlier_one_has_seen(self, world: World) -> None:
+        """Another process has mended the gang meanwhile."""
+        await run_job(world, 3)
+        world.delete("train-0")
+        await world.go()
+        world.conductor.active = False
+        world.conductor.wake()
+        world.conductor.spawn(world.conductor.run())
+        await world.settle()
+        world.clock.advance(20.0)
+        await world.add(job_pods(0, generation="b")[0].on("n1")).settle()
+        world.conductor.active = True
+        await world.go()
+        assert (world.heard.broken, world.api.said("evict")) == ([], [])
 
 
 async def wait_for_room_at_last(world: World) -> None:
