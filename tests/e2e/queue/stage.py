@@ -1,0 +1,38 @@
+"""A stage for stories about the queue: gang Jobs whose pods fill a node each."""
+
+from typing import Any
+
+import httpx
+
+from tests.e2e.promises.stage import RACK, indexed_spec
+from tests.e2e.promises.stage import Stage as PromiseStage
+
+WHOLE_NODE = "30"
+SCHEDULER = "serried"
+
+
+class Stage(PromiseStage):
+    """The stage of the promises, with the words of the queue."""
+
+    def run_gang(self, name: str, size: int, seconds: int = 0, key: str = "") -> None:
+        """A gang Job of so many nodes, which is ended after so many seconds if that is said."""
+        lasting: dict[str, Any] = {"activeDeadlineSeconds": seconds} if seconds else {}
+        metadata = {"annotations": {"scheduling.serried.dev/required-topology": key}} if key else {}
+        spec = indexed_spec(SCHEDULER, WHOLE_NODE) | {"parallelism": size, "completions": size} | lasting
+        self.submit_job(name, metadata=metadata, **spec)
+
+    def occupy_rack(self, seconds: int = 0) -> None:
+        """A gang takes one of the two racks."""
+        self.run_gang("early", 2, seconds, RACK)
+        self.await_bound("early", 2)
+
+    def queue(self) -> dict[str, Any]:
+        """``/debug/queue``."""
+        found: dict[str, Any] = self._debug.get("/debug/queue").json()
+        return found
+
+    def outcomes(self) -> dict[str, float]:
+        """What came of forecasts since the extender started, by outcome."""
+        lines = httpx.get(f"{self.cluster.ops_url}/metrics", timeout=10.0).text.splitlines()
+        found = [line for line in lines if line.startswith("serried_forecasts_total{")]
+        return {line.split('"')[1]: float(line.rsplit(" ", 1)[1]) for line in found}

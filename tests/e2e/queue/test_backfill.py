@@ -1,0 +1,73 @@
+"""A large gang waits for the whole cluster while small ones come: who gets the room?"""
+
+import pytest
+
+from tests.e2e.promises.stage import eventually
+from tests.e2e.queue.stage import Stage
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_large_gang_is_not_passed_by_small_ones_however_many_come(stage: Stage) -> None:
+    stage.occupy_rack()
+    stage.run_gang("large", 4)
+    view = stage.await_reason(stage.group_of_job("large"), "NoCapacity")
+    assert "4 nodes are kept for it, and nobody can tell when they will have room" in view["message"]
+
+    for number in range(3):
+        stage.run_gang(f"small-{number}", 2)
+    for number in range(3):
+        view = stage.await_reason(stage.group_of_job(f"small-{number}"), "BehindHead")
+        assert f"kept for {stage.namespace}/{stage.group_of_job('large')}" in view["message"]
+    group = stage.group_of_job("small-0")
+    eventually("the condition", lambda: stage.condition(group)[2].startswith("BehindHead: the room for 2 members"))
+    assert not stage.bound("small")
+
+    stage.delete_job("early")
+    stage.await_bound("large", 4)
+    assert not stage.bound("small")
+    stage.delete_job("large")
+    stage.await_bound("small", 4)
+
+
+def test_a_small_gang_that_ends_before_the_forecast_passes_and_the_forecast_comes_true(stage: Stage) -> None:
+    before = stage.outcomes().get("kept", 0)
+    stage.occupy_rack(seconds=30)
+    stage.run_gang("large", 4)
+    stage.await_reason(stage.group_of_job("large"), "NoCapacity")
+    assert stage.queue()["head"]["forecast"]
+
+    stage.run_gang("long", 2, seconds=300)
+    stage.await_reason(stage.group_of_job("long"), "BehindHead")
+    stage.run_gang("short", 2, seconds=5)
+    stage.await_bound("short", 2)
+    passed = f"{stage.namespace}/{stage.group_of_job('short')}"
+    assert passed in stage.queue()["head"]["passed"]
+    assert not stage.bound("large")
+
+    stage.await_bound("large", 4, seconds=90)
+    assert not stage.bound("long")
+    assert stage.outcomes().get("kept", 0) == before + 1
+
+
+def test_a_restart_keeps_room_for_the_same_gang(stage: Stage) -> None:
+    stage.occupy_rack()
+    stage.run_gang("large", 4)
+    stage.await_reason(stage.group_of_job("large"), "NoCapacity")
+    stage.run_gang("small", 2)
+    stage.await_reason(stage.group_of_job("small"), "BehindHead")
+
+    stage.cluster.restart("extender")
+    stage.await_reason(stage.group_of_job("small"), "BehindHead", seconds=30.0)
+    assert stage.queue()["head"]["name"] == stage.group_of_job("large")
+    assert not stage.bound("small")
+
+
+def test_without_backfill_the_small_gang_takes_the_room(stage_without_backfill: Stage) -> None:
+    stage = stage_without_backfill
+    stage.occupy_rack()
+    stage.run_gang("large", 4)
+    stage.await_reason(stage.group_of_job("large"), "NoCapacity")
+    stage.run_gang("small", 2)
+    stage.await_bound("small", 2)
+    assert stage.queue()["head"] is None

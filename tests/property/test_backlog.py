@@ -1,0 +1,89 @@
+"""Nobody is forgotten: whatever happens to the cluster, no gang sleeps in the backlog although it fits."""
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from serried.cluster.backlog import Backlog
+from serried.cluster.occupancy import Hand
+from serried.cluster.store import Store
+from serried.model.group import Key
+from serried.model.plan import Ask, Plan
+from serried.model.pod import Pod, Shape
+from serried.model.verdict import Verdict
+from serried.plan.gang import plan_gang
+from serried.testing.builders import RACK
+from serried.testing.strategies import nodes, shapes
+
+NAMES = st.sampled_from(["n0", "n1", "n2", "n3", "n4"])
+GROUPS = [Key("default", f"g{number}") for number in range(4)]
+UIDS = st.sampled_from([f"u{number}" for number in range(8)])
+
+
+class BacklogMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = Store(["serried"])
+        self.backlog = Backlog(self.store.nodes, self.store.occupancy.used)
+        self.asks: dict[Key, Ask] = {}
+
+    def plan(self, ask: Ask) -> Plan | Verdict:
+        priority = min(member.priority for member in ask.members)
+        return plan_gang(self.store.view(priority, ask.members), ask, self.store.capacity)
+
+    @rule(data=st.data(), name=NAMES)
+    def change_node(self, data: st.DataObject, name: str) -> None:
+        self.store.put_node(data.draw(nodes(name)))
+
+    @rule(name=NAMES)
+    def drop_node(self, name: str) -> None:
+        self.store.drop_node(name)
+
+    @rule(uid=UIDS, name=NAMES, shape=shapes())
+    def use(self, uid: str, name: str, shape: Shape) -> None:
+        self.store.occupancy.claim(uid, Hand.BOUND, name, shape.requests)
+
+    @rule(uid=UIDS)
+    def free(self, uid: str) -> None:
+        self.store.occupancy.forget(uid)
+
+    @rule(number=st.integers(0, 2), name=st.sampled_from(["", "n0", "n1"]), shape=shapes(), priority=st.integers(0, 1))
+    def nominate(self, number: int, name: str, shape: Shape, priority: int) -> None:
+        self.store.put_pod(Pod("default", f"p{number}", f"p{number}", shape, nominated=name, priority=priority))
+
+    @rule(
+        group=st.sampled_from(GROUPS),
+        kinds=st.lists(shapes(), min_size=1, max_size=2),
+        count=st.integers(1, 5),
+        key=st.sampled_from([RACK, None]),
+        pinned=st.sampled_from([frozenset[str](), frozenset({"r1"})]),
+        closed=st.sampled_from([frozenset[str](), frozenset({"n0", "n1"})]),
+        priority=st.integers(0, 1),
+    )
+    def wait(
+        self,
+        group: Key,
+        kinds: list[Shape],
+        count: int,
+        key: str | None,
+        pinned: frozenset[str],
+        closed: frozenset[str],
+        priority: int,
+    ) -> None:
+        """A gang is planned, and waits if it is refused."""
+        each = [kinds[index % len(kinds)] for index in range(count)]
+        members = [Pod("default", f"m{i}", f"{group}-{i}", shape, priority=priority) for i, shape in enumerate(each)]
+        ask = Ask(members, count, key, pinned if key else frozenset(), closed=closed)
+        answer = self.plan(ask)
+        self.backlog.leave(group)
+        if isinstance(answer, Verdict):
+            self.backlog.put(group, ask, answer)
+            self.asks[group] = ask
+
+    @invariant()
+    def who_sleeps_does_not_fit(self) -> None:
+        self.backlog.wake(self.store.occupancy.freed_nodes.take(), self.store.withdrawn_nodes.take())
+        for group in self.backlog:
+            assert isinstance(self.plan(self.asks[group]), Verdict), group
+
+
+TestBacklog = BacklogMachine.TestCase
