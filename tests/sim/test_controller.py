@@ -257,6 +257,7 @@ async def test_a_job_whose_workload_is_wrong_stops_nobody_and_is_tried_again_whe
         server.add(JOBS, gang("good").raw())
         await until(lambda: server.all(GROUPS))
         await until(lambda: not controller.queue.failures(Task(Subject.JOB, Key("default", "bad"))))
+        await until(lambda: events(server, "FailedWorkloadCreate"))
         (event,) = events(server, "FailedWorkloadCreate")
         assert event["message"].startswith("Failed to create Workload for Job bad: ")
         assert (event["type"], event["count"]) == ("Warning", 1)
@@ -264,7 +265,7 @@ async def test_a_job_whose_workload_is_wrong_stops_nobody_and_is_tried_again_whe
         refused.left = 0
         server.change(JOBS, "default", "bad", {"metadata": {"labels": {"mended": "yes"}}})
         await until(lambda: len(server.all(GROUPS)) == 2)
-        assert len(events(server, "WorkloadCreated")) == 2
+        await until(lambda: len(events(server, "WorkloadCreated")) == 2)
 
 
 async def test_an_api_outage_is_waited_out(server: FakeApiServer) -> None:
