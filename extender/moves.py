@@ -3,14 +3,14 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from extender.gang import Gang, ask_for_more, find_offered
-from extender.repairs import Repairs
+from extender.repairs import Planner, Repairs
 from extender.round import Round
 from extender.steering import Steering
 from extender.trees import find_parts_to_leave
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.model.group import Key, PodGroup
-from serried.model.plan import Ask, Plan
+from serried.model.plan import Plan
 from serried.model.pod import Pod
 from serried.model.verdict import Verdict
 
@@ -25,7 +25,7 @@ class Moves:
         steering: Steering,
         repairs: Repairs,
         gangs: Mapping[Key, Gang],
-        plan: Callable[[Ask], Plan | Verdict],
+        plan: Planner,
         is_asleep: Callable[[Pod], bool],
         clock: Callable[[], float],
     ) -> None:

@@ -89,7 +89,7 @@ class Queue:
         else:
             closed = self.backfill.closed_to(waiting, ask)
             if not closed.isdisjoint(answer.nodes.values()) and not self.backfill.let_pass(group, ask):
-                answer = self._plan_beside(group, replace(ask, closed=ask.closed | closed), planner)
+                answer = self._plan_beside(group, ask.avoiding(closed), planner)
         if isinstance(answer, Plan):
             self._contenders.pop(group, None)
             self.backlog.leave(group)

@@ -171,8 +171,7 @@ class Repairs:
         rest = leave_out(ask, seats, self._store.nodes)
         if not rest.members:
             return Plan(domain, seats)
-        closed = ask.closed | self._find_outgrown(seats, ask.members)
-        found = plan(replace(rest, closed=closed))
+        found = plan(rest.avoiding(self._find_outgrown(seats, ask.members)))
         if isinstance(found, Plan):
             return Plan(domain, {**seats, **found.nodes})
         return Plan(domain, seats) if ask.need <= len(seats) else None

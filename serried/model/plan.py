@@ -1,7 +1,7 @@
 """What the planner takes and gives."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serried.model.node import Node
 from serried.model.pod import Pod
@@ -71,6 +71,11 @@ class Ask:
     within: tuple[tuple[str, str], ...] = ()
     parts: tuple["Ask", ...] = ()
     wanted: int = 0
+
+    def avoiding(self, nodes: Collection[str]) -> "Ask":
+        """The same question, where no member of any group may use these nodes either."""
+        parts = tuple(part.avoiding(nodes) for part in self.parts)
+        return replace(self, closed=self.closed | frozenset(nodes), parts=parts)
 
 
 @dataclass(frozen=True, slots=True)

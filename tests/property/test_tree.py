@@ -175,3 +175,12 @@ def settle(grove: Grove, ask: Ask, running: str, nodes: dict[str, str]) -> Ask:
     wanted = max(0, ask.wanted - 1)
     need = sum(sorted(part.need for part in parts)[:wanted])
     return replace(ask, members=members, parts=parts, wanted=wanted, need=need, pinned=pinned)
+
+
+@given(grove=groves(), closed=st.frozensets(st.integers(0, 7).map("n{}".format)))
+def test_nodes_to_avoid_are_as_good_as_gone(grove: Grove, closed: frozenset[str]) -> None:
+    left = {name: found for name, found in grove.view.nodes.items() if name not in closed}
+    answer = plan_group(grove.view, grove.ask.avoiding(closed))
+    if isinstance(answer, Plan):
+        assert closed.isdisjoint(answer.nodes.values())
+    assert isinstance(answer, Plan) == isinstance(plan_group(View(left, {}), grove.ask), Plan)
