@@ -168,3 +168,27 @@ def test_the_selfcheck_says_whether_pods_keep_the_field_that_names_their_group(s
         "an answer", lambda: api if (api := stage.selfcheck()["api"])["podsKeepTheirGroup"] is not None else None
     )
     assert (api["level"], api["podsKeepTheirGroup"]) == (stage.cluster.spec.api, stage.native)
+
+
+def test_a_basic_group_with_a_key_takes_the_rack_that_holds_most_and_never_spills(stage: Stage) -> None:
+    stage.create_group("taken", 1)
+    stage.create_pods(names("taken", 1), "taken", cpu="30")
+    stage.await_bound("taken", 1)
+    stage.create_pods(names("loose", 4), "loose", cpu="30")
+    eventually("four members", lambda: stage.view("loose").get("members") == 4)
+    stage.create_group("loose", None, RACK)
+
+    stage.await_bound("loose", 3)
+    stage.await_reason("loose", "DomainFull")
+    assert len(stage.racks("loose")) == 1
+    assert len(stage.bound("loose")) == 3
+
+
+def test_a_leader_and_its_workers_of_another_size_share_one_rack(stage: Stage) -> None:
+    stage.take_a_node()
+    stage.create_group("crew", 7, RACK)
+    stage.create_pods(["crew-leader"], "crew", cpu="30")
+    stage.create_pods(names("crew", 6), "crew", cpu="10")
+
+    stage.await_bound("crew", 7)
+    assert len(stage.racks("crew")) == 1
