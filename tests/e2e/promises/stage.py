@@ -137,9 +137,9 @@ class Stage:
         """The Job and its pods go."""
         self._delete(f"{self._jobs()}/{name}", "Background")
 
-    def lift_gates(self, name: str) -> None:
-        """The owner of a pod's scheduling gates takes them off."""
-        patch = json.dumps({"spec": {"schedulingGates": None}})
+    def lift_gates(self, name: str, but: str = "") -> None:
+        """The owner of a pod's scheduling gates takes them off, but for one that is another's."""
+        patch = json.dumps({"spec": {"schedulingGates": [{"name": but}] if but else None}})
         self.cluster.kubectl("patch", "pod", name, "-n", self.namespace, "--type", "merge", "-p", patch)
 
     def delete_group(self, name: str) -> None:
@@ -150,6 +150,15 @@ class Stage:
         """These pods go at once."""
         for name in names:
             self._delete(f"{self._pods()}/{name}")
+
+    def bind(self, pod: str, node: str) -> None:
+        """Somebody binds a pod to a node, as a scheduler does."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        self._post(f"{self._pods()}/{pod}/binding", {"metadata": {"name": pod}, "target": target})
+
+    def delete_node(self, name: str) -> None:
+        """A node is gone; its pods are not yet."""
+        self._delete(f"/api/v1/nodes/{name}")
 
     def delete_all(self, path: str) -> None:
         """Everything in a list goes."""
@@ -254,6 +263,10 @@ class Stage:
         """What the extender says of itself."""
         found: dict[str, Any] = self._debug.get("/debug/selfcheck").json()
         return found
+
+    def vacancies(self) -> list[dict[str, Any]]:
+        """The slots of dead members that are kept in the namespace, as ``/debug`` shows them."""
+        return [each for each in self._debug.get("/debug/vacancies").json() if each["namespace"] == self.namespace]
 
     def held_in_ledger(self) -> list[dict[str, Any]]:
         """The ledger's reservations of the namespace, as ``/debug`` shows them."""

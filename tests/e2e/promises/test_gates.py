@@ -1,5 +1,6 @@
 """Holding by scheduling gate: the shipped policy adds the gate, Serried lifts it when the gang can go."""
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,8 @@ from tests.e2e.promises.test_gangs import names
 pytestmark = pytest.mark.e2e
 
 GATE = "scheduling.serried.dev/held"
+FOREIGN = "example.com/quota"
+_SERIAL = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +26,7 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def stage(gated: Cluster) -> Iterator[Stage]:
-    stage = Stage(gated, "gates")
+    stage = Stage(gated, f"gates-{next(_SERIAL)}")
     yield stage
     stage.close()
 
@@ -51,3 +54,16 @@ def test_gated_members_wait_without_the_scheduler_and_go_together(stage: Stage) 
     stage.create_group("loose", None)
     stage.create_pods(names("loose", 2), "loose")
     stage.await_bound("loose", 2)
+
+
+def test_a_gate_of_another_owner_holds_the_whole_gang_and_ours_are_lifted_only_after_it(stage: Stage) -> None:
+    stage.create_group("ring", 2)
+    stage.create_pods(["ring-0"], "ring")
+    stage.create_pods(["ring-1"], "ring", schedulingGates=[{"name": FOREIGN}])
+
+    view = stage.await_reason("ring", "MemberGated")
+    assert view["message"] == "MemberGated: 1 members carry a scheduling gate of another owner"
+    assert sorted(map(sorted, gates(stage, "ring"))) == [sorted([FOREIGN, GATE]), [GATE]]
+
+    stage.lift_gates("ring-1", but=GATE)
+    stage.await_bound("ring", 2)
