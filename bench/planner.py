@@ -72,14 +72,17 @@ def build_tree(members: Sequence[Pod], groups: int) -> Ask:
 
 def list_asks(case: Case) -> dict[str, Ask]:
     """The questions that are measured, by name."""
-    one, two = (pod("p").cpu(cpu).memory("1Gi").value().shape for cpu in (1, 2))
+    one, two, large, larger = (pod("p").cpu(cpu).memory("1Gi").value().shape for cpu in (1, 2, 52, 56))
     members, mixed = build_members(case.members, [one]), build_members(case.members // 2, [one, two])
+    split, split_mixed = build_members(case.members, [large]), build_members(case.members, [large, larger])
     return {
         "rack required": Ask(members, case.members, RACK),
         "rack, then block preferred": Ask(members, case.members, levels=(RACK, BLOCK)),
         "no key": Ask(members, case.members),
         "a tree of 16 groups, a rack each, in one block": build_tree(members, 16),
         "half as many of two classes": Ask(mixed, case.members // 2, RACK),
+        "members that fill a node, rack, then block preferred": Ask(split, case.members, levels=(RACK, BLOCK)),
+        "the same of two classes": Ask(split_mixed, case.members, levels=(RACK, BLOCK)),
     }
 
 

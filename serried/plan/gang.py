@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from serried.model.plan import Ask, Plan, View
 from serried.model.verdict import DomainShortage, Reason, Verdict
 from serried.plan.capacity import Capacity
-from serried.plan.domains import Candidate, Trial, assign, choose, feasible, hope, measure
+from serried.plan.domains import Candidate, assign, choose, feasible, hope, measure
 from serried.plan.topology import CLUSTER, Step, generate_placements, list_steps
+from serried.plan.trial import Trial
 
 _DOMAINS_REPORTED = 10
 

@@ -1,6 +1,7 @@
 """The best placement of a small gang by trying everything: what the planner is judged by. Shares no code with it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 from serried.model.node import Node
 from serried.model.plan import Ask, View
@@ -45,6 +46,41 @@ def count_most(view: View, ask: Ask, inside: Sequence[Node]) -> int:
 
     attempt(0, 0)
     return best
+
+
+def find_fewest(view: View, ask: Ask, levels: Sequence[str]) -> tuple[int, ...] | None:
+    """The least that holds all members: the fewest domains of the first of these levels, then of the next, and so on.
+
+    None if the cluster does not hold them. All nodes carry all the levels, the widest of which comes first.
+    """
+    if count_most(view, ask, list(view.nodes.values())) < len(ask.members):
+        return None
+    inside: dict[tuple[str, ...], list[Node]] = {}
+    for node in view.nodes.values():
+        inside.setdefault(tuple(node.labels[level] for level in levels), []).append(node)
+    sets = [each for size in range(1, len(inside) + 1) for each in combinations(inside, size)]
+    costs = {each: tuple(len({path[: depth + 1] for path in each}) for depth in range(len(levels))) for each in sets}
+    for each in sorted(sets, key=costs.__getitem__):
+        among = [node for path in each for node in inside[path]]
+        if _may_hold(view, ask, among) and count_most(view, ask, among) == len(ask.members):
+            return costs[each]
+    return None
+
+
+def count_domains(view: View, names: Iterable[str], levels: Sequence[str]) -> tuple[int, ...]:
+    """How many domains of each level these nodes are in, the widest level first."""
+    paths = {tuple(view.nodes[name].labels[level] for level in levels) for name in names}
+    return tuple(len({path[: depth + 1] for path in paths}) for depth in range(len(levels)))
+
+
+def _may_hold(view: View, ask: Ask, inside: Sequence[Node]) -> bool:
+    """Whether there is as much of everything as all members ask for; without that no search is needed."""
+    free = [_subtract(node.allocatable, view.used.get(node.name, {})) for node in inside]
+    asked = [amount for member in ask.members for amount in member.shape.requests]
+    return all(
+        sum(max(0, room.get(name, 0)) for room in free) >= sum(amount for other, amount in asked if other == name)
+        for name in {name for name, _ in asked}
+    )
 
 
 def is_sound(view: View, ask: Ask, nodes: dict[str, str]) -> bool:

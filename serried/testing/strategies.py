@@ -22,6 +22,7 @@ from serried.testing.builders import (
 from serried.testing.parents import job_set, leader_worker_set
 from serried.testing.volumes import volume, volume_claim
 
+BLOCK = "example.com/block"
 POOL = "example.com/pool"
 DEDICATED = Taint("dedicated", "", "NoSchedule")
 
@@ -133,6 +134,23 @@ def problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_member
         excluded=frozenset(draw(st.lists(pairs, max_size=4))),
     )
     return Problem(View(cluster, used), ask)
+
+
+@st.composite
+def layered_problems(draw: st.DrawFn) -> Problem:
+    """Blocks of racks of nodes, and a gang of equal members of one CPU that prefers a rack, then a block."""
+    rooms = draw(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=3), min_size=1, max_size=3))
+    cluster = {
+        f"b{block}-r{rack}": Node(
+            f"b{block}-r{rack}", {"cpu": cpus, "pods": 9}, {BLOCK: f"b{block}", RACK: f"b{block}-r{rack}"}
+        )
+        for block, racks in enumerate(rooms)
+        for rack, cpus in enumerate(racks)
+    }
+    shape = Shape((("cpu", 1), ("pods", 1)))
+    size = draw(st.integers(1, max(1, sum(map(sum, rooms)))))
+    members = [Pod("default", f"p{index:02d}", f"u{index:02d}", shape) for index in range(size)]
+    return Problem(View(cluster, {}), Ask(members, size, levels=(RACK, BLOCK)))
 
 
 def without_exclusions(problem: Problem) -> Problem:

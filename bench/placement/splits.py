@@ -1,0 +1,66 @@
+"""How often a gang that has to be split takes more blocks or racks than needed, where that is small enough to know."""
+
+import random
+from dataclasses import dataclass
+
+from bench.cluster.nodes import RACK
+from serried.model.node import Node
+from serried.model.plan import Ask, Plan, View
+from serried.model.pod import Pod, Shape
+from serried.plan.gang import plan_gang
+from serried.testing.oracle import count_domains, find_fewest
+
+BLOCK = "example.com/block"
+_MOST_BLOCKS, _MOST_RACKS, _NODES, _MEMBERS = 3, 3, 1, 6
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """``tried`` random gangs of ``classes``, of which ``split`` fitted the cluster, but no block.
+
+    ``more_blocks`` of these took more blocks than the fewest, ``more_racks`` no more blocks but more racks.
+    """
+
+    classes: int
+    tried: int
+    split: int
+    more_blocks: int
+    more_racks: int
+
+
+def measure_splits(classes: int, count: int, seed: int) -> Splits:
+    """Plan random gangs that prefer a rack, then a block, and have to take several of both."""
+    source = random.Random(seed)
+    split = blocks = racks = 0
+    for _ in range(count):
+        view, ask = _draw(source, classes)
+        fewest = find_fewest(view, ask, (BLOCK, RACK))
+        if fewest is None or fewest[0] == 1:
+            continue
+        split += 1
+        plan = plan_gang(view, ask)
+        used = count_domains(view, plan.nodes.values(), (BLOCK, RACK)) if isinstance(plan, Plan) else ()
+        blocks += not used or used[0] > fewest[0]
+        racks += bool(used) and used[0] == fewest[0] and used > fewest
+    return Splits(classes, count, split, blocks, racks)
+
+
+def _draw(source: random.Random, classes: int) -> tuple[View, Ask]:
+    nodes = [
+        _draw_node(source, f"b{block}", f"b{block}-r{rack}", place)
+        for block in range(source.randint(2, _MOST_BLOCKS))
+        for rack in range(source.randint(1, _MOST_RACKS))
+        for place in range(_NODES)
+    ]
+    shapes = [_draw_shape(source) for _ in range(classes)]
+    members = [Pod("default", f"p{index}", f"u{index}", source.choice(shapes)) for index in range(_MEMBERS)]
+    return View({node.name: node for node in nodes}, {}), Ask(members, _MEMBERS, levels=(RACK, BLOCK))
+
+
+def _draw_node(source: random.Random, block: str, rack: str, place: int) -> Node:
+    room = {"cpu": source.randint(1, 6), "memory": source.randint(1, 6), "pods": 6}
+    return Node(f"{rack}-n{place}", room, {BLOCK: block, RACK: rack})
+
+
+def _draw_shape(source: random.Random) -> Shape:
+    return Shape((("cpu", source.randint(1, 3)), ("memory", source.randint(1, 3)), ("pods", 1)))

@@ -1,0 +1,62 @@
+"""What a gang's placements are measured against, for as long as one plan takes."""
+
+from collections.abc import Mapping
+
+from serried.model.plan import Ask, View
+from serried.plan.capacity import Capacity, Domain, LevelKey
+from serried.plan.classes import Census, group_classes
+from serried.plan.mixing import Budget
+from serried.plan.packing import Pair
+from serried.plan.topology import Placement, Step
+
+_STEPS = 20_000
+"""Of `mixing`, for a whole plan: some tens of milliseconds."""
+
+_SPARE_STEPS = 5_000
+"""Of attempts that make a plan better which is there already, for a whole plan."""
+
+
+class Trial:
+    """A gang's classes, what it must not use, the census, and how long it may be thought about.
+
+    ``packings`` are the members' nodes in each placement that was tried: what was measured is what is assigned, also
+    if it could not be found again because the budgets are used up.
+    """
+
+    def __init__(self, view: View, ask: Ask, capacity: Capacity | None = None) -> None:
+        uids = {member.uid for member in ask.members}
+        self.classes = group_classes(ask.members)
+        self.census = Census(view, ask, capacity)
+        self.ask = ask
+        self.budget, self.spare_budget = Budget(_STEPS), Budget(_SPARE_STEPS)
+        self.packings: dict[tuple[Step, Domain], Mapping[str, str]] = {}
+        self._barred = frozenset(pair for pair in ask.excluded if pair[0] in uids and pair[1] in view.nodes)
+        self._barred_nodes = frozenset(name for _, name in self._barred)
+        self._totals: dict[LevelKey, list[Mapping[Domain, int]]] = {}
+
+    def barred(self, placement: Placement) -> frozenset[Pair]:
+        """The excluded pairs, empty if none of them is about this placement."""
+        if not self._barred_nodes or not (placement.names is None or self._barred_nodes & set(placement.names)):
+            return frozenset()
+        return self._barred
+
+    def totals(self, placement: Placement) -> list[int]:
+        """Slots of each class, as if it were alone."""
+        if not placement.key:
+            return [self.census.total(kind) for kind in self.classes]
+        found = self._totals.get(placement.key)
+        if found is None:
+            found = self._totals[placement.key] = [self.census.totals(kind, placement.key) for kind in self.classes]
+        return [sums.get(placement.domain, 0) for sums in found]
+
+    def around(self, placement: Placement, step: Step) -> tuple[int, ...]:
+        """Slots in the wider domains of the gang's levels, the narrowest first."""
+        if placement.names is None:
+            return ()
+        node = next(iter(placement.names), None)
+        narrower = {*step.below, *step.key[-1:]}
+        wider = [level for level in self.ask.levels if level not in narrower and level != self.ask.topology_key]
+        keys = [(*step.key[:-1], level) for level in wider] if len(step.key) > 1 else [(level,) for level in wider]
+        keys += [step.key[:-1]] if len(step.key) > 1 else []
+        homes = [(key, self.census.home(key, node)) for key in keys] if node is not None else []
+        return tuple(sum(self.totals(Placement(key, home, ()))) for key, home in homes if home is not None)

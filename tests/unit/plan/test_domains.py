@@ -1,0 +1,35 @@
+"""What a placement was measured by is what the gang gets."""
+
+import random
+
+from serried.model.node import Node
+from serried.model.plan import Ask, View
+from serried.model.pod import Pod, Shape
+from serried.plan.domains import assign, measure
+from serried.plan.mixing import Budget
+from serried.plan.topology import CLUSTER, Step
+from serried.plan.trial import Trial
+
+WHOLE = Step((), ())
+
+
+def trial_of(seed: int) -> Trial:
+    """A gang of three shapes that needs a mix, on nodes of all sizes."""
+    source = random.Random(seed)  # noqa: S311  # no secret
+    sizes = [(source.randint(3, 12), source.randint(3, 12)) for _ in range(source.randint(2, 6))]
+    nodes = [Node(f"n{i}", {"cpu": cpu, "memory": memory, "pods": 99}) for i, (cpu, memory) in enumerate(sizes)]
+    shapes = [Shape((("cpu", source.randint(1, 5)), ("memory", source.randint(1, 5)), ("pods", 1))) for _ in range(3)]
+    members = [Pod("ns", f"p{i}", f"u{i}", source.choice(shapes)) for i in range(source.randint(4, 15))]
+    return Trial(View({node.name: node for node in nodes}, {}), Ask(members, len(members)))
+
+
+def test_what_was_measured_is_assigned_though_it_could_not_be_found_again() -> None:
+    found_by_mixing = 0
+    for seed in range(600):
+        trial = trial_of(seed)
+        before = trial.budget.left
+        measured = measure(trial, WHOLE, CLUSTER)
+        found_by_mixing += trial.budget.left < before and measured.placed == len(trial.ask.members)
+        trial.budget = Budget(0)
+        assert len(assign(trial, WHOLE, measured)) == measured.placed
+    assert found_by_mixing > 5
