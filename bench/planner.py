@@ -1,4 +1,7 @@
-"""How long one plan takes, and where the time goes: the first of its class, and later ones after a few changes.
+"""How long one plan takes: the first of its class, and later ones after a few changes; and how gangs are split.
+
+A gang that no block holds is split over blocks and racks: in one pass, by the planner with its bounded search, and with
+a search without bound.
 
 python -m bench.planner           JSON to bench/results/, a table to standard output; milliseconds
 python -m bench.planner --quick   the small cases only
@@ -6,22 +9,24 @@ python -m bench.planner --quick   the small cases only
 
 import argparse
 import json
+import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path as FilePath
 
 from bench.machine import describe_machine, measure_noise
 from serried.cluster.store import Store
 from serried.model.plan import Ask, Plan
 from serried.model.pod import Pod, Shape
+from serried.plan.subdomains import STEPS, Path, share_out
 from serried.plan.tree import plan_group
 from serried.testing.builders import RACK, node, pod
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = FilePath(__file__).parent / "results"
 BLOCK = "example.com/block"
 _ROUNDS = 15
 _CHANGES = 64
@@ -112,6 +117,57 @@ def _time(solve: Callable[[], Plan]) -> float:
     return (time.perf_counter() - begun) * 1000
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Gangs that are too large for a block: the mean number of racks and the mean time, each for the three ways."""
+
+    blocks: int
+    racks: int
+    nodes: int
+    members: int
+    racks_used: tuple[float, ...]
+    milliseconds: tuple[float, ...]
+
+
+_SPLITS = ((3, 4, 20, 150), (10, 10, 20, 1_000), (10, 10, 100, 4_000), (30, 10, 20, 1_000), (100, 10, 100, 4_096))
+_WAYS = (0, STEPS, 10_000_000)
+_DRAWS = 10
+
+
+def measure_split(blocks: int, racks: int, nodes: int, members: int) -> Split:
+    """Blocks of racks of nodes, each with 0 to 8 slots at random. The fewest blocks are the same in all ways."""
+    used, spent = [0] * len(_WAYS), [0.0] * len(_WAYS)
+    for seed in range(_DRAWS):
+        source = random.Random(seed)
+        rooms: dict[Path, int] = {
+            (f"b{block:03d}", f"r{rack}"): sum(source.choice((0, 1, 2, 4, 8)) for _ in range(nodes))
+            for block in range(blocks)
+            for rack in range(racks)
+        }
+        for way, steps in enumerate(_WAYS):
+            begun = time.perf_counter()
+            shares = share_out(members, rooms, steps)
+            spent[way] += (time.perf_counter() - begun) * 1000
+            used[way] += sum(_count_racks(rooms, block, share) for share, block in shares)
+    racks_used, milliseconds = (tuple(round(sum_ / _DRAWS, 2) for sum_ in sums) for sums in (used, spent))
+    return Split(blocks, racks, nodes, members, racks_used, milliseconds)
+
+
+def _count_racks(rooms: Mapping[Path, int], block: str, share: int) -> int:
+    return len(share_out(share, {path[1:]: room for path, room in rooms.items() if path[0] == block}))
+
+
+def print_splits() -> list[Split]:
+    """Measure and print all of them."""
+    print("\n| blocks of racks of nodes, members | racks: one pass | as planned | fewest | ms | ms | ms |")
+    print("|---|---|---|---|---|---|---|")
+    found = [measure_split(*sizes) for sizes in _SPLITS]
+    for each in found:
+        name = f"{each.blocks} of {each.racks} of {each.nodes}, {each.members:,}"
+        print("|", " | ".join(map(str, (name, *each.racks_used, *each.milliseconds))), "|")
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every case; the exit code is 1 if one is over its bound."""
     parser = argparse.ArgumentParser(
@@ -119,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="the small cases only")
     parser.add_argument("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the file's name")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the result")
+    parser.add_argument("--results", type=FilePath, default=RESULTS, help="directory of the result")
     options = parser.parse_args(arguments)
     noise, rows, missed = measure_noise(), [], []
     print(f"| gang and cluster | question | first plan, ms | after {_CHANGES} changes, ms |\n|---|---|---|---|")
@@ -131,8 +187,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"| {case.name} | {name} | {found['first']} | {found['later']} |", flush=True)
             if wanted is not None and found["first"] > wanted:
                 missed.append(f"{case.name}, {name}: {found['first']} ms, wanted {wanted} ms")
-    result = {"date": options.date, "machine": describe_machine(), "noise_before": round(noise, 2), "plans": rows}
-    path: Path = options.results / f"planner-{options.date}.json"
+    splits = [asdict(split) for split in print_splits()]
+    result = {
+        "date": options.date,
+        "machine": describe_machine(),
+        "noise_before": round(noise, 2),
+        "plans": rows,
+        "splits": splits,
+    }
+    path: FilePath = options.results / f"planner-{options.date}.json"
     path.write_text(json.dumps(result, indent=2) + "\n")
     for line in missed:
         print(f"missed: {line}", file=sys.stderr)

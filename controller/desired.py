@@ -12,7 +12,7 @@ from controller.diff import CreateWorkload
 from controller.names import pod_group_name, template_name
 from controller.owners import Owner, group_of, kind_of, labels_for, version_of
 from serried.decode.identity import REPLACES, REQUIRED_TOPOLOGY
-from serried.decode.preferences import write_preference
+from serried.decode.preferences import write_levels, write_preference
 from serried.model.group import Claim, Job, Policy, Template, Workload
 from serried.model.level import V1ALPHA2, V1ALPHA2_DISRUPTION, ApiLevel
 
@@ -130,8 +130,8 @@ def _policy(template: Template) -> Body:
 def _scheduling(template: Template, level: ApiLevel) -> Body:
     """What a template and a PodGroup made from it have in common; what is not said is left out."""
     said: Body = {"schedulingPolicy": _policy(template)}
-    if template.topology_key is not None:
-        said["schedulingConstraints"] = {"topology": [{"key": template.topology_key}]}
+    if constraints := _constraints(template):
+        said["schedulingConstraints"] = constraints
     if template.disruption is not None:
         older = level.version == V1ALPHA2
         said["disruptionMode"] = V1ALPHA2_DISRUPTION[template.disruption] if older else {template.disruption.value: {}}
@@ -141,6 +141,16 @@ def _scheduling(template: Template, level: ApiLevel) -> Body:
         said["priority"] = template.priority
     if template.claims:
         said["resourceClaims"] = [_claim(claim) for claim in template.claims]
+    return said
+
+
+def _constraints(template: Template) -> Body:
+    """Preferred levels are the fallback's own: templates of other levels have none."""
+    said: Body = {}
+    if template.topology_key is not None:
+        said["topology"] = [{"key": template.topology_key}]
+    if template.preference.levels:
+        said["preferredTopology"] = write_levels(template.preference.levels)
     return said
 
 

@@ -35,6 +35,7 @@ from bench.placement.optimum import most_members
 from bench.placement.play import Offline, Wave, play
 from bench.placement.rules import CLASSICS, PLAN, RULES
 from bench.placement.scenario import Mix, Scenario, make_nodes, make_scenario
+from bench.placement.splits import Splits, measure_splits
 from serried.kube.errors import ApiError
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -57,6 +58,7 @@ class Measurement:
     def __init__(self, options: argparse.Namespace, report: Report) -> None:
         self.results: list[Result] = []
         self.misses: Misses | None = None
+        self.splits: list[Splits] = []
         self.broken: dict[str, list[str]] = {}
         self._options, self._report = options, report
 
@@ -82,6 +84,7 @@ class Measurement:
             scenario = make_scenario("4 racks of 10", seed, make_nodes(40, 4, seed), _FEW, 1)
             self._play_rules(scenario, _find_optimum(scenario))
         self.misses = measure_misses(options.mixed, _MISSES_SEED)
+        self.splits = [measure_splits(classes, options.mixed // 4, _MISSES_SEED) for classes in (1, 2, 3)]
 
     def _play_rules(self, scenario: Scenario, optimum: int | None = None) -> None:
         for name, rule in RULES.items():
@@ -155,6 +158,7 @@ def _publish(measurement: Measurement, options: argparse.Namespace) -> None:
         "averages": averages,
         "duels": [asdict(duel) for duel in duels],
         "mixed_classes": asdict(measurement.misses) if measurement.misses else None,
+        "splits": [asdict(splits) for splits in measurement.splits],
         "broken": measurement.broken,
         "results": [result.describe() for result in measurement.results],
     }
@@ -163,7 +167,7 @@ def _publish(measurement: Measurement, options: argparse.Namespace) -> None:
     path.write_text(json.dumps(result, indent=2) + "\n")
     print(render_averages(averages), render_duels([duel for duel in duels if duel.rival in CLASSICS], PLAN), sep="\n\n")
     if measurement.misses:
-        print(f"\n{measurement.misses}")
+        print("", measurement.misses, *measurement.splits, sep="\n")
     for name, gangs in measurement.broken.items():
         for gang in gangs:
             print(f"DEFECT: {name} bound a part of {gang}", file=sys.stderr)
@@ -180,7 +184,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--seeds", type=int, default=10, help="offline scenarios of 1,000 nodes")
     add("--large-seeds", type=int, default=3, help="offline scenarios of 5,000 nodes")
     add("--small-seeds", type=int, default=20, help="offline scenarios of 40 nodes, with the optimum")
-    add("--mixed", type=int, default=5000, help="random small gangs of two classes")
+    add(
+        "--mixed",
+        type=int,
+        default=5000,
+        help="random small gangs of two classes, and a quarter as many that have to be split",
+    )
     add("--nodes", type=int, default=1000, help="nodes of the live cluster")
     add("--live-seeds", type=int, default=1, help="live scenarios, each on a cluster of its own")
     add("--waves", type=int, default=2, help="rows of gangs; before each but the first, half of all pods leave")

@@ -28,11 +28,12 @@ from serried.decode.identity import (
     read_version,
 )
 from serried.decode.malformed import Malformed, attempt
-from serried.decode.preferences import read_preference
+from serried.decode.preferences import read_levels, read_preference
 from serried.model.composite import Composite
 from serried.model.group import BASIC, Claim, Disruption, PodGroup, Policy, Template, Workload
 from serried.model.level import COMPOSITE_CONDITION, FALLBACK, NATIVE_LEVELS, V1ALPHA2_DISRUPTION
 from serried.model.parent import PARENT_APIS
+from serried.model.preference import NO_PREFERENCE, Preference
 
 _DISRUPTION_WORDS = {word: mode for mode, word in V1ALPHA2_DISRUPTION.items()}
 _PARENTS = {(api.group, kind.value): kind for kind, api in PARENT_APIS.items()}
@@ -167,6 +168,7 @@ def _read_template(raw: Raw) -> Template:
         priority_class=read_text(raw, "priorityClassName"),
         priority=None if raw.get("priority") is None else read_int(raw, "priority"),
         claims=read_claims(raw),
+        preference=Preference(levels) if (levels := read_levels(raw)) else NO_PREFERENCE,
     )
 
 

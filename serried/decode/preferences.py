@@ -1,9 +1,14 @@
-"""A gang's preferences as annotations of its PodGroup, or of the Job or parent for which that is made; both ways."""
+"""A gang's preferences: annotations of its PodGroup, or of the Job or parent for which that is made; both ways.
+
+At the fallback level the preferred levels are a field, too: ``schedulingConstraints.preferredTopology``. It wins.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
-from serried.decode.fields import Raw, read_map, read_text
+from serried.decode.fields import Raw, read_int, read_map, read_name, read_objects, read_text
 from serried.decode.identity import is_label_key
 from serried.model.preference import NO_PREFERENCE, Level, Preference, Style
 
@@ -18,14 +23,41 @@ MOST_LEVELS = 4
 
 _LEVEL = re.compile(r"(?P<key>[^=\s]+)(=(?P<count>[0-9]{1,6})(?P<unit>[smh]))?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
+_MOST = 1_000_000
+"""No count has more than six digits."""
 
 
 def read_preference(obj: Raw) -> Preference:
-    """The preference that an object's annotations name. ValueError for one that nobody can follow."""
-    annotations = read_map(read_map(obj, "metadata"), "annotations")
-    if problem := find_preference_problem(annotations):
+    """The preference that an object's spec and annotations name. ValueError for one that nobody can follow.
+
+    Where the field is there, the annotation of the same meaning is not looked at.
+    """
+    levels = read_levels(read_map(obj, "spec"))
+    said = read_map(read_map(obj, "metadata"), "annotations")
+    if levels:
+        said = {name: value for name, value in said.items() if name != PREFERRED_TOPOLOGY}
+    if problem := find_preference_problem(said):
         raise ValueError(problem)
-    return parse_preference(annotations)
+    preference = parse_preference(said)
+    return replace(preference, levels=levels) if levels else preference
+
+
+def read_levels(spec: Raw) -> tuple[Level, ...]:
+    """``preferredTopology`` of a PodGroup's spec or of a template; () without it. ValueError as above."""
+    raws = read_objects(read_map(spec, "schedulingConstraints"), "preferredTopology")
+    levels = tuple(Level(read_name(raw, "key"), float(read_int(raw, "waitSeconds"))) for raw in raws)
+    keys = {level.key for level in levels}
+    if len(levels) > MOST_LEVELS or len(keys) < len(levels):
+        raise ValueError(f"preferredTopology is not up to {MOST_LEVELS} different keys")
+    for level in levels:
+        if not is_label_key(level.key) or level.wait < 0:
+            raise ValueError(f"preferredTopology has {level.key!r} with a wait of {level.wait:g} s")
+    return levels
+
+
+def write_levels(levels: Iterable[Level]) -> list[dict[str, Any]]:
+    """The field that says it."""
+    return [{"key": level.key} | ({"waitSeconds": int(level.wait)} if level.wait else {}) for level in levels]
 
 
 def parse_preference(annotations: Raw) -> Preference:
@@ -80,4 +112,9 @@ def _seconds(found: Mapping[str, str | None]) -> float:
 
 
 def _write_level(level: Level) -> str:
-    return f"{level.key}={level.wait:.0f}s" if level.wait else level.key
+    """In the smallest unit in which it can be read again: what was said in hours may be too many seconds."""
+    if not level.wait:
+        return level.key
+    units = ((count, unit) for unit, seconds in _SECONDS.items() if (count := int(level.wait // seconds)) < _MOST)
+    count, unit = next(units)
+    return f"{level.key}={count}{unit}"

@@ -12,9 +12,10 @@ from serried.model.plan import Ask, Overlay, Plan, View
 from serried.model.resources import Resources, add
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.capacity import Capacity
-from serried.plan.domains import Trial, feasible, hope, score
+from serried.plan.domains import feasible, hope, score
 from serried.plan.gang import plan_gang
 from serried.plan.topology import generate_placements, list_steps
+from serried.plan.trial import Trial
 
 _TRIES = 100
 """So often a search may take a choice back; a try costs about as much as the plan of a gang."""

@@ -23,11 +23,13 @@ from serried.decode.parents import (
     WORKER_INDEX,
 )
 from serried.decode.pods import COMPLETION_INDEX, decode_pod
+from serried.decode.preferences import write_levels
 from serried.model.composite import Composite
 from serried.model.group import Job, PodGroup, Workload
 from serried.model.node import Node
 from serried.model.parent import PARENT_APIS, REPLICA, ParentKind
 from serried.model.pod import HELD_GATE, Pod
+from serried.model.preference import Level
 
 RACK = "example.com/rack"
 """The topology key that ``rack`` sets."""
@@ -282,6 +284,10 @@ class PodGroupBuilder(Builder):
         """Confined to one domain of ``key``."""
         return self.having([{"key": key}], "spec", "schedulingConstraints", "topology")
 
+    def preferring(self, *levels: Level) -> Self:
+        """With one domain of each of these levels preferred, the narrowest first (fallback level only)."""
+        return self.having(write_levels(levels), "spec", "schedulingConstraints", "preferredTopology")
+
     def priority(self, priority: int) -> Self:
         """With a priority."""
         return self.having(priority, "spec", "priority")
@@ -379,6 +385,12 @@ class WorkloadBuilder(Builder):
         if topology_key:
             template["schedulingConstraints"] = {"topology": [{"key": topology_key}]}
         return self.joining(template, "spec", "podGroupTemplates")
+
+    def preferring(self, *levels: Level) -> Self:
+        """Whose last template prefers one domain of each of these levels."""
+        templates = self.raw()["spec"]["podGroupTemplates"]
+        templates[-1].setdefault("schedulingConstraints", {})["preferredTopology"] = write_levels(levels)
+        return self.having(templates, "spec", "podGroupTemplates")
 
     def inline_gang(self, name: str, min_count: int) -> Self:
         """With one more PodGroup of its own, a gang (v1alpha1)."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from serried.model.node import Node
 from serried.model.plan import Ask, View
 from serried.model.pod import Pod, Shape
+from serried.model.preference import Level
 from serried.model.resources import Resources
 from serried.model.selectors import Taint, Toleration
 from serried.testing.builders import (
@@ -44,8 +45,9 @@ _SPECIMENS: tuple[dict[str, Any], ...] = (
     .apart({}, namespaceSelector={}, labelSelector={"matchExpressions": [{"key": "a", "operator": "Exists"}]}).raw(),
     node("n").rack("r").taint("t").cordoned().raw(),
     pod_group("g").gang(2).topology().of("w", "t").condition("False", "Unschedulable").finalizer("f").raw(),
+    pod_group("g").gang(2).topology().preferring(Level("a", 1), Level("b")).raw(),
     compatible_group("g").gang(2).timeout(30).topology().phase("Running").controlled_by("PyTorchJob", "t").raw(),
-    workload("w").for_job("j").gang_template("t", 2, RACK).raw(),
+    workload("w").for_job("j").gang_template("t", 2, RACK).preferring(Level("a", 1)).raw(),
     job("j").size(2).topology().condition("Complete").controlled_by("CronJob", "c").raw(),
     job_set("s").asking().replicated("a", 2, 3, dependsOn=[{"name": "b"}]).in_order().condition("Failed").raw(),
     leader_worker_set("s").asking().size(2, 3).leader_first().topology().surging("30%").raw(),

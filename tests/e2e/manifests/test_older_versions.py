@@ -8,9 +8,10 @@ from bench.cluster import Spec
 from tests.e2e.clusters import running
 from tests.e2e.manifests import annotations, resizes
 from tests.e2e.manifests.endpoint import Endpoint, ours
-from tests.e2e.manifests.objects import largest
+from tests.e2e.manifests.objects import gang, largest, template, workload
 from tests.e2e.manifests.rules import ALLOWED, BAD, GOOD, REFUSED, Change
 from tests.e2e.manifests.server import Server, changed, eventually
+from tests.e2e.manifests.test_preferred_topology import RULES, preferred
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -48,6 +49,15 @@ def test_good_objects_are_taken(api: Endpoint) -> None:
 
 def test_bad_objects_are_refused_with_a_reason(api: Endpoint) -> None:
     assert [bad.sentence for bad in BAD if bad.message not in api.refusal(bad.item)] == []
+
+
+def test_a_bad_preference_is_refused_with_a_reason(api: Endpoint) -> None:
+    groups = [(rule.sentence, gang(**preferred(*rule.levels)), rule.message) for rule in RULES]
+    templates = [
+        (rule.sentence, workload(template(**preferred(*rule.levels))), rule.of_template or rule.message)
+        for rule in RULES
+    ]
+    assert [sentence for sentence, item, message in groups + templates if message not in api.refusal(item)] == []
 
 
 def test_changes_are_refused_with_a_reason(api: Endpoint) -> None:

@@ -80,6 +80,12 @@ class Stage:
         }
         self._post(self._groups(), body)
 
+    def create_scheduling(self, kind: str, name: str, spec: Raw, annotations: dict[str, str] | None = None) -> None:
+        """A Workload or a PodGroup as the API of the level has it."""
+        metadata = {"name": name, "annotations": annotations or {}}
+        body = {"apiVersion": self.cluster.spec.api_version, "kind": kind, "metadata": metadata, "spec": spec}
+        self._post(self._workloads() if kind == "Workload" else self._groups(), body)
+
     def create_pods(
         self,
         names: list[str],

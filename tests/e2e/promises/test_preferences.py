@@ -1,5 +1,7 @@
 """What a gang prefers: levels of the topology with waits between them, and how it is laid out."""
 
+from typing import Any
+
 import pytest
 
 from tests.e2e.promises.stage import RACK, Stage
@@ -53,3 +55,41 @@ def test_a_gang_that_spreads_has_a_node_for_each_member_and_stays_in_its_require
     stage.await_bound("wide", 3)
     assert len(set(stage.bound("wide").values())) == 3
     assert len(stage.racks("wide")) == 1
+
+
+def one_rack(seconds: int) -> dict[str, Any]:
+    """A gang of four that waits so long for one rack, by the field that the fallback API has for it."""
+    constraints = {"preferredTopology": [{"key": RACK, "waitSeconds": seconds}]}
+    return {"schedulingPolicy": {"gang": {"minCount": 4}}, "schedulingConstraints": constraints}
+
+
+@pytest.fixture
+def fallback(stage: Stage) -> Stage:
+    if stage.native:
+        pytest.skip("scheduling.k8s.io has no such field")
+    return stage
+
+
+def test_at_the_fallback_level_a_field_says_it_and_counts_more_than_the_annotation(fallback: Stage) -> None:
+    for name, seconds, annotation in (("patient", 3600, RACK), ("hasty", 2, f"{RACK}=1h")):
+        fallback.create_scheduling("PodGroup", name, one_rack(seconds), {PREFERRED: annotation})
+        fallback.create_pods([f"{name}-{index}" for index in range(4)], name, cpu="30")
+
+    fallback.await_bound("hasty", 4)
+    assert len(fallback.racks("hasty")) == 2
+    view = fallback.await_reason("patient", "NoDomainFits")
+    assert f"no domain of {RACK} has room for 4 members" in view["message"]
+    assert not fallback.bound("patient")
+
+
+def test_a_template_hands_its_levels_to_the_group_that_is_made_from_it(fallback: Stage) -> None:
+    reference = {"apiGroup": "batch", "kind": "Job", "name": "train"}
+    template = {"name": "workers", **one_rack(3600)}
+    fallback.create_scheduling("Workload", "train", {"controllerRef": reference, "podGroupTemplates": [template]})
+    submit(fallback, "train", 4, {})
+
+    group = fallback.await_group("train")
+    assert group["spec"]["schedulingConstraints"] == one_rack(3600)["schedulingConstraints"]
+    view = fallback.await_reason(group["metadata"]["name"], "NoDomainFits")
+    assert f"no domain of {RACK} has room for 4 members" in view["message"]
+    assert not fallback.bound("train")

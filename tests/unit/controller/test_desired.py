@@ -4,8 +4,10 @@ from controller.desired import desired_template, pod_group_body, workload_body
 from controller.diff import begin_workload
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.identity import DISRUPTION_MODE
+from serried.decode.preferences import PACKING, PREFERRED_TOPOLOGY
 from serried.model.group import BASIC, Key, OwnerRef, PodGroup, Policy, Template, Workload
 from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, ApiLevel
+from serried.model.preference import Level, Preference, Style
 from serried.testing.builders import RACK, job, workload
 
 V1ALPHA2_LEVEL = ApiLevel("native", "scheduling.k8s.io", V1ALPHA2)
@@ -145,3 +147,17 @@ def test_objects_live_in_the_namespace_of_the_job() -> None:
     there = job("a").namespace("team").size(2).value()
     body = workload_body(begin_workload(there, Policy(2)), NATIVE)
     assert Key(body["metadata"]["namespace"], there.key.name) == there.key
+
+
+def test_what_a_template_prefers_reaches_the_pod_group_beside_what_the_job_says() -> None:
+    levels = (Level(RACK, 30), Level("zone"))
+    made = workload("w").gang_template("t", 3, "zone").preferring(*levels).value()
+    owner = job("train").size(3).annotation(PREFERRED_TOPOLOGY, "block").annotation(PACKING, "spread").value()
+    body = pod_group_body(owner, made, FALLBACK)
+    assert body["spec"]["schedulingConstraints"] == {
+        "topology": [{"key": "zone"}],
+        "preferredTopology": [{"key": RACK, "waitSeconds": 30}, {"key": "zone"}],
+    }
+    seen = decode_pod_group({**body, "metadata": {**body["metadata"], "uid": "u"}})
+    assert isinstance(seen, PodGroup)
+    assert seen.preference == Preference(levels, Style.SPREAD)
