@@ -112,10 +112,16 @@ class Backfill:
     # --- the head ----------------------------------------------------------------------------------------------
 
     def is_eligible(self, group: Key, ask: Ask, refusal: Verdict) -> bool:
-        """Whether room may be kept for a gang that was refused: its quorum is at stake, and it is not resting."""
+        """Whether room may be kept for a gang that was refused: its quorum is at stake, and it is not resting.
+
+        None is kept for one that is kept from domains: what it waits for is not room alone.
+        """
         rest = self._rests.get(group)
         resting = rest is not None and self._clock() < rest.until
-        return self._mode is Mode.FORECAST and ask.need > 0 and refusal.reason in _FORESEEABLE and not resting
+        return self._mode is Mode.FORECAST and self._is_foreseeable(ask, refusal) and not resting
+
+    def _is_foreseeable(self, ask: Ask, refusal: Verdict) -> bool:
+        return ask.need > 0 and not ask.taken and refusal.reason in _FORESEEABLE
 
     def contend(self, waiting: Waiting, ask: Ask) -> bool:
         """Make an eligible gang the head if it is the first, or keep it so; whether room could ever hold it."""

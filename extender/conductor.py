@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from extender.gang import (
     describe_claims,
     find_conflict,
     find_shortage,
+    find_taken,
     is_foreign,
     is_suspended,
     make_reservation,
@@ -290,6 +292,7 @@ class Conductor:
             self.queue.leave(group.key)
             gang.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
             return ask
+        ask = replace(ask, taken=find_taken(group, self.store, self.ledger))
         place = self.describe(group.key)
         answer = self.queue.plan(place, ask, partial(self.repairs.answer, plan=self._plan))
         if isinstance(answer, Verdict):

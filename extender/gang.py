@@ -15,6 +15,7 @@ from extender.trees import (
     find_tree_conflict,
     find_tree_shortage,
 )
+from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.model.group import PodGroup
 from serried.model.node import Node
@@ -196,6 +197,23 @@ def ask_for(
     if not domains and standing.bound and home:
         domains = frozenset({home})
     return replace(ask, pinned=domains)
+
+
+def find_taken(group: PodGroup, store: Store, ledger: Ledger) -> frozenset[str]:
+    """The domains of the group's key in which other exclusive gangs are, or will be; none for one that is not."""
+    key, taken = group.topology_key, set[str]()
+    if key is None or not group.preference.exclusive:
+        return frozenset()
+    for other in store.groups.values():
+        if not other.preference.exclusive or other.topology_key != key or other.key == group.key:
+            continue
+        reservation = ledger.of_group(other.key)
+        if reservation is not None:
+            taken.add(reservation.domain)
+        homes = [pod.node for pod in store.members(other.key) if pod.bound]
+        homes += [vacancy.pod.node for vacancy in store.vacancies.of_group(other.key)]
+        taken.update(store.nodes[home].labels.get(key, "") for home in homes if home in store.nodes)
+    return frozenset(taken - {""})
 
 
 def _put_first(heirs: tuple[Pod, ...], ask: Ask, levels: tuple[str, ...]) -> Ask:

@@ -71,7 +71,7 @@ class Backlog:
     def put(self, group: Key, ask: Ask, refusal: Verdict) -> None:
         """A group was refused just now."""
         counted = refusal.reason in _COUNTED and not ask.excluded and (ask.spills or not ask.levels)
-        counted = counted and not ask.parts and len({member.shape for member in ask.members}) == 1
+        counted = counted and not ask.parts and not ask.taken and len({member.shape for member in ask.members}) == 1
         bench = self._seat(group, _demand(ask, counted=counted), max(1, ask.need) if counted else 1)
         if counted:
             named = {"": refusal.have} if ask.topology_key is None else {d.domain: d.slots for d in refusal.domains}

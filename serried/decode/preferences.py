@@ -18,6 +18,9 @@ PREFERRED_TOPOLOGY = "scheduling.serried.dev/preferred-topology"
 PACKING = "scheduling.serried.dev/packing"
 """``pack`` or ``spread``."""
 
+EXCLUSIVE = "scheduling.serried.dev/exclusive"
+"""``true`` or ``false``."""
+
 MOST_LEVELS = 4
 """As deep as CompositePodGroups may be nested (KEP-6012)."""
 
@@ -63,9 +66,10 @@ def write_levels(levels: Iterable[Level]) -> list[dict[str, Any]]:
 def parse_preference(annotations: Raw) -> Preference:
     """The preference in annotations of which `find_preference_problem` finds nothing; none in those that have one."""
     topology, packing = annotations.get(PREFERRED_TOPOLOGY), annotations.get(PACKING)
-    if (topology is None and packing is None) or find_preference_problem(annotations):
+    exclusive = annotations.get(EXCLUSIVE) == "true"
+    if (topology is None and packing is None and not exclusive) or find_preference_problem(annotations):
         return NO_PREFERENCE
-    return Preference(_parse_levels(str(topology or "")), Style(str(packing or Style.PACK)))
+    return Preference(_parse_levels(str(topology or "")), Style(str(packing or Style.PACK)), exclusive)
 
 
 def find_preference_problem(annotations: Raw) -> str:
@@ -74,6 +78,9 @@ def find_preference_problem(annotations: Raw) -> str:
     packing = annotations.get(PACKING)
     if packing is not None and packing not in styles:
         return f"annotation {PACKING} is {packing!r}, and must be one of {', '.join(styles)}"
+    exclusive = annotations.get(EXCLUSIVE, "false")
+    if exclusive not in ("true", "false"):
+        return f"annotation {EXCLUSIVE} is {exclusive!r}, and must be one of true, false"
     if annotations.get(PREFERRED_TOPOLOGY) is None:
         return ""
     parts = [part.strip() for part in read_text(annotations, PREFERRED_TOPOLOGY).split(",")]
@@ -94,6 +101,8 @@ def write_preference(preference: Preference) -> dict[str, str]:
         said[PREFERRED_TOPOLOGY] = ",".join(_write_level(level) for level in preference.levels)
     if preference.style is not Style.PACK:
         said[PACKING] = preference.style.value
+    if preference.exclusive:
+        said[EXCLUSIVE] = "true"
     return said
 
 

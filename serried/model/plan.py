@@ -46,7 +46,8 @@ class Ask:
     ``members`` are the pending members in the order in which they get room (lowest index first); at least ``need``
     of them must be placed or none is. ``topology_key`` confines all of them to one domain; ``pinned`` are the
     domains that existing members occupy (more than one is an error, none means free choice). ``excluded`` holds
-    (member uid, node name) pairs that the scheduler has refused, ``closed`` the names of nodes that no member may use.
+    (member uid, node name) pairs that the scheduler has refused, ``closed`` the names of nodes that no member may use,
+    ``taken`` the domains of the key that are others' alone.
 
     ``levels`` are label keys, the narrowest first: the quorum goes into one domain of the first key that has one with
     room, else over as few domains as possible; with ``spills`` False it waits then. ``homes`` are the nodes of
@@ -63,6 +64,7 @@ class Ask:
     pinned: frozenset[str] = frozenset()
     excluded: frozenset[tuple[str, str]] = frozenset()
     closed: frozenset[str] = frozenset()
+    taken: frozenset[str] = frozenset()
     levels: tuple[str, ...] = ()
     spills: bool = True
     homes: frozenset[str] = frozenset()

@@ -23,10 +23,11 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """``levels`` are the narrowest first."""
+    """``levels`` are the narrowest first. ``exclusive``: no domain of the required key is shared with another such."""
 
     levels: tuple[Level, ...] = ()
     style: Style = Style.PACK
+    exclusive: bool = False
 
 
 NO_PREFERENCE = Preference()

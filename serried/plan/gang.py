@@ -72,7 +72,10 @@ def _rank(candidates: Sequence[Candidate]) -> list[Candidate]:
 def _explain(trial: Trial, candidates: Sequence[Candidate]) -> str:
     """What else is worth saying when no domain fits."""
     whole = measure(trial, Step((), ()), CLUSTER)
-    parts = [] if candidates else ["no node carries that label"]
+    taken = trial.ask.taken
+    parts = [] if candidates or taken else ["no node carries that label"]
+    if taken:
+        parts.append(f"{len(taken)} more are exclusively others'")
     if feasible([whole], trial.ask.need):
         parts.append(f"the whole cluster has room for {whole.room}")
     return ", ".join(parts)

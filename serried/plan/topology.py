@@ -59,5 +59,11 @@ def generate_placements(census: Census, step: Step, ask: Ask) -> list[Placement]
     return [
         Placement(step.key, domain, names)
         for domain, names in domains.items()
-        if domain[:depth] == around and (not pinned or domain[depth] in pinned)
+        if domain[:depth] == around and _is_allowed(domain, depth, pinned, ask)
     ]
+
+
+def _is_allowed(domain: Domain, depth: int, pinned: frozenset[str], ask: Ask) -> bool:
+    if ask.topology_key is None:
+        return True
+    return domain[depth] in pinned if pinned else domain[depth] not in ask.taken

@@ -5,7 +5,7 @@ import pytest
 from tests.e2e.manifests.server import GROUP, KUSTOMIZE, Json
 
 POLICY, TOPOLOGY, DISRUPTION = (f"{GROUP}/{name}" for name in ("gang-policy", "required-topology", "disruption-mode"))
-PREFERRED, PACKING = (f"{GROUP}/{name}" for name in ("preferred-topology", "packing"))
+PREFERRED, PACKING, EXCLUSIVE = (f"{GROUP}/{name}" for name in ("preferred-topology", "packing", "exclusive"))
 POLICIES = str(KUSTOMIZE / "policies" / "job-gang-policy.yaml")
 
 WRONG = [
@@ -20,6 +20,7 @@ WRONG = [
     pytest.param(PREFERRED, "rack, rack=5s", "must be up to 4 different keys", id="a level twice"),
     pytest.param(PREFERRED, "a,b,c,d,e", "must be up to 4 different keys", id="five levels"),
     pytest.param(PACKING, "Spread", 'Unsupported value: "Spread": supported values: "pack"', id="a packing misspelt"),
+    pytest.param(EXCLUSIVE, "yes", 'Unsupported value: "yes": supported values: "true"', id="neither true nor false"),
     pytest.param(DISRUPTION, "", 'Unsupported value: "": supported values: "single", "all"', id="an empty mode"),
     pytest.param(
         DISRUPTION, "All", 'Unsupported value: "All": supported values: "single", "all"', id="a mode misspelt"
@@ -36,6 +37,7 @@ WRONG_POLICY = [
 ]
 RIGHT = [
     pytest.param({TOPOLOGY: "topology.kubernetes.io/zone"}, id="a key with a domain"),
+    pytest.param({TOPOLOGY: "rack", EXCLUSIVE: "true"}, id="a rack alone"),
     pytest.param({TOPOLOGY: "rack"}, id="a key without domain"),
     pytest.param({PREFERRED: "rack=30s, example.com/block=5m,zone"}, id="levels with waits"),
     pytest.param({PREFERRED: "a,b,c,d", PACKING: "spread"}, id="four levels, spread"),

@@ -10,6 +10,7 @@ pytestmark = pytest.mark.e2e
 
 PREFERRED = "scheduling.serried.dev/preferred-topology"
 PACKING = "scheduling.serried.dev/packing"
+EXCLUSIVE = "scheduling.serried.dev/exclusive"
 REQUIRED = "scheduling.serried.dev/required-topology"
 
 
@@ -93,3 +94,17 @@ def test_a_template_hands_its_levels_to_the_group_that_is_made_from_it(fallback:
     view = fallback.await_reason(group["metadata"]["name"], "NoDomainFits")
     assert f"no domain of {RACK} has room for 4 members" in view["message"]
     assert not fallback.bound("train")
+
+
+def test_exclusive_gangs_share_no_rack_and_one_too_many_waits_for_the_end_of_another(stage: Stage) -> None:
+    for number in range(4):
+        submit(stage, f"lone-{number}", 2, {REQUIRED: RACK, EXCLUSIVE: "true"}, cpu="1")
+    stage.await_bound("lone", 8)
+    assert len(stage.racks("lone")) == 4
+
+    submit(stage, "late", 2, {REQUIRED: RACK, EXCLUSIVE: "true"}, cpu="1")
+    view = stage.await_reason(stage.group_of_job("late"), "NoDomainFits")
+    assert "4 more are exclusively others'" in view["message"]
+    assert not stage.bound("late")
+    stage.delete_job("lone-2")
+    stage.await_bound("late", 2)

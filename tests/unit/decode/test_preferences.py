@@ -3,7 +3,7 @@ import pytest
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
-from serried.decode.preferences import PACKING, PREFERRED_TOPOLOGY, find_preference_problem, parse_preference
+from serried.decode.preferences import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY, find_preference_problem, parse_preference
 from serried.decode.preferences import write_preference as write
 from serried.model.group import Job, PodGroup, Workload
 from serried.model.preference import NO_PREFERENCE, Level, Preference, Style
@@ -37,9 +37,17 @@ def test_packing_is_read_and_written_again() -> None:
     assert write(NO_PREFERENCE) == {}
 
 
+def test_whether_a_domain_is_shared_is_read_and_written_again() -> None:
+    alone = parse_preference({EXCLUSIVE: "true"})
+    assert alone == Preference(exclusive=True)
+    assert write(alone) == {EXCLUSIVE: "true"}
+    assert parse_preference({EXCLUSIVE: "false"}) == NO_PREFERENCE
+
+
 @pytest.mark.parametrize(
     ("annotations", "said"),
     [
+        pytest.param({EXCLUSIVE: "yes"}, "'yes', and must be one of true, false", id="neither true nor false"),
         pytest.param({PACKING: "scatter"}, "'scatter', and must be one of pack, spread", id="an unknown style"),
         pytest.param({PREFERRED_TOPOLOGY: ""}, "'' is no label key", id="nothing"),
         pytest.param({PREFERRED_TOPOLOGY: "rack,"}, "'' is no label key", id="a comma too many"),
