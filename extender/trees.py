@@ -129,13 +129,16 @@ def leave_out(ask: Ask, seats: Mapping[str, str], nodes: Mapping[str, Node]) -> 
     key, pinned = ask.topology_key, ask.pinned
     if key is not None and homes:
         pinned = frozenset(nodes[home].labels[key] for home in homes)
+    parts = tuple(leave_out(part, seats, nodes) for part in ask.parts)
+    whole = sum(now.need == 0 < before.need for now, before in zip(parts, ask.parts, strict=True))
     return replace(
         ask,
         members=tuple(member for member in ask.members if member.uid not in seats),
         need=max(0, ask.need - len(homes)),
         pinned=pinned,
         homes=ask.homes | frozenset(homes),
-        parts=tuple(leave_out(part, seats, nodes) for part in ask.parts),
+        parts=parts,
+        wanted=max(0, ask.wanted - whole),
     )
 
 

@@ -274,3 +274,20 @@ async def test_members_that_run_in_two_domains_are_an_error_not_mended(world: Wo
     verdict = world.conductor.gangs[TREE].verdict
     assert verdict is not None
     assert (verdict.reason, verdict.key, verdict.detail) == (Reason.DOMAIN_CONFLICT, ZONE, "root: z0, z1")
+
+
+async def test_a_tree_that_starts_anew_takes_its_old_places_where_it_has_them(world: World) -> None:
+    tree = [root(2), group("a", 2).topology(), group("b", 2).topology()]
+    await world.add(*racks(4), *tree, *pods("a", 2), *pods("b", 2)).go()
+    await bind(world, "a0", "a1", "b0", "b1")
+    before = {name: world.node_of(name) for name in ("a0", "a1", "b0", "b1")}
+    for name in before:
+        world.delete(name)
+    await world.go()
+    await world.add(*pods("a", 2), *pods("b", 2)).go()
+    (record,) = list(world.ledger)
+    assert {slot.name: slot.node for slot in record.slots.values()} == before
+    await bind(world, "a0", "a1", "b0")
+    assert not bound(world)
+    await bind(world, "b1")
+    assert len(bound(world)) == 4
