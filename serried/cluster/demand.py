@@ -10,8 +10,11 @@ def count_wanted(store: Store, group: PodGroup, standing: Standing) -> int:
     """How many members are to run at a time. Who needs no pod any more is not wanted.
 
     0 where the owner has ended, or is about to, is suspended, is being deleted or is gone. Where no owner that is known
-    says a number, it is what minCount still takes, as long as anybody is left.
+    says a number, it is what minCount still takes, as long as anybody is left. Of a tree: what its PodGroups want.
     """
+    if group.tree is not None:
+        below = ((store.groups.get(Key(group.key.namespace, name)), each) for name, each in standing.leaves.items())
+        return sum(count_wanted(store, leaf, each) for leaf, each in below if leaf is not None)
     job = store.membership.job_of(group)
     if job is not None:
         return _count_of_job(job)

@@ -232,6 +232,13 @@ class TestWhenSomethingChanges:
         await bind(world, "b0")
         assert world.node_of("b0") == home
 
+    async def test_a_group_that_came_along_keeps_the_slot_of_its_dead_member_too(self, world: World) -> None:
+        await world.add(*racks(4), root(1), group("a", 2), group("b", 2), *pods("a", 2), *pods("b", 2)).go()
+        await bind(world, "a0", "a1", "b0", "b1")
+        world.delete("b0")
+        await world.go()
+        assert [vacancy.pod.name for vacancy in world.store.vacancies.of_group(TREE)] == ["b0"]
+
     async def test_the_root_goes_before_the_commit(self, world: World) -> None:
         await world.add(*racks(4), root(1), group("a", 2), *pods("a", 2)).go()
         (call,) = await bind(world, "a0")
