@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -26,10 +27,10 @@ def run_gang(stage: Stage, name: str, size: int, key: str | None = None, cpu: st
     return stage.bound(name)
 
 
-def wait_for_room(stage: Stage, name: str) -> None:
-    """A gang of one that wants whatever room there is, and finds none."""
+def wait_for_room(stage: Stage, name: str, **fields: Any) -> None:
+    """A gang of one that wants whatever room there is, and finds none; ``fields`` are more of its pod's spec."""
     stage.create_group(name, 1)
-    stage.create_pods(names(name, 1), name, cpu=WHOLE_NODE)
+    stage.create_pods(names(name, 1), name, cpu=WHOLE_NODE, **fields)
     stage.await_reason(name, "NoCapacity")
 
 
@@ -154,14 +155,15 @@ def test_a_member_that_its_kubelet_refuses_is_replaced_on_another_node_of_the_ra
 @ONE_LEVEL
 def test_a_broken_gang_is_reported_and_gets_room_before_one_that_waits_for_longer(stage: Stage) -> None:
     with told(stage, broken_grace=("2", "300")):
-        pair = run_gang(stage, "pair", 2)
         stage.create_pods(names("plain", 10), cpu=WHOLE_NODE)
         stage.await_bound("plain", 10)
+        wanted = stage.bound("plain-4")["plain-4"]
+        wait_for_room(stage, "older", nodeSelector={HOSTNAME: wanted})
+        pair = run_gang(stage, "pair", 2)
         # Slots are kept from gangs only: another plain pod takes the place of the dead member.
         stage.delete_pods("pair-0")
         stage.create_pods(["thief"], cpu=WHOLE_NODE, nodeSelector={HOSTNAME: pair["pair-0"]})
         stage.await_bound("thief", 1)
-        wait_for_room(stage, "older")
 
         stage.create_pods(["pair-0"], "pair", cpu=WHOLE_NODE)
         view = stage.await_reason("pair", "Broken")
@@ -170,9 +172,8 @@ def test_a_broken_gang_is_reported_and_gets_room_before_one_that_waits_for_longe
         assert not stage.bound("pair-0")
         assert not stage.bound("older")
 
-        freed = stage.bound("plain-4")["plain-4"]
         stage.delete_pods("plain-4")
-        await_bound_to(stage, "pair-0", freed)
+        await_bound_to(stage, "pair-0", wanted)
         assert not stage.bound("older")
 
 
