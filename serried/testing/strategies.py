@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from serried.model.node import Node
 from serried.model.plan import Ask, View
 from serried.model.pod import Pod, Shape
-from serried.model.preference import Level
+from serried.model.preference import Level, Style
 from serried.model.resources import Resources
 from serried.model.selectors import Taint, Toleration
 from serried.testing.builders import (
@@ -136,6 +136,22 @@ def problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_member
         excluded=frozenset(draw(st.lists(pairs, max_size=4))),
     )
     return Problem(View(cluster, used), ask)
+
+
+@st.composite
+def choosy_problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_members: int = 6) -> Problem:
+    """The same, with preferred levels, a style, nodes of existing members, and nodes that are closed to the gang."""
+    problem = draw(problems(classes, most_nodes, most_members))
+    names = st.lists(st.sampled_from([*problem.view.nodes, "gone"]), max_size=2)
+    wishes = replace(
+        problem.ask,
+        levels=draw(st.sampled_from([(RACK,), (POOL,), (RACK, POOL), (POOL, RACK)])),
+        spills=draw(st.booleans()),
+        style=draw(st.sampled_from(Style)),
+        homes=frozenset(draw(names)),
+        closed=frozenset(draw(names)),
+    )
+    return Problem(problem.view, wishes)
 
 
 @st.composite
