@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Any, Self, TypeVar
 
 from serried.decode.compatible import decode_compatible_group
-from serried.decode.groups import decode_composite, decode_pod_group, decode_workload
+from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.identity import COMPATIBLE_LABEL, GANG_POLICY, POD_GROUP_LABEL, REQUIRED_TOPOLOGY
 from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
@@ -24,7 +24,6 @@ from serried.decode.parents import (
 )
 from serried.decode.pods import COMPLETION_INDEX, decode_pod
 from serried.decode.preferences import write_levels
-from serried.model.composite import Composite
 from serried.model.group import Job, PodGroup, Workload
 from serried.model.node import Node
 from serried.model.parent import PARENT_APIS, REPLICA, ParentKind
@@ -315,30 +314,6 @@ class PodGroupBuilder(Builder):
         return self.joining(condition, "status", "conditions")
 
 
-class CompositeBuilder(Builder):
-    """A CompositePodGroup, basic unless it becomes a gang of groups."""
-
-    def value(self) -> Composite:
-        """As Serried sees it."""
-        return usable(decode_composite(self._raw))
-
-    def gang(self, min_group_count: int) -> Self:
-        """All or nothing, with so many of the groups below."""
-        return self.having({"gang": {"minGroupCount": min_group_count}}, "spec", "schedulingPolicy")
-
-    def topology(self, key: str = RACK) -> Self:
-        """Confined to one domain of ``key``."""
-        return self.having([{"key": key}], "spec", "schedulingConstraints", "topology")
-
-    def priority(self, priority: int) -> Self:
-        """With a priority."""
-        return self.having(priority, "spec", "priority")
-
-    def under(self, parent: str) -> Self:
-        """Below another one."""
-        return self.having(parent, "spec", "parentCompositePodGroupName")
-
-
 class CompatibleGroupBuilder(Builder):
     """A PodGroup of scheduler-plugins, without minMember unless it gets one."""
 
@@ -484,15 +459,6 @@ def pod(name: str) -> PodBuilder:
 def pod_group(name: str) -> PodGroupBuilder:
     """A basic PodGroup."""
     return PodGroupBuilder({**describe("PodGroup", name), "spec": {"schedulingPolicy": {"basic": {}}}})
-
-
-def composite(name: str) -> CompositeBuilder:
-    """A basic CompositePodGroup."""
-    spec = {
-        "workloadRef": {"workloadName": "tree", "templateName": "branch"},
-        "schedulingPolicy": {"basic": {}},
-    }
-    return CompositeBuilder({**describe("CompositePodGroup", name), "spec": spec})
 
 
 def compatible_group(name: str) -> CompatibleGroupBuilder:

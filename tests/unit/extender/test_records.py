@@ -6,7 +6,8 @@ from serried.decode.reservations import name_record
 from serried.kube.errors import ApiError
 from serried.model.group import Key, PodGroup, Policy, key_tree
 from serried.model.reservation import Reservation, Slot
-from serried.testing.builders import composite, pod_group
+from serried.testing.builders import pod_group
+from serried.testing.composites import composite
 from tests.unit.extender.world import GANG, FakeApi, error, gang
 
 GROUP = gang(2).value()

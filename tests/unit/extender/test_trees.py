@@ -6,17 +6,8 @@ from extender.round import Stage
 from serried.model.group import Key, key_tree
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
-from serried.testing.builders import (
-    RACK,
-    CompositeBuilder,
-    NodeBuilder,
-    PodBuilder,
-    PodGroupBuilder,
-    composite,
-    node,
-    pod,
-    pod_group,
-)
+from serried.testing.builders import RACK, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
+from serried.testing.composites import CompositeBuilder, composite
 from tests.unit.extender.world import SCHEDULER, BindCall, World
 
 ZONE = "example.com/zone"

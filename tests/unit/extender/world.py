@@ -29,7 +29,6 @@ from serried.model.verdict import Reason, Verdict
 from serried.testing.builders import (
     Builder,
     CompatibleGroupBuilder,
-    CompositeBuilder,
     JobBuilder,
     NodeBuilder,
     PodBuilder,
@@ -39,6 +38,7 @@ from serried.testing.builders import (
     pod_group,
 )
 from serried.testing.clock import Clock
+from serried.testing.composites import CompositeBuilder
 
 SCHEDULER = "serried"
 GANG = Key("default", "g")
