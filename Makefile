@@ -52,6 +52,8 @@ bench: control-plane ## the numbers of the README
 	$(BIN)/python -m bench.throughput --readme
 	$(BIN)/python -m bench.latency
 	$(BIN)/python -m bench.jobs
+	-$(BIN)/python -m bench.planner
+	$(BIN)/python -m bench.placement
 
 lock: setup ## resolve the dependencies anew
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --no-header --no-emit-index-url --no-annotate \
