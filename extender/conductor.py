@@ -20,6 +20,7 @@ from extender.gang import (
     ask_for,
     describe_claims,
     find_conflict,
+    find_opening,
     find_shortage,
     find_taken,
     is_foreign,
@@ -41,7 +42,6 @@ from serried.model.pod import Phase, Pod
 from serried.model.preference import NO_PREFERENCE
 from serried.model.verdict import Reason, Verdict
 from serried.plan.backoff import backoff
-from serried.plan.levels import open_levels
 from serried.plan.order import Waiting
 from serried.plan.quorum import Standing
 from serried.plan.tree import plan_group
@@ -286,7 +286,7 @@ class Conductor:
             return None
         gang.retry_at, gang.tried = math.inf, tried
         excluded = gang.exclusions(standing.waiting, now, self.store.nodes)
-        opening = open_levels(group.preference.levels, now - (now if gang.quorum_since is None else gang.quorum_since))
+        opening = find_opening(group, now - (now if gang.quorum_since is None else gang.quorum_since))
         ask = ask_for(group, standing, excluded, self.store.nodes, opening, mending, gang.home)
         if isinstance(ask, Verdict):
             self.queue.leave(group.key)

@@ -14,6 +14,7 @@ from extender.trees import (
     find_split,
     find_tree_conflict,
     find_tree_shortage,
+    open_tree,
 )
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
@@ -25,7 +26,7 @@ from serried.model.reservation import Reservation, Slot
 from serried.model.resources import capacity
 from serried.model.verdict import Reason, Verdict
 from serried.plan.fit import admits, slots
-from serried.plan.levels import Opening
+from serried.plan.levels import Opening, open_levels
 from serried.plan.quorum import Standing
 
 EXCLUSION_SECONDS = 30.0
@@ -197,6 +198,11 @@ def ask_for(
     if not domains and standing.bound and home:
         domains = frozenset({home})
     return replace(ask, pinned=domains)
+
+
+def find_opening(group: PodGroup, waited: float) -> Opening:
+    """The preferred levels that a group may try when its quorum has stood for so many seconds."""
+    return open_tree(group, waited) if group.tree is not None else open_levels(group.preference.levels, waited)
 
 
 def find_taken(group: PodGroup, store: Store, ledger: Ledger) -> frozenset[str]:

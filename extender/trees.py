@@ -4,6 +4,7 @@ A round waits for every PodGroup that was planned (`Reservation.parts`), so none
 If one of them does not come in time and the tree stands without it, the round goes on without it.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from serried.model.pod import Pod
 from serried.model.reservation import Reservation
 from serried.model.tree import Branch, Leaf, Tree, list_branches, list_leaves
 from serried.model.verdict import Reason, Verdict
-from serried.plan.levels import Opening
+from serried.plan.levels import Opening, open_levels
 from serried.plan.quorum import Standing, count_missing, is_whole
 
 Homes = Mapping[str, Collection[str]]
@@ -25,13 +26,16 @@ Homes = Mapping[str, Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """Who of each PodGroup waits, and how many of them must be placed; a PodGroup without entry takes no part."""
+    """Who of each PodGroup waits, and how many of them must be placed; a PodGroup without entry takes no part.
+
+    They have ``waited`` so many seconds for a domain of a preferred level.
+    """
 
     members: Mapping[str, Sequence[Pod]]
     need: Mapping[str, int]
     homes: Homes
     nodes: Mapping[str, Node]
-    opening: Opening | None
+    waited: float
     common: Ask
 
 
@@ -58,7 +62,7 @@ def ask_for_tree(
         members = {name: leaves[name].waiting for name in need}
     homes = {name: [pod.node for pod in each.bound] for name, each in leaves.items()}
     common = Ask((), 0, excluded=excluded, style=group.preference.style)
-    return _ask(group, _Wish(members, need, homes, nodes, opening, common))
+    return _ask(group, _Wish(members, need, homes, nodes, opening.waited, common))
 
 
 def ask_for_more_of_tree(
@@ -73,7 +77,7 @@ def ask_for_more_of_tree(
     for pod in members:
         joining.setdefault(store.leaf_of(pod.uid), []).append(pod)
     common = Ask((), 0, excluded=excluded, closed=round_.closed, style=group.preference.style)
-    wish = _Wish(joining, dict.fromkeys(joining, 0), homes, store.nodes, None, common)
+    wish = _Wish(joining, dict.fromkeys(joining, 0), homes, store.nodes, math.inf, common)
     return replace(_ask(group, wish), need=need)
 
 
@@ -92,17 +96,7 @@ def _ask_below(tree: Tree, wish: _Wish) -> Ask | None:
     pinned = frozenset(each[key] for each in labels if key in each) if key is not None else frozenset[str]()
     base = replace(wish.common, topology_key=key, pinned=pinned, homes=homes)
     if isinstance(tree, Leaf):
-        if tree.name not in wish.need:
-            return None
-        keys = tuple(level.key for level in tree.preference.levels) if wish.opening is None else wish.opening.keys
-        return replace(
-            base,
-            name=tree.name,
-            members=tuple(wish.members[tree.name]),
-            need=wish.need[tree.name],
-            levels=keys if tree.preference.levels else (),
-            style=tree.preference.style,
-        )
+        return _ask_leaf(tree, base, wish) if tree.name in wish.need else None
     parts = tuple(part for each in tree.below if (part := _ask_below(each, wish)) is not None)
     wanted = tree.need - sum(part.need == 0 for part in parts)
     open_ = sorted(part.need for part in parts if part.need)
@@ -113,6 +107,25 @@ def _ask_below(tree: Tree, wish: _Wish) -> Ask | None:
     return replace(
         base, name=f"composite:{tree.name}", members=members, need=sum(open_[:wanted]), parts=parts, wanted=wanted
     )
+
+
+def _ask_leaf(leaf: Leaf, base: Ask, wish: _Wish) -> Ask:
+    opening = open_levels(leaf.preference.levels, wish.waited)
+    return replace(
+        base,
+        name=leaf.name,
+        members=tuple(wish.members[leaf.name]),
+        need=wish.need[leaf.name],
+        levels=opening.keys,
+        spills=opening.spills,
+        style=leaf.preference.style,
+    )
+
+
+def open_tree(group: PodGroup, waited: float) -> Opening:
+    """When more levels are open to one of the PodGroups of a tree."""
+    openings = [open_levels(leaf.preference.levels, waited) for leaf in _leaves(group)]
+    return Opening((), min((each.next_in for each in openings), default=math.inf), waited)
 
 
 def _leaves(group: PodGroup) -> list[Leaf]:

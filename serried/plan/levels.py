@@ -9,10 +9,11 @@ from serried.model.preference import Level
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """``keys`` may be tried, the narrowest first; ``next_in`` is in how many seconds more is open, or infinite."""
+    """``keys`` may be tried after ``waited`` seconds, the narrowest first; in ``next_in`` more is open, or infinite."""
 
     keys: tuple[str, ...]
     next_in: float
+    waited: float = 0.0
 
     @property
     def spills(self) -> bool:
@@ -29,4 +30,4 @@ def open_levels(levels: Sequence[Level], waited: float) -> Opening:
             break
         keys.append(level.key)
         opens += level.wait
-    return Opening(tuple(keys), opens - waited if opens > waited else math.inf)
+    return Opening(tuple(keys), opens - waited if opens > waited else math.inf, waited)

@@ -3,10 +3,11 @@
 from extender.adoption import Adoption
 from extender.records import Records
 from extender.round import Stage
+from serried.decode.preferences import PREFERRED_TOPOLOGY
 from serried.model.group import Key, key_tree
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
-from serried.testing.builders import RACK, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
+from serried.testing.builders import RACK, Builder, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from serried.testing.composites import CompositeBuilder, composite
 from tests.unit.extender.world import SCHEDULER, BindCall, World
 
@@ -133,6 +134,26 @@ class TestWhatIsMissing:
         await world.add(node("n3").cpu(2).rack("r3").label(ZONE, "z0")).go()
         await bind(world, "a0", "a1", "b0", "b1")
         assert len(bound(world)) == 4
+
+
+class TestPreferences:
+    """A tree on two racks with room for two members each, whose group of three prefers one rack."""
+
+    def tree(self, wait: str) -> list[Builder]:
+        patient = group("b", 3).annotation(PREFERRED_TOPOLOGY, f"{RACK}{wait}")
+        return [*racks(2), root(2), group("a", 1), patient, *pods("a", 1), *pods("b", 3)]
+
+    async def test_the_tree_waits_as_long_as_one_of_its_groups_would(self, world: World) -> None:
+        await world.add(*self.tree("=30s")).go()
+        assert world.reasons(TREE)[-1] is Reason.GROUPS_UNPLACED
+        await world.pass_time(29)
+        assert world.conductor.gangs[TREE].round is None
+        await world.pass_time(1)
+        assert world.round(TREE).reservation.parts == {"a": 1, "b": 3}
+
+    async def test_a_group_gets_the_rack_that_it_prefers(self, world: World) -> None:
+        await world.add(node("n9").cpu(3).rack("r9"), *self.tree("")).go()
+        assert {slot.node for slot in world.round(TREE).reservation.slots.values() if slot.part == "b"} == {"n9"}
 
 
 class TestMoreGroupsThanNeeded:

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -132,4 +133,4 @@ LEVELS = (Level(RACK, 30.0), Level(BLOCK, 60.0))
     ],
 )
 def test_levels_open_one_after_the_other(levels: tuple[Level, ...], waited: float, opening: Opening) -> None:
-    assert open_levels(levels, waited) == opening
+    assert open_levels(levels, waited) == replace(opening, waited=waited)
