@@ -18,6 +18,7 @@ from serried.kube.events import EventWriter
 from serried.model.group import Key, PodGroup
 from serried.model.level import ApiLevel
 from serried.model.parent import JOB, PARENT_APIS
+from serried.model.tree import list_leaves
 from serried.model.verdict import Reason, Verdict, render
 
 log = logging.getLogger(__name__)
@@ -103,9 +104,9 @@ class Reports:
         """Say with an event that a gang stays broken: to whoever looks at the PodGroup, and at its owner."""
         self.decisions.append(Said(tell_time(), str(group), GANG_BROKEN, render(verdict)))
         found = self._store.groups.get(group)
-        for about in (self._subject(group, found), _owner_of(found)):
-            if about is not None:
-                self._events.emit(about, "Warning", GANG_BROKEN, render(verdict))
+        subject = self._subject(group, found)
+        for about in (*([subject] if subject is not None else ()), *self._list_owners(found)):
+            self._events.emit(about, "Warning", GANG_BROKEN, render(verdict))
 
     def _settle(self, group: Key, verdict: Verdict) -> _Pending:
         now, before = self._clock(), self._pending.get(group)
@@ -180,10 +181,10 @@ class Reports:
             self._forget_gone()
         kind = "Normal" if verdict.reason in _GOOD_NEWS else "Warning"
         self._events.emit(about, kind, verdict.reason.value, render(verdict))
-        owner = _owner_of(group)
-        if owner is not None and verdict.reason not in _PASSING:
+        if verdict.reason not in _PASSING:
             # Whoever submitted the Job looks at the Job; its status is the Job controller's, an event is free to write.
-            self._events.emit(owner, kind, verdict.reason.value, render(verdict))
+            for owner in self._list_owners(group):
+                self._events.emit(owner, kind, verdict.reason.value, render(verdict))
 
     def _is_old(self, key: Key, uid: str, group: PodGroup | None, verdict: Verdict) -> bool:
         """Whether an event would say again what the last one about this object said."""
@@ -192,6 +193,14 @@ class Reports:
             # What an earlier process has brought up is no news of ours.
             return verdict.reason is Reason.SCHEDULED and group is not None and group.scheduled
         return told == verdict or told.reason is verdict.reason is Reason.SCHEDULED
+
+    def _list_owners(self, group: PodGroup | None) -> list[dict[str, str]]:
+        """The Job or parent that controls a group; of a tree, those of all its PodGroups."""
+        if group is None:
+            return []
+        below = [] if group.tree is None else [Key(group.key.namespace, leaf.name) for leaf in list_leaves(group.tree)]
+        owners = (_owner_of(each) for each in (group, *map(self._store.groups.get, below)))
+        return list({owner["uid"]: owner for owner in owners if owner is not None}.values())
 
     def _forget_gone(self) -> None:
         known = self._store.groups.keys() | set(self._store.member_groups())

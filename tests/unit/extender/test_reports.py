@@ -8,11 +8,12 @@ from extender import reports
 from extender.reports import Reports
 from serried.cluster.store import Store
 from serried.kube.events import EventWriter
-from serried.model.group import Key
+from serried.model.group import Key, key_tree
 from serried.model.level import FALLBACK, V1ALPHA2, ApiLevel
 from serried.model.verdict import Reason, Verdict
 from serried.testing.builders import job, pod, pod_group
 from serried.testing.clock import Clock
+from serried.testing.composites import composite
 from serried.testing.parents import leader_worker_set
 from tests.unit.extender.world import GANG, SCHEDULER, FakeApi, error, gang, members
 
@@ -444,3 +445,22 @@ class TestBrokenGangs:
         office.store.put_group(gang(2).controlled_by("Job", "j").value())
         office.reports.report_broken(GANG, Verdict(Reason.BROKEN, have=1, need=2))
         assert [about for about, *_ in office.speaker.said] == ["PodGroup/g", "Job/j"]
+
+
+async def test_a_tree_is_told_of_by_its_root_by_the_condition_of_every_group_and_by_the_owners_of_all(
+    office: Office,
+) -> None:
+    tree = key_tree(Key("default", "root"))
+    office.store.put_composite(composite("root").gang(2).value())
+    for name in ("a", "b"):
+        office.store.put_group(pod_group(name).gang(1).under("root").controlled_by("Job", f"job-{name}").value())
+    office.store.put_pod(pod("a0").scheduler(SCHEDULER).in_group("a").on("n1").value())
+    office.reports.say(tree, MISSING)
+    await office.settle()
+    told = {(each["type"], each["status"]) for each in office.api.conditions}
+    assert told == {
+        ("CompositePodGroupInitiallyScheduled", "False"),
+        ("PodGroupInitiallyScheduled", "True"),
+        ("PodGroupInitiallyScheduled", "False"),
+    }
+    assert [about for about, *_ in office.speaker.said] == ["CompositePodGroup/root", "Job/job-a", "Job/job-b"]
