@@ -43,9 +43,9 @@ class Gang:
     changes, or ``retry_at``. ``not_before`` is the end of a rest after failures. ``refusals`` are the nodes that the
     scheduler, or a kubelet, has truly refused, by class; one is void as soon as the node changes or its time is over.
 
-    ``started`` is whether its quorum has ever stood, as far as we saw. ``home`` is the domain in which its members run:
-    it outlasts nodes that are gone. ``broken_since`` is when it fell below its quorum, ``reported`` whether that was
-    told, ``evicting`` whether what is left of it is being evicted.
+    ``started`` is whether its quorum has ever stood, as far as can be told; ``stood`` its minCount when we saw that.
+    ``home`` is the domain in which its members run: it outlasts nodes that are gone. ``broken_since`` is when it fell
+    below its quorum, ``reported`` whether that was told, ``evicting`` whether what is left of it is being evicted.
     """
 
     first_seen: float
@@ -59,6 +59,7 @@ class Gang:
     passed: bool = False
     refusals: dict[tuple[Shape, str], tuple[float, Node | None]] = field(default_factory=dict)
     started: bool = False
+    stood: int = 0
     home: str = ""
     broken_since: float | None = None
     reported: bool = False

@@ -82,6 +82,8 @@ class Repairs:
         intact = is_whole(group, standing)
         gang.started = gang.started or intact or committed or _was_scheduled(group, standing)
         gang.home = find_home(group, standing, self._store.nodes) or gang.home
+        if intact:
+            gang.stood = group.policy.min_count or 0
         found = self._store.vacancies.of_group(group.key)
         if intact and not found:
             _note_whole(gang)
@@ -92,7 +94,8 @@ class Repairs:
             self._trim(gang, group.key, standing, wanted)
             self._find_heirs(group.key, standing)
         found = self._store.vacancies.of_group(group.key)
-        if intact or not wanted or not (standing.bound or found):
+        grown = group.tree is None and 0 < gang.stood <= standing.placed  # it lost nobody, but is to have more
+        if intact or grown or not wanted or not (standing.bound or found):
             _note_whole(gang)
         elif gang.broken_since is None and not committed:  # else its first members are just being bound
             gang.broken_since = self._clock()
@@ -226,6 +229,7 @@ class Repairs:
         self._store.vacancies.clear()
         for gang in gangs:
             _note_whole(gang)
+            gang.stood = 0
 
     def note_filled(self) -> None:
         """Count the repairs that are done."""
@@ -245,7 +249,8 @@ class Repairs:
         need = (group.policy.min_count or 0) if group is not None else 0
         verdict = Verdict(Reason.BROKEN, have=self._store.stand(key).placed, need=need)
         self._voice.report_broken(key, replace(verdict, detail=f"broken for {self._clock() - since:.0f} s"))
-        if self._rules.broken is not Broken.EVICT or self.evict is None:
+        # Not seen whole by this process: it may have lost nobody, and wait to grow with its Job.
+        if self._rules.broken is not Broken.EVICT or self.evict is None or not gang.stood:
             return None
         gang.evicting = True
         return self.evict(key)

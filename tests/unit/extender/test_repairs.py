@@ -584,6 +584,16 @@ class TestABrokenGang:
         await world.add(*small_nodes(2), gang(2), members(1)[0].on("n1")).go()
         assert message(world) == "QuorumMissing: 1 of 2 members exist"
 
+    async def test_a_gang_that_is_to_have_more_members_than_fit_is_not_broken(self, world: World) -> None:
+        await run_gang(world)
+        for each in small_nodes(2):
+            world.add(each.cordoned())
+        await world.add(gang(3), *members(1, first=2)).go()
+        assert message(world).startswith("NoCapacity: ")
+        world.delete("m0")
+        await world.go()
+        assert message(world).startswith("Broken: 1 of 3 members of a gang that ran are left; ")
+
     async def test_after_a_restart_the_groups_condition_says_that_it_ran(self, world: World) -> None:
         ran = gang(2).condition("True", "Scheduled")
         await world.add(*small_nodes(2), ran, members(1)[0].on("n1")).go()
