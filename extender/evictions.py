@@ -24,8 +24,7 @@ class Evictions:
         """Evict the bound members one after the other, until none is left or the gang is whole again.
 
         Before each one it is looked again: a gang that was repaired meanwhile keeps what it has. Dying half-way, or at
-        the end of the term, leaves a broken gang, which the next process reports; it evicts only those that it has
-        seen whole.
+        the end of the term, leaves a broken gang, which the next process reports, and evicts, after a grace of its own.
         """
         while left := [pod for pod in self._conductor.store.members(key) if self._is_due(key, pod.uid)]:
             for pod in left:

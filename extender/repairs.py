@@ -82,7 +82,7 @@ class Repairs:
         intact = is_whole(group, standing)
         gang.started = gang.started or intact or committed or _was_scheduled(group, standing)
         gang.home = find_home(group, standing, self._store.nodes) or gang.home
-        if intact:
+        if intact or (not gang.stood and _stood_once(group)):
             gang.stood = group.policy.min_count or 0
         found = self._store.vacancies.of_group(group.key)
         if intact and not found:
@@ -94,8 +94,8 @@ class Repairs:
             self._trim(gang, group.key, standing, wanted)
             self._find_heirs(group.key, standing)
         found = self._store.vacancies.of_group(group.key)
-        grown = group.tree is None and 0 < gang.stood <= standing.placed  # it lost nobody, but is to have more
-        if intact or grown or not wanted or not (standing.bound or found):
+        grown = group.tree is None and gang.stood <= standing.placed  # it lost nobody, but is to have more
+        if intact or grown or not gang.stood or not wanted or not (standing.bound or found):
             _note_whole(gang)
         elif gang.broken_since is None and not committed:  # else its first members are just being bound
             gang.broken_since = self._clock()
@@ -249,11 +249,15 @@ class Repairs:
         need = (group.policy.min_count or 0) if group is not None else 0
         verdict = Verdict(Reason.BROKEN, have=self._store.stand(key).placed, need=need)
         self._voice.report_broken(key, replace(verdict, detail=f"broken for {self._clock() - since:.0f} s"))
-        # Not seen whole by this process: it may have lost nobody, and wait to grow with its Job.
-        if self._rules.broken is not Broken.EVICT or self.evict is None or not gang.stood:
+        if self._rules.broken is not Broken.EVICT or self.evict is None:
             return None
         gang.evicting = True
         return self.evict(key)
+
+
+def _stood_once(group: PodGroup) -> bool:
+    """Whether the quorum that the group asks for now has stood, by its condition: nothing of it was changed since."""
+    return group.scheduled and group.generation <= 1
 
 
 def _was_scheduled(group: PodGroup, standing: Standing) -> bool:
