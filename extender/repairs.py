@@ -99,7 +99,7 @@ class Repairs:
             _note_whole(gang)
         elif gang.broken_since is None and not committed:  # else its first members are just being bound
             gang.broken_since = self._clock()
-        return self._describe(found, standing)
+        return self._describe(group, found, standing)
 
     def _close_old(self, gang: Gang, vacancies: Iterable[Vacancy]) -> None:
         """Close those whose time is over; date those that are new."""
@@ -134,10 +134,26 @@ class Repairs:
         for vacancy, pod in match_heirs(free, waiting):
             self._store.vacancies.bequeath(vacancy, pod.uid)
 
-    def _describe(self, vacancies: Sequence[Vacancy], standing: Standing) -> Mending:
+    def _describe(self, group: PodGroup, vacancies: Sequence[Vacancy], standing: Standing) -> Mending:
         heirs = tuple(pod for pod in standing.waiting if self._store.vacancies.of_heir(pod.uid) is not None)
         seated = frozenset(self._find_seats(Ask(heirs, 0), self._store.occupancy.used))
-        return Mending(len(vacancies), heirs, seated) if standing.bound else Mending(seated=seated)
+        if group.tree is not None:
+            heirs = tuple(
+                pod for pod in heirs if self._is_mending(group, self._store.leaf_of(pod.uid), heirs, standing)
+            )
+            return Mending(len(vacancies), heirs, seated) if heirs else Mending(seated=seated)
+        # With fewer slots than the quorum the gang is not mended but starts anew: as a replica that gets another size.
+        whole = standing.placed + len(vacancies) >= (group.policy.min_count or 0)
+        return Mending(len(vacancies), heirs, seated) if standing.bound and whole else Mending(seated=seated)
+
+    def _is_mending(self, group: PodGroup, leaf: str, heirs: Iterable[Pod], standing: Standing) -> bool:
+        """Whether a PodGroup of a tree runs and has heirs enough to be whole; else it starts anew."""
+        below, found = standing.leaves.get(leaf), self._store.groups.get(Key(group.key.namespace, leaf))
+        if below is None or found is None or not below.bound:
+            return False
+        return below.placed + sum(self._store.leaf_of(pod.uid) == leaf for pod in heirs) >= (
+            found.policy.min_count or 1
+        )
 
     def judge(self, gang: Gang, group: PodGroup, standing: Standing, verdict: Verdict | None) -> Verdict | None:
         """What is said of a group that stands at ``verdict``: a broken one is broken first of all.

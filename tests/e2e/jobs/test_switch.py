@@ -18,7 +18,9 @@ PROCESSES: tuple[Name, ...] = ("controller", "extender")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    spec = Spec(name="switch", nodes=12, racks=4, api="fallback", hold="gate")
+    # Without backfill: the gang that waits for the whole cluster would keep the others away.
+    arguments = ("--backfill", "off")
+    spec = Spec(name="switch", nodes=12, racks=4, api="fallback", hold="gate", serried_args=arguments)
     with running(spec, tmp_path_factory) as started:
         yield started
 
