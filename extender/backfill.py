@@ -269,8 +269,7 @@ class Backfill:
     # --- forecasts ---------------------------------------------------------------------------------------------
 
     def _foresee(self, group: Key, ask: Ask) -> Forecast | None:
-        priority = min((member.priority for member in ask.members), default=0)
-        return foresee(self._store.view(priority, ask.members), ask, self._endings(group))
+        return foresee(self._store.view(ask.priority, ask.members), ask, self._endings(group))
 
     def _endings(self, group: Key) -> Iterator[Ending]:
         """The endings of all pods of others that count somewhere: bound, assumed or reserved.

@@ -190,7 +190,7 @@ class Conductor:
             self._forget(key)
             return
         if group is not None and group.parent is not None:
-            self._pass_to_tree(key)
+            self._forget(key)  # its members are its tree's
             return
         gang = self.gangs.setdefault(key, Gang(self.clock()))
         if gang.round is None and is_foreign(group, members, self.store):
@@ -199,14 +199,6 @@ class Conductor:
         verdict = self._tend(gang, group) if gang.round else self._assess(key, gang, group, members)
         if verdict is not None:
             self.say(key, verdict)
-
-    def _pass_to_tree(self, key: Key) -> None:
-        # Its members are its tree's; only a PodGroup of the same name that was there before can have been in a round.
-        gang = self.gangs.get(key)
-        if gang is not None and gang.round is not None and not gang.round.reservation.committed:
-            self.abort(gang.round, Verdict(Reason.POD_GROUP_MISSING))
-        if gang is not None and gang.round is None:
-            self._drop(key)
 
     def say(self, key: Key, verdict: Verdict) -> None:
         """Record and publish how a group stands."""
@@ -304,8 +296,7 @@ class Conductor:
 
     def _plan(self, ask: Ask, leaving: Iterable[Vacancy] = ()) -> Plan | Verdict:
         start = self.clock()
-        priority = min((pod.priority for pod in ask.members), default=0)
-        answer = plan_group(self.store.view(priority, ask.members, leaving), ask, self.store.capacity)
+        answer = plan_group(self.store.view(ask.priority, ask.members, leaving), ask, self.store.capacity)
         outcome = answer.reason.value if isinstance(answer, Verdict) else "Planned"
         self._watcher.planned(outcome, self.clock() - start)
         return answer
@@ -363,9 +354,8 @@ class Conductor:
         if group is not None and not committed and round_.reservation.need:
             adjust_need(round_, group, self.store)
         if group is not None and round_.steers:
-            self.moves.refill(
-                gang, round_, group
-            )  # not for a group that is gone: what was committed is all that it gets
+            # Not for a group that is gone: what was committed is all that it gets.
+            self.moves.refill(gang, round_, group)
         round_.changed.set()
         if committed:
             failure = next((text for uid, text in round_.failures.items() if uid in round_.reservation.slots), "")

@@ -174,9 +174,11 @@ def ask_for(
     ``opening`` are the levels that it may try by now. ``home`` is the domain of members whose nodes are gone: as long
     as they count, nobody goes elsewhere.
     """
+    conflict = find_conflict(group, standing, nodes)
+    if conflict is not None:
+        return conflict
     if group.tree is not None:
-        conflict = find_conflict(group, standing, nodes)
-        return conflict or ask_for_tree(group, standing, excluded, nodes, opening, mending.heirs)
+        return ask_for_tree(group, standing, excluded, nodes, opening, mending.heirs)
     ask = Ask(
         standing.waiting,
         max(0, standing.need(group.policy.min_count or 1) - mending.held),
@@ -192,9 +194,6 @@ def ask_for(
     key = group.topology_key
     if key is None:
         return ask
-    conflict = find_conflict(group, standing, nodes)
-    if conflict is not None:
-        return conflict
     domains = frozenset(nodes[pod.node].labels[key] for pod in standing.bound if pod.node in nodes)
     if not domains and standing.bound and home:
         domains = frozenset({home})

@@ -5,6 +5,7 @@ step. Here it is dated, given to the member that comes in its place, and closed 
 that is memory: a restart keeps the domain, which the bound members pin, but no slot (decision 13).
 """
 
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -21,6 +22,7 @@ from serried.model.node import Node
 from serried.model.plan import Ask, Plan
 from serried.model.pod import Pod
 from serried.model.resources import Resources, add, count_slots, subtract
+from serried.model.tree import Tree, list_leaves
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.fit import admits
 from serried.plan.quorum import Standing, is_whole
@@ -138,22 +140,21 @@ class Repairs:
         heirs = tuple(pod for pod in standing.waiting if self._store.vacancies.of_heir(pod.uid) is not None)
         seated = frozenset(self._find_seats(Ask(heirs, 0), self._store.occupancy.used))
         if group.tree is not None:
-            heirs = tuple(
-                pod for pod in heirs if self._is_mending(group, self._store.leaf_of(pod.uid), heirs, standing)
-            )
+            mending = self._find_mending(group.tree, heirs, standing)
+            heirs = tuple(pod for pod in heirs if self._store.leaf_of(pod.uid) in mending)
             return Mending(len(vacancies), heirs, seated) if heirs else Mending(seated=seated)
         # With fewer slots than the quorum the gang is not mended but starts anew: as a replica that gets another size.
         whole = standing.placed + len(vacancies) >= (group.policy.min_count or 0)
         return Mending(len(vacancies), heirs, seated) if standing.bound and whole else Mending(seated=seated)
 
-    def _is_mending(self, group: PodGroup, leaf: str, heirs: Iterable[Pod], standing: Standing) -> bool:
-        """Whether a PodGroup of a tree runs and has heirs enough to be whole; else it starts anew."""
-        below, found = standing.leaves.get(leaf), self._store.groups.get(Key(group.key.namespace, leaf))
-        if below is None or found is None or not below.bound:
-            return False
-        return below.placed + sum(self._store.leaf_of(pod.uid) == leaf for pod in heirs) >= (
-            found.policy.min_count or 1
-        )
+    def _find_mending(self, tree: Tree, heirs: Iterable[Pod], standing: Standing) -> set[str]:
+        """The PodGroups of a tree that run and have heirs enough to be whole; the others start anew."""
+        coming, below = Counter(self._store.leaf_of(pod.uid) for pod in heirs), standing.leaves
+        return {
+            leaf.name
+            for leaf in list_leaves(tree)
+            if below[leaf.name].bound and below[leaf.name].need(leaf.need) <= coming[leaf.name]
+        }
 
     def judge(self, gang: Gang, group: PodGroup, standing: Standing, verdict: Verdict | None) -> Verdict | None:
         """What is said of a group that stands at ``verdict``: a broken one is broken first of all.
@@ -175,13 +176,15 @@ class Repairs:
 
     def answer(self, ask: Ask, plan: Planner) -> Plan | Verdict:
         """The answer to ``ask``: heirs get their own slots as far as these take them, ``plan`` finds the rest."""
-        base = self._store.view(min((pod.priority for pod in ask.members), default=0), ask.members).used
-        seats = self._find_seats(ask, base)
+        inherited = self._inherited(ask.members)
+        if not inherited:
+            return plan(ask)
+        seats = self._find_seats(ask, self._store.view(ask.priority, ask.members).used)
         found = self._plan_beside(seats, ask, plan) if seats else None
         if found is not None:
             return found
         # A gang that starts anew, and that its old slots do not help: their room is better than their places.
-        return plan(ask, self._inherited(ask.members) if ask.need else ())
+        return plan(ask, inherited if ask.need else ())
 
     def _plan_beside(self, seats: dict[str, str], ask: Ask, plan: Planner) -> Plan | None:
         """The plan in which these heirs have their own slots; None if it lacks the quorum."""

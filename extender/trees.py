@@ -60,7 +60,7 @@ def ask_for_tree(
         able = [leaf for leaf in _leaves(group) if is_able(leaf, leaves[leaf.name])]
         need = {leaf.name: leaves[leaf.name].need(leaf.need) for leaf in able}
         members = {name: leaves[name].waiting for name in need}
-    homes = {name: [pod.node for pod in each.bound] for name, each in leaves.items()}
+    homes = find_homes(standing)
     common = Ask((), 0, excluded=excluded, style=group.preference.style)
     return _ask(group, _Wish(members, need, homes, nodes, opening.waited, common))
 
@@ -70,7 +70,7 @@ def ask_for_more_of_tree(
 ) -> Ask:
     """The same for members that join a round, or move in it: each to where its PodGroup is."""
     group, reservation = round_.group, round_.reservation
-    homes = {name: [pod.node for pod in each.bound] for name, each in store.stand(group.key).leaves.items()}
+    homes = dict(find_homes(store.stand(group.key)))
     for name, found in _homes_of(reservation, reservation.slots).items():
         homes[name] = [*homes.get(name, ()), *found]
     joining: dict[str, list[Pod]] = {leaf.name: [] for leaf in _leaves(group)}

@@ -143,9 +143,8 @@ class Backlog:
 
 
 def _demand(ask: Ask, *, counted: bool) -> Demand:
-    priority = min((member.priority for member in ask.members), default=0)
     shapes = frozenset(member.shape for member in ask.members)
-    return Demand(shapes, ask.topology_key, ask.pinned, ask.closed, priority, counted)
+    return Demand(shapes, ask.topology_key, ask.pinned, ask.closed, ask.priority, counted)
 
 
 def _domain(demand: Demand, node: Node | None) -> str | None:

@@ -74,6 +74,11 @@ class Ask:
     parts: tuple["Ask", ...] = ()
     wanted: int = 0
 
+    @property
+    def priority(self) -> int:
+        """The least of its members' priorities; 0 without members."""
+        return min((member.priority for member in self.members), default=0)
+
     def avoiding(self, nodes: Collection[str]) -> "Ask":
         """The same question, where no member of any group may use these nodes either."""
         parts = tuple(part.avoiding(nodes) for part in self.parts)
