@@ -13,6 +13,7 @@ from typing import Protocol
 
 from serried.cluster.endings import Trust
 from serried.cluster.store import Store
+from serried.kube.wire import write_time
 from serried.model.group import Key
 from serried.model.plan import Ask
 from serried.model.pod import Pod
@@ -300,8 +301,7 @@ class Backfill:
 
     def tell_time(self, at: float) -> str:
         """A loop time as people read it, RFC 3339 to the second."""
-        moment = datetime.fromtimestamp(self._wall() + at - self._clock(), UTC)
-        return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+        return write_time(datetime.fromtimestamp(self._wall() + at - self._clock(), UTC))
 
 
 _KEPT = 30.0

@@ -6,7 +6,7 @@ from typing import Any
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import NotFound
-from serried.kube.wire import composites, pod_groups
+from serried.kube.wire import composites, pod_groups, write_time
 from serried.model.composite import Composite
 from serried.model.group import Key, PodGroup
 from serried.model.level import COMPOSITE_CONDITION, ApiLevel
@@ -96,4 +96,4 @@ class Conditions:
 
 def tell_time() -> str:
     """Now, RFC 3339 to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return write_time(datetime.now(UTC))

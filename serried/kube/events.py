@@ -15,7 +15,7 @@ import orjson
 
 from serried.kube.client import JSON_TYPE, MERGE_PATCH, ONCE, ApiClient
 from serried.kube.errors import ApiError, NotFound
-from serried.kube.wire import EVENTS, JSON
+from serried.kube.wire import EVENTS, JSON, write_time
 
 log = logging.getLogger(__name__)
 
@@ -239,4 +239,4 @@ def _tally(series: _Series) -> JSON:
 
 
 def _timestamp() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return write_time(datetime.now(UTC))

@@ -5,6 +5,7 @@ Everything here is testable with bytes. `client` and `reflector` add the sockets
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -60,6 +61,11 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 POD_TEMPLATES = Resource("", "v1", "podtemplates")
 RESERVATIONS = Resource(FALLBACK_GROUP, "v1beta1", "reservations")
+
+
+def write_time(moment: datetime) -> str:
+    """A time as the API has it (metav1.Time): RFC 3339, UTC, to the second. ``moment`` is in UTC."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def pod_groups(group: str, version: str) -> Resource:
