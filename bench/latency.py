@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -168,7 +167,7 @@ def render_table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure on a cluster of its own, which is gone afterwards."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(arguments)
     noise = measure_noise()
     try:
@@ -192,10 +191,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(render_table(rows))
     print(f"written to {path}", file=sys.stderr)
     return 0
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:

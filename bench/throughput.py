@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any, get_args
 
 import uvloop
@@ -137,7 +136,7 @@ class Bench:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; the exit code is 1 if something could not be measured, or not all pods were bound as promised."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(arguments)
     plan = _make_plan(options)
     bench = Bench(plan, stderr_report())
@@ -156,10 +155,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # An unfinished measurement is worth a file, but not the README.
     options.readme = options.readme and code == 0
     return max(code, _publish(bench, options)) if bench.runs else code
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _publish(bench: Bench, options: argparse.Namespace) -> int:

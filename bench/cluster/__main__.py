@@ -6,7 +6,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
 
 from bench.cluster import binaries, cluster, state
 from bench.cluster.cluster import Cluster
@@ -18,7 +17,7 @@ from bench.cluster.spec import DEFAULT_VERSION, Spec
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; JSON goes to standard output, progress and errors to standard error."""
     # A terminated `up` must clean up like an interrupted one.
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
@@ -29,10 +28,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; nothing is left running", file=sys.stderr)
         return 130
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _up(options: argparse.Namespace) -> int:

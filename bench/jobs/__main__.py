@@ -17,7 +17,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any, get_args
 
 import uvloop
@@ -119,7 +118,7 @@ async def _measure(cluster: Cluster, measure: Callable[[Bench], Coroutine[Any, A
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; the exit code is 1 if something could not be measured. A number that is missed is said, not an error."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parse(arguments)
     measurement = Measurement(options, stderr_report())
     code = 0
@@ -134,10 +133,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if measurement.phases:
         _publish(measurement, options)
     return code
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _publish(measurement: Measurement, options: argparse.Namespace) -> None:

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 import uvloop
 
@@ -127,7 +126,7 @@ def _find_optimum(scenario: Scenario) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; the exit code is 1 if something could not be measured, or a gang ran in part or where it must not."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parse(arguments)
     measurement = Measurement(options, stderr_report())
     code = 0
@@ -142,10 +141,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if measurement.results:
         _publish(measurement, options)
     return 1 if any(measurement.broken.values()) else code
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _publish(measurement: Measurement, options: argparse.Namespace) -> None:
