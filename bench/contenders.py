@@ -1,4 +1,8 @@
-"""What `throughput` compares: three ways of scheduling, and the loads that each of them gets."""
+"""What `throughput` compares: ways of scheduling gangs, ways of scheduling plain pods, and the loads of each of them.
+
+Plain pods go three ways: by a stock scheduler, by ours in an isolated installation, where it does not ask about them
+(`plain-isolated`), and by ours where it asks about every pod (`plain-asked`).
+"""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -12,7 +16,7 @@ from bench.load.objects import Load, make_gangs
 NODES_PER_RACK = 100
 QPS = 5000
 
-Name = Literal["plain", "native", "serried"]
+Name = Literal["plain", "native", "serried", "plain-isolated", "plain-asked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +62,17 @@ QUICK = _with_full_queues(
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One way of scheduling: its cluster, its schedulerName, and the processes that do it."""
+    """One way of scheduling: its cluster, its schedulerName, and the processes that do it.
+
+    ``plain`` is whether it gets plain pods, or gangs. With ``isolated`` only marked pods are asked about.
+    """
 
     name: Name
     title: str
     scheduler: str
     processes: tuple[str, ...]
+    plain: bool = False
+    isolated: bool = False
 
     def make_spec(self, nodes: int) -> Spec:
         """A cluster of ``nodes`` nodes in racks of 100, the same for all but gates and processes of ours.
@@ -78,18 +87,23 @@ class Contender:
             blocks=max(1, racks // 5),
             qps=QPS,
             gates="on" if self.name == "native" else "off",
-            serried=self.name == "serried",
+            serried=self.scheduler == _OURS,
+            isolated=self.isolated,
         )
 
     def takes(self, workload: Workload) -> bool:
-        """Whether the workload is one for this contender: the plain scheduler has no gangs, the others need none."""
-        return bool(workload.plain) == (self.name == "plain")
+        """Whether the workload is one for this contender."""
+        return bool(workload.plain) == self.plain
 
 
-PLAIN = Contender("plain", "plain pods, stock scheduler", "default-scheduler", ("kube-scheduler",))
-NATIVE = Contender("native", "native gangs, gates on", "default-scheduler", ("kube-scheduler",))
-SERRIED = Contender("serried", "Serried, gates off", "serried", ("scheduler", "extender"))
-ALL = (PLAIN, NATIVE, SERRIED)
+_STOCK, _OURS = "default-scheduler", "serried"
+_BOTH = ("scheduler", "extender")
+PLAIN = Contender("plain", "plain pods, stock scheduler", _STOCK, ("kube-scheduler",), plain=True)
+NATIVE = Contender("native", "native gangs, gates on", _STOCK, ("kube-scheduler",))
+SERRIED = Contender("serried", "Serried, gates off", _OURS, _BOTH)
+ISOLATED = Contender("plain-isolated", "plain pods, Serried isolated", _OURS, _BOTH, plain=True, isolated=True)
+ASKED = Contender("plain-asked", "plain pods, Serried asked about each", _OURS, _BOTH, plain=True)
+ALL = (PLAIN, NATIVE, SERRIED, ISOLATED, ASKED)
 
 
 def in_turns(contenders: Sequence[Contender], repetitions: int) -> Iterator[tuple[int, Contender]]:

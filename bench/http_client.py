@@ -4,14 +4,13 @@ A loopback server in a process of its own answers each POST at once with 201, as
 the client process sends 1,000 small POSTs, 64 in flight, over warm connections. CPU seconds of the client process
 count more than wall time, because the client shares its event loop with the scheduler's verbs.
 
-    python -m bench.http_client            one JSON object on stdout
+    python -m bench.http_client            one JSON object on stdout and in `bench/results/`
 """
 
 import argparse
 import asyncio
 import json
 import multiprocessing
-import platform
 import socket
 import ssl
 import statistics
@@ -20,6 +19,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from importlib.metadata import version
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,6 +31,9 @@ import httpx
 import orjson
 import uvloop
 
+from bench.machine import describe_machine, measure_noise
+
+RESULTS = Path(__file__).with_name("results")
 Post = Callable[[str, bytes], Awaitable[int]]
 
 _ANSWER_BODY = orjson.dumps({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
@@ -174,13 +177,19 @@ def main() -> None:
     parser.add_argument("--posts", type=int, default=1000, help="requests in one burst")
     parser.add_argument("--in-flight", type=int, default=64, help="requests in flight, and connections")
     parser.add_argument("--rounds", type=int, default=5, help="bursts per client and transport")
+    parser.add_argument("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the result's file name")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the result")
     args = parser.parse_args()
+    noise = measure_noise()
     with tempfile.TemporaryDirectory() as folder:
         certificate = str(_make_certificate(Path(folder)))
         runs = [_run_one(client, where, args) for where in ("", certificate) for client in CLIENTS]
     versions = {name: version(name) for name in ("aiohttp", "httpx", "uvloop")}
-    about = {"posts": args.posts, "in_flight": args.in_flight, "rounds": args.rounds, "versions": versions}
-    print(json.dumps(about | {"python": platform.python_version(), "runs": runs}, indent=2))
+    about = {"date": args.date, "machine": describe_machine(), "noise_before": round(noise, 2)}
+    asked = {"posts": args.posts, "in_flight": args.in_flight, "rounds": args.rounds, "versions": versions}
+    result = json.dumps(about | asked | {"runs": runs}, indent=2)
+    (args.results / f"http-client-{args.date}.json").write_text(result + "\n")
+    print(result)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Pods per second on 1,000 nodes: plain pods, native gangs and Serried, side by side (`make bench`).
+"""Pods per second on 1,000 nodes: native gangs and Serried, plain pods with it and without (`make bench`).
 
 Every contender in every repetition gets a fresh cluster of its own, one at a time, in turns, with the same client rate
 everywhere. A small load that is not counted warms it up. JSON goes to `bench/results/`, the table to standard output.
 
     python -m bench.throughput            1,000 nodes, 3 repetitions
     python -m bench.throughput --quick    100 nodes, 1 repetition, fewer gangs
+    python -m bench.throughput --nodes 5000 --name throughput-plain-5000 --only plain plain-isolated plain-asked
 """
 
 import argparse
@@ -124,7 +125,7 @@ class Bench:
         )
 
     async def _warm_up(self, client: ApiClient, contender: Contender) -> None:
-        gangs = make_gangs(0 if contender.name == "plain" else 2, 10)
+        gangs = make_gangs(0 if contender.plain else 2, 10)
         load = Load("warm-up", contender.scheduler, plain=20 - 10 * len(gangs), gangs=gangs)
         await run_load(client, load, self._domains, self._plan.seconds)
         await self._clear(client)
@@ -190,6 +191,7 @@ def _describe(
         "noise_before": [round(share, 2) for share in bench.noise],
         "disturbances": comparison.find_disturbances(bench.runs, QUIET),
         "ratios": comparison.ratios(summary),
+        "shares": comparison.shares(summary),
         "defects": defects,
         "summary": summary,
         "runs": [asdict(run) for run in bench.runs],

@@ -98,7 +98,7 @@ def diff_job(job: Job, found: Found, duty: Duty, follow: Follow) -> Sequence[Act
     if duty is Duty.NONE:
         return []
     if duty is Duty.RELEASE:
-        return _release(job, found)
+        return release(job, found)
     if not found.workloads:
         return _begin(job, duty)
     if problem := _find_ambiguity(found):
@@ -122,9 +122,12 @@ def begin_workload(job: Job, policy: Policy) -> CreateWorkload:
     return CreateWorkload(job, workload_name(job), policy)
 
 
-def _release(job: Job, found: Found) -> list[Action]:
-    """PodGroups before their Workload: what dies in between is found by the Workload again."""
-    ours: list[Action] = [Delete(job, group) for group in found.groups if is_ours(group, job)]
+def release(job: Job, found: Found) -> list[Change]:
+    """What takes our objects of a Job away, of several steps the next one.
+
+    PodGroups before their Workload: what dies in between is found by the Workload again.
+    """
+    ours: list[Change] = [Delete(job, group) for group in found.groups if is_ours(group, job)]
     return ours or [Delete(job, workload) for workload in found.workloads if is_ours(workload, job)]
 
 

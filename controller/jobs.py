@@ -15,12 +15,15 @@ from controller.diff import (
     CreateWorkload,
     Delete,
     Follow,
+    Found,
     ReportAmbiguous,
     SetMinCount,
     diff_job,
+    release,
 )
 from controller.echoes import Echoes
 from controller.rules import Duty, Rules, duty_for, is_unserved
+from controller.swallowed import describe_swallowed, find_swallowed
 from controller.told import Told
 from controller.upstream import Upstream, is_upstreams
 from controller.writes import Writes, describe
@@ -69,6 +72,7 @@ class Jobs:
         self._tally, self._clock = tally, clock
         self._told: Told[Key] = Told(writes)
         self._upstream = Upstream(clock)
+        self._renewed: dict[Key, tuple[object, frozenset[str]]] = {}
 
     async def look(self, key: Key, failures: int) -> Looked:
         """Do for the Job what its state asks for. Raises the API server's refusal.
@@ -96,6 +100,7 @@ class Jobs:
             looked = Looked(created=True)
         self._told.forget(key)
         self._upstream.forget(key)
+        self._renewed.pop(key, None)
         return looked
 
     def duty(self, job: Job) -> Duty:
@@ -121,6 +126,11 @@ class Jobs:
             return []
         found = self._echoes.find(job)
         self._meet_upstream(job, found.workloads, duty)
+        if swallowed := find_swallowed(job, found):
+            if self._may_renew(job, found, duty):
+                return release(job, found)
+            if duty is not Duty.NONE:
+                self._tell_once(job, "GangChangeIgnored", describe_swallowed(job, swallowed))
         follow = Follow.NEVER if self._upstream.looks_after(job) else self._follow
         changes: list[Change] = []
         for action in diff_job(job, found, duty, follow):
@@ -130,6 +140,20 @@ class Jobs:
             elif not self._is_name_taken(action):
                 changes.append(action)
         return changes
+
+    def _may_renew(self, job: Job, found: Found, duty: Duty) -> bool:
+        """Whether our objects may go, to be made anew from what the Job says now: nobody waits, and nobody will yet.
+
+        Once for what it says: objects that say something else again are not ours to quarrel about.
+        """
+        begins = duty in {Duty.START, Duty.TRACK} and job.suspended and not self._pods_of(job)
+        said = job.uid, job.topology_key, job.preference, job.disruption
+        there = frozenset({each.uid for each in found.workloads} | {each.uid for each in found.groups})
+        before, leaving = self._renewed.get(job.key, (None, frozenset[str]()))
+        if not begins or (before == said and not there <= leaving):
+            return False
+        self._renewed[job.key] = said, leaving if before == said else there
+        return True
 
     def _meet_upstream(self, job: Job, workloads: Sequence[Workload], duty: Duty) -> None:
         before = self._upstream.seen

@@ -20,7 +20,7 @@ from serried.cluster.store import Store
 from serried.kube.errors import ApiError
 from serried.kube.feed import Item
 from serried.model.group import Job, Key, PodGroup, Workload
-from serried.model.parent import Family, Parent
+from serried.model.parent import JOB, Family, Parent
 from serried.model.pod import Pod
 from serried.model.priority import PriorityClass
 
@@ -43,6 +43,8 @@ class Subject(Enum):
 
 
 _PARENTS = frozenset({Subject.JOB_SET, Subject.LEADER_WORKER_SET})
+_OWNERS = {JOB: Subject.JOB} | {subject.value: subject for subject in _PARENTS}
+"""The subjects by their kinds in the API."""
 
 
 class Task(NamedTuple):
@@ -105,8 +107,8 @@ class Loop:
                     self._add_owner_of(version)
             case PodGroup():
                 self._note_group(item)
-            case Pod() if _ended(old, new):
-                self._note_end(item)
+            case Pod():
+                self._note_pod(item, old, new)
             case PriorityClass() if self._priorities is not None:
                 for key in self._priorities.waiting_for(item):
                     self._add(Subject.PRIORITY, key)
@@ -119,6 +121,12 @@ class Loop:
             self._look_later(group.key.namespace)
         if group.workload is not None:
             self._add_owner_of(self._store.workloads.get(Key(group.key.namespace, group.workload)))
+
+    def _note_pod(self, pod: Pod, old: Item | None, new: Item | None) -> None:
+        if pod.place is not None and pod.place.replica and _turned(old, new):
+            self._add(Subject(pod.place.kind.value), Key(pod.namespace, pod.place.parent))
+        if _ended(old, new):
+            self._note_end(pod)
 
     def _note_end(self, pod: Pod) -> None:
         if pod.owner is not None and pod.owner.kind == "Job":
@@ -135,9 +143,8 @@ class Loop:
 
     def _add_controller_of(self, item: Workload | PodGroup) -> None:
         owner = next((each for each in item.owners if each.controller), None)
-        if owner is not None:
-            subject = Subject.JOB if owner.kind == "Job" else Subject(owner.kind)
-            self._add(subject, Key(item.key.namespace, owner.name))
+        if owner is not None and owner.kind in _OWNERS:
+            self._add(_OWNERS[owner.kind], Key(item.key.namespace, owner.name))
 
     def _add(self, subject: Subject, key: Key) -> None:
         self.queue.add(Task(subject, key))
@@ -155,16 +162,19 @@ class Loop:
     async def _probe(self) -> None:
         while True:
             await asyncio.sleep(PROBE_SECONDS)
-            self._retries.probe()
-            for unseen in self._echoes.expire():
-                self._add_controller_of(unseen)
+            _attempt(self._retries.probe)
+            _attempt(self._expire_echoes)
+
+    def _expire_echoes(self) -> None:
+        for unseen in self._echoes.expire():
+            self._add_controller_of(unseen)
 
     async def _tell_obstacle(self) -> None:
         while True:
             await asyncio.sleep(_OBSTACLE_SECONDS)
             if self._is_obstructed():
-                self._jobs.tell_obstacle()
-                self._parents.tell_obstacle()
+                _attempt(self._jobs.tell_obstacle)
+                _attempt(self._parents.tell_obstacle)
 
     async def _work(self) -> None:
         while True:
@@ -220,6 +230,21 @@ class Loop:
             self.queue.add_after(Task(Subject.LEAVING, Key(namespace, "")), delay)
 
 
+def _attempt(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception:
+        # What is done every few seconds must not end for one odd object.
+        log.exception("work in the background failed")
+
+
 def _ended(old: Item | None, new: Item | None) -> bool:
-    """Whether a pod went or finished: nothing else about pods asks for work."""
+    """Whether a pod went or finished: nothing else about the pods of Jobs asks for work."""
     return new is None or (isinstance(old, Pod) and isinstance(new, Pod) and old.phase is not new.phase)
+
+
+def _turned(old: Item | None, new: Item | None) -> bool:
+    """Whether a leader came or is going: its replica needs a PodGroup then, or may have been the last of its parent."""
+    if not (isinstance(old, Pod) and isinstance(new, Pod)):
+        return True
+    return (old.place, old.deleting) != (new.place, new.deleting)

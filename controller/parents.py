@@ -1,10 +1,13 @@
 """One look at a JobSet or a LeaderWorkerSet: read the Store, decide, write, tell, as `jobs` does for a Job.
 
-A parent has one Workload, with a template for each of its gangs, and a PodGroup for each template, in each replica. The
-PodGroups of replicas that are gone go once no pod of theirs is left.
+A parent has one Workload, with a template for each of its gangs, and a PodGroup for each template, in each replica that
+has a leader: the number in the spec may be anything, and costs nothing. The PodGroups of replicas that are gone go once
+no pod of theirs is left.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 
 from controller.desired import Body, compose_pod_group, compose_workload
 from controller.diff import Follow, Found, agrees, join_names
@@ -13,6 +16,7 @@ from controller.jobs import Looked
 from controller.names import pod_group_name, template_name, workload_name
 from controller.owners import is_ours
 from controller.rules import Rules
+from controller.swallowed import describe_swallowed, find_swallowed
 from controller.told import Told
 from controller.writes import Writes
 from serried.cluster.kinship import counts_as_started
@@ -36,6 +40,8 @@ from serried.model.pod import Pod
 
 _SECONDS_BETWEEN_READS = 5.0
 """While the pods of a replica that is gone, or of an earlier parent of the name, are still there."""
+
+_WRITES_AT_ONCE = 8
 
 Gang = tuple[Template, str]
 """A template and a replica's index, "" where there are no replicas."""
@@ -84,7 +90,7 @@ class Parents:
             self._complain(parent)
             if not _concerns_us(parent, self._rules):
                 return looked
-            found = self._echoes.find_for_parent(parent)
+            found = self._find(parent)
             if not found.workloads:
                 if (end := await self._begin(parent, failures)) is not None:
                     return end
@@ -92,9 +98,8 @@ class Parents:
                 said = f"{parent.kind} {parent.key.name} is scheduled pod by pod: {problem}"
                 self._told.tell_once(family, parent, "AmbiguousWorkload", said)
                 return looked
-            elif missing := self._find_creatable(parent, found):
-                for gang in missing:
-                    await self._create_pod_group(parent, found.workloads[0], gang, failures)
+            elif await self._create_pod_groups(parent, found, failures):
+                pass
             elif lagging := self._find_lagging(parent, found):
                 for item, count, template in lagging:
                     await self._set_min_count(parent, item, count, template, failures)
@@ -106,12 +111,26 @@ class Parents:
         self._told.forget(family)
         return looked
 
-    def _find_creatable(self, parent: Parent, found: Found) -> list[Gang]:
+    def _find(self, parent: Parent) -> Found:
+        """What is there for the parent; what it says and that does not, it hears of."""
+        found = self._echoes.find_for_parent(parent)
+        if swallowed := find_swallowed(parent, found):
+            self._told.tell_once(parent.family, parent, "GangChangeIgnored", describe_swallowed(parent, swallowed))
+        return found
+
+    def _find_creatable(self, parent: Parent, found: Found) -> Iterator[Gang]:
         """What is missing, without what has to wait: an object that is being deleted has its name still."""
-        workload, namespace = found.workloads[0], parent.key.namespace
-        names = {gang: Key(namespace, name_pod_group(workload, gang)) for gang in find_missing(parent, found)}
-        leaving = {key for key in names.values() if (group := self._store.groups.get(key)) and group.deleting}
-        return [gang for gang, key in names.items() if key not in leaving]
+        for gang in find_missing(parent, found, self._find_inhabited(parent)):
+            group = self._store.groups.get(Key(parent.key.namespace, name_pod_group(found.workloads[0], gang)))
+            if group is None or not group.deleting:
+                yield gang
+
+    def _find_inhabited(self, parent: Parent) -> Collection[str]:
+        """The replicas that have a leader, in the order of their arrival; none where there are no replicas."""
+        if parent.replicas is None:
+            return ()
+        places = (pod.place for pod in self._store.pods_of(parent.family) if not pod.deleting)
+        return dict.fromkeys(place.replica for place in places if place is not None)
 
     def _find_lagging(self, parent: Parent, found: Found) -> list[Lagging]:
         return find_lagging(parent, found) if self._follow is Follow.PATCH else []
@@ -140,13 +159,31 @@ class Parents:
             self._told.tell_failure(parent.family, parent, ("Workload", "Create"), error, failures)
             raise
 
-    async def _create_pod_group(self, parent: Parent, workload: Workload, gang: Gang, failures: int) -> None:
+    async def _create_pod_groups(self, parent: Parent, found: Found, failures: int) -> bool:
+        """Create what is missing, a batch at a time, while the parent stays as it is; whether anything was missing.
+
+        Raises the first refusal, with everything else done; where a whole batch is refused, nothing more is tried.
+        """
+        creatable, refusals, tried = self._find_creatable(parent, found), list[ApiError](), False
+        while batch := list(islice(creatable, _WRITES_AT_ONCE)):
+            tried = True
+            creates = (self._create_pod_group(parent, found.workloads[0], gang, failures) for gang in batch)
+            refused = [error for error in await asyncio.gather(*creates) if error is not None]
+            refusals += refused
+            if len(refused) == len(batch) or self._store.parents.get(parent.family) != parent:
+                break
+        if refusals:
+            raise refusals[0]
+        return tried
+
+    async def _create_pod_group(self, parent: Parent, workload: Workload, gang: Gang, failures: int) -> ApiError | None:
         body = pod_group_for(parent, workload, gang, self._writes.level, self._resolve(gang[0].priority_class))
         try:
             self._echoes.add(await self._writes.put_pod_group(parent, body))
         except ApiError as error:
             self._told.tell_failure(parent.family, parent, ("PodGroup", "Create"), error, failures)
-            raise
+            return error
+        return None
 
     async def _set_min_count(
         self, parent: Parent, item: Workload | PodGroup, count: int, template: int, failures: int
@@ -267,12 +304,14 @@ def find_problem(parent: Parent, found: Found) -> str:
     return ""
 
 
-def find_missing(parent: Parent, found: Found) -> list[Gang]:
-    """The gangs that have no PodGroup yet."""
+def find_missing(parent: Parent, found: Found, inhabited: Collection[str]) -> list[Gang]:
+    """The gangs that have no PodGroup yet; of a parent with replicas, those of the ``inhabited`` ones that it wants."""
     workload, there = found.workloads[0], _sort(found.groups)
     if workload.inline:
         return []
-    gangs = [(template, replica) for replica in _replicas(parent) for template in _templates(parent, workload)]
+    templates = _templates(parent, workload)
+    replicas = [""] if parent.replicas is None else [index for index in inhabited if _has_replica(parent, index)]
+    gangs = ((template, replica) for replica in replicas for template in templates)
     return [gang for gang in gangs if (gang[0].name, gang[1]) not in there]
 
 
@@ -299,8 +338,8 @@ def find_lagging(parent: Parent, found: Found) -> list[Lagging]:
 
 def find_surplus(parent: Parent, found: Found) -> list[PodGroup]:
     """PodGroups of ours for replicas that the parent does not have any more."""
-    wanted = set(_replicas(parent))
-    return [group for group in found.groups if is_ours(group, parent) and group.labels.get(REPLICA, "") not in wanted]
+    ours = (group for group in found.groups if is_ours(group, parent))
+    return [group for group in ours if not _has_replica(parent, group.labels.get(REPLICA, ""))]
 
 
 def _templates(parent: Parent, workload: Workload) -> list[Template]:
@@ -309,8 +348,13 @@ def _templates(parent: Parent, workload: Workload) -> list[Template]:
     return list(dict.fromkeys(template for template in found if template is not None))
 
 
-def _replicas(parent: Parent) -> list[str]:
-    return [""] if parent.replicas is None else [str(index) for index in range(parent.replicas)]
+def _has_replica(parent: Parent, index: str) -> bool:
+    """Whether the parent has a replica of this index, as labels write it; "" is the one of a kind without replicas."""
+    if parent.replicas is None:
+        return not index
+    if not (index.isascii() and index.isdecimal()) or (len(index) > 1 and index[0] == "0"):
+        return False
+    return int(index) < parent.replicas
 
 
 def _sort(groups: Iterable[PodGroup]) -> dict[tuple[str | None, str], list[PodGroup]]:

@@ -17,7 +17,7 @@ from controller.parents import Parents
 from controller.priorities import Priorities
 from controller.protection import PACE, Pace, Protection
 from controller.queue import WorkQueue
-from controller.reads import JOB_PODS, read_named_groups, read_pods_of, watched_kinds
+from controller.reads import JOB_PODS, LEADER_PODS, read_named_groups, read_pods_of, watched_kinds
 from controller.rules import Elastic, Rules, Suspended, Track
 from controller.writes import Writes
 from serried.cluster.store import Store
@@ -61,7 +61,7 @@ class Controller:
             self.store,
             watched_kinds(level),
             self._note,
-            selections={Kind.PODS: JOB_PODS},
+            selections={Kind.PODS: JOB_PODS, Kind.LEADERS: LEADER_PODS},
             on_malformed=self._tell_malformed,
         )
         writes = Writes(client, level, self.events)

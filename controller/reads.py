@@ -1,14 +1,15 @@
 """What the controller reads: its watches, and beside them which PodGroups the pods of a namespace name."""
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 from serried.decode.fields import read_map
 from serried.decode.identity import read_group_field, read_group_label
-from serried.decode.parents import JOB_SET_NAME, SET_NAME
+from serried.decode.parents import JOB_SET_NAME, SET_NAME, WORKER_INDEX
 from serried.decode.pods import decode_pod
 from serried.kube.client import ApiClient
 from serried.kube.feed import Kind
-from serried.kube.wire import JSON, PODS, Selection, list_params
+from serried.kube.wire import JSON, PODS, Selection
 from serried.model.level import FALLBACK, ApiLevel
 from serried.model.parent import Parent, ParentKind
 from serried.model.pod import Pod
@@ -16,13 +17,19 @@ from serried.model.pod import Pod
 LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of the pods that have not ended; those being deleted are among them until they are gone."""
 
-_KINDS = (Kind.PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS, Kind.JOB_SETS, Kind.LEADER_WORKER_SETS)
+_KINDS = (
+    *(Kind.PODS, Kind.LEADERS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS),
+    *(Kind.JOB_SETS, Kind.LEADER_WORKER_SETS),
+)
 
 JOB_PODS = Selection(labels="batch.kubernetes.io/job-name")
 """The pods that are watched, those of Jobs: only these can be a Job's gang.
 
 The API server puts the label into each Job's template, but for those with ``manualSelector``, which are no gangs.
 """
+
+LEADER_PODS = Selection(labels=f"{WORKER_INDEX}=0")
+"""The other pods that are watched, the leaders of LeaderWorkerSets: each is the first pod of a replica."""
 
 _PAGE = 500
 
@@ -47,7 +54,7 @@ async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[str]
 
 
 async def read_pods_of(client: ApiClient, parent: Parent) -> list[Pod]:
-    """The pods of a parent, from the newest state; raises ApiError. Those of a LeaderWorkerSet are not watched."""
+    """The pods of a parent, from the newest state; raises ApiError. Workers of a LeaderWorkerSet are not watched."""
     label = JOB_SET_NAME if parent.kind is ParentKind.JOB_SET else SET_NAME
     selection = Selection(parent.key.namespace, labels=f"{label}={parent.key.name}")
     found = [decode_pod(pod) async for pod in _read_pods(client, selection)]
@@ -55,14 +62,10 @@ async def read_pods_of(client: ApiClient, parent: Parent) -> list[Pod]:
 
 
 async def _read_pods(client: ApiClient, selection: Selection) -> AsyncIterator[JSON]:
-    token = ""
-    while True:
-        page = await client.read(PODS.path(selection.namespace), list_params(selection, _PAGE, token))
-        for pod in page.get("items") or ():
-            yield pod
-        token = (page.get("metadata") or {}).get("continue") or ""
-        if not token:
-            return
+    async with aclosing(client.pages(PODS.path(selection.namespace), selection, _PAGE)) as pages:
+        async for page in pages:
+            for pod in page.items:
+                yield pod
 
 
 def _names_of(pod: JSON) -> list[str]:

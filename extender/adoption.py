@@ -1,14 +1,16 @@
 """The start of a term: committed Reservations are rolled forward, planned ones taken up again or dropped.
 
 Runs once all caches are listed and before the first plan: a plan made earlier would not see the slots that an
-earlier term has promised.
+earlier term has promised. First of all each record gets this term's name (`Records.take_over`), so that no earlier
+leader can write it any more; whether its members may still be bound, the door says (`extender.permit`).
 """
 
 import asyncio
 import logging
 
 from extender.conductor import Conductor
-from extender.gang import Gang, find_misfit
+from extender.gang import Gang
+from extender.permit import find_misfit
 from extender.records import Records
 from extender.round import Round, Stage
 from extender.steering import Steering
@@ -38,17 +40,26 @@ class Adoption:
     def _store(self) -> Store:
         return self._conductor.store
 
-    async def adopt(self) -> None:
-        """Take every record over, then take stray stamps off. Raises ApiError if the records cannot be read."""
-        for reservation in await self._records.load():
-            if not self._take(reservation):
-                await self._records.remove(reservation)
-        await self._clear_stray_stamps()
+    async def adopt(self) -> bool:
+        """Take every record over, then take stray stamps off; whether the term has lasted until the end of it.
+
+        If not, others may have led meanwhile: what was read is outdated. Raises ApiError if the records cannot be read.
+        """
+        self._conductor.rounds.leave_all()  # of an attempt that failed: the records are read anew
+        self._conductor.adopting = True  # its rounds are driven on before anybody may plan
+        try:
+            for reservation in await self._records.take_over():
+                if not self._conductor.leads():
+                    return False
+                if not self._take(reservation):
+                    await self._records.remove(reservation)
+            await self._clear_stray_stamps()
+            return self._conductor.leads()
+        finally:
+            self._conductor.adopting = False
 
     def _take(self, reservation: Reservation) -> bool:
         """Hold a record's slots and drive its round on; whether there was anything left to drive."""
-        if self._conductor.ledger.of_group(reservation.group) is not None:
-            return True  # by the attempt before this one, or by a term of ours that never quite ended
         group = self._find_group(reservation)
         pods = {uid: pod for uid in reservation.slots if (pod := self._store.pods.get(uid)) is not None and pod.pending}
         committed = bool(reservation.committed)
@@ -56,17 +67,30 @@ class Adoption:
             return False
         if not committed and len(pods) < len(reservation.slots):
             return False
+        bound = {uid for uid in reservation.slots if (pod := self._store.pods.get(uid)) is not None and pod.bound}
         reservation.slots = {uid: slot for uid, slot in reservation.slots.items() if uid in pods}
         self._conductor.ledger.hold(reservation, pods)
-        if not committed and find_misfit(reservation, pods, self._store) is not None:
+        if not committed and find_misfit(group, reservation, pods, self._store) is not None:
             self._conductor.ledger.release(reservation.group)
             return False
         now = self._conductor.clock()
-        stage = Stage.BINDING if committed else Stage.GATHERING
+        round_ = Round(group, reservation, now, now, Stage.BINDING if committed else Stage.GATHERING)
+        if committed:
+            self._roll_on(round_, bound)
         log.info("took up a reservation", extra={"podGroup": str(reservation.group), "phase": reservation.phase})
-        gang = self._conductor.gangs.setdefault(reservation.group, Gang(now))
-        self._conductor.start(gang, Round(group, reservation, now, now, stage))
+        self._conductor.start(self._conductor.gangs.setdefault(reservation.group, Gang(now)), round_)
         return True
+
+    def _roll_on(self, round_: Round, bound: set[str]) -> None:
+        """Tell the round of a commit how far an earlier term came, and where the gang runs by now."""
+        round_.bound |= bound
+        round_.begun = any(not self._store.pods[uid].deleting for uid in bound)
+        key = round_.group.topology_key
+        homes = (self._store.nodes.get(self._store.pods[uid].node) for uid in bound)
+        here = {home.labels.get(key, "") for home in homes if home is not None} if key is not None else set[str]()
+        if len(here) == 1:
+            # Its nodes may have got another label meanwhile: the others follow those that run.
+            round_.reservation.domain = here.pop()
 
     def _find_group(self, reservation: Reservation) -> PodGroup | None:
         """The record's own PodGroup, not one made anew under its name.
@@ -106,7 +130,7 @@ class Adoption:
 
     async def _clear_stray(self, pod: Pod, few: asyncio.Semaphore) -> None:
         async with few:
-            if await self._is_ours(pod) and self._is_free(pod):
+            if await self._is_ours(pod) and self._is_free(pod) and self._conductor.leads():
                 self._steering.release([pod.uid], [pod])
 
     def _is_free(self, pod: Pod) -> bool:

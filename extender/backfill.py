@@ -11,15 +11,18 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Protocol
 
+from extender.studies import Studies
 from serried.cluster.endings import Trust
 from serried.cluster.store import Store
 from serried.kube.wire import write_time
 from serried.model.group import Key
-from serried.model.plan import Ask
+from serried.model.plan import Ask, View
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
-from serried.plan.forecast import Ending, Forecast, foresee
+from serried.plan.capacity import Capacity
+from serried.plan.forecast import Ending, Forecast, solve_forecast
 from serried.plan.order import Waiting
+from serried.plan.steps import Work
 
 PATIENCE = 600.0
 """For so many seconds beyond its forecast, or without one, room is kept at first."""
@@ -32,6 +35,9 @@ _OVERDUE = 10.0
 
 _REFRESH = 60.0
 """After so many seconds a forecast may be replaced by a better one."""
+
+_STEP = 500
+"""So many pods are looked at in one step of a forecast."""
 
 _MOST_TURNS = 12
 """So often, at most, the time for which room is kept is doubled."""
@@ -103,12 +109,17 @@ class Backfill:
         precedes: Callable[[Waiting, Waiting], bool],
         mode: Mode = Mode.FORECAST,
         patience: float = PATIENCE,
+        studies: Studies | None = None,
     ) -> None:
         self.head: Head | None = None
+        self._studies = studies if studies is not None else Studies(store)
         self._store, self._clock, self._wall, self._meter = store, clock, wall, meter
         self._precedes, self._mode, self._patience = precedes, mode, patience
         self._promises: dict[Key, float | None] = {}
         self._rests: dict[Key, _Rest] = {}
+
+    def __contains__(self, group: Key) -> bool:
+        return self.head is not None and self.head.group == group
 
     # --- the head ----------------------------------------------------------------------------------------------
 
@@ -125,7 +136,10 @@ class Backfill:
         return ask.need > 0 and not ask.taken and refusal.reason in _FORESEEABLE
 
     def contend(self, waiting: Waiting, ask: Ask) -> bool:
-        """Make an eligible gang the head if it is the first, or keep it so; whether room could ever hold it."""
+        """Make an eligible gang the head if it is the first, or keep it so; whether room could ever hold it.
+
+        Raises Unfinished as long as its forecast is being made.
+        """
         head = self.head
         if head is not None and head.group != waiting.group and not self._precedes(waiting, head.waiting):
             return True
@@ -270,22 +284,32 @@ class Backfill:
     # --- forecasts ---------------------------------------------------------------------------------------------
 
     def _foresee(self, group: Key, ask: Ask) -> Forecast | None:
-        return foresee(self._store.view(ask.priority, ask.members), ask, self._endings(group))
+        def make(view: View, capacity: Capacity) -> Work[Forecast | None]:
+            endings = yield from self._endings(group)
+            return (yield from solve_forecast(view, ask, endings, capacity))
 
-    def _endings(self, group: Key) -> Iterator[Ending]:
+        return self._studies.foresee(group, ask, make)
+
+    def _endings(self, group: Key) -> Work[list[Ending]]:
         """The endings of all pods of others that count somewhere: bound, assumed or reserved.
 
         A slot that is kept for the next member ends as the last one would have; the group's own is room at once.
         """
-        node_of = self._store.occupancy.node_of
-        for pod in self._store.pods.values():
-            node = pod.node if pod.bound else node_of(pod.uid)
-            if node and self._store.group_of(pod.uid) != group:
-                yield Ending(node, pod.shape.requests, self._expect(pod))
-        for vacancy in self._store.vacancies:
+        node_of, endings = self._store.occupancy.node_of, []
+        # As they are now: who comes or goes between two steps is not in the view either.
+        pods, vacancies = list(self._store.pods.values()), list(self._store.vacancies)
+        for vacancy in vacancies:
             node, own = node_of(vacancy.claimant), vacancy.group == group
             if node and (own or not vacancy.heir):
-                yield Ending(node, vacancy.pod.shape.requests, self._clock() if own else self._expect(vacancy.pod))
+                at = self._clock() if own else self._expect(vacancy.pod)
+                endings.append(Ending(node, vacancy.pod.shape.requests, at))
+        for place, pod in enumerate(pods):
+            node = pod.node if pod.bound else node_of(pod.uid)
+            if node and self._store.group_of(pod.uid) != group:
+                endings.append(Ending(node, pod.shape.requests, self._expect(pod)))
+            if place % _STEP == 0:
+                yield
+        return endings
 
     def _expect(self, pod: Pod) -> float | None:
         """When a pod will have left its node, in loop seconds."""

@@ -1,11 +1,12 @@
 """Sending Bindings: one at a time for plain pods, a whole gang at once after its commit."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
+from extender.permit import Refusal
 from serried.kube.client import ApiClient
 from serried.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, TooMany
 from serried.kube.wire import PODS
@@ -25,15 +26,30 @@ class Outcome(StrEnum):
     ELSEWHERE = "BoundElsewhere"
     LOST = "PodGone"
     FAILED = "Failed"
+    REFUSED = "Refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The outcome of one Binding; ``error`` says why it failed, ``node`` where the pod is if it is elsewhere."""
+    """The outcome of one Binding; ``error`` says why it failed, ``node`` where the pod is if it is elsewhere.
+
+    With ``refusal`` it was not sent, or not again.
+    """
 
     outcome: Outcome
     error: str = ""
     node: str = ""
+    refusal: Refusal | None = None
+
+
+class _Refused(Exception):
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.text)
+        self.refusal = refusal
+
+
+def _let_pass() -> None:
+    return None
 
 
 def describe_slot(rank: int | None, domain: str) -> dict[str, str]:
@@ -86,14 +102,30 @@ class Binder:
         self._client = client
         self._window = window
 
-    async def bind(self, pod: Key, uid: str, node: str, annotations: Mapping[str, str] | None = None) -> Sent:
+    async def bind(
+        self,
+        pod: Key,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str] | None = None,
+        ask: Callable[[], Refusal | None] = _let_pass,
+    ) -> Sent:
         """Bind one pod. Never raises ApiError: each answer of the API server is an outcome.
 
-        The API server merges ``annotations`` into the pod's own in the same write.
+        The API server merges ``annotations`` into the pod's own in the same write. ``ask`` is called right before each
+        attempt, when the wait for a free place and the pause after the last one are over; a Refusal ends it.
         """
+
+        def check() -> None:
+            refusal = ask()
+            if refusal is not None:
+                raise _Refused(refusal)
+
         async with self._window.slot():
             try:
-                await self._client.bind(pod.namespace, pod.name, uid, node, annotations)
+                await self._client.bind(pod.namespace, pod.name, uid, node, annotations, check)
+            except _Refused as refused:
+                return Sent(Outcome.REFUSED, refused.refusal.text, refusal=refused.refusal)
             except NotFound:
                 return Sent(Outcome.LOST, f"pod {pod} does not exist any more")
             except (Conflict, AlreadyExists) as error:

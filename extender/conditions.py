@@ -5,7 +5,7 @@ from typing import Any
 
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
-from serried.kube.errors import NotFound
+from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import composites, pod_groups, write_time
 from serried.model.composite import Composite
 from serried.model.group import Key, PodGroup
@@ -14,7 +14,9 @@ from serried.model.tree import Branch, Tree, list_branches, list_leaves
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.quorum import count_missing
 
-_OWN_FAULTS = frozenset({Reason.RECORD_FAILED, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED})
+_OWN_FAULTS = frozenset(
+    {Reason.RECORD_FAILED, Reason.RECORDS_UNREADABLE, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED}
+)
 
 _REMEMBERED = 1000
 """So many objects more than twice those that exist may be remembered."""
@@ -35,7 +37,10 @@ class Conditions:
         self._written: dict[str, _Condition] = {}
 
     async def write(self, group: PodGroup, verdict: Verdict) -> None:
-        """Say how a group stands; of a tree, how each group in it does. Raises ApiError; one that is gone is fine."""
+        """Say how a group stands; of a tree, how each group in it does. One that is gone is fine.
+
+        Raises ApiError, of a tree the first one when all its groups have been tried.
+        """
         if group.inline or group.compatible:
             return  # a Workload has no status, theirs has no conditions: events and /debug have to do
         # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
@@ -44,10 +49,20 @@ class Conditions:
             await self._settle(group, verdict, stands=standing.placed >= (group.policy.min_count or 1))
             return
         trees: list[Tree] = [*list_branches(group.tree), *list_leaves(group.tree)]
+        refusals: list[ApiError] = []
         for tree in trees:
             found = self._find(Key(group.key.namespace, tree.name), tree)
-            if found is not None:
-                await self._settle(found, verdict, stands=count_missing(tree, standing.leaves) == 0)
+            try:
+                if found is not None:
+                    await self._settle(found, verdict, stands=count_missing(tree, standing.leaves) == 0)
+            except ApiError as error:
+                refusals.append(error)
+        if refusals:
+            raise refusals[0]
+
+    def forget(self) -> None:
+        """Others may write from now on: what counts is what the watch shows."""
+        self._written.clear()
 
     def _find(self, key: Key, tree: Tree) -> PodGroup | Composite | None:
         return self._store.forest.composites.get(key) if isinstance(tree, Branch) else self._store.groups.get(key)

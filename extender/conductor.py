@@ -8,7 +8,7 @@ reserving in it. Effects (record, stamps, Bindings, conditions) are left to the 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,40 +27,43 @@ from extender.gang import (
     is_suspended,
     make_reservation,
 )
+from extender.holding import HeldPods
 from extender.moves import Moves
+from extender.offers import Offers
+from extender.permit import Permit
+from extender.planning import Planning
 from extender.queue import Queue
 from extender.repairs import USUAL, Repairs, Rules
 from extender.round import Round
+from extender.rounds import Rounds
 from extender.steering import Steering
+from extender.studies import Unfinished
 from extender.voices import Voice, Watcher
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
-from serried.cluster.vacancies import Vacancy
 from serried.model.group import Key, PodGroup
 from serried.model.plan import Ask, Plan
 from serried.model.pod import Phase, Pod
 from serried.model.preference import NO_PREFERENCE
 from serried.model.verdict import Reason, Verdict
-from serried.plan.backoff import backoff
 from serried.plan.order import Waiting
 from serried.plan.quorum import Standing
-from serried.plan.tree import plan_group
 
 log = logging.getLogger(__name__)
 
 _TICK = 0.5
-_UNKNOWN_SECONDS = 10.0
-_RETRY_SECONDS = 60.0
+_EXCLUDED_SECONDS = 30.0
 _CONFLICT_SECONDS = 30.0
 _ERROR_SECONDS = 10.0
-_FREE_ATTEMPTS = 3
 
 
 class Conductor:
     """The one owner of Gangs and rounds. Every method but ``run`` is synchronous.
 
     ``drive`` starts the task of a new round (extender.driver). ``held`` are the pods that filter has turned away,
-    so that those which turn out to need no gang can be woken.
+    so that those which turn out to need no gang can be woken. ``active`` is whether this term looks at groups at all,
+    ``obstacle`` says why it cannot plan any of them yet; ``adopting`` is whether it is just taking over what earlier
+    terms have left. ``holds_lease`` is asked whether the term has not run out by now.
     """
 
     def __init__(
@@ -77,21 +80,63 @@ class Conductor:
     ) -> None:
         self.store, self.ledger, self.steering, self.queue = store, ledger, steering, queue
         self.gangs: dict[Key, Gang] = {}
-        self.held: dict[str, float] = {}
-        self.active = False
+        self.held = HeldPods(store.pods)
+        self.active, self.adopting, self.obstacle = False, False, ""
+        self.holds_lease: Callable[[], bool] = _always
+        self.permit = Permit(store, self.leads)
         self.drive: Callable[[Round], Coroutine[Any, Any, None]] = _undriven
         self._voice, self._watcher, self.clock = voice, watcher, clock
         self.repairs = Repairs(store, clock, voice, watcher, rules)
+        self.rounds = Rounds(store, ledger, steering, queue, self.gangs, clock, self.say, self.wake)
         self._job_unknown_deadline = job_unknown_deadline
-        self.moves = Moves(store, ledger, steering, self.repairs, self.gangs, self._plan, self._is_asleep, clock)
+        self.planning = Planning(store, queue.studies, self.gangs, watcher, clock, self.wake, self.spawn)
+        at_once = self.planning.plan_at_once
+        self.moves = Moves(
+            store, ledger, steering, self.repairs, self.permit, self.gangs, at_once, self._is_asleep, clock
+        )
+        self.offers = Offers(store, self.moves, self.gangs, clock, self.wake)
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- terms -------------------------------------------------------------------------------------------------
+
+    def leads(self) -> bool:
+        """Whether this instance may write at this moment."""
+        return (self.active or self.adopting) and self.holds_lease()
+
+    def end_term(self) -> None:
+        """Another instance may lead from now on: all that goes on here ends, and nothing is written about it.
+
+        The records say what follows: the next leader takes up what was planned and rolls forward what was committed.
+        """
+        self.active, self.adopting, self.obstacle = False, False, ""
+        self.rounds.leave_all()
+        self.repairs.end_term(self.gangs.values())
+        for gang in self.gangs.values():
+            gang.verdict = None  # it may not be told yet, or another instance may say otherwise
+        self.queue.studies.clear()
+        self.steering.end_term()
+        for task in self._tasks:
+            task.cancel()
 
     # --- the loop ----------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
         """Something changed: look again."""
         self._wake.set()
+
+    @property
+    def plans(self) -> bool:
+        """Whether groups are looked at, and planned."""
+        return self.active and not self.obstacle
+
+    def meet_obstacle(self, what: str) -> None:
+        """What keeps this term from planning, a phrase; "" for nothing (any more). Every group is looked at again."""
+        if self.obstacle and not what:
+            self.repairs.end_term(self.gangs.values())  # what was promised before was not known yet
+        self.obstacle = what
+        self.store.touched.update(self.store.groups, self.store.member_groups(), self.gangs)
+        self.wake()
 
     async def run(self) -> None:
         """Consider groups until cancelled."""
@@ -109,8 +154,9 @@ class Conductor:
                 self.store.touched.clear()
                 self.store.orphaned &= self.store.pods.keys()
                 self.repairs.end_term(self.gangs.values())
+                self.queue.studies.clear()
                 continue
-            now = loop.time()
+            now, self.planning.vain = loop.time(), 0.0
             due = self._take_touched()
             if now >= rest_until:
                 due |= self._take_woken()
@@ -119,10 +165,12 @@ class Conductor:
                 due |= self._tick()
             await self._pass(due)
             # Plans that fail again and again may take a tenth of the loop at most: filter is served by it, too.
-            rest_until = loop.time() + min(1.0, 10 * (loop.time() - now))
+            rest_until = max(rest_until, loop.time() + 10 * self.planning.vain)
 
     async def _pass(self, due: set[Key]) -> None:
         for key in self.in_turn(due):
+            if not self.active:
+                return  # the term has ended between two groups
             try:
                 self.consider(key)
             except Exception:
@@ -149,25 +197,17 @@ class Conductor:
         for key, gang in list(self.gangs.items()):
             if gang.round is not None and gang.round.steers:
                 self.steering.kick_idle(gang.round)
-            elif gang.verdict is not None and gang.verdict.reason is Reason.JOB_UNKNOWN:
+                self.steering.watch(gang.round)
+            elif gang.verdict is not None and gang.verdict.reason is Reason.JOB_UNKNOWN and not gang.passed:
                 self.consider(key)
-            if (work := self.repairs.review(key, gang)) is not None:
+            if not self.obstacle and (work := self.repairs.review(key, gang)) is not None:
                 self.spawn(work)
         self.store.touched.update(self.store.vacancies.groups())  # their time passes without any change
         # Held before its Job or its own object was known here, or while the caches were filled: it is no gang's.
-        for uid in [uid for uid in self.held if uid in self.store.pods and self.store.group_of(uid) is None]:
+        self.held.review(now)
+        for uid in [uid for uid in self.held if self.store.group_of(uid) is None]:
             self._let_go(uid)
-        self.held = {uid: since for uid, since in self.held.items() if self._still_held(uid, now - since)}
-        return {
-            key
-            for key, gang in self.gangs.items()
-            if gang.round is None and (0 < gang.not_before <= now or gang.retry_at <= now)
-        }
-
-    def _still_held(self, uid: str, seconds: float) -> bool:
-        # A pod that we do not know yet may be news to our watch only; one that stays unknown is gone.
-        pod = self.store.pods.get(uid)
-        return seconds < _UNKNOWN_SECONDS if pod is None else pod.pending
+        return {key for key, gang in self.gangs.items() if self.planning.is_due(gang)}
 
     def in_turn(self, due: set[Key]) -> list[Key]:
         """These groups in the order in which they are looked at."""
@@ -184,19 +224,23 @@ class Conductor:
 
     def consider(self, key: Key) -> None:
         """Look at one group and do what its state asks for."""
-        members, group = self.store.members(key), self.store.groups.get(key)
+        group = self.store.groups.get(key)
         self.repairs.note_filled()
-        if not members and group is None:
+        if group is None and not self.store.members(key):
             self._forget(key)
             return
         if group is not None and group.parent is not None:
             self._forget(key)  # its members are its tree's
             return
         gang = self.gangs.setdefault(key, Gang(self.clock()))
-        if gang.round is None and is_foreign(group, members, self.store):
-            self._drop(key)
-            return
-        verdict = self._tend(gang, group) if gang.round else self._assess(key, gang, group, members)
+        if gang.round is not None:  # whose members are looked at one by one there
+            verdict = self._tend(gang)
+        else:
+            members = self.store.members(key)
+            if is_foreign(group, members, self.store):
+                self._drop(key)
+                return
+            verdict = self._assess(key, gang, group, members)
         if verdict is not None:
             self.say(key, verdict)
 
@@ -212,7 +256,7 @@ class Conductor:
         if gang is None:
             return
         if gang.round is not None and not gang.round.reservation.committed:
-            self.abort(gang.round, Verdict(Reason.POD_GROUP_MISSING))
+            self.rounds.abort(gang.round, Verdict(Reason.POD_GROUP_MISSING))
         if gang.round is None:
             self._drop(key)
 
@@ -234,19 +278,23 @@ class Conductor:
         return self.repairs.judge(gang, group, standing, self._advance(gang, group, standing, mending))
 
     def _advance(self, gang: Gang, group: PodGroup, standing: Standing, mending: Mending) -> Verdict | None:
-        shortage = find_shortage(group, standing, mending)
+        shortage = find_shortage(group, standing, self.store, mending)
         if shortage is not None or not standing.waiting:
             self.queue.leave(group.key)
-        quiet = shortage is not None and not standing.waiting and not standing.gated
+        quiet = shortage is not None and not (standing.waiting or standing.gated or standing.refused)
         if quiet and (group.scheduled or (gang.verdict is None and is_suspended(group, self.store))):
             return None  # nobody waits: it ran, and its pods are going one by one, or none are wanted yet
         if shortage is not None:
-            gang.quorum_since = None
+            if not standing.refused:  # those exist: the gang keeps its place in the queue
+                gang.quorum_since = None
             return shortage
         if gang.quorum_since is None:
             gang.quorum_since = self.clock()
         if not standing.waiting:
             return find_conflict(group, standing, self.store.nodes) or Verdict(Reason.SCHEDULED, have=standing.placed)
+        if self.obstacle:
+            self.queue.leave(group.key)
+            return Verdict(Reason.RECORDS_UNREADABLE, detail=self.obstacle)
         return self._try(gang, group, standing, mending)
 
     def _assess_missing(self, key: Key, gang: Gang, members: list[Pod]) -> Verdict | None:
@@ -259,6 +307,7 @@ class Conductor:
         if not gang.passed and self.clock() - gang.first_seen > self._job_unknown_deadline:
             # A pod whose Job does not exist is on its way to garbage collection; holding it longer helps nobody.
             gang.passed = True
+        if gang.passed:
             for pod in members:
                 self._let_go(pod.uid)
         return Verdict(Reason.JOB_UNKNOWN)
@@ -266,16 +315,16 @@ class Conductor:
     def _try(self, gang: Gang, group: PodGroup, standing: Standing, mending: Mending) -> Verdict | None:
         now = self.clock()
         if now < gang.not_before:
-            return None
+            return self.queue.foresee(self.describe(group.key))
         tried = (
             tuple((pod.uid, pod.shape) for pod in standing.waiting),
-            standing.placed,
+            (standing.placed, len(standing.terminating)),
             (group.policy, group.tree),
             mending,
         )
         gang.not_before = 0.0
         if group.key in self.queue.backlog and gang.tried == tried and now < gang.retry_at:
-            return None
+            return self.queue.foresee(self.describe(group.key))
         gang.retry_at, gang.tried = math.inf, tried
         excluded = gang.exclusions(standing.waiting, now, self.store.nodes)
         opening = find_opening(group, now - (now if gang.quorum_since is None else gang.quorum_since))
@@ -285,21 +334,20 @@ class Conductor:
             gang.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
             return ask
         ask = replace(ask, taken=find_taken(group, self.store, self.ledger))
+        ask = ask.avoiding(gang.unoffered(ask.members, now, self.store.nodes))
         place = self.describe(group.key)
-        answer = self.queue.plan(place, ask, partial(self.repairs.answer, plan=self._plan))
+        try:
+            answer = self.queue.plan(place, ask, partial(self.repairs.answer, plan=self.planning.plan))
+        except Unfinished:
+            return self.planning.describe_wait(gang, ask)  # and again when it is there
         if isinstance(answer, Verdict):
-            gang.retry_at = now + min(opening.next_in, _RETRY_SECONDS / 2 if excluded else math.inf)
+            gang.retry_at = now + min(opening.next_in, _EXCLUDED_SECONDS if excluded or ask.closed else math.inf)
+            self.planning.rest(gang, group.key, answer)
             return answer
+        self.queue.studies.settle(group.key)
         self._begin(gang, group, ask, answer, self.queue.closed_to(place, ask))
         claims = describe_claims(ask.members, self.store)
         return Verdict(Reason.PLANNED, need=ask.need or len(answer.nodes), detail=claims)
-
-    def _plan(self, ask: Ask, leaving: Iterable[Vacancy] = ()) -> Plan | Verdict:
-        start = self.clock()
-        answer = plan_group(self.store.view(ask.priority, ask.members, leaving), ask, self.store.capacity)
-        outcome = answer.reason.value if isinstance(answer, Verdict) else "Planned"
-        self._watcher.planned(outcome, self.clock() - start)
-        return answer
 
     def _begin(self, gang: Gang, group: PodGroup, ask: Ask, plan: Plan, closed: frozenset[str]) -> None:
         now = self.clock()
@@ -328,7 +376,12 @@ class Conductor:
         """Run work in the background, kept from the garbage collector until it is done."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._note_end)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("work in the background failed", exc_info=error)
 
     async def close(self) -> None:
         """End every round's task where it stands, as a killed process would: the records say what follows."""
@@ -339,29 +392,42 @@ class Conductor:
 
     # --- a group in a round ------------------------------------------------------------------------------------
 
-    def _tend(self, gang: Gang, group: PodGroup | None) -> Verdict | None:
+    def _tend(self, gang: Gang) -> Verdict | None:
         round_ = gang.round
         if round_ is None:
             return None
-        committed = bool(round_.reservation.committed)
-        if not committed and (group is None or group.deleting or group.uid != round_.group.uid):
-            self.abort(round_, Verdict(Reason.POD_GROUP_MISSING))
+        committed, group = bool(round_.reservation.committed), self.permit.find_group(round_)
+        if not committed and group is None:
+            self.rounds.abort(round_, Verdict(Reason.POD_GROUP_MISSING))
+            return None
+        if (refusal := self.offers.drop_refused(round_)) is not None:
+            self.rounds.abort(round_, refusal)
             return None
         for uid in list(round_.reservation.slots):
             self._tend_member(round_, uid)
+        if group is None:
+            # What was committed is all that a group gets that is gone, or that was made anew under its name.
+            self.moves.drop_surplus(round_, "its PodGroup is gone, or was made anew")
+        else:
+            self._tend_quorum(gang, round_, group)
         for uid in round_.calls.keys() - round_.reservation.slots.keys():
             round_.close_call(uid, "serried: the pod has no slot any more")
-        if group is not None and not committed and round_.reservation.need:
-            adjust_need(round_, group, self.store)
-        if group is not None and round_.steers:
-            # Not for a group that is gone: what was committed is all that it gets.
-            self.moves.refill(gang, round_, group)
         round_.changed.set()
         if committed:
             failure = next((text for uid, text in round_.failures.items() if uid in round_.reservation.slots), "")
             need = len(round_.reservation.committed)
             return Verdict(Reason.BINDING, have=len(round_.bound), need=need, detail=failure)
         return None
+
+    def _tend_quorum(self, gang: Gang, round_: Round, group: PodGroup) -> None:
+        reservation = round_.reservation
+        if reservation.need and not reservation.committed:
+            adjust_need(round_, group, self.store)
+        elif not reservation.need and self.permit.count_missing(round_, group):
+            # It was planned for a gang that stands. Whoever has no slot of its own waits for the others now.
+            self.moves.drop_surplus(round_, "its gang is below its quorum by now")
+        if round_.steers and not self.obstacle:
+            self.moves.refill(gang, round_, group)
 
     def _tend_member(self, round_: Round, uid: str) -> None:
         pod, slot = self.store.pods.get(uid), round_.reservation.slots[uid]
@@ -396,13 +462,14 @@ class Conductor:
         if round_.reservation.slots[uid].node != node:
             return
         self.gangs[round_.reservation.group].refuse(pod.shape, node, self.clock(), self.store.nodes)
+        self.offers.close(round_, pod)
         round_.close_call(uid, f"serried: the scheduler refused {node}")
         if self.moves.replace(round_, pod):
             return
         self.moves.drop(round_, uid, f"the scheduler refused {node}")
         if round_.out_of_reach() and not self.moves.leave_out(round_, round_.reservation.slots):
             detail = f"the scheduler refused node {node} for {pod.name}"
-            self.abort(round_, Verdict(Reason.PLAN_OUTDATED, detail=detail))
+            self.rounds.abort(round_, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 
     def note_failure(self, round_: Round, uid: str, error: str) -> None:
         """A committed member's Binding was refused, and is tried again: the group's reason says so meanwhile."""
@@ -412,56 +479,16 @@ class Conductor:
             self.store.touched.add(round_.reservation.group)
             self.wake()
 
-    # --- the end of a round ------------------------------------------------------------------------------------
-
-    def abort(self, round_: Round, verdict: Verdict) -> None:
-        """End a round that has not committed: all its waiting calls fail together, everything is given back."""
-        size = len(round_.reservation.slots)
-        self._close(round_, f"serried: {verdict.reason}")
-        gang = self.gangs[round_.reservation.group]
-        gang.attempts += 1
-        if verdict.reason is Reason.RECORD_FAILED:
-            gang.retry_at = gang.not_before = self.clock() + backoff(gang.attempts, size)
-        elif verdict.reason is Reason.DEADLINE_EXCEEDED:
-            self._put_aside(round_)
-            gang.not_before = self.clock() + backoff(gang.attempts, size)
-            gang.retry_at = max(gang.not_before, self.clock() + _RETRY_SECONDS)
-        elif verdict.reason is Reason.PLAN_OUTDATED and gang.attempts > _FREE_ATTEMPTS:
-            # Outdated once is bad luck and is planned anew at once; again and again is something that we do not see.
-            gang.not_before = self.clock() + backoff(gang.attempts - _FREE_ATTEMPTS, size)
-        self.say(round_.reservation.group, verdict)
-        self.store.touched.add(round_.reservation.group)
-        self.wake()
-
-    def _put_aside(self, round_: Round) -> None:
-        waiting = self.store.stand(round_.reservation.group).waiting
-        self.queue.put_aside(round_.reservation.group, Ask(waiting, 1, round_.group.topology_key, round_.pinned))
-
-    def finish(self, round_: Round) -> None:
-        """End a round whose members are bound, as far as they still exist."""
-        self._close(round_, "serried: the round is over")
-        gang = self.gangs[round_.reservation.group]
-        gang.attempts, gang.started = 0, gang.started or bool(round_.reservation.committed)
-        self.store.touched.add(round_.reservation.group)
-        self.wake()
-
-    def _close(self, round_: Round, error: str) -> None:
-        key = round_.reservation.group
-        uids = round_.reservation.slots.keys() | round_.stamped
-        round_.end(error)
-        self.ledger.release(key)
-        pods = (self.store.pods.get(uid) for uid in round_.stamped - round_.bound)
-        self.steering.release(uids, [pod for pod in pods if pod is not None and pod.pending])
-        gang = self.gangs.setdefault(key, Gang(self.clock()))
-        if gang.round is round_:
-            gang.round = None
-
     def _let_go(self, uid: str) -> None:
         # The pod belongs to no gang (any more): the scheduler must hear of it, or it waits for its 5 minute flush.
         pod = self.store.pods.get(uid)
-        was_held = self.held.pop(uid, None) is not None
+        was_held = self.held.forget(uid)
         if pod is not None and pod.pending and (was_held or pod.held_by_gate):
             self.steering.wake(pod)
+
+
+def _always() -> bool:
+    return True
 
 
 async def _undriven(_: Round) -> None:

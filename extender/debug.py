@@ -198,7 +198,7 @@ def _view_group(conductor: Conductor, level: ApiLevel, key: Key) -> GroupView:
         minCount=(group.policy.min_count or 0) if group else 0,
         members=len(members),
         placed=standing.placed,
-        waiting=len(standing.waiting) + len(standing.gated),
+        waiting=len(standing.waiting) + len(standing.gated) + len(standing.refused),
         topologyKey=(group.topology_key or "") if group else "",
         domain=_domain(conductor, group, gang, standing.bound),
         state=_state(gang),

@@ -19,9 +19,6 @@ from serried.kube.wire import PODS
 from serried.model.group import Key
 from serried.model.pod import Pod
 
-HELD = "Serried holds this pod for its gang: see the PodGroup's condition and events"
-"""Constant on purpose: a text that changes makes the scheduler patch the pod and retry in a loop (facts A5)."""
-
 _COMPLETE_LIST = 100
 """Up to this many nodes kube-scheduler does not sample (schedule_one.go: minFeasibleNodesToFind)."""
 
@@ -84,19 +81,25 @@ class Desk:
             return Pass()
         round_ = self._conductor.round_of(pod.uid)
         if round_ is None or round_.reservation.group != key:
-            self._conductor.held.setdefault(pod.uid, self._clock())
+            self._conductor.held.note(pod.uid, self._clock())
+            self._note_offer(pod, names)
             return Hold()
         self._conductor.steering.arrived(pod.uid)
         node = round_.reservation.slots[pod.uid].node
         offered = node if node in names else self._conductor.moves.relocate(round_, pod.uid, names)
         if offered is None:
             round_.asleep.add(pod.uid)
+            self._note_offer(pod, names)
             self._note_absence(round_, pod, node, names)
             return Hold()
-        round_.confirmed[pod.uid] = self._clock()
-        round_.asleep.discard(pod.uid)
-        self._conductor.held.pop(pod.uid, None)
+        round_.confirm(pod.uid, self._clock())
+        self._conductor.held.forget(pod.uid)
         return Steer(offered)
+
+    def _note_offer(self, pod: Pod, names: Sequence[str]) -> None:
+        # A sample ends with its hundredth node: a shorter list is all that there is, but for a stamp tried by itself.
+        if len(names) < _COMPLETE_LIST and list(names) != [pod.nominated]:
+            self._conductor.offers.note(pod.uid, names)
 
     def _note_absence(self, round_: Round, pod: Pod, node: str, names: Sequence[str]) -> None:
         # The planned node was not offered. That is a refusal only if it was tried: the stamp in this very request
@@ -110,7 +113,10 @@ class Desk:
             asyncio.get_running_loop().call_soon(self._conductor.refuse, pod.uid, node)
 
     def prioritize(self, names: Iterable[str]) -> list[dict[str, object]]:
-        """A constant: a planned member has one node and is not asked about, the rest is the scheduler's to rank."""
+        """A constant: a planned member has one node and is not asked about, the rest is the scheduler's to rank.
+
+        The shipped config of the scheduler does not ask (decision 22); one of a user's own may.
+        """
         return [{"Host": name, "Score": 0} for name in names]
 
     def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> list[str]:
@@ -128,11 +134,15 @@ class Desk:
         return round_ is not None and uid in round_.calls
 
     def _gang_of(self, pod: Pod) -> Key | None:
-        """The group for which this pod has to be held or steered, None if it passes like any plain pod."""
+        """The group for which this pod has to be held or steered, None if it passes like any plain pod.
+
+        Extenders are those of the whole kube-scheduler: a pod of another of its profiles comes here, too. Such a pod is
+        not ours to place, whatever it says of a group, so nobody would ever plan it.
+        """
+        if pod.scheduler not in self._store.schedulers:
+            return None
         if not self.synced:
-            owned = pod.place is not None or (pod.owner is not None and pod.owner.kind == "Job")
-            maybe = pod.group is not None or owned
-            return Key(pod.namespace, pod.group or "") if maybe else None
+            return Key(pod.namespace, pod.group or "") if pod.linked else None
         key = self._store.group_of(pod.uid) if pod.uid in self._store.pods else self._store.resolve(pod)
         group = self._store.groups.get(key) if key else None
         if group is not None and not group.policy.is_gang and group.topology_key is None:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from extender.objections import describe_refused, describe_uncounted
 from extender.round import Round
 from extender.trees import (
     adjust_parts,
@@ -11,7 +12,6 @@ from extender.trees import (
     ask_for_tree,
     find_homes,
     find_parts,
-    find_split,
     find_tree_conflict,
     find_tree_shortage,
     open_tree,
@@ -23,9 +23,8 @@ from serried.model.node import Node
 from serried.model.plan import Ask, Plan
 from serried.model.pod import Pod, Shape
 from serried.model.reservation import Reservation, Slot
-from serried.model.resources import capacity
 from serried.model.verdict import Reason, Verdict
-from serried.plan.fit import admits, slots
+from serried.plan.fit import slots
 from serried.plan.levels import Opening, open_levels
 from serried.plan.quorum import Standing
 
@@ -42,6 +41,7 @@ class Gang:
     ``tried`` is what it was planned with last: while the queue's backlog has it, it is not planned again before that
     changes, or ``retry_at``. ``not_before`` is the end of a rest after failures. ``refusals`` are the nodes that the
     scheduler, or a kubelet, has truly refused, by class; one is void as soon as the node changes or its time is over.
+    ``offers`` are the nodes that the scheduler has offered last, by class of those that it alone can count.
 
     ``started`` is whether its quorum has ever stood, as far as can be told; ``stood`` its minCount when we saw that.
     ``home`` is the domain in which its members run: it outlasts nodes that are gone. ``broken_since`` is when it fell
@@ -58,6 +58,7 @@ class Gang:
     attempts: int = 0
     passed: bool = False
     refusals: dict[tuple[Shape, str], tuple[float, Node | None]] = field(default_factory=dict)
+    offers: dict[Shape, tuple[float, frozenset[str]]] = field(default_factory=dict)
     started: bool = False
     stood: int = 0
     home: str = ""
@@ -80,17 +81,31 @@ class Gang:
         }
         return frozenset((pod.uid, node) for pod in pods for shape, node in self.refusals if pod.shape == shape)
 
+    def learn_offer(self, shape: Shape, names: Iterable[str], now: float) -> bool:
+        """The scheduler takes these nodes, and no others, for a class; whether there is one that was not known."""
+        known, offered = self.offers.get(shape), frozenset(names)
+        self.offers[shape] = (now + EXCLUSION_SECONDS, offered)
+        return known is not None and not offered <= known[1]
+
+    def unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
+        """The nodes that are out for all these members by what was offered to them; none while it is not known."""
+        self.offers = {shape: offer for shape, offer in self.offers.items() if now < offer[0]}
+        if not self.offers:
+            return frozenset()
+        offers = [self.offers.get(shape) for shape in {pod.shape for pod in pods}]
+        known = [names for offer in offers if offer is not None for names in [offer[1]]]
+        return frozenset(nodes.keys() - frozenset().union(*known)) if len(known) == len(offers) else frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class Mending:
-    """What of a gang that runs is being repaired: so many slots are ``held``, and ``heirs`` wait for theirs.
+    """What of a gang is being repaired: ``seated`` are the members whose own kept slot takes them now (UIDs).
 
-    A held slot counts toward the quorum, so its heir is bound alone. ``seated`` are the heirs whose own slot takes them
-    now: nobody frees it for them, so the queue cannot wake them for it. Empty for a gang of which nobody runs: that
-    one starts anew, all together.
+    Nobody frees it for them, so the queue cannot wake them for it. ``heirs`` are those of them that are bound to it
+    alone, because members of the gang run and with the kept slots they are its quorum. Whoever finds no room in its own
+    slot is a member like any other.
     """
 
-    held: int = 0
     heirs: tuple[Pod, ...] = ()
     seated: frozenset[str] = frozenset()
 
@@ -99,21 +114,26 @@ WHOLE = Mending()
 """Nothing is to be mended."""
 
 
-def find_shortage(group: PodGroup, standing: Standing, mending: Mending = WHOLE) -> Verdict | None:
+def find_shortage(group: PodGroup, standing: Standing, store: Store, mending: Mending = WHOLE) -> Verdict | None:
     """Why there is nobody to plan for yet; None if the quorum exists, or an heir can be placed without one."""
     if group.priority_class and group.priority is None:
         return Verdict(Reason.PRIORITY_UNKNOWN, key=group.priority_class)
     min_count = group.policy.min_count or 1
-    need = max(0, standing.need(min_count) - mending.held)
     if mending.heirs:
         return None
     if group.tree is not None:
-        return find_tree_shortage(group, standing)
+        return find_tree_shortage(group, standing, store)
+    need = standing.need(min_count)
     if need and standing.gated:
         return Verdict(Reason.MEMBER_GATED, have=len(standing.gated), need=min_count)
-    if need > len(standing.waiting):
-        return Verdict(Reason.QUORUM_MISSING, have=standing.placed + len(standing.waiting), need=min_count)
-    return None
+    return _find_missing(standing, min_count, store) if need > len(standing.waiting) else None
+
+
+def _find_missing(standing: Standing, min_count: int, store: Store) -> Verdict:
+    have = standing.placed + len(standing.waiting) + len(standing.refused)
+    if standing.refused and have >= min_count:
+        return describe_refused(standing, min_count, store)
+    return Verdict(Reason.QUORUM_MISSING, have=have, need=min_count)
 
 
 def is_suspended(group: PodGroup, store: Store) -> bool:
@@ -133,11 +153,12 @@ def is_foreign(group: PodGroup | None, members: Sequence[Pod], store: Store) -> 
 
 
 def find_home(group: PodGroup, standing: Standing, nodes: Mapping[str, Node]) -> str:
-    """The domain of the first bound member whose node is there, "" if none is or no key is asked for."""
+    """The domain of the first resident whose node is there, "" if none is or no key is asked for."""
     key = group.topology_key
     if key is None:
         return ""
-    return next((nodes[pod.node].labels.get(key, "") for pod in standing.bound if pod.node in nodes), "")
+    residents = standing.find_residents(nodes)
+    return next((nodes[pod.node].labels.get(key, "") for pod in residents if pod.node in nodes), "")
 
 
 def find_conflict(group: PodGroup, standing: Standing, nodes: Mapping[str, Node]) -> Verdict | None:
@@ -146,11 +167,11 @@ def find_conflict(group: PodGroup, standing: Standing, nodes: Mapping[str, Node]
     Only somebody else can have brought that about: another scheduler, or whoever changed a node's label.
     """
     if group.tree is not None:
-        return find_tree_conflict(group, find_homes(standing), nodes)
+        return find_tree_conflict(group, find_homes(standing, nodes), nodes)
     key = group.topology_key
     if key is None:
         return None
-    homes = [nodes[pod.node] for pod in standing.bound if pod.node in nodes]
+    homes = [nodes[pod.node] for pod in standing.find_residents(nodes) if pod.node in nodes]
     stray = next((node for node in homes if key not in node.labels), None)
     if stray is not None:
         return Verdict(
@@ -181,7 +202,7 @@ def ask_for(
         return ask_for_tree(group, standing, excluded, nodes, opening, mending.heirs)
     ask = Ask(
         standing.waiting,
-        max(0, standing.need(group.policy.min_count or 1) - mending.held),
+        standing.need(group.policy.min_count or 1),
         group.topology_key,
         excluded=excluded,
         levels=opening.keys,
@@ -190,11 +211,11 @@ def ask_for(
         style=group.preference.style,
     )
     if mending.heirs:
-        ask = _put_first(mending.heirs, ask, tuple(level.key for level in group.preference.levels))
+        ask = replace(ask, members=mending.heirs, need=0, own_slots=True)
     key = group.topology_key
     if key is None:
         return ask
-    domains = frozenset(nodes[pod.node].labels[key] for pod in standing.bound if pod.node in nodes)
+    domains = frozenset(nodes[pod.node].labels[key] for pod in standing.find_residents(nodes) if pod.node in nodes)
     if not domains and standing.bound and home:
         domains = frozenset({home})
     return replace(ask, pinned=domains)
@@ -220,16 +241,6 @@ def find_taken(group: PodGroup, store: Store, ledger: Ledger) -> frozenset[str]:
         homes += [vacancy.pod.node for vacancy in store.vacancies.of_group(other.key)]
         taken.update(store.nodes[home].labels.get(key, "") for home in homes if home in store.nodes)
     return frozenset(taken - {""})
-
-
-def _put_first(heirs: tuple[Pod, ...], ask: Ask, levels: tuple[str, ...]) -> Ask:
-    """The same question for heirs before the others; for heirs alone, as long as the rest of the quorum is missing.
-
-    They wait for no preferred level: their gang runs already.
-    """
-    first = {pod.uid for pod in heirs}
-    others = () if ask.need else tuple(pod for pod in ask.members if pod.uid not in first)
-    return replace(ask, members=(*heirs, *others), need=0, levels=levels, spills=True)
 
 
 def ask_for_more(
@@ -276,10 +287,11 @@ def adjust_need(round_: Round, group: PodGroup, store: Store) -> None:
     round_.reservation.need = max(floor, (group.policy.min_count or 1) - placed)
 
 
-def describe_claims(members: Iterable[Pod], store: Store) -> str:
-    """What a plan cannot promise: volumes that are bound only when the scheduler has the members; "" without any."""
+def describe_claims(members: Collection[Pod], store: Store) -> str:
+    """What a plan cannot promise: volumes that are not bound yet, what only the scheduler counts; "" for nothing."""
     unbound = store.volumes.count_unbound(members)
-    return f"{unbound} members mount volume claims that are not bound yet" if unbound else ""
+    volumes = [f"{unbound} members mount volume claims that are not bound yet"] if unbound else []
+    return ", ".join([*volumes, *describe_uncounted(members, store)])
 
 
 def find_offered(
@@ -300,28 +312,3 @@ def find_offered(
         if slots(pod.shape, node, store.occupancy.used.get(name)) > 0:
             return name
     return None
-
-
-def find_misfit(reservation: Reservation, uids: Collection[str], store: Store) -> str | None:
-    """The first reason why these slots cannot be bound as planned, None if all still can.
-
-    The slots' own claims are in the occupancy, so a node is fit when it is not over-committed in anything asked for.
-    """
-    group = store.groups.get(reservation.group)
-    key = group.topology_key if group is not None else None
-    for uid in uids:
-        slot, pod = reservation.slots.get(uid), store.pods.get(uid)
-        if slot is None or pod is None or not pod.pending:
-            return f"member {uid} is gone"
-        node = store.nodes.get(slot.node)
-        if node is None:
-            return f"node {slot.node} is gone"
-        if key is not None and node.labels.get(key) != reservation.domain:
-            return f"node {slot.node} is not in {reservation.domain} any more"
-        if not admits(pod.shape, node):
-            return f"node {slot.node} does not admit {pod.name} any more"
-        used = store.occupancy.used.get(slot.node, {})
-        requests = (name for name, amount in pod.shape.requests if amount > 0)
-        if any(used.get(name, 0) > capacity(node.allocatable, name) for name in requests):
-            return f"node {slot.node} is full"
-    return find_split(group, reservation, uids, store)

@@ -1,39 +1,95 @@
-"""Whether this instance is the active one: it is, while the scheduler beside it holds the scheduler's Lease.
+"""Whether this instance leads: it does, while the scheduler beside it holds the scheduler's Lease, and renews it.
 
-One election, not two: kube-scheduler's holderIdentity is its hostname (in a Pod, the Pod's name), "_" and a UUID.
+One election, not two: kube-scheduler's holderIdentity is its hostname (in a Pod, the Pod's name), "_" and a UUID. What
+the watch showed last is not enough: it may be late, and by then another instance may lead. So leadership runs out by
+the Lease's own renewTime, a while before others may take the Lease: what is on its way then arrives in time.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable
 
 from serried.decode.lease import decode_lease
 from serried.decode.malformed import Malformed
 from serried.kube.changes import Deleted, Event, Upserted
+from serried.model.lease import Lease
+
+log = logging.getLogger(__name__)
+
+_SHARE = 0.8
+"""The part of the Lease's duration, from its renewTime on, for which we lead: 12 of the usual 15 seconds.
+
+kube-scheduler itself gives up after 10 seconds without a renewal (renewDeadline).
+"""
+
+_LOOK_SECONDS = 0.5
+
+NOBODY = Lease("")
 
 
 class Leadership:
-    """Follows one Lease. ``changed`` is called with the new state whenever it turns; it must not block."""
+    """Follows one Lease. ``changed`` is called with the new state whenever it turns; it must not block.
 
-    def __init__(self, holder_prefix: str, changed: Callable[[bool], None]) -> None:
-        self.holder = ""
+    ``wall`` gives seconds since 1970: the holder's clock and ours must agree to within seconds.
+    """
+
+    def __init__(self, holder_prefix: str, changed: Callable[[bool], None], wall: Callable[[], float]) -> None:
         self.active = False
-        self._prefix, self._changed = holder_prefix, changed
+        self._lease, self._lapsed = NOBODY, False
+        self._prefix, self._changed, self._wall = holder_prefix, changed, wall
+
+    @property
+    def holder(self) -> str:
+        """Who holds the Lease by what was seen last, "" for nobody."""
+        return self._lease.holder
 
     def follow(self, event: Event) -> None:
         """The sink of the Lease's watch."""
         if isinstance(event, Upserted):
             lease = decode_lease(event.obj)
             if not isinstance(lease, Malformed):
-                self.take(lease.holder)
+                self.take(lease)
         elif isinstance(event, Deleted):
-            self.take("")
+            self.take(NOBODY)
 
-    def take(self, holder: str) -> None:
-        """The Lease has this holder now, "" for none."""
-        self.holder = holder
-        active = holder == self._prefix or holder.startswith(self._prefix + "_")
+    def take(self, lease: Lease) -> None:
+        """The Lease looks like this now."""
+        self._lease = lease
+        self.review()
+
+    def leads(self) -> bool:
+        """Whether the scheduler beside us holds the Lease at this moment, for all that anybody can know.
+
+        Who has heard a no has left something to the next leader: it stays one until that turn is told.
+        """
+        holds = self._holds()
+        self._lapsed = self._lapsed or (self.active and not holds)
+        return holds and not self._lapsed
+
+    def _holds(self) -> bool:
+        lease = self._lease
+        ours = lease.holder == self._prefix or lease.holder.startswith(self._prefix + "_")
+        return ours and lease.renewed is not None and self._wall() < lease.renewed + _SHARE * lease.duration
+
+    def review(self) -> None:
+        """Look whether the state has turned: with a change of the Lease, or with time alone."""
+        active = self._holds()
+        if self._lapsed:
+            self._turn(active=False)
         if active != self.active:
-            self.active = active
-            self._changed(active)
+            self._turn(active=active)
+
+    def _turn(self, *, active: bool) -> None:
+        self.active, self._lapsed = active, False
+        if not active and self._lease.holder.startswith(self._prefix):
+            log.warning("the Lease was not renewed in time, or clocks differ", extra={"holder": self.holder})
+        self._changed(active)
+
+    async def watch_time(self) -> None:
+        """Notice the end of a Lease that nobody renews, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            self.review()
 
 
 class AlwaysActive(Leadership):
@@ -43,3 +99,6 @@ class AlwaysActive(Leadership):
         """Become active."""
         self.active = True
         self._changed(True)  # noqa: FBT003 - the callback's one argument
+
+    def _holds(self) -> bool:
+        return self.active  # nobody else is there

@@ -25,7 +25,10 @@ _LINGER = 2.0
 """Seconds in which the rest of a refused request is read and dropped: a reset would take the answer with it."""
 _PATIENCE = 0.5
 """Seconds for open calls when the listener closes: a Binding on its way is told, a gang is not waited for."""
-_MOST_HEAD = 1 << 20
+_MOST_AROUND = 1 << 20
+"""Bytes of a request that are not its body: head, frames of chunks, trailers."""
+_MOST_BEHIND = 16
+"""Requests that may wait behind an open call. kube-scheduler sends none: its client waits for each answer."""
 
 Hangup = Callable[[], Coroutine[Any, Any, None]]
 """Returns when the client has closed the connection."""
@@ -111,6 +114,10 @@ class _Request:
 class _Connection(asyncio.Protocol):
     """One connection. ``call`` is the open call of a patient handler; requests behind it wait in ``_queue``.
 
+    While a call is open the socket is read on, for only so its end is seen; so what may wait is bounded, and whoever
+    sends more is cut off. ``_around`` is how much of the present request has arrived that is not its body, ``_bodies``
+    how much of what is being parsed now is; ``_behind`` are the bytes in the queue.
+
     ``_deaf``: whatever still arrives is dropped, only the connection's end is of interest.
     """
 
@@ -122,7 +129,8 @@ class _Connection(asyncio.Protocol):
         self._request = _Request(taken=True)
         self._queue: deque[_Request] = deque()
         self._gone = asyncio.Event()
-        self._since, self._head = self._loop.time(), 0
+        self._since = self._loop.time()
+        self._around = self._bodies = self._behind = 0
         self._deaf = self._retired = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -147,20 +155,22 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
+        self._bodies = 0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             pass  # it was answered like any other request, and is the last one
         except httptools.HttpParserError as error:
             self._reject(400, f"this is not HTTP: {error}")
-        if not self._request.method and not self._request.taken:
-            self._head += len(data)
-            if self._head > _MOST_HEAD:
-                self._reject(431, "the request's head is too large")
+        # For a request that began within the data this may be too much, by what one read of a socket returns.
+        self._around += len(data) - self._bodies
+        if self._around > _MOST_AROUND:
+            self._reject(431, "the request's head, or what it has beside its body, is too large")
 
     def on_message_begin(self) -> None:
         self._request = _Request(taken=self._deaf)
-        self._since, self._head = self._loop.time(), 0
+        self._since = self._loop.time()
+        self._around = self._bodies = 0
 
     def on_url(self, url: bytes) -> None:
         self._request.url += url
@@ -178,6 +188,7 @@ class _Connection(asyncio.Protocol):
             self._invite()
 
     def on_body(self, body: bytes) -> None:
+        self._bodies += len(body)
         request = self._request
         if not request.taken:
             request.parts.append(body)
@@ -203,7 +214,9 @@ class _Connection(asyncio.Protocol):
             self._answer(request)
             return
         self._queue.append(request)
-        if sum(waiting.size + 1024 for waiting in self._queue) > 2 * self._routes.most_bytes:
+        self._behind += request.size
+        if len(self._queue) > _MOST_BEHIND or self._behind > self._routes.most_bytes:
+            self._deaf = True
             self._transport.abort()
 
     def _answer(self, request: _Request) -> None:
@@ -228,7 +241,9 @@ class _Connection(asyncio.Protocol):
             self.call = None
             self._write(request, reply)
             while self._queue and self.call is None:
-                self._answer(self._queue.popleft())
+                following = self._queue.popleft()
+                self._behind -= following.size
+                self._answer(following)
             self._invite()
 
     async def _hangup(self) -> None:

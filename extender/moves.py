@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from extender.gang import Gang, ask_for_more, find_offered
+from extender.gang import Gang, Mending, ask_for_more, find_offered
+from extender.permit import Permit
 from extender.repairs import Planner, Repairs
 from extender.round import Round
 from extender.steering import Steering
@@ -24,12 +25,14 @@ class Moves:
         ledger: Ledger,
         steering: Steering,
         repairs: Repairs,
+        permit: Permit,
         gangs: Mapping[Key, Gang],
         plan: Planner,
         is_asleep: Callable[[Pod], bool],
         clock: Callable[[], float],
     ) -> None:
         self._store, self._ledger, self._steering, self._repairs = store, ledger, steering, repairs
+        self._permit = permit
         self._gangs, self._plan, self._is_asleep, self._clock = gangs, plan, is_asleep, clock
 
     def drop(self, round_: Round, uid: str, error: str) -> None:
@@ -37,6 +40,13 @@ class Moves:
         round_.close_call(uid, f"serried: {error}")
         self._ledger.drop(uid)
         self._steering.release([uid], [])
+
+    def drop_surplus(self, round_: Round, error: str) -> None:
+        """Take out whoever is not committed, not on its way, and has no slot that is kept for it."""
+        kept = round_.reservation.committed | round_.bound | round_.sending
+        for uid in round_.reservation.slots.keys() - kept:
+            if not self._permit.has_own_slot(round_, uid):
+                self.drop(round_, uid, error)
 
     def refill(self, gang: Gang, round_: Round, group: PodGroup) -> None:
         """Give members a slot that came after the plan, or in the place of one that died: in the same domain."""
@@ -46,6 +56,8 @@ class Moves:
         late = tuple(pod for pod in standing.waiting if pod.uid not in slots)
         if group.tree is not None:  # the others' PodGroups are not in this round: each starts whole, in the next one
             late = tuple(pod for pod in late if self._store.leaf_of(pod.uid) in parts)
+        if not round_.reservation.need or round_.reservation.committed:
+            late = self._list_permitted(round_, group, late, mending)
         room = self._store.occupancy.freed, self._store.withdrawn, mending.seated
         tried = (room, tuple((pod.uid, pod.shape) for pod in late))
         if not late or tried == round_.refilled:
@@ -61,6 +73,14 @@ class Moves:
                     if self._is_asleep(pod):
                         round_.asleep.add(pod.uid)
             self._steering.steer(round_, answer.nodes)
+
+    def _list_permitted(self, round_: Round, group: PodGroup, late: Sequence[Pod], mending: Mending) -> tuple[Pod, ...]:
+        """Those that the door would let pass one by one; the others wait to be bound together."""
+        if not late or (group.tree is None and not self._permit.count_missing(round_, group)):
+            return tuple(late)
+        return tuple(
+            pod for pod in late if pod in mending.heirs or not self._permit.count_missing(round_, group, [pod.uid])
+        )
 
     def relocate(self, round_: Round, uid: str, names: Sequence[str]) -> str | None:
         """Move a loose member's slot to one of the offered nodes; None if it stays where it is."""

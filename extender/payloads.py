@@ -9,11 +9,11 @@ from typing import Any
 
 import orjson
 
-from extender.desk import HELD, Answer, BindRequest, Hold, Steer
+from extender.desk import Answer, BindRequest, Hold, Steer
 from serried.decode.malformed import Malformed
 from serried.decode.pods import decode_pod
 from serried.model.group import Key
-from serried.model.pod import Pod
+from serried.model.pod import HELD, Pod
 
 MOST_BYTES = 8 * 1024 * 1024
 """The largest body that is read: 100,000 node names and a pod of the largest size take less."""
@@ -46,7 +46,8 @@ def read_args(body: bytes) -> Args:
     names = args.get("NodeNames")
     if names is None:
         raise BadRequest("NodeNames is missing: set nodeCacheCapable to true in the scheduler's extender entry")
-    if not isinstance(names, list) or not all(type(name) is str for name in names):
+    # In one pass of C: name by name, this alone took longer than all else that filter does.
+    if not isinstance(names, list) or not set(map(type, names)) <= {str}:
         raise BadRequest("NodeNames must be a list of strings")
     return Args(_pod(args), names)
 

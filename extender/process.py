@@ -9,6 +9,7 @@ import gc
 import logging
 import sys
 import time
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from extender.desk import Desk
 from extender.driver import Driver
 from extender.evictions import Evictions
 from extender.holding import HoldSwitch
+from extender.isolation import Isolation
 from extender.leadership import AlwaysActive, Leadership
 from extender.listener import Listener
 from extender.queue import Queue
@@ -37,13 +39,14 @@ from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.discovery import keeps_group
-from serried.kube.errors import ApiError
+from serried.kube.errors import ApiError, Forbidden, NotFound
 from serried.kube.events import EventWriter
-from serried.kube.feed import GROUP_KINDS, OPTIONAL_KINDS, Feed, Item, Kind
+from serried.kube.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item, Kind
 from serried.kube.reflector import Reflector
-from serried.kube.wire import LEASES, Selection
+from serried.kube.wire import LEASES, RESERVATIONS, Selection
 from serried.model.eligibility import GangJobs
 from serried.model.level import NATIVE, ApiLevel
+from serried.model.pod import Pod
 from serried.model.verdict import Reason
 from serried.observe.metrics import ExtenderMetrics
 from serried.process import run_process
@@ -52,7 +55,11 @@ from serried.settings import ExtenderSettings, extender_settings
 log = logging.getLogger(__name__)
 
 
-KINDS = tuple(kind for kind in Kind if kind is not Kind.PRIORITY_CLASSES)
+_ADOPTION_PAUSE, _ADOPTION_CAP = 1.0, 10.0
+_PATIENCE = 3
+"""So many failures in a row, and it is no matter of moments that the records cannot be read."""
+
+KINDS = tuple(kind for kind in ALL_KINDS if kind is not Kind.PRIORITY_CLASSES)
 """What the extender watches: all but what the controller alone asks for."""
 
 
@@ -91,7 +98,10 @@ class Extender:
             rules,
         )
         self.conductor.repairs.evict = Evictions(self.conductor, client).evict
-        records = Records(client, level.api_version, settings.lease_holder_prefix)
+        instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
+        self.leadership = self._make_leadership()
+        self.conductor.holds_lease = self.leadership.leads
+        records = Records(client, level.api_version, instance, self.leadership.leads)
         binder = Binder(client, Window(settings.bind_concurrency))
         self.driver = Driver(
             self.conductor, records, binder, metrics, clock, settings.barrier_deadline, settings.barrier_idle
@@ -99,8 +109,8 @@ class Extender:
         self.conductor.drive = self.driver.drive
         self.desk = Desk(self.conductor, self.driver, binder, client, clock)
         self.adoption = Adoption(self.conductor, records, client, self.steering)
-        self.holding = HoldSwitch(client, settings.hold_switch, settings.hold, settings.hold_limit)
-        self.leadership = self._make_leadership()
+        self.holding = HoldSwitch(client, settings.hold_switch, settings.hold, settings.hold_limit, clock)
+        self.isolation = Isolation(self.store, self.events, settings.schedulers, isolated=settings.isolated == "on")
         self.verbs = Verbs(self.desk, lambda: self.leadership.active, metrics, clock)
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
@@ -109,16 +119,20 @@ class Extender:
         self._pods_keep_group: bool | None = None
         metrics.before_render(self._sample)
 
-    def _note(self, _old: Item | None, _new: Item | None) -> None:
+    def _note(self, old: Item | None, new: Item | None) -> None:
+        if isinstance(old, Pod) and isinstance(new, Pod):
+            self.steering.note_pod(old, new)
+        self.isolation.note(old, new)
         self.conductor.wake()
 
     def _make_leadership(self) -> Leadership:
         make = Leadership if self.settings.lease else AlwaysActive
-        return make(self.settings.lease_holder_prefix, self._on_turn)
+        return make(self.settings.lease_holder_prefix, self._on_turn, time.time)
 
     def _on_turn(self, active: bool) -> None:  # noqa: FBT001 - the callback's one argument
         log.info("active" if active else "not active", extra={"holder": self.leadership.holder})
-        self.conductor.active = False
+        self.conductor.end_term()
+        self.reports.end_term()
         self._turned.set()
 
     async def run(self) -> None:
@@ -135,6 +149,8 @@ class Extender:
             for work in (self.feed.run, self.events.run, self.reports.run, self.steering.run, self.conductor.run):
                 tasks.create_task(work())
             tasks.create_task(self._follow_lease())
+            tasks.create_task(self.leadership.watch_time())
+            tasks.create_task(self.isolation.run())
             tasks.create_task(self._switch_holding())
             tasks.create_task(self._check_group_field())
             await self.feed.synced.wait()
@@ -147,15 +163,26 @@ class Extender:
                 await self._begin_term()
 
     async def _begin_term(self) -> None:
-        while self.leadership.active and not self.conductor.active:
+        failures = 0
+        while self.leadership.active and not self.conductor.plans:
             try:
-                await self.adoption.adopt()
-                self.conductor.active = self.leadership.active  # it may have turned meanwhile
-                self.store.touched.update(self.store.groups, self.store.member_groups())
-                self.conductor.wake()
+                if not await self.adoption.adopt():
+                    continue  # the term ended under it; if the next one is ours, too, it begins at the beginning
             except ApiError as error:
-                log.error("cannot read the Reservations, so nothing is planned yet", extra={"err": str(error)})
-                await asyncio.sleep(1.0)
+                failures += 1
+                self._meet_obstacle(error, failures)
+                await asyncio.sleep(min(_ADOPTION_CAP, _ADOPTION_PAUSE * 2.0 ** min(20, failures - 1)))
+                continue
+            self.conductor.active = self.leadership.active  # it may have turned meanwhile
+            self.conductor.meet_obstacle("")
+
+    def _meet_obstacle(self, error: ApiError, failures: int) -> None:
+        """Nothing can be planned in this term yet: say so, and let go of whom it does not concern."""
+        log.error("cannot read the Reservations, so nothing is planned yet", extra={"err": str(error)})
+        lasting = isinstance(error, NotFound | Forbidden) or failures >= _PATIENCE
+        if self.leadership.active and lasting:
+            self.conductor.active = True
+            self.conductor.meet_obstacle(_describe(error))
 
     async def _follow_lease(self) -> None:
         if isinstance(self.leadership, AlwaysActive):
@@ -187,6 +214,7 @@ class Extender:
             self.metrics.groups(reason.value, waiting)
         self.metrics.head(self.queue.backfill.seconds_ahead())
         self.metrics.vacancies(len(self.store.vacancies))
+        self.metrics.unmarked(len(self.isolation.list_unmarked()))
         self.metrics.held("filter", len(self.conductor.held))
         self.metrics.held("gate", sum(pod.held_by_gate for pod in self.store.pods.values()))
 
@@ -203,9 +231,16 @@ class Extender:
             "schedulers": sorted(self.settings.schedulers),
             "active": self.leadership.active,
             "leaseHolder": self.leadership.holder,
-            "planning": self.conductor.active,
+            "planning": self.conductor.plans,
+            "obstacle": self.conductor.obstacle,
             "synced": self.feed.synced.is_set(),
-            "hold": {"mode": self.settings.hold, "way": self.holding.way, "heldByFilter": len(self.conductor.held)},
+            "hold": {
+                "mode": self.settings.hold,
+                "way": self.holding.way,
+                "obstacle": self.holding.obstacle,
+                "heldByFilter": len(self.conductor.held),
+            },
+            "isolation": self.isolation.describe(),
             "objects": {
                 "nodes": len(self.store.nodes),
                 "pods": len(self.store.pods),
@@ -226,12 +261,25 @@ class Extender:
         }
 
     def readiness(self) -> dict[str, bool]:
-        """The conditions of ``/readyz``; a standby with full caches is ready."""
-        return {"synced": self.feed.synced.is_set()}
+        """The conditions of ``/readyz``; a standby with full caches is ready, a leader once it has read the records."""
+        return {
+            "synced": self.feed.synced.is_set(),
+            "records": self.conductor.plans or not self.leadership.active,
+        }
 
     def routes(self) -> Sequence[APIRouter]:
         """``/debug``."""
         return [debug_routes(self.conductor, self.reports, self.level, self.selfcheck)]
+
+
+def _describe(error: ApiError) -> str:
+    """What keeps us from the records, and what helps."""
+    what = f"{RESERVATIONS} ({RESERVATIONS.version})"
+    if isinstance(error, NotFound):
+        return f"the API server does not serve {what}; install the CRDs"
+    if isinstance(error, Forbidden):
+        return f"the API server does not let us see {what}; apply the roles"
+    return str(error)
 
 
 def _settle_memory() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from extender.backfill import PATIENCE, Backfill, Meter, Mode
+from extender.studies import Studies, Unfinished
 from serried.cluster.backlog import Backlog
 from serried.cluster.store import Store
 from serried.model.group import Key, PodGroup
@@ -37,12 +38,16 @@ class Queue:
         mode: Mode = Mode.FORECAST,
         patience: float = PATIENCE,
         ageing: float = math.inf,
+        studies: Studies | None = None,
     ) -> None:
+        self.studies = studies if studies is not None else Studies(store)
         self.backlog = Backlog(store.nodes, store.occupancy.used)
-        self.backfill = Backfill(store, clock, wall, meter, self.precedes, mode, patience)
+        self.backfill = Backfill(store, clock, wall, meter, self.precedes, mode, patience, self.studies)
         self._store, self._clock = store, clock
         self._ageing = Ageing(ageing)
         self._contenders: dict[Key, Waiting] = {}
+        # Refused gangs whose forecast is being made.
+        self._unforeseen: dict[Key, tuple[Ask, Verdict]] = {}
         self._woken: set[Key] = set()
         self._reviewed = -math.inf
 
@@ -80,9 +85,13 @@ class Queue:
     # --- plans -------------------------------------------------------------------------------------------------
 
     def plan(self, waiting: Waiting, ask: Ask, planner: Planner) -> Plan | Verdict:
-        """The plan of a gang whose turn it is, which takes nothing that is kept for the head; else why not."""
+        """The plan of a gang whose turn it is, which takes nothing that is kept for the head; else why not.
+
+        Raises Unfinished if ``planner`` does; the gang is out of the backlog then.
+        """
         group, before = waiting.group, self._forecast()
         self.backfill.forget_pass(group)
+        self.backlog.leave(group)
         answer = planner(ask)
         if isinstance(answer, Verdict):
             answer = self._refuse(waiting, ask, answer)
@@ -92,7 +101,7 @@ class Queue:
                 answer = self._plan_beside(group, ask.avoiding(closed), planner)
         if isinstance(answer, Plan):
             self._contenders.pop(group, None)
-            self.backlog.leave(group)
+            self._unforeseen.pop(group, None)
             self.backfill.placed(group)
         self._wake_if_changed(before)
         return answer
@@ -101,9 +110,26 @@ class Queue:
         group = waiting.group
         self.backlog.put(group, ask, refusal)
         self._contenders.pop(group, None)
-        if self.backfill.is_eligible(group, ask, refusal) and self.backfill.contend(waiting, ask):
-            self._contenders[group] = waiting
+        self._unforeseen.pop(group, None)
+        if self.backfill.is_eligible(group, ask, refusal):
+            try:
+                contends = self.backfill.contend(waiting, ask)
+            except Unfinished:
+                self._unforeseen[group] = ask, refusal
+                contends = group in self.backfill
+            if contends:
+                self._contenders[group] = waiting
         return self.backfill.explain(group, refusal)
+
+    def foresee(self, waiting: Waiting) -> Verdict | None:
+        """Go on with a refused gang whose forecast may be there now; what is to be said of it then."""
+        found = self._unforeseen.get(waiting.group)
+        if found is None or waiting.group not in self.backlog:
+            return None
+        before = self._forecast()
+        answer = self._refuse(waiting, *found)
+        self._wake_if_changed(before)
+        return answer
 
     def _plan_beside(self, group: Key, ask: Ask, planner: Planner) -> Plan | Verdict:
         answer = planner(ask)
@@ -124,6 +150,8 @@ class Queue:
         before = self._forecast()
         self.backlog.leave(group)
         self._contenders.pop(group, None)
+        self._unforeseen.pop(group, None)
+        self.studies.forget(group)
         self.backfill.withdraw(group)
         self._wake_if_changed(before)
 

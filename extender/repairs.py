@@ -101,7 +101,7 @@ class Repairs:
             _note_whole(gang)
         elif gang.broken_since is None and not committed:  # else its first members are just being bound
             gang.broken_since = self._clock()
-        return self._describe(group, found, standing)
+        return self._describe(gang, group, found, standing)
 
     def _close_old(self, gang: Gang, vacancies: Iterable[Vacancy]) -> None:
         """Close those whose time is over; date those that are new."""
@@ -136,24 +136,38 @@ class Repairs:
         for vacancy, pod in match_heirs(free, waiting):
             self._store.vacancies.bequeath(vacancy, pod.uid)
 
-    def _describe(self, group: PodGroup, vacancies: Sequence[Vacancy], standing: Standing) -> Mending:
+    def _describe(self, gang: Gang, group: PodGroup, vacancies: Sequence[Vacancy], standing: Standing) -> Mending:
         heirs = tuple(pod for pod in standing.waiting if self._store.vacancies.of_heir(pod.uid) is not None)
-        seated = frozenset(self._find_seats(Ask(heirs, 0), self._store.occupancy.used))
+        if not heirs:
+            return WHOLE
+        seated = frozenset(self._seat_heirs(gang, group, heirs, standing))
+        heirs = tuple(pod for pod in heirs if pod.uid in seated)
         if group.tree is not None:
-            mending = self._find_mending(group.tree, heirs, standing)
-            heirs = tuple(pod for pod in heirs if self._store.leaf_of(pod.uid) in mending)
-            return Mending(len(vacancies), heirs, seated) if heirs else Mending(seated=seated)
+            mended = self._find_mending(group.tree, heirs, standing)
+            return Mending(tuple(pod for pod in heirs if self._store.leaf_of(pod.uid) in mended), seated)
         # With fewer slots than the quorum the gang is not mended but starts anew: as a replica that gets another size.
-        whole = standing.placed + len(vacancies) >= (group.policy.min_count or 0)
-        return Mending(len(vacancies), heirs, seated) if standing.bound and whole else Mending(seated=seated)
+        # Whoever is being deleted has a slot yet, which will be kept.
+        kept = len(vacancies) + len(standing.terminating)
+        whole = standing.placed + kept >= (group.policy.min_count or 0)
+        return Mending(heirs if standing.bound and whole else (), seated)
+
+    def _seat_heirs(self, gang: Gang, group: PodGroup, heirs: Sequence[Pod], standing: Standing) -> dict[str, str]:
+        """The heirs whose own slot takes them now, each with its node, as a plan would see it."""
+        key = group.topology_key if group.tree is None else None
+        nodes = self._store.nodes
+        homes = (nodes[pod.node] for pod in standing.find_residents(nodes) if pod.node in nodes)
+        pinned = frozenset(home.labels.get(key, "") for home in homes) if key is not None else frozenset[str]()
+        ask = Ask(heirs, 0, key, pinned, gang.exclusions(heirs, self._clock(), nodes))
+        return self._find_seats(ask, self._store.view(ask.priority, heirs).used)
 
     def _find_mending(self, tree: Tree, heirs: Iterable[Pod], standing: Standing) -> set[str]:
-        """The PodGroups of a tree that run and have heirs enough to be whole; the others start anew."""
+        """The PodGroups of a tree that run and are whole with these heirs; the others start anew."""
         coming, below = Counter(self._store.leaf_of(pod.uid) for pod in heirs), standing.leaves
+        kept = {name: coming[name] + len(each.terminating) for name, each in below.items()}
         return {
             leaf.name
             for leaf in list_leaves(tree)
-            if below[leaf.name].bound and below[leaf.name].need(leaf.need) <= coming[leaf.name]
+            if below[leaf.name].bound and below[leaf.name].need(leaf.need) <= kept[leaf.name]
         }
 
     def judge(self, gang: Gang, group: PodGroup, standing: Standing, verdict: Verdict | None) -> Verdict | None:
@@ -165,7 +179,7 @@ class Repairs:
             return verdict
         broken = Verdict(Reason.BROKEN, have=standing.placed, need=group.policy.min_count or 0)
         conflict = verdict is not None and verdict.reason is Reason.DOMAIN_CONFLICT
-        if not standing.waiting and not standing.gated and not conflict:
+        if not (standing.waiting or standing.gated or standing.refused or conflict):
             gang.verdict = replace(broken, detail="nobody has come in the place of the others")
             return None
         if verdict is None or verdict.reason in {Reason.PLANNED, Reason.BINDING}:
@@ -177,19 +191,29 @@ class Repairs:
     def answer(self, ask: Ask, plan: Planner) -> Plan | Verdict:
         """The answer to ``ask``: heirs get their own slots as far as these take them, ``plan`` finds the rest."""
         inherited = self._inherited(ask.members)
-        if not inherited:
+        if not inherited and not ask.own_slots:
             return plan(ask)
         seats = self._find_seats(ask, self._store.view(ask.priority, ask.members).used)
+        if ask.own_slots:
+            return self._take_seats(ask, seats)
         found = self._plan_beside(seats, ask, plan) if seats else None
         if found is not None:
             return found
         # A gang that starts anew, and that its old slots do not help: their room is better than their places.
         return plan(ask, inherited if ask.need else ())
 
+    def _take_seats(self, ask: Ask, seats: dict[str, str]) -> Plan | Verdict:
+        if not seats:
+            return Verdict(Reason.NO_CAPACITY, need=len(ask.members), detail="the slots kept for them are taken")
+        return Plan(self._domain_of(ask, seats), seats)
+
+    def _domain_of(self, ask: Ask, seats: Mapping[str, str]) -> str:
+        node = self._store.nodes[next(iter(seats.values()))]
+        return node.labels[ask.topology_key] if ask.topology_key is not None else ""
+
     def _plan_beside(self, seats: dict[str, str], ask: Ask, plan: Planner) -> Plan | None:
         """The plan in which these heirs have their own slots; None if it lacks the quorum."""
-        key, node = ask.topology_key, self._store.nodes[next(iter(seats.values()))]
-        domain = node.labels[key] if key is not None else ""
+        domain = self._domain_of(ask, seats)
         rest = leave_out(ask, seats, self._store.nodes)
         if not rest.members:
             return Plan(domain, seats)

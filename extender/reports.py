@@ -13,7 +13,7 @@ from serried.cluster.membership import job_of_provisional
 from serried.cluster.parentage import family_of_provisional
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError
+from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.events import EventWriter
 from serried.model.group import Key, PodGroup
 from serried.model.level import ApiLevel
@@ -35,7 +35,9 @@ _RESTLESS_SECONDS = 2.0
 _NOBODY_SECONDS = 30.0
 """Where no pod waits, none is kept in the dark: a PodGroup whose pods are on their way, a burst that is through."""
 
-_RETRY_SECONDS = 1.0
+_RETRY_SECONDS, _OUTAGE_CAP, _REFUSAL_CAP = 1.0, 30.0, 300.0
+"""The pause after a condition that could not be written doubles up to the cap: an API server that gives no answer will
+give one sooner or later, one that refuses (403, 422) waits for somebody to change something."""
 
 _WRITERS = 8
 """So many groups may be written at the same time."""
@@ -43,7 +45,7 @@ _WRITERS = 8
 _REMEMBERED = 1000
 """So many groups more than twice those that exist may be remembered."""
 
-_PASSING = frozenset({Reason.PLANNED, Reason.BINDING})
+_PASSING = frozenset({Reason.PLANNING, Reason.PLANNED, Reason.BINDING})
 _GOOD_NEWS = _PASSING | {Reason.SCHEDULED}
 
 _OWNERS = {JOB: "batch/v1"} | {kind.value: api.api_version for kind, api in PARENT_APIS.items()}
@@ -72,11 +74,19 @@ class _Pending:
     latest: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """So many times in a row a group's condition could not be written; none is tried before ``until``, loop seconds."""
+
+    times: int
+    until: float
+
+
 class Reports:
     """Writes conditions and events after the decisions, once a reason has settled.
 
     The writes of one group are one after the other, and each tells the newest verdict; groups do not wait for each
-    other.
+    other. A condition that cannot be written is tried again with pauses, which no verdict cuts short; events go on.
     """
 
     def __init__(
@@ -89,7 +99,9 @@ class Reports:
         self._pending: dict[Key, _Pending] = {}
         self._agenda: list[tuple[float, Key]] = []
         self._writing: set[Key] = set()
+        self._refused: dict[Key, _Refusal] = {}
         self._told: dict[Key, tuple[str, Verdict]] = {}
+        self._terms = 0
         self._wake = asyncio.Event()
 
     def say(self, group: Key, verdict: Verdict) -> None:
@@ -99,6 +111,17 @@ class Reports:
         self._pending[group] = pending
         if before is None or before.due != pending.due:
             self._note(group, pending.due)
+
+    def end_term(self) -> None:
+        """Another instance may lead from now on: what was not told yet is no longer ours to tell.
+
+        What was told may be told otherwise by others: our next term says it again.
+        """
+        self._terms += 1
+        self._pending.clear()
+        self._refused.clear()
+        self._told.clear()
+        self._conditions.forget()
 
     def report_broken(self, group: Key, verdict: Verdict) -> None:
         """Say with an event that a gang stays broken: to whoever looks at the PodGroup, and at its owner."""
@@ -134,7 +157,7 @@ class Reports:
             while True:
                 while len(self._writing) < _WRITERS and (key := self._next()) is not None:
                     self._writing.add(key)
-                    tasks.create_task(self._tell(key, self._pending.pop(key).verdict))
+                    tasks.create_task(self._tell_safely(key, self._pending.pop(key).verdict))
                 self._wake.clear()
                 try:
                     async with asyncio.timeout(self._seconds_to_next()):
@@ -156,21 +179,49 @@ class Reports:
             return None
         return max(0.0, self._agenda[0][0] - self._clock())
 
+    async def _tell_safely(self, key: Key, verdict: Verdict) -> None:
+        try:
+            await self._tell(key, verdict)
+        except Exception:
+            # One group that we cannot tell of must not keep the others in the dark.
+            log.exception("could not tell how a group stands", extra={"podGroup": str(key)})
+            self._writing.discard(key)
+            self._wake.set()
+
     async def _tell(self, key: Key, verdict: Verdict) -> None:
-        group = self._store.groups.get(key)
+        group, term = self._store.groups.get(key), self._terms
         self._emit(key, group, verdict)
         try:
-            if group is not None and not group.deleting:
+            if group is not None and not group.deleting and not self._is_paused(key):
                 await self._conditions.write(group, verdict)
+                self._refused.pop(key, None)
         except ApiError as error:
             log.warning("could not write a condition", extra={"podGroup": str(key), "err": str(error)})
-            again = self._clock() + _RETRY_SECONDS
-            self._pending.setdefault(key, _Pending(verdict, again, again))
+            if term == self._terms:
+                self._pause(key, error)
         finally:
             self._writing.discard(key)
+            if term == self._terms:
+                self._try_later(key, group, verdict)
             if key in self._pending:
                 self._note(key, self._pending[key].due)
             self._wake.set()
+
+    def _is_paused(self, key: Key) -> bool:
+        return key in self._refused and self._clock() < self._refused[key].until
+
+    def _pause(self, key: Key, error: ApiError) -> None:
+        times = self._refused[key].times if key in self._refused else 0
+        cap = _OUTAGE_CAP if isinstance(error, TooMany | Unavailable) else _REFUSAL_CAP
+        pause = min(cap, _RETRY_SECONDS * 2.0 ** min(20, times))
+        self._refused[key] = _Refusal(times + 1, self._clock() + pause)
+
+    def _try_later(self, key: Key, group: PodGroup | None, verdict: Verdict) -> None:
+        if group is None or group.deleting:
+            self._refused.pop(key, None)
+        elif key in self._refused:
+            # Without a latest time: what is said before then settles as if nothing were left to tell.
+            self._pending.setdefault(key, _Pending(verdict, self._refused[key].until, math.inf))
 
     def _emit(self, key: Key, group: PodGroup | None, verdict: Verdict) -> None:
         about = self._subject(key, group)

@@ -3,6 +3,7 @@ r"""One round of a gang: from a plan that is held in the ledger to its last Bind
     RECORDING -> GATHERING -> COMMITTING -> BINDING -> ENDED
          \______________\______ abort: everything is given back
 
+The stage is progress, never a permission: whether a member may be bound is asked at the door (`extender.permit`).
 Whoever learns something (a bind call, a deleted pod, a deadline) changes the round at once and sets ``changed``; the
 one task that drives the round wakes and decides. Nothing here awaits, so no two of these changes interleave.
 """
@@ -33,10 +34,13 @@ class Round:
     success. ``confirmed`` has the loop time at which filter answered the planned node for a member; ``bound`` the
     members whose Binding is known to stand, ``sending`` those whose Binding is on its way; ``stamped`` and
     ``restamped`` the members that were nominated once and twice; ``asleep`` those that the scheduler has put aside
-    and tries again only when a write of ours wakes them; ``refilled`` what was last tried for members without a slot.
-    ``failures`` has a sentence about each Binding that is being repeated. A ``loose`` round has room to spare: its
-    members need no stamp, they take any node of the domain that is offered. ``closed`` are nodes that it must not use
-    (``extender.backfill``). Times are loop seconds.
+    and tries again only when a write of ours wakes them; ``refilled`` what was last tried for members without a
+    slot. ``met`` is when the scheduler came to the first of the members that are with it now, None while it has
+    not; ``idled`` how many seconds have passed without progress though it was free to make some, ``looked`` until
+    when they are counted. ``failures`` has a sentence about each Binding that is being repeated. ``begun`` is whether a
+    Binding of the commit has been sent, or stands: from then on the rest is rolled forward, before that the commit can
+    still be withdrawn. A ``loose`` round has room to spare: its members need no stamp, they take any node of the domain
+    that is offered. ``closed`` are nodes that it must not use (``extender.backfill``). Times are loop seconds.
     """
 
     group: PodGroup
@@ -52,10 +56,17 @@ class Round:
     asleep: set[str] = field(default_factory=set)
     failures: dict[str, str] = field(default_factory=dict)
     sending: set[str] = field(default_factory=set)
+    begun: bool = False
     loose: bool = False
     closed: frozenset[str] = frozenset()
     refilled: tuple[object, ...] = ()
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    met: float | None = None
+    idled: float = 0.0
+    looked: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.looked = self.started
 
     @property
     def over(self) -> bool:
@@ -72,11 +83,6 @@ class Round:
         """The domain that members without a slot must share; empty without a topology key."""
         return frozenset({self.reservation.domain}) if self.group.topology_key else frozenset()
 
-    @property
-    def open_barrier(self) -> bool:
-        """Whether a member that comes to bind may be bound at once: the quorum stands, or none was needed."""
-        return self.stage is Stage.BINDING
-
     def quorum_at_bind(self) -> bool:
         """Whether enough members are at their bind call, or bound, to commit."""
         return not self.reservation.lacks(self.calls.keys() | self.bound)
@@ -90,12 +96,23 @@ class Round:
         fixed = uid in self.calls or uid in self.sending or uid in self.bound or uid in self.reservation.committed
         return uid in self.reservation.slots and not fixed
 
+    def confirm(self, uid: str, now: float) -> None:
+        """Filter has sent a member to its node: the scheduler keeps room there from now on."""
+        self.confirmed[uid] = now
+        self.asleep.discard(uid)
+        self.met = now if self.met is None else self.met
+
+    def advance(self, now: float) -> None:
+        """The round gets on."""
+        self.progressed, self.idled = now, 0.0
+
     def open_call(self, uid: str, now: float) -> asyncio.Future[str]:
         """A member has come to its bind call. A newer call replaces an older one, which fails."""
         self.close_call(uid, "replaced by a newer bind call of the same pod")
         call: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.calls[uid] = call
-        self.progressed = now
+        self.met = now if self.met is None else self.met
+        self.advance(now)
         self.changed.set()
         return call
 
@@ -111,13 +128,15 @@ class Round:
         if self.calls.get(uid) is call:
             del self.calls[uid]
             self.confirmed.pop(uid, None)
+            if not self.calls:
+                self.met = None
             self.changed.set()
 
     def mark_bound(self, uid: str, now: float) -> None:
         """A member's Binding stands."""
         self.bound.add(uid)
         self.failures.pop(uid, None)
-        self.progressed = now
+        self.advance(now)
         self.close_call(uid, "")
 
     def end(self, error: str) -> None:

@@ -59,6 +59,7 @@ class Steering:
         self._open: dict[str, float] = {}
         self._sent: dict[str, tuple[float, int]] = {}
         self._called = 0.0
+        self._terms = 0
         self._few = asyncio.Semaphore(writers)
         self._wake = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
@@ -88,6 +89,37 @@ class Steering:
         """The scheduler has called filter, for whatever pod: it is busy, and will come to the others."""
         self._called = self._clock()
 
+    def note_pod(self, before: Pod, now: Pod) -> None:
+        """The watch shows a change of a pod: where plain pods do not come to filter, it shows that they are seen to."""
+        bound, refused = now.bound and not before.bound, now.unschedulable and not before.unschedulable
+        if (bound or refused) and now.scheduler in self._store.schedulers:
+            self.called()
+
+    def watch(self, round_: Round) -> None:
+        """Count the time since the last look as idle, but for what the scheduler has spent on others.
+
+        While it works through its queue nobody can tell when it comes to a member, unless it was there and has refused
+        one without which there is no quorum.
+        """
+        now, since = self._clock(), max(round_.looked, round_.progressed)
+        round_.looked = now
+        if self._lacks_refused(round_):
+            round_.idled += now - since
+        elif now - self._called > _SILENT:
+            round_.idled += now - max(since, self._called)
+
+    def _lacks_refused(self, round_: Round) -> bool:
+        refused = {uid for uid in round_.asleep if self._was_refused(round_, uid)}
+        present = round_.reservation.slots.keys() | round_.bound
+        return bool(refused) and round_.reservation.lacks(present - refused)
+
+    def _was_refused(self, round_: Round, uid: str) -> bool:
+        # A member that nothing has been told to try is not refused but asleep, and so is one whose stamp still stands:
+        # the scheduler erases it when it has tried in vain.
+        pod, slot = self._store.pods.get(uid), round_.reservation.slots.get(uid)
+        tried = uid in round_.stamped or uid in round_.restamped
+        return tried and pod is not None and slot is not None and pod.nominated != slot.node
+
     def arrived(self, uid: str) -> None:
         """A steered member has come to filter: its place in the window is free."""
         if self._open.pop(uid, None) is not None:
@@ -100,6 +132,15 @@ class Steering:
             self._sent.pop(uid, None)
         for pod in pods:
             self._spawn(partial(self._clear, pod))
+
+    def end_term(self) -> None:
+        """Another instance may lead from now on: nothing more is written."""
+        self._terms += 1
+        self._queue.clear()
+        self._open.clear()
+        self._sent.clear()
+        for task in self._background:
+            task.cancel()
 
     def wake(self, pod: Pod) -> None:
         """Make the scheduler try a pod: lift our gate, or touch it if it was held by filter."""
@@ -139,6 +180,10 @@ class Steering:
                 # The ledger still answers filter with the planned node; kick_idle tries again.
                 self.arrived(uid)
                 log.warning("could not steer a member", extra={"uid": uid, "err": str(error)})
+            except Exception:
+                # One odd member must not stop the stamps of all others.
+                self.arrived(uid)
+                log.exception("could not steer a member", extra={"uid": uid})
 
     async def _send(self, round_: Round, uid: str) -> None:
         slot, pod = round_.reservation.slots.get(uid), self._store.pods.get(uid)
@@ -156,11 +201,15 @@ class Steering:
         if self._policy is Stamps.NEVER:
             await self._kick(pod)
             return
-        self._open[pod.uid] = self._clock()
+        self._open[pod.uid], term = self._clock(), self._terms
         if pod.nominated and pod.nominated != node:
             # Two steps: a nomination that jumps from node to node is not what the scheduler's nominator expects.
             await self._patch_nomination(pod, None)
+            if self._terms != term:
+                return
         await self._patch_nomination(pod, node)
+        if self._terms != term:
+            return  # what the pod carries by now may be the next leader's
         round_.stamped.add(pod.uid)
         if round_.over:
             # The round ended under our write, after release() had looked for stamps.
@@ -212,4 +261,6 @@ class Steering:
             except ApiError as error:
                 if error.status not in {404, 409}:  # gone, or made anew: nothing left to steer
                     log.warning("could not touch a pod", extra={"err": str(error)})
+            except Exception:
+                log.exception("could not touch a pod")
         return True

@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from extender.objections import describe_refused
 from extender.round import Round
 from serried.cluster.store import Store
 from serried.model.group import PodGroup
@@ -20,7 +21,7 @@ from serried.model.verdict import Reason, Verdict
 from serried.plan.levels import Opening, open_levels
 from serried.plan.quorum import Standing, count_missing, is_whole
 
-Homes = Mapping[str, Collection[str]]
+Homes = Mapping[str, Sequence[str]]
 """PodGroup in the tree to the nodes of its members."""
 
 
@@ -60,8 +61,8 @@ def ask_for_tree(
         able = [leaf for leaf in _leaves(group) if is_able(leaf, leaves[leaf.name])]
         need = {leaf.name: leaves[leaf.name].need(leaf.need) for leaf in able}
         members = {name: leaves[name].waiting for name in need}
-    homes = find_homes(standing)
-    common = Ask((), 0, excluded=excluded, style=group.preference.style)
+    homes = find_homes(standing, nodes)
+    common = Ask((), 0, excluded=excluded, style=group.preference.style, own_slots=bool(heirs))
     return _ask(group, _Wish(members, need, homes, nodes, opening.waited, common))
 
 
@@ -70,7 +71,7 @@ def ask_for_more_of_tree(
 ) -> Ask:
     """The same for members that join a round, or move in it: each to where its PodGroup is."""
     group, reservation = round_.group, round_.reservation
-    homes = dict(find_homes(store.stand(group.key)))
+    homes = dict(find_homes(store.stand(group.key), store.nodes))
     for name, found in _homes_of(reservation, reservation.slots).items():
         homes[name] = [*homes.get(name, ()), *found]
     joining: dict[str, list[Pod]] = {leaf.name: [] for leaf in _leaves(group)}
@@ -166,7 +167,7 @@ def find_parts(ask: Ask, placed: Collection[str]) -> dict[str, int]:
 # --- what is missing, what contradicts -------------------------------------------------------------------------------
 
 
-def find_tree_shortage(group: PodGroup, standing: Standing) -> Verdict | None:
+def find_tree_shortage(group: PodGroup, standing: Standing, store: Store) -> Verdict | None:
     """Why there is nobody to plan for in a tree; None if enough PodGroups have their quorum, or one more has."""
     if not (standing.waiting or standing.gated) and is_whole(group, standing):
         return None
@@ -177,6 +178,9 @@ def find_tree_shortage(group: PodGroup, standing: Standing) -> Verdict | None:
         return None
     if standing.gated and _would_stand(group, leaves, {n: (*pods, *leaves[n].gated) for n, pods in waiting.items()}):
         return Verdict(Reason.MEMBER_GATED, have=len(standing.gated), need=group.policy.min_count or 1)
+    waiting = {name: (*pods, *leaves[name].refused) for name, pods in waiting.items()}
+    if standing.refused and _would_stand(group, leaves, waiting):
+        return describe_refused(standing, group.policy.min_count or 1, store)
     short = [leaf for leaf in _leaves(group) if leaves[leaf.name].need(leaf.need) > len(waiting[leaf.name])]
     have = {leaf.name: min(leaf.need, leaves[leaf.name].placed + len(waiting[leaf.name])) for leaf in _leaves(group)}
     said = [f"{leaf.name} has {have[leaf.name]} of {leaf.need}" for leaf in short]
@@ -229,16 +233,28 @@ def find_tree_conflict(group: PodGroup, homes: Homes, nodes: Mapping[str, Node])
     return None
 
 
-def find_homes(standing: Standing) -> Homes:
-    """The nodes of the bound members of each PodGroup of a tree."""
-    return {name: [pod.node for pod in each.bound] for name, each in standing.leaves.items()}
+def find_homes(standing: Standing, nodes: Mapping[str, Node]) -> Homes:
+    """The nodes of the residents of each PodGroup of a tree."""
+    return {name: [pod.node for pod in each.find_residents(nodes)] for name, each in standing.leaves.items()}
 
 
-def find_split(group: PodGroup | None, reservation: Reservation, uids: Iterable[str], store: Store) -> str | None:
-    """Why slots of a tree cannot be bound as planned: nodes have other labels by now; None if they can."""
+def find_split(
+    group: PodGroup | None,
+    reservation: Reservation,
+    uids: Iterable[str],
+    store: Store,
+    beside: Standing | None = None,
+) -> str | None:
+    """Why slots of a tree cannot be bound as planned, ``beside`` those that run: nodes have other labels by now.
+
+    None if they can.
+    """
     if group is None or group.tree is None:
         return None
-    conflict = find_tree_conflict(group, _homes_of(reservation, uids), store.nodes)
+    homes = _homes_of(reservation, uids)
+    for name, found in find_homes(beside, store.nodes).items() if beside is not None else ():
+        homes.setdefault(name, []).extend(found)
+    conflict = find_tree_conflict(group, homes, store.nodes)
     return None if conflict is None else f"the nodes of {conflict.detail} are not one domain any more"
 
 

@@ -134,16 +134,17 @@ class _Process:
             await asyncio.sleep(_DISCOVERY_PAUSE)
 
     async def _end(self, tasks: Sequence[asyncio.Task[object]], server: Server) -> int:
-        server.should_exit = True
         serving, stopping, working = tasks
+        ended = [(name, task) for name, task in (("operations", serving), ("work", working)) if task.done()]
+        server.should_exit = True
         stopping.cancel()
         working.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._stop.is_set():
             return 0
-        for task in (serving, working):
-            if not task.cancelled() and (error := task.exception()) is not None:
-                log.error("the process failed", exc_info=error)
+        for name, task in ended:
+            error = None if task.cancelled() else task.exception()
+            log.error("the process ends, because a part of it has ended", exc_info=error, extra={"part": name})
         return 1
 
     def _readiness(self) -> Mapping[str, bool]:

@@ -25,7 +25,7 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 
 class Address(NamedTuple):
-    """Where a listener listens; port 0 takes any free one."""
+    """Where a listener listens; port 0 takes any free one. A ``host`` of "" is every address, of IPv4 and of IPv6."""
 
     host: str
     port: int
@@ -51,10 +51,11 @@ class CommonSettings:
 class ExtenderSettings(CommonSettings):
     """The extender's settings; durations in seconds.
 
-    Without a ``lease`` the instance is always active. ``barrier_deadline`` bounds the wait of a gang at bind in all,
-    ``barrier_idle`` the wait for the next member. ``stamp`` is auto, always or never. ``backfill`` is forecast or off;
-    ``queue_ageing`` is infinite for none. ``repair_seconds`` is how long a dead member's slot is kept (0: not at all);
-    ``broken_gangs`` (report or evict) says what follows ``broken_grace``.
+    Without a ``lease`` the instance is always active. ``barrier_deadline`` bounds the wait of a gang at bind, from
+    its first member on, ``barrier_idle`` the wait for the next one. ``stamp`` is auto, always or never.
+    ``backfill`` is forecast or off; ``queue_ageing`` is infinite for none. ``repair_seconds`` is how long a dead
+    member's slot is kept (0: not at all); ``broken_gangs`` (report or evict) says what follows ``broken_grace``.
+    ``isolated`` (on or off) is whether the scheduler asks about marked pods only.
     """
 
     filter_listen: Address
@@ -77,6 +78,7 @@ class ExtenderSettings(CommonSettings):
     repair_seconds: float
     broken_grace: float
     broken_gangs: str
+    isolated: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,12 @@ def _parse_address(text: str) -> Address:
     return Address(host.strip("[]"), int(port))
 
 
+def _parse_open_address(text: str) -> Address:
+    """An address that may be all of them: only for what anybody may ask."""
+    address = _parse_address(f"*{text}" if text.startswith(":") else text)
+    return address._replace(host="") if address.host == "*" else address
+
+
 def _parse_key(text: str) -> Key:
     namespace, slash, name = text.partition("/")
     if not slash or not _SUBDOMAIN.fullmatch(namespace) or not _SUBDOMAIN.fullmatch(name):
@@ -243,6 +251,8 @@ def _parse_barrier(text: str) -> float:
     return seconds
 
 
+_EVERYWHERE = "without a host: every address, IPv4 and IPv6"
+
 # --- the options -----------------------------------------------------------------------------------------------
 
 _COMMON = (
@@ -261,7 +271,7 @@ _COMMON = (
 )
 
 _CONTROLLER = (
-    _Option("ops-listen", _parse_address, "0.0.0.0:8913", "probes and metrics"),
+    _Option("ops-listen", _parse_open_address, ":8913", f"probes and metrics; {_EVERYWHERE}"),
     _Option("workers", _parse_count, "32", "Jobs reconciled at a time"),
     _Option("elastic-jobs", _one_of("follow", "refuse"), "follow", "minCount when a Job's parallelism changes"),
     _Option("suspended-jobs", _one_of("keep", "delete"), "keep", "the objects of a suspended Job without pods"),
@@ -274,14 +284,21 @@ def _extender_options(environ: Environ) -> tuple[_Option, ...]:
     return (
         _Option("filter-listen", _parse_address, "127.0.0.1:8910", "filter, prioritize and preempt calls"),
         _Option("bind-listen", _parse_address, "127.0.0.1:8911", "bind calls"),
-        _Option("ops-listen", _parse_address, "0.0.0.0:8912", "probes, metrics and debug"),
+        _Option("ops-listen", _parse_open_address, ":8912", f"probes, metrics and debug; {_EVERYWHERE}"),
         _Option("lease", _parse_lease, "serried-system/serried", "the scheduler's Lease; empty: always active"),
         _Option("lease-holder-prefix", _parse_required, holder, "start of the Lease's holder when it is our scheduler"),
         _Option("hold", _one_of("auto", "filter", "gate"), "auto", "how new members of a gang are held"),
         _Option("hold-limit", _parse_count, "500", "pods held by filter from which on auto turns to gates"),
         _Option("hold-switch", _parse_key, "serried-system/serried-hold", "ConfigMap that the gate's policy reads"),
-        _Option("barrier-deadline", _parse_barrier, "300", "seconds that a gang may wait at bind in all"),
-        _Option("barrier-idle", _parse_seconds, "60", "seconds that a gang at bind waits for its next member"),
+        _Option(
+            "barrier-deadline", _parse_barrier, "300", "seconds that a gang may wait at bind, from its first member on"
+        ),
+        _Option(
+            "barrier-idle",
+            _parse_seconds,
+            "60",
+            "seconds that a gang waits for its next member, but for others before it",
+        ),
         _Option("bind-concurrency", _parse_count, "64", "Bindings in flight"),
         _Option("stamp", _one_of("auto", "always", "never"), "auto", "which planned pods get a nominatedNodeName"),
         _Option("stamp-window", _parse_count, "512", "planned pods that are stamped ahead of the scheduler"),
@@ -294,4 +311,5 @@ def _extender_options(environ: Environ) -> tuple[_Option, ...]:
         _Option("repair-seconds", _parse_span, "120", "seconds that a dead member's slot is kept; 0: not at all"),
         _Option("broken-grace", _parse_seconds, "300", "seconds below minCount after which a gang is reported"),
         _Option("broken-gangs", _one_of("report", "evict"), "report", "what is done then: also evict the rest of it"),
+        _Option("isolated", _one_of("off", "on"), "off", "whether the scheduler asks about marked pods only"),
     )

@@ -77,6 +77,7 @@ def _spec(options: argparse.Namespace) -> Spec:
         manager_gates=tuple(options.manager_gate),
         qps=options.qps,
         serried_args=tuple(shlex.split(options.serried_args)),
+        isolated=options.isolated,
     )
 
 
@@ -116,6 +117,7 @@ def _add_up_options(up: argparse.ArgumentParser) -> None:
     add("--server-gate", action="append", default=[], metavar="NAME=true", help="one more gate of the API server")
     add("--manager-gate", action="append", default=[], metavar="NAME=true", help="one of kube-controller-manager")
     add("--qps", type=int, default=5000, help="client rate of the schedulers and kube-controller-manager")
+    add("--isolated", action="store_true", help="our scheduler calls the extender for marked pods only")
     add("--serried-args", default="", metavar="ARGS", help="one string of further arguments for the extender")
 
 

@@ -38,6 +38,15 @@ def locate(version: str, report: Report) -> Binaries:
     return Binaries(control_plane | nodes)
 
 
+def are_at_hand(version: str) -> bool:
+    """Whether a cluster of a Kubernetes version starts without a download or a build."""
+    sets = {"kubernetes": (release.control_plane(version), version), "kwok": (release.nodes(), release.KWOK_VERSION)}
+    return not any(
+        _missing([binary for binary in wanted if _given(binary, version) is None], cache() / kind / directory)
+        for kind, (wanted, directory) in sets.items()
+    )
+
+
 def cache() -> Path:
     """The cache of all versions."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -290,7 +290,7 @@ class _Start:
             cluster.api, record.ports["apiserver"], self._place.kwok / "pki" / "ca.crt", directory / "credentials"
         )
         config = directory / "scheduler.yaml"
-        config.write_text(installation.scheduler_config(kubeconfigs["scheduler"], record.ports, record.spec.qps))
+        config.write_text(installation.scheduler_config(record.spec, kubeconfigs["scheduler"], record.ports))
         return serried.commands(record.spec, record.ports, kubeconfigs, self._programs["kube-scheduler"], config)
 
     def _finish(self, record: Record) -> Cluster:

@@ -27,7 +27,8 @@ _PAUSE = 0.5
 
 def pieces(spec: Spec) -> list[str]:
     """The kustomizations that a cluster of this spec gets, in order."""
-    return ["crds", "rbac", "policies", *(["gate"] if spec.gate_policy else [])]
+    asked = (("gate", spec.gate_policy), ("marker", spec.isolated))
+    return ["crds", "rbac", "policies", *(name for name, wanted in asked if wanted)]
 
 
 def apply(kubectl: Path, kubeconfig: Path, names: Iterable[str]) -> None:
@@ -91,12 +92,13 @@ def kubeconfig(server: str, ca: bytes, token: str) -> dict[str, Any]:
     }
 
 
-def scheduler_config(kubeconfig_path: Path, ports: Mapping[str, int], qps: int) -> str:
-    """The shipped scheduler config with this cluster's ports, credentials and client rate, else unchanged."""
-    source = MANIFESTS / "scheduler-config.yaml"
+def scheduler_config(spec: Spec, kubeconfig_path: Path, ports: Mapping[str, int]) -> str:
+    """The shipped scheduler config with this cluster's ports, credentials and client rate, and maybe more profiles."""
+    source = MANIFESTS / "kustomize" / ("isolated" if spec.isolated else "scheduler") / "scheduler-config.yaml"
     config = yaml.safe_load(source.read_text())
-    config["clientConnection"] = {"kubeconfig": str(kubeconfig_path), "qps": qps, "burst": qps}
+    config["clientConnection"] = {"kubeconfig": str(kubeconfig_path), "qps": spec.qps, "burst": spec.qps}
     for extender in config["extenders"]:
         verb = "bind" if "bindVerb" in extender else "filter"
         extender["urlPrefix"] = f"http://{LOOPBACK}:{ports[verb]}"
+    config["profiles"] += [{"schedulerName": name} for name in spec.profiles]
     return yaml.safe_dump(config, sort_keys=False)

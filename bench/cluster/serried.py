@@ -38,6 +38,7 @@ def _extender(spec: Spec, ports: Mapping[str, int], kubeconfig: Path) -> list[st
         "--lease-holder-prefix", socket.gethostname(),
         "--hold", spec.hold if spec.gate_policy else "filter",
         "--api", spec.api,
+        "--isolated", "on" if spec.isolated else "off",
         *spec.serried_args,
     ]  # fmt: skip
 

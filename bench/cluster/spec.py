@@ -33,6 +33,8 @@ class Spec:
     `gates` on, the stock scheduler and kube-controller-manager schedule gangs natively (the thing to compare with);
     Serried's scheduler never does. `job_syncs` is how many Jobs kube-controller-manager works on at a time.
     `native_version` is the one version of the Workload API that is served natively, empty for the minor's own.
+    `profiles` are scheduler names that Serried's scheduler serves beside its own. With `isolated` it calls the extender
+    for marked pods only, and the policy that marks them is installed.
     """
 
     name: str
@@ -54,6 +56,8 @@ class Spec:
     job_syncs: int = 5
     serried_args: tuple[str, ...] = ()
     native_version: str = ""
+    profiles: tuple[str, ...] = ()
+    isolated: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later, half-way through."""
@@ -70,6 +74,8 @@ class Spec:
             raise ClusterError("--api fallback has no native API: --gates on needs --api native")
         if self.hold == "gate" and not self.has_mutating_policies:
             raise ClusterError(f"--hold gate needs Kubernetes 1.36 or newer, not {self.kubernetes}: use --hold filter")
+        if self.isolated and not self.has_mutating_policies:
+            raise ClusterError(f"--isolated needs Kubernetes 1.36 or newer, not {self.kubernetes}")
 
     @property
     def minor(self) -> int:

@@ -20,6 +20,8 @@ from serried.plan.fit import slots
 _COUNTED = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_FULL})
 """Refusals whose numbers are the slots of each domain, exact for members of one shape."""
 
+_SHAPES_COUNTED = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
@@ -132,11 +134,23 @@ class Backlog:
         domain = _domain(demand, node)
         if node is None or domain is None:
             return None
+        if not demand.counted:
+            return domain if self._may_help(demand, bench, node, before) else None
         free = self._count(demand, node, self._used.get(name, {}))
         # A refusal between the two counts has seen some of it: the bound is never too low, and nobody is forgotten.
         grown = free - (0 if before is None else self._count(demand, node, before))
         bench.room[domain] = bench.room.get(domain, bench.elsewhere) + max(0, grown)
         return domain if free else None
+
+    def _may_help(self, demand: Demand, bench: _Bench, node: Node, before: Resources | None) -> bool:
+        """Whether any slot that counts is free; where there are many shapes it costs less to ask the planner."""
+        used, domain = self._used.get(node.name, {}), _domain(demand, node) or ""
+        many = len(demand.shapes) > _SHAPES_COUNTED
+        free = [shape for shape in demand.shapes if slots(shape, node, used)] if not many else []
+        if many or any(before is None or slots(shape, node, before) < slots(shape, node, used) for shape in free):
+            bench.room[domain] = 1
+        bench.room.setdefault(domain, 0)
+        return many or bool(free)
 
     def _count(self, demand: Demand, node: Node, used: Resources) -> int:
         return sum(slots(shape, node, used) for shape in demand.shapes)

@@ -20,7 +20,7 @@ def count_wanted(store: Store, group: PodGroup, standing: Standing) -> int:
         return _count_of_job(job)
     size = _count_of_owner(store, group)
     if size is None:
-        left = standing.bound or standing.waiting or standing.gated
+        left = standing.bound or standing.waiting or standing.gated or standing.refused
         size = (group.policy.min_count or 0) if left else 0
     return max(0, size - (standing.placed - len(standing.bound)))
 

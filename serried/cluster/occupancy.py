@@ -70,7 +70,7 @@ class Occupancy:
         self.freed = 0
         self._note_used = note_used
         self.freed_nodes = FreedNodes()
-        self._used: dict[str, dict[str, int]] = {}
+        self._used: dict[str, Resources] = {}
         self._claims: dict[str, dict[Hand, Claim]] = {}
 
     @property
@@ -143,15 +143,17 @@ class Occupancy:
 
     def _count(self, claim: Claim, sign: int) -> None:
         node, requests = claim
-        used = self._used.setdefault(node, {})
+        used = dict(self._used.get(node, {}))  # another one: who has the old one reads what was
         for name, amount in requests:
             left = used.get(name, 0) + sign * amount
             if left:
                 used[name] = left
             else:
                 used.pop(name, None)
-        if not used:
-            del self._used[node]
+        if used:
+            self._used[node] = used
+        else:
+            self._used.pop(node, None)
         self._note_used(node)
 
 

@@ -1,6 +1,6 @@
 """The cluster as the watches tell it: objects by identity, indexes by group, and the changes not yet looked at."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from serried.cluster.endings import Endings
 from serried.cluster.forest import Forest
@@ -10,9 +10,11 @@ from serried.cluster.kinship import Kinship
 from serried.cluster.membership import Membership, job_of_provisional
 from serried.cluster.occupancy import FreedNodes, Hand, Occupancy
 from serried.cluster.parentage import Parentage, family_of_provisional
+from serried.cluster.uncounted import Uncounted
 from serried.cluster.vacancies import Vacancies, Vacancy
 from serried.cluster.volumes import Volumes
 from serried.model.composite import Composite
+from serried.model.device import DeviceClass
 from serried.model.eligibility import GangJobs
 from serried.model.group import Job, Key, PodGroup, Workload, is_compatible
 from serried.model.node import Node
@@ -24,7 +26,7 @@ from serried.model.resources import Resources, add, subtract
 from serried.model.tree import list_leaves
 from serried.model.volume import Volume, VolumeClaim
 from serried.plan.capacity import Capacity
-from serried.plan.quorum import Standing, combine, size_up
+from serried.plan.quorum import Standing, combine, count_placed, size_up
 
 
 class Store:
@@ -55,6 +57,7 @@ class Store:
         self.vacancies = Vacancies(self.occupancy)
         self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers, gang_jobs)
         self.volumes = Volumes()
+        self.uncounted = Uncounted()
         self.forest = Forest(self.groups)
         self._kinship = Kinship()
         self.parentage = Parentage(self.parents, self.groups, self.workloads, self._kinship, self.schedulers, gang_jobs)
@@ -84,6 +87,17 @@ class Store:
         """Every known pod of the group, also bound and finished ones, in the order of arrival."""
         return [self.pods[uid] for uid in self._members.get(group, ())]
 
+    def iterate_members(self, group: Key) -> Iterator[Pod]:
+        """The same one by one, for those who look for the first of a kind."""
+        return (self.pods[uid] for uid in self._members.get(group, ()))
+
+    def count_placed(self, group: Key) -> int:
+        """How many members of a group that is no tree count toward its quorum: ``stand(group).placed``."""
+        found = self.groups.get(group)
+        job = self.membership.job_of(found) if found is not None else None
+        min_count = (found.policy.min_count or 0) if found is not None else 0
+        return count_placed(self.iterate_members(group), job, min_count)
+
     def stand(self, group: Key, without: Collection[str] = ()) -> Standing:
         """How the group stands, as if the pods ``without`` (UIDs) were not there."""
         found = self.groups.get(group)
@@ -107,9 +121,10 @@ class Store:
 
     def pods_of_job(self, job: Key) -> list[Pod]:
         """The known pods that a Job of this name controls, whatever its UID."""
-        return self._pods_of(Family(JOB, job))
+        return self.pods_of(Family(JOB, job))
 
-    def _pods_of(self, family: Family) -> list[Pod]:
+    def pods_of(self, family: Family) -> list[Pod]:
+        """The known pods of a Job or parent of this name, whatever its UID."""
         return [self.pods[uid] for uid in self._kinship.pods_of(family)]
 
     def lacks_owner(self, group: Key) -> bool:
@@ -191,10 +206,13 @@ class Store:
         self.nodes[node.name] = node
         self.capacity.note_node(old, node)
         self.occupancy.note_room(node.name)
+        self._put_anew(self.uncounted.note_node(old, node))
 
     def drop_node(self, name: str) -> None:
         """A node went. Its pods keep their claims until they go themselves."""
-        self.capacity.note_node(self.nodes.pop(name, None), None)
+        old = self.nodes.pop(name, None)
+        self.capacity.note_node(old, None)
+        self._put_anew(self.uncounted.note_node(old, None))
 
     def _note_used(self, name: str) -> None:
         self.capacity.note_used(name)
@@ -202,8 +220,8 @@ class Store:
     # --- pods --------------------------------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> None:
-        """A pod came or changed. Its shape is confined to the nodes that reach its volumes."""
-        pod = self.volumes.confine(pod)
+        """A pod came or changed. Its shape asks for what is counted, on the nodes that reach its volumes."""
+        pod = self.volumes.confine(self.uncounted.relax(pod))
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         self._uids[Key(pod.namespace, pod.name)] = pod.uid
@@ -234,6 +252,7 @@ class Store:
         self.vacancies.disinherit(uid)
         self.occupancy.forget(uid)
         self.volumes.forget(uid)
+        self.uncounted.forget(uid)
         self._nominate(uid, None)
         turned = self._kinship.follow(pod, None)
         self._leave(uid)
@@ -306,7 +325,7 @@ class Store:
 
     def _rejoin(self, families: Iterable[Family]) -> None:
         for family in families:
-            for sibling in self._pods_of(family):
+            for sibling in self.pods_of(family):
                 self._join(sibling)
 
     # --- groups, workloads, jobs -------------------------------------------------------------------------------
@@ -393,7 +412,15 @@ class Store:
 
     def _put_anew(self, pods: Iterable[Pod]) -> None:
         for pod in pods:
-            self.put_pod(pod)
+            self.put_pod(self.uncounted.restore(pod))
+
+    def put_device_class(self, found: DeviceClass) -> None:
+        """A DeviceClass came or changed."""
+        self._put_anew(self.uncounted.put_class(found))
+
+    def drop_device_class(self, name: str) -> None:
+        """A DeviceClass went."""
+        self._put_anew(self.uncounted.drop_class(name))
 
     def put_priority_class(self, found: PriorityClass) -> None:
         """A PriorityClass came or changed."""

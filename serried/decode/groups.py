@@ -8,6 +8,7 @@ with a policy and nothing else: the topology key is an annotation of the Workloa
 from collections.abc import Sequence
 from sys import intern
 
+from serried.decode.devices import read_device_claims
 from serried.decode.fields import (
     Raw,
     read_int,
@@ -78,6 +79,7 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         condition=condition,
         preference=read_preference(obj),
         parent=read_name(spec, "parentCompositePodGroupName") or None,
+        device_claims=read_device_claims(spec),
     )
 
 

@@ -2,6 +2,7 @@
 
 from serried.decode.fields import Raw, read_int, read_map, read_text
 from serried.decode.malformed import Malformed, attempt
+from serried.decode.times import read_time
 from serried.model.lease import Lease
 
 
@@ -12,4 +13,5 @@ def decode_lease(obj: object) -> Lease | Malformed:
 
 def _decode(obj: Raw) -> Lease:
     spec = read_map(obj, "spec")
-    return Lease(read_text(spec, "holderIdentity"), read_text(spec, "renewTime"), read_int(spec, "leaseTransitions"))
+    renewed, duration = read_time(spec, "renewTime"), read_int(spec, "leaseDurationSeconds")
+    return Lease(read_text(spec, "holderIdentity"), renewed, duration)

@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+from serried.decode.devices import read_device_claims, read_unclaimed
 from serried.decode.fields import Raw, read_index, read_int, read_map, read_name, read_objects, read_text
 from serried.decode.identity import (
     is_deleting,
@@ -15,7 +16,9 @@ from serried.decode.identity import (
 )
 from serried.decode.lifetimes import read_end, read_lifetime
 from serried.decode.malformed import Malformed, attempt
+from serried.decode.objections import read_objection
 from serried.decode.parents import WORKER_INDEX, read_place
+from serried.decode.requests import is_marked
 from serried.decode.shapes import decode_shape
 from serried.decode.volumes import read_claims
 from serried.model.parent import ParentKind, Place
@@ -71,6 +74,10 @@ def _decode(obj: Raw) -> Pod:
         lifetime=lifetime,
         ends=read_end(read_map(obj, "metadata"), status) if deleting or phase is Phase.SUCCEEDED else None,
         refusal=_read_refusal(status),
+        marked=is_marked(spec),
+        device_claims=read_device_claims(spec),
+        unclaimed=read_unclaimed(spec, status),
+        objection=read_objection(status),
         version=read_version(obj),
     )
 

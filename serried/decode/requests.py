@@ -3,7 +3,7 @@
 The sum of the containers and the sidecars, or the peak of the init phase where that is more; the pod-level request
 instead of it for each resource that has one; and the overhead on top. While a running pod is being resized, what
 the kubelet has granted and what it has put into effect count as well (KEP-1287). Not counted: requests that come
-from device claims, and a resize of pod-level resources in flight.
+from device claims, a resize of pod-level resources in flight, and our markers, which the scheduler ignores.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,6 +11,7 @@ from sys import intern
 
 from serried.decode.fields import Raw, read_map, read_objects, read_text
 from serried.decode.quantity import parse_cpu, parse_quantity
+from serried.model.pod import MARKERS
 from serried.model.resources import PODS
 
 Amounts = dict[str, int]
@@ -32,7 +33,17 @@ def pod_requests(pod: Raw) -> tuple[tuple[str, int], ...]:
             asked[resource] = amount
     _add(asked, read_amounts(spec, "overhead"))
     asked[PODS] = 1
-    return tuple(sorted(item for item in asked.items() if item[1] > 0))
+    return tuple(sorted(item for item in asked.items() if item[1] > 0 and item[0] not in MARKERS))
+
+
+def is_marked(spec: Raw) -> bool:
+    """Whether the containers name all markers, in any quantity, as kube-scheduler looks (extender.go: IsInterested)."""
+    named: set[str] = set()
+    for container in (*read_objects(spec, "containers"), *read_objects(spec, "initContainers")):
+        resources = read_map(container, "resources")
+        for amounts in (read_map(resources, "limits"), read_map(resources, "requests")):
+            named.update(MARKERS & amounts.keys())
+    return named >= MARKERS
 
 
 def _requests_of(containers: Iterable[Raw]) -> list[Amounts]:

@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from serried.decode.conflicts import read_conflicts
+from serried.decode.devices import read_device_claims
 from serried.decode.fields import (
     Raw,
     read_labels,
@@ -13,6 +14,7 @@ from serried.decode.fields import (
 )
 from serried.decode.requests import pod_requests
 from serried.model.pod import Shape
+from serried.model.resources import PROVIDED
 from serried.model.selectors import NodeSelectorTerm, Requirement, Toleration
 
 Terms = tuple[NodeSelectorTerm, ...]
@@ -21,9 +23,11 @@ Terms = tuple[NodeSelectorTerm, ...]
 def decode_shape(pod: Raw) -> Shape:
     """The shape of a raw pod, shared with all pods that have an equal one (as far back as the cache reaches)."""
     spec = read_map(pod, "spec")
-    requests, conflicts = pod_requests(pod), read_conflicts(pod)
+    requests, others = pod_requests(pod), read_conflicts(pod)
+    if claims := read_device_claims(spec):
+        others = {**others, **{PROVIDED + claim: claims.count(claim) for claim in claims}}
     return _shared_shape(
-        tuple(sorted((*requests, *conflicts.items()))) if conflicts else requests,
+        tuple(sorted((*requests, *others.items()))) if others else requests,
         tuple(sorted(read_labels(spec, "nodeSelector").items())),
         _read_affinity(spec),
         tuple([_read_toleration(raw) for raw in read_objects(spec, "tolerations")]),

@@ -7,7 +7,7 @@ business, how many connections is set here.
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -19,9 +19,20 @@ from yarl import URL
 
 from serried import __version__
 from serried.kube.auth import TOKEN_LIFETIME, Credentials
-from serried.kube.errors import ApiError, Conflict, TooMany, Unauthorized, Unavailable, api_error
+from serried.kube.errors import ApiError, Conflict, TooMany, Unauthorized, Unavailable, api_error, misread
 from serried.kube.hooks import SILENT, Hooks
-from serried.kube.wire import EVERYTHING, JSON, PODS, Failure, Resource, decode_failure, list_params
+from serried.kube.wire import (
+    EVERYTHING,
+    JSON,
+    PODS,
+    Failure,
+    Page,
+    Resource,
+    Selection,
+    decode_failure,
+    list_params,
+    read_page,
+)
 
 JSON_TYPE = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -144,9 +155,14 @@ class ApiClient:
         call = _Call(method, path, params, body, content_type, timeout or self._timeout, repeatable)
         return await self._repeat(call, retry or self._retry)
 
-    async def _repeat(self, call: _Call, policy: RetryPolicy) -> Response:
+    async def ask(self, method: str, path: str, **how: Any) -> JSON:
+        """As `request`, for the JSON object in the answer; raises Unavailable for any other answer, 2xx or not."""
+        return _decode(f"{method} {path}", await self.request(method, path, **how))
+
+    async def _repeat(self, call: _Call, policy: RetryPolicy, before: Callable[[], None] = lambda: None) -> Response:
         attempt = 0
         while True:
+            before()
             try:
                 return await self._attempt(call)
             except (TooMany, Unavailable) as err:
@@ -233,27 +249,39 @@ class ApiClient:
 
     async def get(self, resource: Resource, namespace: str, name: str, subresource: str = "") -> JSON:
         """The object; ``namespace`` is "" for cluster-scoped resources, here and below."""
-        return _decode(await self.request("GET", resource.path(namespace, name, subresource)))
+        return await self._ask_object("GET", resource.path(namespace, name, subresource))
 
     async def list_all(self, resource: Resource) -> list[JSON]:
         """Every object of a resource in all namespaces, page by page."""
-        items: list[JSON] = []
+        async with aclosing(self.pages(resource.path(), EVERYTHING)) as pages:
+            return [item async for page in pages for item in page.items]
+
+    async def pages(self, path: str, selection: Selection, limit: int = 500) -> AsyncGenerator[Page, None]:
+        """A list in pages of ``limit`` objects, all of one state; raises Gone when that is forgotten between two."""
         token = ""
         while True:
-            page = await self.read(resource.path(), list_params(EVERYTHING, 500, token))
-            items.extend(page.get("items") or [])
-            token = page.get("metadata", {}).get("continue") or ""
+            page = await self.page(path, list_params(selection, limit, token))
+            yield page
+            token = page.token
             if not token:
-                return items
+                return
+
+    async def page(self, path: str, params: Mapping[str, str]) -> Page:
+        """One page of a list; raises Unavailable for a document that is none."""
+        document = await self.read(path, params)
+        try:
+            return read_page(document)
+        except ValueError as err:
+            raise misread(f"GET {path}", 200, str(err)) from err
 
     async def read(self, path: str, params: Mapping[str, str] | None = None) -> JSON:
         """Any JSON document: lists, discovery, /version."""
-        return _decode(await self.request("GET", path, params=params))
+        return await self.ask("GET", path, params=params)
 
     async def create(self, resource: Resource, namespace: str, obj: Mapping[str, Any]) -> JSON:
         """The created object; raises AlreadyExists."""
         self.hooks.wrote("create", resource.plural)
-        return _decode(await self.request("POST", resource.path(namespace), body=orjson.dumps(obj)))
+        return await self._ask_object("POST", resource.path(namespace), body=orjson.dumps(obj))
 
     async def replace(self, resource: Resource, obj: Mapping[str, Any], subresource: str = "") -> JSON:
         """The object as updated. With a resourceVersion in ``obj`` it is a compare-and-swap: raises Conflict.
@@ -263,7 +291,7 @@ class ApiClient:
         metadata = obj["metadata"]
         path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
         self.hooks.wrote("update", _written(resource, subresource))
-        return _decode(await self.request("PUT", path, body=orjson.dumps(obj)))
+        return await self._ask_object("PUT", path, body=orjson.dumps(obj))
 
     async def patch_merge(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
@@ -271,7 +299,7 @@ class ApiClient:
         """The object after a JSON merge patch. ``metadata.uid`` or ``resourceVersion`` in it are preconditions."""
         path = resource.path(namespace, name, subresource)
         self.hooks.wrote("patch", _written(resource, subresource))
-        return _decode(await self.request("PATCH", path, body=orjson.dumps(patch), content_type=MERGE_PATCH))
+        return await self._ask_object("PATCH", path, body=orjson.dumps(patch), content_type=MERGE_PATCH)
 
     async def patch_json(
         self, resource: Resource, namespace: str, name: str, steps: Sequence[Mapping[str, Any]], subresource: str = ""
@@ -279,36 +307,46 @@ class ApiClient:
         """The object after a JSON patch; a failed ``test`` step raises Invalid. Not repeated if the answer is lost."""
         path = resource.path(namespace, name, subresource)
         self.hooks.wrote("patch", _written(resource, subresource))
-        return _decode(await self.request("PATCH", path, body=orjson.dumps(steps), content_type=JSON_PATCH))
+        return await self._ask_object("PATCH", path, body=orjson.dumps(steps), content_type=JSON_PATCH)
 
     async def apply(
         self, resource: Resource, namespace: str, name: str, obj: Mapping[str, Any], subresource: str = ""
     ) -> JSON:
         """The object after a server-side apply as field manager ``serried``, forced: only the fields in ``obj``."""
         self.hooks.wrote("apply", _written(resource, subresource))
-        answer = await self.request(
+        return await self._ask_object(
             "PATCH",
             resource.path(namespace, name, subresource),
             body=orjson.dumps(obj),
             params={"fieldManager": "serried", "force": "true"},
             content_type=APPLY_PATCH,
         )
-        return _decode(answer)
 
-    async def delete(self, resource: Resource, namespace: str, name: str, uid: str = "") -> JSON:
-        """Delete the object, only if it has this ``uid`` where one is given (else Conflict); raises NotFound."""
+    async def delete(self, resource: Resource, namespace: str, name: str, uid: str = "", version: str = "") -> JSON:
+        """Delete the object, only if it has this ``uid`` and resourceVersion where they are given (else Conflict).
+
+        Raises NotFound, also if the first answer was lost and the repeated request finds it gone.
+        """
         options: JSON = {"kind": "DeleteOptions", "apiVersion": "v1"}
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        named = {"uid": uid, "resourceVersion": version}
+        if preconditions := {name: value for name, value in named.items() if value}:
+            options["preconditions"] = preconditions
         self.hooks.wrote("delete", resource.plural)
-        return _decode(await self.request("DELETE", resource.path(namespace, name), body=orjson.dumps(options)))
+        return await self._ask_object("DELETE", resource.path(namespace, name), body=orjson.dumps(options))
 
     async def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str] | None = None,
+        before: Callable[[], None] = lambda: None,
     ) -> None:
         """Bind the pod of this ``uid`` to ``node``; done also if it is bound there already.
 
-        Raises Conflict if the pod is another one, is bound elsewhere, is being deleted or is gated.
+        ``before`` is called ahead of each attempt; what it raises ends the call. Raises Conflict if the pod is another
+        one, is bound elsewhere, is being deleted or is gated.
         """
         body = {
             "apiVersion": "v1",
@@ -321,7 +359,7 @@ class ApiClient:
         call = _Call("POST", path, None, orjson.dumps(body), JSON_TYPE, self._timeout, repeatable=True)
         self.hooks.wrote("create", "pods/binding")
         try:
-            await self._repeat(call, self._retry)
+            _check_object(call, _decode(call, await self._repeat(call, self._retry, before)))
         except Conflict:
             if not await self._is_bound(namespace, name, uid, node):
                 raise
@@ -345,9 +383,12 @@ class ApiClient:
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         self.hooks.wrote("create", "pods/eviction")
-        await self.request("POST", PODS.path(namespace, name, "eviction"), body=orjson.dumps(body), retry=ONCE)
+        await self._ask_object("POST", PODS.path(namespace, name, "eviction"), body=orjson.dumps(body), retry=ONCE)
 
     # ------------------------------------------------------------ machinery
+
+    async def _ask_object(self, method: str, path: str, **how: Any) -> JSON:
+        return _check_object(f"{method} {path}", await self.ask(method, path, **how))
 
     def _session(self) -> aiohttp.ClientSession:
         if self._opened is None:
@@ -422,8 +463,20 @@ def _failure(answer: aiohttp.ClientResponse, body: bytes) -> Failure:
     return Failure(failure.code, failure.reason, failure.message, seconds)
 
 
-def _decode(response: Response) -> JSON:
-    value: JSON = orjson.loads(response.body)
+def _decode(call: object, response: Response) -> JSON:
+    try:
+        value = orjson.loads(response.body)
+    except ValueError as err:
+        raise misread(str(call), response.status, f"no JSON ({err}): {response.body[:80]!r}") from err
+    if not isinstance(value, dict):
+        raise misread(str(call), response.status, f"no object: {response.body[:80]!r}")
+    return value
+
+
+def _check_object(call: object, value: JSON) -> JSON:
+    """Whatever the API server answers about an object is one with metadata, or a Status."""
+    if not isinstance(value.get("metadata"), dict) and value.get("kind") != "Status":
+        raise misread(str(call), 200, f"no object of the API: {str(value)[:80]}")
     return value
 
 

@@ -5,8 +5,8 @@ import logging
 import orjson
 
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, Forbidden, NotFound
-from serried.kube.wire import POD_TEMPLATES, Resource, pod_groups, workloads
+from serried.kube.errors import ApiError, Forbidden, NotFound, misread
+from serried.kube.wire import JSON, POD_TEMPLATES, Resource, pod_groups, workloads
 from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, ApiLevel
 
 __all__ = ["ApiLevel", "discover", "keeps_group"]
@@ -48,11 +48,15 @@ async def keeps_group(client: ApiClient, level: ApiLevel, namespace: str) -> boo
     }
     path = POD_TEMPLATES.path(namespace)
     try:
-        answer = await client.request("POST", path, params={"dryRun": "All"}, body=orjson.dumps(body))
+        answer = await client.ask("POST", path, params={"dryRun": "All"}, body=orjson.dumps(body))
     except ApiError as error:
         log.info("cannot find out whether pods keep their group", extra={"err": str(error)})
         return None
-    return field in orjson.loads(answer.body)["template"]["spec"]
+    try:
+        return field in answer["template"]["spec"]
+    except (KeyError, TypeError):
+        log.info("cannot find out whether pods keep their group", extra={"err": f"no PodTemplate: {answer}"[:200]})
+        return None
 
 
 async def _is_served(client: ApiClient, level: ApiLevel) -> bool:
@@ -63,16 +67,24 @@ async def _is_served(client: ApiClient, level: ApiLevel) -> bool:
         document = await client.read(needed[0].root)
     except NotFound:
         return False
-    named = {entry.get("name") for entry in document.get("resources") or ()}
+    named = _read_names(needed[0].root, document)
     if not all(resource.plural in named for resource in needed):
         return False
     # A CRD in a group that the server keeps to itself shows in discovery and answers 404 to every request.
     return all([await _answers(client, resource) for resource in needed])
 
 
+def _read_names(path: str, document: JSON) -> set[str]:
+    """The plurals in a discovery document; raises Unavailable for what is none, which does not say what is served."""
+    entries = document.get("resources")
+    if document.get("kind") != "APIResourceList" or not isinstance(entries, list):
+        raise misread(f"GET {path}", 200, f"no discovery document: {str(document)[:80]}")
+    return {str(entry.get("name")) for entry in entries if isinstance(entry, dict)}
+
+
 async def _answers(client: ApiClient, resource: Resource) -> bool:
     try:
-        await client.read(resource.path(), {"limit": "1"})
+        await client.page(resource.path(), {"limit": "1"})
     except NotFound:
         return False
     except Forbidden:

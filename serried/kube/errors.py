@@ -52,11 +52,19 @@ class TooMany(ApiError):
 
 
 class Unavailable(ApiError):
-    """5xx, a timeout or no connection. A write may have happened unless ``unsent`` is true."""
+    """5xx, a timeout, no connection, or an answer that is no API server's (then ``status`` may be any).
+
+    A write may have happened unless ``unsent`` is true.
+    """
 
     def __init__(self, call: str, failure: Failure, *, unsent: bool = False) -> None:
         super().__init__(call, failure)
         self.unsent = unsent
+
+
+def misread(call: str, status: int, said: str) -> Unavailable:
+    """The exception for an answer that is not the API server's, whatever its status: a proxy's page."""
+    return Unavailable(call, Failure(status, "NoAnswer", f"not an answer of an API server: {said}"))
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {

@@ -194,6 +194,10 @@ class EventWriter:
                 # The next occurrence is a first one again.
                 self._series.pop(key, None)
             log.warning("event not written", extra={"reason": series.reason, "err": str(err)})
+        except Exception:
+            # One that we cannot write must not stop the others.
+            self._drop()
+            log.exception("event not written", extra={"reason": series.reason})
         finally:
             series.due = self._clock() + self._pause
             self._wake.set()
@@ -225,7 +229,7 @@ class EventWriter:
 
     async def _send(self, method: str, path: str, body: JSON, content_type: str) -> None:
         # A late event is worth less than the next one: no retries.
-        await self._client.request(
+        await self._client.ask(
             method, path, body=orjson.dumps(body), content_type=content_type, timeout=_TIMEOUT, retry=ONCE
         )
 

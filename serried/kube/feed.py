@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from serried.cluster.store import Store
 from serried.decode.compatible import decode_compatible_group
+from serried.decode.devices import decode_device_class
 from serried.decode.groups import decode_composite, decode_pod_group, decode_workload
 from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
@@ -27,6 +28,7 @@ from serried.kube.changes import Deleted, Denied, Event, Listed, Relisted, Unser
 from serried.kube.client import ApiClient
 from serried.kube.reflector import Pace, Reflector
 from serried.kube.wire import (
+    DEVICE_CLASSES,
     EVERYTHING,
     JOBS,
     JSON,
@@ -44,6 +46,7 @@ from serried.kube.wire import (
     workloads,
 )
 from serried.model.composite import Composite
+from serried.model.device import DeviceClass
 from serried.model.group import COMPATIBLE_API, Job, Key, PodGroup, Workload, key_compatible
 from serried.model.level import ApiLevel
 from serried.model.node import Node
@@ -54,7 +57,9 @@ from serried.model.volume import Volume, VolumeClaim
 
 log = logging.getLogger(__name__)
 
-Item: TypeAlias = Node | Pod | Job | PodGroup | Workload | Parent | PriorityClass | Volume | VolumeClaim | Composite
+Item: TypeAlias = (
+    Node | Pod | Job | PodGroup | Workload | Parent | PriorityClass | Volume | VolumeClaim | Composite | DeviceClass
+)
 OnChange = Callable[[Item | None, Item | None], None]
 """Called with the object before and after, None where there was or is none; the Store has the change already."""
 
@@ -80,16 +85,24 @@ class Kind(StrEnum):
     LEADER_WORKER_SETS = "leaderworkersets"
     VOLUMES = "persistentvolumes"
     VOLUME_CLAIMS = "persistentvolumeclaims"
+    DEVICE_CLASSES = "deviceclasses"
+    LEADERS = "pods.leaderworkersets"
+    """A second selection of pods, for whoever does not follow all of them; no pod may be in both."""
 
 
-ALL_KINDS = tuple(Kind)
+ALL_KINDS = tuple(kind for kind in Kind if kind is not Kind.LEADERS)
 
 _PARENTS = {
     Kind.JOB_SETS: ParentKind.JOB_SET,
     Kind.LEADER_WORKER_SETS: ParentKind.LEADER_WORKER_SET,
 }
 
-OPTIONAL_KINDS = frozenset({Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS, Kind.VOLUMES, Kind.VOLUME_CLAIMS, *_PARENTS})
+OPTIONAL_KINDS = frozenset(
+    {
+        *(Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS, Kind.VOLUMES, Kind.VOLUME_CLAIMS, Kind.DEVICE_CLASSES),
+        *_PARENTS,
+    }
+)
 """Kinds that a cluster need not have or show: Serried works as well without."""
 
 GROUP_KINDS = frozenset({Kind.WORKLOADS, Kind.POD_GROUPS})
@@ -268,6 +281,7 @@ def _channels(store: Store) -> dict[Kind, _Channel[Any, Any]]:
     return {
         Kind.NODES: _Channel(decode_node, _name, store.nodes, store.put_node, store.drop_node),
         Kind.PODS: _Channel(decode_pod, _uid, store.pods, store.put_pod, store.drop_pod),
+        Kind.LEADERS: _Channel(decode_pod, _uid, store.pods, store.put_pod, store.drop_pod),
         Kind.JOBS: _Channel(decode_job, _key, store.jobs, store.put_job, store.drop_job),
         Kind.POD_GROUPS: _Channel(decode_pod_group, _key, store.groups, store.put_group, store.drop_group),
         Kind.COMPOSITES: _Channel(
@@ -288,6 +302,13 @@ def _channels(store: Store) -> dict[Kind, _Channel[Any, Any]]:
         Kind.VOLUME_CLAIMS: _Channel(
             decode_volume_claim, _key, store.volumes.claims, store.put_volume_claim, store.drop_volume_claim
         ),
+        Kind.DEVICE_CLASSES: _Channel(
+            decode_device_class,
+            _name,
+            store.uncounted.classes,
+            store.put_device_class,
+            store.drop_device_class,
+        ),
         Kind.JOB_SETS: _Channel(
             decode_job_set, partial(_family, ParentKind.JOB_SET), store.parents, store.put_parent, store.drop_parent
         ),
@@ -305,6 +326,7 @@ def _resources(level: ApiLevel) -> dict[Kind, Resource]:
     return {
         Kind.NODES: NODES,
         Kind.PODS: PODS,
+        Kind.LEADERS: PODS,
         Kind.JOBS: JOBS,
         Kind.POD_GROUPS: pod_groups(level.group, level.version),
         Kind.COMPOSITES: composites(level.api_version),
@@ -312,6 +334,7 @@ def _resources(level: ApiLevel) -> dict[Kind, Resource]:
         Kind.PRIORITY_CLASSES: PRIORITY_CLASSES,
         Kind.VOLUMES: VOLUMES,
         Kind.VOLUME_CLAIMS: VOLUME_CLAIMS,
+        Kind.DEVICE_CLASSES: DEVICE_CLASSES,
         Kind.COMPATIBLE_POD_GROUPS: pod_groups(*COMPATIBLE_API.split("/")),
         **{kind: parents(parent) for kind, parent in _PARENTS.items()},
     }

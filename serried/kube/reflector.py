@@ -5,14 +5,17 @@
     _watch   one request
 
 A watch is resumed from the last resourceVersion whenever possible; a new list is made only when the server has
-forgotten that version (410) or resuming keeps failing. Nothing here waits for the consumer, and the consumer waits
-for nothing: changes are applied in slices, between which the event loop serves others.
+forgotten that version (410) or resuming keeps failing. A list that breaks off is begun anew after a pause, however much
+of it came, and after a few such lists in the other of two ways: streamed, or in pages. Nothing here waits for the
+consumer, and the consumer waits for nothing: changes are applied in slices, between which the event loop serves others.
 """
 
 import asyncio
 import logging
+import math
 import random
 import time
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NoReturn
@@ -28,7 +31,6 @@ from serried.kube.wire import (
     Resource,
     Selection,
     decode_change,
-    list_params,
     read_failure,
     stream_params,
     watch_params,
@@ -55,13 +57,17 @@ class Cause(StrEnum):
     FORBIDDEN = "forbidden"
     REFUSED = "refused"
     """Any other error of the server."""
+    DEFECT = "defect"
+    """An error of ours, which the log shows."""
 
 
 _RESUMED_AT_ONCE = frozenset(
     {Cause.SCHEDULED, Cause.ENDED, Cause.SILENT, Cause.LOST, Cause.GONE, Cause.BAD_LINE},
 )
 # With these the server is there and answers, but not with changes after our version.
-_SUSPICIOUS = frozenset({Cause.ENDED, Cause.BAD_LINE, Cause.REFUSED})
+_SUSPICIOUS = frozenset({Cause.ENDED, Cause.BAD_LINE, Cause.REFUSED, Cause.DEFECT})
+# With these a list was never begun, so its way is not to blame.
+_KEPT_OUT = frozenset({Cause.UNSERVED, Cause.FORBIDDEN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,8 @@ class Pace:
     """Times in seconds. ``timeout`` is the range of a watch's length, ``silence`` the longest pause in one.
 
     After ends without progress the waits have full jitter up to ``backoff * 2**n``, at most ``cap``; ``unserved`` is
-    the wait after a 404 or 403. A slice of applied changes ends after ``slice_changes`` or ``slice_seconds``.
+    the wait after a 404 or 403. For ``in_pages`` no list is streamed where streams were cut or refused; a page has
+    ``page`` objects at first. A slice of applied changes ends after ``slice_changes`` or ``slice_seconds``.
     """
 
     timeout: tuple[int, int] = (300, 600)
@@ -78,12 +85,16 @@ class Pace:
     cap: float = 30.0
     unserved: float = 3.0
     page: int = 500
+    in_pages: float = 600.0
     slice_changes: int = 200
     slice_seconds: float = 0.002
 
 
 STUCK = 5
-"""Suspicious ends in a row, without progress, after which the list is made anew."""
+"""Suspicious ends in a row, without progress, after which the list is made anew, and again after as many."""
+
+CUTS = 3
+"""Lists in a row that broke off, after which the next is made in the other way."""
 
 _STEADY = 10.0
 """A watch that lived so many seconds was fine, even if nothing happened in it."""
@@ -115,24 +126,33 @@ class Reflector:
         self._feed = Feed(resource, sink)
         self._version = ""
         self._listing = False
-        self._streams = True
+        self._ways = _Ways(pace)
         self._slice = _Slice(pace)
-        self._received = 0
+        self._followed = 0
+        self._reached = True
+        self._forced = False
+        self._since = 0.0
         self._fruitless = 0
         self._complaint = ""
 
     async def run(self) -> NoReturn:
         """Follow the resource until cancelled."""
         while True:
-            begun, received, listed = time.monotonic(), self._received, self.listed.is_set()
+            self._since, self._reached = time.monotonic(), True
+            followed, listed = self._followed, self.listed.is_set()
             cause, retry_after = await self._end_of_follow()
-            lived = time.monotonic() - begun
-            fruitful = lived >= _STEADY or (self._received > received and cause is not Cause.GONE)
-            self._fruitless = 0 if fruitful else self._fruitless + 1
+            lived = time.monotonic() - self._since
+            steady = lived >= _STEADY or (self._followed > followed and cause is not Cause.GONE)
+            # Half a list is worth nothing, however long it took: the next one begins with the first object again.
+            self._fruitless = 0 if steady and not self._listing else self._fruitless + 1
+            self._forced = self._forced and self._fruitless > 0
+            if self._listing and self._reached and cause not in _KEPT_OUT:
+                self._ways.cut()
             if listed or cause is not Cause.UNSERVED:  # what was not served before has not ended
                 self._client.hooks.watch_restarted(self.resource.plural, cause)
-            if cause is Cause.GONE or (cause in _SUSPICIOUS and self._fruitless >= STUCK):
-                self._version = ""
+            stuck = self._fruitless > 0 and self._fruitless % STUCK == 0
+            if self._version and (cause is Cause.GONE or (cause in _SUSPICIOUS and stuck)):
+                self._version, self._forced = "", True
             await asyncio.sleep(max(self._delay(cause), retry_after))
 
     def _delay(self, cause: Cause) -> float:
@@ -151,6 +171,10 @@ class Reflector:
             return self._complain(Cause.BAD_LINE, f"a line of the watch is not understood: {err}"), 0.0
         except ApiError as err:
             return await self._judge(err), err.retry_after or 0.0
+        except Exception as err:
+            # Whatever it is, the caches must not stand still for it.
+            log.exception("following a resource failed", extra={"resource": str(self.resource)})
+            return self._complain(Cause.DEFECT, repr(err)), 0.0
         finally:
             self._slice.reset()
 
@@ -158,6 +182,7 @@ class Reflector:
         if isinstance(err, Gone):
             return Cause.GONE
         if isinstance(err, Unavailable) and not err.status:
+            self._reached = not err.unsent
             return self._complain(Cause.LOST, str(err))
         if isinstance(err, NotFound):
             return await self._end_service()
@@ -189,7 +214,7 @@ class Reflector:
 
     async def _follow(self) -> Cause:
         timeout = random.randint(*self._pace.timeout)  # noqa: S311
-        if not self._version and self._streams:
+        if not self._version and self._ways.streams:
             self._begin_list()
             return await self._stream_list(timeout)
         if not self._version:
@@ -201,27 +226,24 @@ class Reflector:
             cause = await self._watch(stream_params(self._selection, timeout), timeout)
         except Invalid:
             if self._listing:
-                self._streams = False
+                self._ways.turn_to_pages()
                 return await self._follow()
             raise
         if cause is Cause.SILENT and self._listing:
             # A server that ignores sendInitialEvents never sends the bookmark that ends them.
-            self._streams = False
+            self._ways.turn_to_pages()
         return cause
 
     async def _list_pages(self) -> None:
         self._begin_list()
-        token = ""
-        while True:
-            page = await self._client.read(self._path, list_params(self._selection, self._pace.page, token))
-            for obj in page.get("items") or ():
-                self._count()
-                self._feed.upsert(obj)
-                await self._slice.pause()
-            metadata = page.get("metadata") or {}
-            token = metadata.get("continue") or ""
-            if not token:
-                return await self._end_list(str(metadata.get("resourceVersion", "")))
+        async with aclosing(self._client.pages(self._path, self._selection, self._ways.page)) as pages:
+            async for page in pages:
+                self._slice.resume()
+                for obj in page.items:
+                    self._count()
+                    self._feed.upsert(obj)
+                    await self._slice.pause()
+        await self._end_list(page.version)
 
     def _begin_list(self) -> None:
         self._listing = True
@@ -233,6 +255,10 @@ class Reflector:
         self._listing = False
         self._version = version
         self._complaint = ""
+        self._ways.complete()
+        if not self._forced:
+            self._fruitless = 0  # an outage is over; a list that we forced is no sign that watches last now
+        self._since = time.monotonic()
         self._feed.end_list(version)
         self.listed.set()
 
@@ -265,13 +291,49 @@ class Reflector:
         if not self._listing:
             # Only now, when the sink has it: a resume must never skip a change.
             self._version = change.version or self._version
+            self._followed += 1
         elif change.ends_initial_events:
             await self._end_list(change.version)
 
     def _count(self) -> None:
-        self._received += 1
         self.last_event_monotonic = time.monotonic()
         self._client.hooks.watch_received(self.resource.plural, 1)
+
+
+class _Ways:
+    """Which way the next list goes, as far as lists have broken off: streamed or in pages, and how large these are."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.page = pace.page
+        self._pace = pace
+        self._cuts = 0
+        self._pages_until = -math.inf
+
+    @property
+    def streams(self) -> bool:
+        """Whether the next list is streamed."""
+        return time.monotonic() >= self._pages_until
+
+    def turn_to_pages(self) -> None:
+        """List in pages for a while: a server that does not stream now may do so after its next upgrade."""
+        self._pages_until = time.monotonic() + self._pace.in_pages
+
+    def cut(self) -> None:
+        """A list broke off."""
+        self._cuts += 1
+        if not self.streams:
+            # The token of the next page expires when its version is compacted: fewer pages are read sooner.
+            self.page *= 2
+        if self._cuts % CUTS:
+            return
+        if self.streams:
+            self.turn_to_pages()
+        else:
+            self._pages_until = -math.inf
+
+    def complete(self) -> None:
+        """A list came whole."""
+        self._cuts, self.page = 0, self._pace.page
 
 
 class _Slice:

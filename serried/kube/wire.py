@@ -3,7 +3,7 @@
 Everything here is testable with bytes. `client` and `reflector` add the sockets.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -60,6 +60,7 @@ JOBS = Resource("batch", "v1", "jobs")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 POD_TEMPLATES = Resource("", "v1", "podtemplates")
+DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", namespaced=False)
 RESERVATIONS = Resource(FALLBACK_GROUP, "v1beta1", "reservations")
 
 
@@ -112,6 +113,28 @@ def list_params(selection: Selection, limit: int, token: str) -> dict[str, str]:
     """One page of a consistent list; ``token`` is the continue token of the page before, "" for the first."""
     paging = {"limit": str(limit)} | ({"continue": token} if token else {})
     return selection.params | paging
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list: its objects, the continue token ("" in the last page), the version of the whole list."""
+
+    items: Sequence[JSON]
+    token: str
+    version: str
+
+
+def read_page(document: Mapping[str, Any]) -> Page:
+    """The page in a decoded answer; raises ValueError for what is no list.
+
+    An object without items must not pass for an empty list: all that we know would seem to be gone.
+    """
+    items, metadata = document.get("items", ()), _metadata(document)
+    version = metadata.get("resourceVersion")
+    listed = items is None or (isinstance(items, list) and all(isinstance(item, dict) for item in items))
+    if not listed or not isinstance(version, str) or not version:
+        raise ValueError(f"no list: {str(document)[:80]}")
+    return Page(items or [], str(metadata.get("continue") or ""), version)
 
 
 def watch_params(selection: Selection, version: str, timeout: int) -> dict[str, str]:

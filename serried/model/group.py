@@ -114,6 +114,7 @@ class PodGroup:
     ``parent`` is the CompositePodGroup above it. ``tree``: it is no object but the whole tree of the CompositePodGroup
     at the root, whose UID and constraint it has; ``policy`` counts the members that the tree takes at least.
 
+    ``device_claims`` are the names of its claims of devices, which its members may share.
     ``priority`` is None until admission (native) or our controller (fallback) has resolved ``priority_class``.
     ``workload`` and ``template`` are ``spec.workloadRef``. ``scheduled`` is whether the condition
     PodGroupInitiallyScheduled is True already; ``condition`` is that condition's (status, reason, message).
@@ -141,6 +142,7 @@ class PodGroup:
     preference: Preference = NO_PREFERENCE
     parent: str | None = None
     tree: Branch | None = None
+    device_claims: tuple[str, ...] = ()
 
     def holder(self, api_version: str) -> Holder:
         """The object that has this group's UID: itself, or the Workload that it is part of, or the root of its tree.

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 class Lease:
     """A coordination.k8s.io/v1 Lease: ``holder`` is "" when nobody holds it.
 
-    ``renewed`` is the renewTime as written: another machine's clock, to be compared for change only.
+    ``renewed`` is the renewTime in seconds since 1970 by the holder's clock, None without one; ``duration`` how many
+    seconds later others may take the Lease.
     """
 
     holder: str
-    renewed: str = ""
-    transitions: int = 0
+    renewed: int | None = None
+    duration: int = 0

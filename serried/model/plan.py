@@ -51,7 +51,8 @@ class Ask:
 
     ``levels`` are label keys, the narrowest first: the quorum goes into one domain of the first key that has one with
     room, else over as few domains as possible; with ``spills`` False it waits then. ``homes`` are the nodes of
-    existing members: others join them at the narrowest level that has room.
+    existing members: others join them at the narrowest level that has room. With ``own_slots`` each member takes the
+    slot that is kept for it, or none.
 
     For a tree of groups ``parts`` are the asks of the groups below, and ``members`` those of all of them. A part with
     ``need`` 0 stands already; of the others ``wanted`` must be placed, each whole. ``name`` is the group's own in its
@@ -69,6 +70,7 @@ class Ask:
     spills: bool = True
     homes: frozenset[str] = frozenset()
     style: Style = Style.PACK
+    own_slots: bool = False
     name: str = ""
     within: tuple[tuple[str, str], ...] = ()
     parts: tuple["Ask", ...] = ()
@@ -79,10 +81,24 @@ class Ask:
         """The least of its members' priorities; 0 without members."""
         return min((member.priority for member in self.members), default=0)
 
+    def asks_the_same(self, other: "Ask") -> bool:
+        """Whether the answer to one question is that to the other: its members may be newer versions of theirs."""
+        return (
+            len(self.members) == len(other.members)
+            and len(self.parts) == len(other.parts)
+            and all(map(_is_alike, self.members, other.members))
+            and replace(self, members=(), parts=()) == replace(other, members=(), parts=())
+            and all(mine.asks_the_same(others) for mine, others in zip(self.parts, other.parts, strict=True))
+        )
+
     def avoiding(self, nodes: Collection[str]) -> "Ask":
         """The same question, where no member of any group may use these nodes either."""
         parts = tuple(part.avoiding(nodes) for part in self.parts)
         return replace(self, closed=self.closed | frozenset(nodes), parts=parts)
+
+
+def _is_alike(one: Pod, other: Pod) -> bool:
+    return one is other or (one.uid, one.priority, one.shape) == (other.uid, other.priority, other.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,23 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from serried.model.parent import Place
+from serried.model.parent import JOB, Place
 from serried.model.selectors import NodeSelectorTerm, Toleration
 
 HELD_GATE = "scheduling.serried.dev/held"
 """Our scheduling gate: set by the MutatingAdmissionPolicy, lifted by the extender."""
+
+MARKERS = frozenset({"scheduling.serried.dev/member", "scheduling.serried.dev/member-bind"})
+"""Extended resources that no node has: in an isolated installation the scheduler asks only about pods that name them.
+
+One for filter and preempt, one for bind: kube-scheduler takes no name in two extender entries.
+"""
+
+HELD = "Serried holds this pod for its gang: see the PodGroup's condition and events"
+"""What filter says of a node that a held pod does not get; kube-scheduler puts it into the pod's condition.
+
+Constant on purpose: a text that changes makes the scheduler patch the pod and retry in a loop (facts A5).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +27,8 @@ class Shape:
     """What decides where a pod fits. Members with equal shapes are one class to the planner.
 
     ``requests`` is sorted by name and always has ``pods``; host ports and anti-affinity by host name are in it as
-    amounts of what every node has (``resources.SHARES``). ``node_terms`` is required node affinity: None when there is
+    amounts of what every node has (``resources.SHARES``), claims of devices as amounts of what nodes need not show
+    (``resources.PROVIDED``). ``node_terms`` is required node affinity: None when there is
     none, any one term suffices otherwise.
     """
 
@@ -64,6 +77,11 @@ class Pod:
     ``started`` is when the kubelet took it up, in seconds since 1970, ``lifetime`` after how many seconds it is ended
     (activeDeadlineSeconds). ``ends`` is when it succeeded, or by when it is to be gone if it is being deleted.
     ``refusal`` is the reason for which the kubelet has refused a bound pod (``OutOfcpu``), "" for any other end.
+    ``marked``: names all MARKERS, so that an isolated scheduler asks about it.
+    ``device_claims`` are what its claims of devices are made from, ``uncounted`` the extended resources that nodes need
+    not show (`cluster.uncounted`): what there is of both, kube-scheduler alone knows. ``objection`` is why it found no
+    node for the pod when it tried it last, "" if it did not say so; ``unclaimed`` the template of a claim that is still
+    to be made, before which it does not try the pod at all.
     """
 
     namespace: str
@@ -88,7 +106,22 @@ class Pod:
     lifetime: int | None = None
     ends: int | None = None
     refusal: str = ""
+    marked: bool = False
+    device_claims: tuple[str, ...] = ()
+    uncounted: tuple[str, ...] = ()
+    objection: str = ""
+    unclaimed: str = ""
     version: str = ""
+
+    @property
+    def counted_elsewhere(self) -> bool:
+        """Asks for what kube-scheduler alone can count."""
+        return bool(self.uncounted or self.device_claims)
+
+    @property
+    def refused(self) -> bool:
+        """Asks for what kube-scheduler alone can count, and as far as that knows there is no node for it."""
+        return bool(self.unclaimed or self.objection) and self.counted_elsewhere
 
     @property
     def bound(self) -> bool:
@@ -99,6 +132,14 @@ class Pod:
     def pending(self) -> bool:
         """Has no node yet and may still get one."""
         return not self.node and self.phase is Phase.ACTIVE and not self.deleting
+
+    @property
+    def linked(self) -> bool:
+        """Whether it could be a member of a group: it names one, stands in a parent or belongs to a Job.
+
+        No other pod ever is one. The policy that marks pods (``manifests/kustomize/marker``) has to know all of this.
+        """
+        return self.group is not None or self.place is not None or (self.owner is not None and self.owner.kind == JOB)
 
     @property
     def held_by_gate(self) -> bool:

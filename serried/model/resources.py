@@ -17,13 +17,34 @@ SHARES = 1 << 16
 These are no resources: two pods that together ask for more of one than this are in each other's way.
 """
 
+PROVIDED = "provided:"
+"""Before the name of what a node may have without showing it: an extended resource, or the devices of a claim."""
+
+DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""With a DeviceClass's name behind it, the resource that this class provides whatever else it says."""
+
+UNLIMITED = 1 << 62
+"""How much of that a node counts as having that shows none: what there is, only kube-scheduler knows."""
+
 
 def capacity(allocatable: Resources, name: str) -> int:
-    """How much a node has of a resource, or of a thing that keeps pods apart."""
+    """How much a node has of a resource, of a thing that keeps pods apart, or of what it need not show."""
     amount = allocatable.get(name)
-    if amount is None:
-        return SHARES if ":" in name else 0
-    return amount
+    if amount is not None:
+        return amount
+    if ":" not in name:
+        return 0
+    return allocatable.get(name[len(PROVIDED) :]) or UNLIMITED if name.startswith(PROVIDED) else SHARES
+
+
+def is_extended(name: str) -> bool:
+    """Whether a resource is one that only a device plugin or a DeviceClass can bring to a node.
+
+    As kube-scheduler's IsDRAExtendedResourceName: a domain other than kubernetes.io, or the prefix of device classes.
+    """
+    if "/" not in name or ":" in name:
+        return False
+    return "kubernetes.io/" not in name or name.startswith(DEVICE_CLASS_PREFIX)
 
 
 def add(left: Resources, right: Resources) -> dict[str, int]:

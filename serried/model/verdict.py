@@ -21,12 +21,15 @@ class Reason(StrEnum):
     NO_DOMAIN_FITS = "NoDomainFits"
     NO_CAPACITY = "NoCapacity"
     GROUPS_UNPLACED = "GroupsUnplaced"
+    PLANNING = "Planning"
+    PLAN_UNFINISHED = "PlanUnfinished"
     DOMAIN_FULL = "DomainFull"
     DOMAIN_CONFLICT = "DomainConflict"
     BEHIND_HEAD = "BehindHead"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     PLAN_OUTDATED = "PlanOutdated"
     RECORD_FAILED = "RecordFailed"
+    RECORDS_UNREADABLE = "RecordsUnreadable"
     BROKEN = "Broken"
     PLANNED = "Planned"
     BINDING = "Binding"
@@ -70,12 +73,18 @@ _SENTENCES: dict[Reason, str] = {
     Reason.NO_DOMAIN_FITS: "no domain of {key} has room for {need} members",
     Reason.NO_CAPACITY: "the cluster has room for {have} of {need} members",
     Reason.GROUPS_UNPLACED: "only {have} of {need} groups find room together",
+    Reason.PLANNING: "the plan for {need} members is being made",
+    Reason.PLAN_UNFINISHED: (
+        "no plan for {need} members was found in {have} s of work, more time is taken later; "
+        "members of fewer different shapes are planned faster"
+    ),
     Reason.DOMAIN_FULL: "the gang's domain of {key} has room for {have} of {need} waiting members",
     Reason.DOMAIN_CONFLICT: "members already run in more than one domain of {key}",
     Reason.BEHIND_HEAD: "the room for {need} members is kept for {key}, which is before it in the queue",
     Reason.DEADLINE_EXCEEDED: "only {have} of {need} members reached their bind call in time",
     Reason.PLAN_OUTDATED: "the cluster changed before the gang could be bound",
     Reason.RECORD_FAILED: "the Reservation could not be written",
+    Reason.RECORDS_UNREADABLE: "waiting to read the Reservations, before which nothing is planned",
     Reason.BROKEN: "{have} of {need} members of a gang that ran are left",
     Reason.PLANNED: "placed, waiting for {need} members to pass the scheduler",
     Reason.BINDING: "quorum is at bind, {have} of {need} members are bound",

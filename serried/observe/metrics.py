@@ -101,6 +101,7 @@ class ExtenderMetrics(Metrics):
         )
         self._vacancies = self._gauge("serried_vacancies", "Slots that are kept for the members to come.")
         self._held = self._gauge("serried_held_pods", "Pods that are held back.", "by")
+        self._unmarked = self._gauge("serried_unmarked_members", "Waiting members without markers.")
         self._groups = self._gauge("serried_groups", "PodGroups by state.", "state")
         self._forecasts = self._counter("serried_forecasts", "Forecasts for heads of the queue by outcome.", "outcome")
         self._forecast_wait = self._histogram(
@@ -155,6 +156,10 @@ class ExtenderMetrics(Metrics):
     def held(self, by: str, count: int) -> None:
         """So many pods are held now by filter or gate."""
         self._held.labels(by).set(count)
+
+    def unmarked(self, count: int) -> None:
+        """So many members that wait for a node lack the markers now."""
+        self._unmarked.set(count)
 
     def groups(self, state: str, count: int) -> None:
         """So many groups are in this state now."""

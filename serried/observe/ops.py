@@ -1,5 +1,8 @@
 """The routes and the server for operations that both processes share: probes and metrics."""
 
+import errno
+import logging
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -10,6 +13,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.types import ASGIApp
 
 Readiness = Callable[[], Mapping[str, bool]]
+
+log = logging.getLogger(__name__)
+
+_BACKLOG = 4096
 
 KEEP_ALIVE = 120
 """Seconds. Above the 90 for which Go keeps idle connections: a request on one that we just closed is lost."""
@@ -44,14 +51,39 @@ def ops_routes(readiness: Readiness, render: Callable[[], bytes]) -> APIRouter:
 class Server(uvicorn.Server):
     """uvicorn beside other work: signals belong to the process, which sets ``should_exit``."""
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer until ``should_exit``. Raises OSError if the address is taken."""
+        if self.config.host or sockets:
+            return await super().serve(sockets)
+        listener = listen_everywhere(self.config.port)
+        log.info("listening", extra={"host": "", "port": listener.getsockname()[1]})
+        return await super().serve([listener])
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Capture none."""
         yield
 
 
+def listen_everywhere(port: int) -> socket.socket:
+    """A socket on every address of this machine: IPv6 and IPv4, or IPv4 alone where there is no IPv6.
+
+    One socket for both, so that ``port`` 0 is one port. Raises OSError if the port is taken.
+    """
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
+                raise
+    return socket.create_server(("", port), backlog=_BACKLOG)
+
+
 def make_server(app: ASGIApp, host: str, port: int, patience: int = 5) -> Server:
-    """A server in the running loop; ``serve`` it, then set ``should_exit``: open requests get ``patience`` seconds."""
+    """A server in the running loop; ``serve`` it, then set ``should_exit``: open requests get ``patience`` seconds.
+
+    A ``host`` of "" is every address, of IPv4 and of IPv6.
+    """
     config = uvicorn.Config(
         app,
         host=host,
@@ -66,6 +98,6 @@ def make_server(app: ASGIApp, host: str, port: int, patience: int = 5) -> Server
         log_config=None,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=patience,
-        backlog=4096,
+        backlog=_BACKLOG,
     )
     return Server(config)

@@ -5,35 +5,36 @@ from dataclasses import replace
 
 from serried.model.preference import Style
 from serried.plan.classes import MemberClass
-from serried.plan.mixing import Budget, Room, mix
+from serried.plan.mixing import MOST_CLASSES, Budget, Room, mix_in_steps
 from serried.plan.narrowing import narrow
 from serried.plan.packing import Batch, Packing
+from serried.plan.steps import Work
 from serried.plan.topology import Placement, Step
 from serried.plan.trial import Trial
 
 
-def pack(trial: Trial, step: Step, placement: Placement) -> Mapping[str, str]:
+def pack(trial: Trial, step: Step, placement: Placement) -> Work[Mapping[str, str]]:
     """Member uid to node name, for as many members as are placed; of one placement always the same."""
     tried = step, placement.domain
     found = trial.packings.get(tried)
     if found is None:
-        found = trial.packings[tried] = _pack(trial, step, placement)
+        found = trial.packings[tried] = yield from _pack(trial, step, placement)
     return found
 
 
-def _pack(trial: Trial, step: Step, placement: Placement) -> Mapping[str, str]:
-    nodes = _attempt(trial, step.below, placement, trial.budget)
+def _pack(trial: Trial, step: Step, placement: Placement) -> Work[Mapping[str, str]]:
+    nodes = yield from _attempt(trial, step.below, placement, trial.budget)
     mixed = len(trial.classes) > 1 and trial.ask.style is Style.PACK and not trial.barred(placement)
     if not (mixed and nodes and step.below):
         return nodes
 
-    def attempt(names: Sequence[str]) -> dict[str, str]:
+    def attempt(names: Sequence[str]) -> Work[dict[str, str]]:
         return _attempt(trial, step.below, replace(placement, names=names), trial.spare_budget)
 
-    return narrow(trial, step.below, placement, nodes, attempt)
+    return (yield from narrow(trial, step.below, placement, nodes, attempt))
 
 
-def _attempt(trial: Trial, below: Sequence[str], placement: Placement, budget: Budget) -> dict[str, str]:
+def _attempt(trial: Trial, below: Sequence[str], placement: Placement, budget: Budget) -> Work[dict[str, str]]:
     """The attempt that places most members, the earliest of equals.
 
     Classes go in one after another and are never taken out again. That is exact for one class. Where several cannot be
@@ -44,17 +45,19 @@ def _attempt(trial: Trial, below: Sequence[str], placement: Placement, budget: B
     for batches in _orders(trial, trial.totals(placement)):
         packing = Packing(trial.census, placement, below, trial.ask.style, barred)
         for batch in batches:
-            packing.put(batch)
+            yield from packing.put(batch)
         if len(packing.nodes) > len(best):
             best = packing.nodes
         if len(best) == len(trial.ask.members):
             return best
     if len(best) >= max(trial.ask.need, 1) or barred or len(trial.classes) == 1:
         return best
-    return _mix(trial, placement, budget) or best
+    if len(trial.classes) > MOST_CLASSES or not (yield from trial.may_hold(placement)):
+        return best
+    return (yield from _mix(trial, placement, budget)) or best
 
 
-def _mix(trial: Trial, placement: Placement, budget: Budget) -> dict[str, str]:
+def _mix(trial: Trial, placement: Placement, budget: Budget) -> Work[dict[str, str]]:
     """Nodes for the quorum by `mixing.mix`, {} if it finds none."""
     free = [{name: slots for slots, name in trial.census.rooms(kind, placement.names)} for kind in trial.classes]
     names = sorted(
@@ -64,8 +67,10 @@ def _mix(trial: Trial, placement: Placement, budget: Budget) -> dict[str, str]:
         Room(name, trial.census.allocatable(name), trial.census.used(name), tuple(each.get(name, 0) for each in free))
         for name in names
     ]
+    yield
     wanted = tuple(len(kind.members) for kind in trial.classes)
-    found = mix(wanted, max(trial.ask.need, 1), [kind.request for kind in trial.classes], rooms, budget) or {}
+    requests = [kind.request for kind in trial.classes]
+    found = (yield from mix_in_steps(wanted, max(trial.ask.need, 1), requests, rooms, budget)) or {}
     nodes: dict[str, str] = {}
     for place, kind in enumerate(trial.classes):
         order = (name for name in sorted(found) for _ in range(found[name][place]))

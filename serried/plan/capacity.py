@@ -5,13 +5,16 @@ and brought up to date: the first plan for a class looks at every node, each lat
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from operator import itemgetter
 
 from serried.model.node import Node
+from serried.model.plan import Overlay, View
 from serried.model.pod import Shape
 from serried.model.resources import Resources, count_slots
-from serried.plan.fit import admits
+from serried.plan.fit import admits, list_named
+from serried.plan.steps import Work, finish
 
 LevelKey = tuple[str, ...]
 """One or more label keys, the widest first: nodes that share the values of all are one domain."""
@@ -20,8 +23,14 @@ Domain = tuple[str, ...]
 """The values of a LevelKey's labels."""
 
 _CLASSES_KEPT = 16
-_KEYS_KEPT = 8
+_ENTRIES_KEPT = 1 << 20
+"""More classes than that are kept while all their tables together have no more entries: some 60 MB."""
+
+_KEYS_KEPT = 16
 _NAMES_KEPT = 1024
+_STEP = 500
+"""So many nodes are counted in one step, which takes less than a millisecond."""
+
 _NOTHING: Resources = {}
 
 
@@ -33,17 +42,32 @@ class Table:
         self.by_node: dict[str, int] = {}
         self.total = 0
         self.version = 0
+        self._choosy = bool(shape.node_selector) or shape.node_terms is not None
         self._sums: dict[LevelKey, tuple[Mapping[str, Domain], dict[Domain, int]]] = {}
 
-    def fill(self, nodes: Iterable[Node], used: Mapping[str, Resources]) -> None:
+    def copy(self) -> "Table":
+        """The same numbers, which may go their own way."""
+        twin = Table(self.shape)
+        twin.by_node, twin.total, twin.version = self.by_node.copy(), self.total, self.version
+        twin._sums = {key: (homes, sums.copy()) for key, (homes, sums) in self._sums.items()}
+        return twin
+
+    def fill(self, nodes: Iterable[Node], used: Mapping[str, Resources]) -> Work[None]:
         """Count every node; nothing was counted before."""
-        choosy = bool(self.shape.node_selector) or self.shape.node_terms is not None
-        for node in nodes:
-            if not (choosy or node.taints or node.unschedulable) or admits(self.shape, node):
-                free = count_slots(node.allocatable, used.get(node.name, _NOTHING), self.request)
+        rest = iter(nodes)
+        while batch := list(islice(rest, _STEP)):
+            for node in batch:
+                free = self.count(node, used.get(node.name, _NOTHING))
                 if free:
                     self.by_node[node.name] = free
+            yield
         self.total = sum(self.by_node.values())
+
+    def count(self, node: Node, used: Resources) -> int:
+        """How many members the node takes on top of what is used."""
+        if (self._choosy or node.taints or node.unschedulable) and not admits(self.shape, node):
+            return 0
+        return count_slots(node.allocatable, used, self.request)
 
     def sum_by(self, key: LevelKey, homes: Mapping[str, Domain]) -> Mapping[Domain, int]:
         """Slots by domain; ``homes`` has the domain of each node that carries the key.
@@ -83,7 +107,8 @@ class Capacity:
     """The tables of the classes that were asked for last, and the domains of the keys that were.
 
     ``nodes`` and ``used`` (by node name; a node without entry is empty) are read live: whoever changes them says so
-    with `note_node` and `note_used`, and nothing is counted before it is asked for.
+    with `note_node` and `note_used`, and nothing is counted before it is asked for. Amounts that are used on a node
+    are replaced when they change, never changed themselves.
     """
 
     def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
@@ -92,8 +117,14 @@ class Capacity:
         # By recency: what changed since a version is at the end.
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._version = 0
+        self._forgotten = 0
         self._homes: OrderedDict[LevelKey, dict[str, Domain]] = OrderedDict()
         self._domains: dict[LevelKey, dict[Domain, dict[str, None]]] = {}
+
+    @property
+    def version(self) -> int:
+        """Another one after each change."""
+        return self._version
 
     def note_used(self, name: str) -> None:
         """What is used on a node has changed."""
@@ -114,33 +145,97 @@ class Capacity:
 
     def table(self, shape: Shape) -> Table:
         """The slots of a class, as of now. O(nodes) for a class that was not asked for lately, else O(changes)."""
+        return finish(self.count(shape))
+
+    def count(self, shape: Shape) -> Work[Table]:
+        """As ``table``, in steps; nothing may change between these."""
         if len(self._changed) > 2 * len(self._nodes) + _NAMES_KEPT:
             self._forget()
         table = self._tables.get(shape)
         if table is None:
-            table = self._tables[shape] = Table(shape)
-            table.fill(self._nodes.values(), self._used)
-            while len(self._tables) > _CLASSES_KEPT:
-                self._tables.popitem(last=False)
+            table = yield from self._make(shape)
+            table.version = self._version
+            self._keep(table)
         else:
             self._tables.move_to_end(shape)
-            for name, version in reversed(self._changed.items()):
-                if version <= table.version:
-                    break
-                self._count(table, name)
-        table.version = self._version
+            yield from self.refresh(table)
         return table
+
+    def refresh(self, table: Table) -> Work[None]:
+        """Bring a table of this capacity up to date, in steps; nothing may change between these."""
+        yield from self._recount(table, self._since(table.version))
+        table.version = self._version
+
+    def _recount(self, table: Table, names: Collection[str]) -> Work[None]:
+        for place, name in enumerate(names, 1):
+            node = self._nodes.get(name)
+            table.put(name, 0 if node is None else table.count(node, self._used.get(name, _NOTHING)))
+            if place % _STEP == 0:
+                yield
+
+    def freeze(self) -> "Frozen":
+        """The same as of now, whatever changes from here on."""
+        frozen = Frozen(self, dict(self._nodes), dict(self._used))
+        frozen.sort_like(self._homes, self._domains)
+        return frozen
+
+    def count_missing(self, shapes: Collection[Shape]) -> int:
+        """For how many of these shapes every node would have to be looked at."""
+        return sum(shape not in self._tables and list_named(shape) is None for shape in shapes)
+
+    def adopt(self, table: Table, version: int) -> None:
+        """Take over what was counted elsewhere, and was true at a version of this."""
+        if table.shape not in self._tables and version >= self._forgotten:
+            table.version = version
+            self._keep(table)
+
+    def know(self, shape: Shape, version: int) -> tuple[Table, list[str]] | None:
+        """A table, and the nodes whose numbers may have been others at that version; None if nobody can tell."""
+        table = self._tables.get(shape)
+        if table is None or version < self._forgotten:
+            return None
+        self._tables.move_to_end(shape)
+        return table, self._since(min(version, table.version))
+
+    def _keep(self, table: Table) -> None:
+        self._tables[table.shape] = table
+        while len(self._tables) > _CLASSES_KEPT and self._is_full():
+            self._tables.popitem(last=False)
+
+    def _is_full(self) -> bool:
+        return sum(1 + len(table.by_node) for table in self._tables.values()) > _ENTRIES_KEPT
+
+    def _make(self, shape: Shape) -> Work[Table]:
+        table = Table(shape)
+        yield from table.fill(self._reach(shape), self._used)
+        return table
+
+    def _reach(self, shape: Shape) -> Iterable[Node]:
+        """The nodes that may take a shape: all, unless it names those where it can go."""
+        named: dict[str, None] = {}
+        for key, values in list_named(shape) or [("", ())]:
+            if key:
+                found = (name for value in values for name in self.domains((key,)).get((value,), ()))
+                named.update(dict.fromkeys(found))
+            else:
+                named.update(dict.fromkeys(values))
+            if not values or 2 * len(named) > len(self._nodes):
+                return self._nodes.values()
+        return [self._nodes[name] for name in named if name in self._nodes]
+
+    def _since(self, version: int) -> list[str]:
+        names = []
+        for name, changed in reversed(self._changed.items()):
+            if changed <= version:
+                break
+            names.append(name)
+        return names
 
     def _forget(self) -> None:
         # Nodes come and go under new names, and no table may have to hear of the old ones for ever.
         self._changed.clear()
         self._tables.clear()
-
-    def _count(self, table: Table, name: str) -> None:
-        node = self._nodes.get(name)
-        fits = node is not None and admits(table.shape, node)
-        used = self._used.get(name, _NOTHING)
-        table.put(name, count_slots(node.allocatable, used, table.request) if node is not None and fits else 0)
+        self._forgotten = self._version
 
     def homes(self, key: LevelKey) -> Mapping[str, Domain]:
         """The domain of each node that carries every label of the key."""
@@ -175,6 +270,70 @@ class Capacity:
         """The names of each domain's nodes."""
         self.homes(key)
         return self._domains[key]
+
+
+class Frozen(Capacity):
+    """What a capacity was at one instant, at ``version_then`` of it. What it has to count is kept by that, too."""
+
+    def __init__(self, origin: Capacity, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
+        super().__init__(nodes, used)
+        self._origin, self.version_then = origin, origin.version
+
+    def sort_like(
+        self, homes: OrderedDict[LevelKey, dict[str, Domain]], domains: dict[LevelKey, dict[Domain, dict[str, None]]]
+    ) -> None:
+        """Take over domains; none of these is changed when a node is: they are made anew."""
+        self._homes, self._domains = homes.copy(), domains.copy()
+
+    def show(self, view: View) -> View:
+        """A view of the same instant, with what it alone sees as used."""
+        if not view.over:
+            return View(self._nodes, self._used)
+        over = {name: view.used[name] for name in view.over}
+        return View(self._nodes, Overlay(over, self._used), over.keys())
+
+    def _make(self, shape: Shape) -> Work[Table]:
+        known = self._origin.know(shape, self.version_then)
+        if known is None:
+            table = yield from super()._make(shape)
+            self._origin.adopt(table.copy(), self.version_then)
+            return table
+        table = known[0].copy()
+        yield from self._recount(table, known[1])
+        return table
+
+    def _is_full(self) -> bool:
+        return False
+
+
+class Fork(Capacity):
+    """A capacity as it would be if some nodes were used otherwise, or not there; it may then go on its own way.
+
+    ``others`` are these nodes. The original must stay as it is.
+    """
+
+    def __init__(
+        self, origin: Capacity, nodes: Mapping[str, Node], used: Mapping[str, Resources], others: Collection[str]
+    ) -> None:
+        super().__init__(nodes, used)
+        self._origin, self._others = origin, others
+
+    def homes(self, key: LevelKey) -> Mapping[str, Domain]:
+        """The domain of each node that carries every label of the key."""
+        return self._origin.homes(key)
+
+    def domains(self, key: LevelKey) -> Mapping[Domain, Mapping[str, None]]:
+        """The names of each domain's nodes."""
+        return self._origin.domains(key)
+
+    def _make(self, shape: Shape) -> Work[Table]:
+        known = yield from self._origin.count(shape)
+        table = known.copy()
+        yield from self._recount(table, {*self._others, *self._changed})
+        return table
+
+    def _is_full(self) -> bool:
+        return False
 
 
 def _home(key: LevelKey, node: Node | None) -> Domain | None:

@@ -1,6 +1,6 @@
 """Members in classes of equal shape, and the slots of each class as one plan may use them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from serried.model.plan import Ask, View
@@ -8,6 +8,7 @@ from serried.model.pod import Pod, Shape
 from serried.model.resources import Resources, count_slots
 from serried.plan.capacity import Capacity, Domain, LevelKey, Table
 from serried.plan.fit import admits
+from serried.plan.steps import Work
 
 Room = tuple[int, str]
 """Slots, and the name of the node (or of the domain) that has them."""
@@ -37,6 +38,18 @@ def group_classes(members: Iterable[Pod]) -> list[MemberClass]:
     return [MemberClass(shape, dict(shape.requests), tuple(twins)) for shape, twins in equals.items()]
 
 
+def find_least(classes: Sequence[MemberClass]) -> MemberClass:
+    """A class without members that asks for no more than any of these, and may go wherever one of these may.
+
+    So there are never more members of these in any nodes than there are slots for it.
+    """
+    least = dict(classes[0].request)
+    for kind in classes[1:]:
+        least = {name: min(amount, kind.request[name]) for name, amount in least.items() if name in kind.request}
+    tolerations = dict.fromkeys(each for kind in classes for each in kind.shape.tolerations)
+    return MemberClass(Shape(tuple(sorted(least.items())), tolerations=tuple(tolerations)), least, ())
+
+
 class Census:
     """What `Capacity` has counted, corrected for what only this plan sees. It lives as long as one plan.
 
@@ -49,10 +62,24 @@ class Census:
         self._capacity = capacity or Capacity(view.nodes, view.used)
         self._special = tuple(name for name in {*view.over, *ask.closed} if name in view.nodes)
         self._corrected: dict[MemberClass, dict[str, int]] = {}
+        self._tables: dict[MemberClass, Table] = {}
+
+    def count(self, kind: MemberClass) -> Work[None]:
+        """Count the slots of a class ahead, in steps."""
+        self._tables[kind] = yield from self._capacity.count(kind.shape)
+        self._correct(kind)
+        yield
+
+    def _table(self, kind: MemberClass) -> Table:
+        # Kept for as long as the plan: a plan of many classes must not count one again because it asked for others.
+        found = self._tables.get(kind)
+        if found is None:
+            found = self._tables[kind] = self._capacity.table(kind.shape)
+        return found
 
     def rooms(self, kind: MemberClass, names: Iterable[str] | None) -> list[Room]:
         """(slots, node name) of those nodes that take at least one member; None means all nodes."""
-        by_node = self._capacity.table(kind.shape).by_node
+        by_node = self._table(kind).by_node
         if not self._special:
             return [(by_node[name], name) for name in (by_node if names is None else names) if name in by_node]
         corrected = self._correct(kind)
@@ -62,13 +89,13 @@ class Census:
 
     def total(self, kind: MemberClass) -> int:
         """The slots of a class in the whole cluster."""
-        table = self._capacity.table(kind.shape)
+        table = self._table(kind)
         return table.total + sum(more for _, more in self._differences(kind, table))
 
     def totals(self, kind: MemberClass, key: LevelKey) -> Mapping[Domain, int]:
         """The slots of a class by domain; domains without a slot may be missing."""
         homes = self._capacity.homes(key)
-        table = self._capacity.table(kind.shape)
+        table = self._table(kind)
         sums = table.sum_by(key, homes)
         if not self._special:
             return sums

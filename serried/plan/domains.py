@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from serried.model.preference import Style
 from serried.plan.attempts import pack
 from serried.plan.capacity import Domain
+from serried.plan.steps import Work
 from serried.plan.topology import Placement, Step
 from serried.plan.trial import Trial
 
@@ -29,17 +30,29 @@ class Candidate:
     apart: int = 0
 
 
-def measure(trial: Trial, step: Step, placement: Placement) -> Candidate:
+def measure(trial: Trial, step: Step, placement: Placement) -> Work[Candidate]:
     """The numbers of one placement: exact for members of one class, reachable ones (a lower bound) otherwise."""
     hopeful = hope(trial, step, placement)
+    nodes: Mapping[str, str] = {}
     if len(trial.classes) == 1 and not trial.barred(placement):
-        nodes = pack(trial, step, placement) if step.below and hopeful.placed else {}
+        if step.below and hopeful.placed:
+            nodes = yield from pack(trial, step, placement)
         return replace(hopeful, parts=_count_parts(trial, step, nodes.values()))
-    nodes = pack(trial, step, placement)
+    nodes = yield from pack(trial, step, placement)
     slack = hopeful.slack + hopeful.placed - len(nodes)
     return replace(
         hopeful, placed=len(nodes), room=len(nodes), slack=slack, parts=_count_parts(trial, step, nodes.values())
     )
+
+
+def hope_for(trial: Trial, step: Step, placements: Iterable[Placement]) -> Work[list[Candidate]]:
+    """As `hope`, for each placement."""
+    yield from trial.sum_up(step)
+    hopes = []
+    for placement in placements:
+        hopes.append(hope(trial, step, placement))
+        yield
+    return hopes
 
 
 def hope(trial: Trial, step: Step, placement: Placement) -> Candidate:
@@ -78,23 +91,28 @@ def score(candidate: Candidate, style: Style) -> tuple[int, int, int, tuple[int,
     return candidate.apart, -candidate.placed, slack, candidate.parts, candidate.around, candidate.placement.domain
 
 
-def choose(trial: Trial, step: Step, placements: Iterable[Placement]) -> Candidate | None:
+def choose(trial: Trial, step: Step, placements: Iterable[Placement]) -> Work[Candidate | None]:
     """The best placement that holds the quorum, None without one.
 
     Best hopes are tried first, and no more than needed: what cannot be better than the best found is not tried.
     """
     style = trial.ask.style
-    hopes = feasible((hope(trial, step, placement) for placement in placements), trial.ask.need)
+    hopes = feasible((yield from hope_for(trial, step, placements)), trial.ask.need)
     best: Candidate | None = None
+    vain = False
     for hopeful in sorted(hopes, key=lambda candidate: score(candidate, style)):
         if best is not None and score(best, style) <= score(hopeful, style):
             break
-        tried = measure(trial, step, hopeful.placement)
-        if feasible([tried], trial.ask.need) and (best is None or score(tried, style) < score(best, style)):
+        if vain and not (yield from trial.may_hold(hopeful.placement)):
+            continue
+        tried = yield from measure(trial, step, hopeful.placement)
+        if not feasible([tried], trial.ask.need):
+            vain = True
+        elif best is None or score(tried, style) < score(best, style):
             best = tried
     return best
 
 
-def assign(trial: Trial, step: Step, candidate: Candidate) -> Mapping[str, str]:
+def assign(trial: Trial, step: Step, candidate: Candidate) -> Work[Mapping[str, str]]:
     """Member uid to node name, as many as the candidate's ``placed``."""
-    return pack(trial, step, candidate.placement)
+    return (yield from pack(trial, step, candidate.placement))

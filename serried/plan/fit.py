@@ -16,6 +16,9 @@ from serried.model.selectors import Labels, NodeSelectorTerm, Requirement, Taint
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """What a cordoned node counts as tainted with, whether or not the taint is there already."""
 
+_UNREACHABLE = "node.kubernetes.io/unreachable"
+"""The taint of a node whose kubelet has not been heard of (node-lifecycle-controller)."""
+
 _REPELLING = frozenset({"NoSchedule", "NoExecute"})
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _NOTHING: Resources = {}
@@ -39,6 +42,11 @@ def slots(shape: Shape, node: Node, used: Resources | None) -> int:
     return count_slots(node.allocatable, used or _NOTHING, dict(shape.requests))
 
 
+def is_unreachable(node: Node) -> bool:
+    """Whether the node's kubelet has been silent for too long: what becomes of its pods nobody knows."""
+    return any(taint.key == _UNREACHABLE for taint in node.taints)
+
+
 def tolerates(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
     """Whether every taint that keeps pods away is tolerated."""
     return all(_tolerated(taint, tolerations) for taint in taints if taint.effect in _REPELLING)
@@ -53,6 +61,32 @@ def matches(requirement: Requirement, labels: Labels) -> bool:
     """Whether labels meet one match expression. One that upstream calls invalid is met by nothing."""
     rule = _OPERATORS.get(requirement.operator)
     return rule is not None and rule(labels.get(requirement.key), requirement.values)
+
+
+HOSTNAME = "kubernetes.io/hostname"
+
+Named = tuple[str, tuple[str, ...]]
+"""A label key and the values that will do; for the empty key, names of nodes."""
+
+
+def list_named(shape: Shape) -> list[Named] | None:
+    """Where alone a shape may go, one entry for each way; None if it does not say so by name.
+
+    What is found that way is to be asked with `admits` all the same.
+    """
+    host: list[Named] = [(key, (value,)) for key, value in shape.node_selector if key == HOSTNAME]
+    if host or shape.node_terms is None:
+        return host[:1] or None
+    ways = [_name(term) for term in shape.node_terms if term.labels or term.fields]
+    named = [way for way in ways if way is not None]
+    return named if len(named) == len(ways) else None
+
+
+def _name(term: NodeSelectorTerm) -> Named | None:
+    fields = [("", each.values) for each in term.fields if each.operator == "In"]
+    labels = [(each.key, each.values) for each in term.labels if each.operator == "In"]
+    found = [each for each in (*fields, *labels) if each[1]]
+    return found[0] if found else None
 
 
 def _matches_term(term: NodeSelectorTerm, node: Node) -> bool:

@@ -4,21 +4,28 @@ The endings of running pods are played in the order of time, and those that nobo
 the nodes with the fewest of them first. The first domain in which the gang then fits is its forecast.
 """
 
+import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
 
-from serried.model.node import Node
-from serried.model.plan import Ask, Plan, View
+from serried.model.plan import Ask, Overlay, Plan, View
 from serried.model.resources import Resources
-from serried.plan.classes import MemberClass, group_classes
-from serried.plan.fit import slots
-from serried.plan.tree import plan_group
+from serried.plan.capacity import Capacity, Domain, Fork, Table
+from serried.plan.classes import MemberClass, find_least, group_classes
+from serried.plan.steps import Work, finish
+from serried.plan.tree import solve_group
 
 _GROWTH = 1.1
-"""Members of several shapes may need more than slots for each: after a vain plan the next waits for so much more."""
+"""Members of several shapes may need more than slots for each: after a vain plan the next waits for so much more.
+
+The last plan of a domain, when all that can end there has ended, waits for nothing."""
+
+_STEP = 500
+"""So many endings are sorted or played in one step, at the most."""
 
 
 class Ending(NamedTuple):
@@ -41,34 +48,43 @@ class Forecast:
     at: float | None
 
 
-def foresee(view: View, ask: Ask, endings: Iterable[Ending]) -> Forecast | None:
+def foresee(view: View, ask: Ask, endings: Iterable[Ending], capacity: Capacity | None = None) -> Forecast | None:
     """The forecast for a gang that ``view`` has no room for; None if there is none even when all of that has ended.
 
     One pass over the endings: the cost is that of one count of the cluster, an update for each ending, and a few
     plans of one domain. For members of one shape the time is exact, for others it may be later than it need be.
+    ``capacity`` are the view's slots as far as they are counted already.
     """
+    return finish(solve_forecast(view, ask, endings, capacity))
+
+
+def solve_forecast(
+    view: View, ask: Ask, endings: Iterable[Ending], capacity: Capacity | None = None
+) -> Work[Forecast | None]:
+    """As `foresee`, in steps, between which neither view nor capacity may change."""
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1 or not ask.members:
         return None
-    stage = _Stage(view, ask)
-    for at, batch in _in_time(endings):
+    stage = _Stage(view, ask, capacity)
+    yield from stage.count()
+    timed, untimed = yield from stage.sort(endings)
+    played = 0
+    for at, batch in _in_time(timed, untimed):
         for domain in stage.free(batch):
-            found = stage.try_domain(domain)
+            found = (yield from stage.try_domain(domain)) if (yield from stage.is_promising(domain)) else None
             if found is not None:
                 return Forecast(found.domain, frozenset(found.nodes.values()), at)
+        played += len(batch)
+        if played >= _STEP // stage.breadth:
+            played = 0
+            yield
     return None
 
 
-def _in_time(endings: Iterable[Ending]) -> Iterator[tuple[float | None, Sequence[Ending]]]:
+def _in_time(
+    timed: Iterable[Ending], untimed: Mapping[str, Sequence[Ending]]
+) -> Iterator[tuple[float | None, Sequence[Ending]]]:
     """The endings in batches of one time, then those without one in batches of one node."""
-    timed: list[Ending] = []
-    untimed: dict[str, list[Ending]] = {}
-    for ending in endings:
-        if ending.at is None:
-            untimed.setdefault(ending.node, []).append(ending)
-        elif ending.at < math.inf:
-            timed.append(ending)
-    timed.sort(key=_at)
     for at, batch in groupby(timed, key=_at):
         yield at, list(batch)
     for _, unknown in sorted(untimed.items(), key=lambda item: (len(item[1]), item[0])):
@@ -80,69 +96,114 @@ def _at(ending: Ending) -> float:
 
 
 class _Stage:
-    """The cluster as the endings are played: what is used, and the slots of each class in each domain."""
+    """The cluster as the endings are played: what is used, and the slots of each class in each domain.
 
-    def __init__(self, view: View, ask: Ask) -> None:
-        self._nodes, self._ask = view.nodes, ask
-        self._base = view.used
-        self._freed: dict[str, dict[str, int]] = {}
-        self._classes = group_classes(ask.members)
-        self._totals: dict[str, list[int]] = {}
+    ``breadth`` is how many classes there are: an ending is counted for each of them.
+    """
+
+    def __init__(self, view: View, ask: Ask, capacity: Capacity | None) -> None:
+        self._ask, self._base = ask, view.used
+        self._freed: dict[str, Resources] = {}
+        nodes = view.nodes
+        if ask.closed:
+            nodes = {name: node for name, node in nodes.items() if name not in ask.closed}
+        self._view = View(nodes, Overlay(self._freed, view.used))
+        origin = capacity if capacity is not None else Capacity(view.nodes, view.used)
+        self._capacity = Fork(origin, nodes, self._view.used, {*view.over, *ask.closed})
+        self._classes: list[tuple[MemberClass, Table]] = []
+        self._least: Table | None = None
         self._tried: dict[str, int] = {}
-        self._inside: dict[str, dict[str, Node]] = {}
-        for node in view.nodes.values():
-            domain = self._domain(node.name)
-            if domain is not None:
-                self._inside.setdefault(domain, {})[node.name] = node
-                self._count(node, domain, +1)
+        # How many endings of each domain have not been played yet.
+        self._left: Counter[str] = Counter()
+        self.breadth = 1
+
+    def count(self) -> Work[None]:
+        """Count the slots of each class as they are now."""
+        kinds = group_classes(self._ask.members)
+        if len(kinds) > 1:
+            self._least = yield from self._capacity.count(find_least(kinds).shape)
+        for kind in kinds:
+            table = yield from self._capacity.count(kind.shape)
+            self._classes.append((kind, table))
+            if self._ask.topology_key is not None:
+                self._sums(table)
+            yield
+        self.breadth = len(self._classes)
+
+    def sort(self, endings: Iterable[Ending]) -> Work[tuple[Iterator[Ending], Mapping[str, Sequence[Ending]]]]:
+        """Those that matter, by time, and those without one by node."""
+        runs: list[list[Ending]] = [[]]
+        untimed: dict[str, list[Ending]] = {}
+        for place, ending in enumerate(endings):
+            if place % _STEP == 0:
+                runs[-1].sort(key=_at)
+                runs.append([])
+                yield
+            domain = self._domain(ending.node)
+            if domain is not None and ending.at is None:
+                untimed.setdefault(ending.node, []).append(ending)
+            elif domain is not None and _at(ending) < math.inf:
+                runs[-1].append(ending)
+            else:
+                continue
+            self._left[domain] += 1
+        runs[-1].sort(key=_at)
+        return heapq.merge(*runs, key=_at), untimed
 
     def free(self, batch: Iterable[Ending]) -> list[str]:
-        """Play endings; the domains that may have room for the gang now, in name order."""
+        """Play endings; the domains in which something ends, in name order."""
         changed: set[str] = set()
         for ending in batch:
-            domain = self._domain(ending.node)
-            if domain is None:
-                continue
-            node = self._nodes[ending.node]
-            self._count(node, domain, -1)
-            left = self._freed.setdefault(ending.node, dict(self._base.get(ending.node, {})))
+            left = dict(self._freed.get(ending.node) or self._base.get(ending.node, {}))
             for name, amount in ending.requests:
                 left[name] = max(0, left.get(name, 0) - amount)
-            self._count(node, domain, +1)
-            changed.add(domain)
-        return sorted(domain for domain in changed if self._is_promising(domain))
+            self._freed[ending.node] = left
+            self._capacity.note_used(ending.node)
+            domain = self._domain(ending.node)
+            if domain is not None:
+                self._left[domain] -= 1
+                changed.add(domain)
+        return sorted(changed)
 
-    def try_domain(self, domain: str) -> Plan | None:
+    def try_domain(self, domain: str) -> Work[Plan | None]:
         """The plan of the gang in one domain as the cluster is now."""
-        self._tried[domain] = sum(self._totals[domain])
-        inside = self._inside[domain]
-        used: dict[str, Resources] = {name: self._used(name) for name in inside}
+        self._tried[domain] = self._total(domain)
         pinned = frozenset({domain}) if self._ask.topology_key is not None else frozenset[str]()
-        answer = plan_group(View(inside, used), replace(self._ask, pinned=pinned))
+        answer = yield from solve_group(self._view, replace(self._ask, pinned=pinned), self._capacity)
         return answer if isinstance(answer, Plan) else None
 
-    def _is_promising(self, domain: str) -> bool:
+    def is_promising(self, domain: str) -> Work[bool]:
         """Whether each class as if it were alone would do, and there is more room than at the last vain plan."""
-        totals = self._totals[domain]
-        members = sum(min(total, len(kind.members)) for total, kind in zip(totals, self._classes, strict=True))
-        return members >= max(1, self._ask.need) and sum(totals) >= self._tried.get(domain, 0) * _GROWTH
+        if self._least is not None:
+            yield from self._capacity.refresh(self._least)
+            if self._room(self._least, domain) < max(1, self._ask.need):
+                return False
+        spare = len(self._ask.members) - max(1, self._ask.need)
+        for place, (kind, table) in enumerate(self._classes):
+            yield from self._capacity.refresh(table)
+            yield
+            spare -= max(0, len(kind.members) - self._room(table, domain))
+            if spare < 0:
+                # Who was short now is asked first next time: the others need not be counted before it has room.
+                self._classes.insert(0, self._classes.pop(place))
+                return False
+        total, tried = self._total(domain), self._tried.get(domain, -1)
+        return total > tried and (total >= tried * _GROWTH or not self._left[domain])
 
-    def _count(self, node: Node, domain: str, sign: int) -> None:
-        totals = self._totals.setdefault(domain, [0] * len(self._classes))
-        for place, kind in enumerate(self._classes):
-            totals[place] += sign * self._slots(kind, node)
+    def _total(self, domain: str) -> int:
+        return sum(self._room(table, domain) for _, table in self._classes)
 
-    def _slots(self, kind: MemberClass, node: Node) -> int:
-        return slots(kind.shape, node, self._used(node.name))
+    def _room(self, table: Table, domain: str) -> int:
+        return table.total if self._ask.topology_key is None else self._sums(table).get((domain,), 0)
 
-    def _used(self, name: str) -> Resources:
-        freed = self._freed.get(name)
-        return self._base.get(name, {}) if freed is None else freed
+    def _sums(self, table: Table) -> Mapping[Domain, int]:
+        key = (self._ask.topology_key or "",)
+        return table.sum_by(key, self._capacity.homes(key))
 
     def _domain(self, name: str) -> str | None:
         """The domain of a node that the gang may use; None for no such node."""
-        node = self._nodes.get(name)
-        if node is None or name in self._ask.closed:
+        node = self._view.nodes.get(name)
+        if node is None:
             return None
         if self._ask.topology_key is None:
             return ""

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from serried.model.plan import Ask, Plan, View
 from serried.model.verdict import DomainShortage, Reason, Verdict
 from serried.plan.capacity import Capacity
-from serried.plan.domains import Candidate, assign, choose, feasible, hope, measure
+from serried.plan.domains import Candidate, assign, choose, feasible, hope, hope_for, measure
+from serried.plan.steps import Work, finish
 from serried.plan.topology import CLUSTER, Step, generate_placements, list_steps
 from serried.plan.trial import Trial
 
@@ -21,6 +22,11 @@ def plan_gang(view: View, ask: Ask, capacity: Capacity | None = None) -> Plan | 
 
     ``capacity`` are the view's slots as far as they are counted already; without it, every node is looked at.
     """
+    return finish(solve_gang(view, ask, capacity))
+
+
+def solve_gang(view: View, ask: Ask, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
+    """As `plan_gang`, in steps, between which neither view nor capacity may change."""
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1:
         return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(pinned)))
@@ -29,23 +35,26 @@ def plan_gang(view: View, ask: Ask, capacity: Capacity | None = None) -> Plan | 
     if not ask.members:
         return Plan(next(iter(pinned), ""), {})
     trial = Trial(view, ask, capacity)
+    yield from trial.count()
     for step in list_steps(ask):
-        best = choose(trial, step, generate_placements(trial.census, step, ask))
+        best = yield from choose(trial, step, generate_placements(trial.census, step, ask))
         if best is not None:
-            return _plan(trial, step, best)
-    return _refuse(trial, step)
+            return (yield from _plan(trial, step, best))
+    return (yield from _refuse(trial, step))
 
 
-def _plan(trial: Trial, step: Step, best: Candidate) -> Plan:
+def _plan(trial: Trial, step: Step, best: Candidate) -> Work[Plan]:
     domain = best.placement.domain[len(trial.ask.within)] if trial.ask.topology_key is not None else ""
-    return Plan(domain, assign(trial, step, best), best.slack // len(trial.classes))
+    return Plan(domain, (yield from assign(trial, step, best)), best.slack // len(trial.classes))
 
 
-def _refuse(trial: Trial, step: Step) -> Verdict:
+def _refuse(trial: Trial, step: Step) -> Work[Verdict]:
     ask = trial.ask
-    hopes = [hope(trial, step, each) for each in generate_placements(trial.census, step, ask)]
+    hopes = yield from hope_for(trial, step, generate_placements(trial.census, step, ask))
     # Only what is told is measured: with many domains and classes the rest would cost more than the plan.
-    candidates = [measure(trial, step, each.placement) for each in _rank(hopes)[:_DOMAINS_REPORTED]]
+    candidates = []
+    for each in _rank(hopes)[:_DOMAINS_REPORTED]:
+        candidates.append((yield from measure(trial, step, each.placement)))  # noqa: PERF401 - no list can yield
     if len(step.key) == len(ask.within):
         return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1))
     domains = tuple(
@@ -61,7 +70,7 @@ def _refuse(trial: Trial, step: Step) -> Verdict:
         key=step.key[-1],
         domains=domains,
         domain_count=len(hopes),
-        detail=_explain(trial, candidates),
+        detail=(yield from _explain(trial, candidates)),
     )
 
 
@@ -69,9 +78,11 @@ def _rank(candidates: Sequence[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda candidate: (-candidate.room, candidate.placement.domain))
 
 
-def _explain(trial: Trial, candidates: Sequence[Candidate]) -> str:
+def _explain(trial: Trial, candidates: Sequence[Candidate]) -> Work[str]:
     """What else is worth saying when no domain fits."""
-    whole = measure(trial, Step((), ()), CLUSTER)
+    whole = hope(trial, Step((), ()), CLUSTER)
+    if feasible([whole], trial.ask.need):
+        whole = yield from measure(trial, Step((), ()), CLUSTER)
     taken = trial.ask.taken
     parts = [] if candidates or taken else ["no node carries that label"]
     if taken:

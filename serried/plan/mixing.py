@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from serried.model.resources import Resources, add, count_slots
+from serried.plan.steps import Work, finish
 
 Counts = tuple[int, ...]
 """A number for each class, in their order."""
@@ -46,6 +47,13 @@ def mix(
 
     None if there is no such way, or if the budget is used up before one is found.
     """
+    return finish(mix_in_steps(wanted, need, requests, rooms, budget))
+
+
+def mix_in_steps(
+    wanted: Counts, need: int, requests: Sequence[Resources], rooms: Sequence[Room], budget: Budget
+) -> Work[dict[str, Counts] | None]:
+    """As `mix`."""
     if len(wanted) > MOST_CLASSES:
         return None
     enough = sum(wanted) - need
@@ -53,11 +61,17 @@ def mix(
     frontier: dict[Counts, tuple[Counts, ...]] = {wanted: ()}
     for place, room in enumerate(rooms):
         most = tuple(map(min, wanted, room.slots))
-        ways = list(_fill(most, requests, room.allocatable, room.used))
+        ways: list[Counts] = []
+        for way in _fill(most, requests, room.allocatable, room.used):
+            if way is not None:
+                ways.append(way)
+            if len(frontier) * len(ways) > budget.left:
+                break  # what is left would be taken all the same
+            yield
         reached = len(frontier) * len(ways)
         if not budget.take(reached):
             return None
-        frontier = _step(frontier, ways)
+        frontier = yield from _step(frontier, ways)
         if not budget.take(reached * len(frontier) // _COMPARISONS):
             return None
         done = min(frontier, key=sum)
@@ -66,7 +80,9 @@ def mix(
     return None
 
 
-def _step(frontier: Mapping[Counts, tuple[Counts, ...]], ways: Sequence[Counts]) -> dict[Counts, tuple[Counts, ...]]:
+def _step(
+    frontier: Mapping[Counts, tuple[Counts, ...]], ways: Sequence[Counts]
+) -> Work[dict[Counts, tuple[Counts, ...]]]:
     reached: dict[Counts, tuple[Counts, ...]] = {}
     for left, chain in frontier.items():
         for way in ways:
@@ -74,15 +90,19 @@ def _step(frontier: Mapping[Counts, tuple[Counts, ...]], ways: Sequence[Counts])
             rest = tuple(before - now for before, now in zip(left, given, strict=True))
             if rest not in reached:
                 reached[rest] = (*chain, given)
+        yield
     best: dict[Counts, tuple[Counts, ...]] = {}
     for rest in sorted(reached, key=lambda counts: (sum(counts), counts)):
         if not any(all(map(int.__le__, other, rest)) for other in best):
             best[rest] = reached[rest]
+        yield
     return best
 
 
-def _fill(most: Counts, requests: Sequence[Resources], allocatable: Resources, used: Resources) -> Iterator[Counts]:
-    """All the ways to fill a node up, none of which leaves room for one more wanted member."""
+def _fill(
+    most: Counts, requests: Sequence[Resources], allocatable: Resources, used: Resources
+) -> Iterator[Counts | None]:
+    """All the ways to fill a node up, none of which leaves room for one more wanted member; None for a step."""
     slots = min(most[0], count_slots(allocatable, used, requests[0]))
     if len(most) == 1:
         yield (slots,)
@@ -91,6 +111,8 @@ def _fill(most: Counts, requests: Sequence[Resources], allocatable: Resources, u
     for count in range(slots, -1, -1):
         taken = add(used, {name: amount * count for name, amount in requests[0].items()})
         for rest in _fill(most[1:], requests[1:], allocatable, taken):
-            if not any(all(map(int.__ge__, other, rest)) for other in found):
+            if rest is not None and not any(all(map(int.__ge__, other, rest)) for other in found):
                 found.add(rest)
                 yield (count, *rest)
+            else:
+                yield None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from serried.plan.mixing import Budget, Counts
+from serried.plan.steps import Work
 from serried.plan.subdomains import Path
 from serried.plan.topology import Placement
 from serried.plan.trial import Trial
@@ -16,12 +17,14 @@ from serried.plan.trial import Trial
 Nodes = Mapping[str, str]
 """Member uid to node name."""
 
-Attempt = Callable[[Sequence[str]], Nodes]
+Attempt = Callable[[Sequence[str]], Work[dict[str, str]]]
 """A packing of the same members that uses only these nodes."""
 
 
-def narrow(trial: Trial, below: Sequence[str], placement: Placement, nodes: Nodes, attempt: Attempt) -> Nodes:
+def narrow(trial: Trial, below: Sequence[str], placement: Placement, nodes: Nodes, attempt: Attempt) -> Work[Nodes]:
     """As many members on as few domains of the levels ``below`` as are found, the widest level first."""
+    if len(trial.classes) > trial.spare_budget.left:
+        return nodes
     free = [{name: slots for slots, name in trial.census.rooms(kind, placement.names)} for kind in trial.classes]
     if not trial.spare_budget.take(sum(map(len, free))):
         return nodes
@@ -37,7 +40,7 @@ def narrow(trial: Trial, below: Sequence[str], placement: Placement, nodes: Node
             among = [name for path in chosen for name in inside[path]]
             if not trial.spare_budget.take(2 * len(among) * len(free)):
                 break
-            found = attempt(among)
+            found = yield from attempt(among)
             if len(found) >= len(nodes):
                 nodes, used = found, set(chosen)
                 break

@@ -7,7 +7,7 @@ rank are neighbours on the topology.
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 
@@ -15,17 +15,27 @@ from serried.model.pod import Pod
 from serried.model.preference import Style
 from serried.model.resources import add, count_slots
 from serried.plan.classes import Census, MemberClass, Room
+from serried.plan.steps import Work
 from serried.plan.subdomains import Path, share_out
 from serried.plan.topology import Placement
 
 Pair = tuple[str, str]
 """Member uid and the name of a node that it must not get."""
 
+Shut = frozenset[str]
+"""Names of nodes that a member must not get."""
+
 Batch = tuple[MemberClass, Sequence[Pod]]
+
+_NONE: Shut = frozenset()
 
 
 def choose_nodes(count: int, rooms: Iterable[Room]) -> list[Room]:
     """How many members each chosen node gets, in name order; fewer than ``count`` in all if there is less room."""
+    rooms = list(rooms)
+    enough = [room for room in rooms if room[0] >= count]
+    if enough:  # the usual end of what follows, without an order of all
+        return [(count, min(enough)[1])] if count else []
     chosen: list[Room] = []
     largest_first = sorted((-free, name) for free, name in rooms)
     for position, (free, name) in enumerate(largest_first):
@@ -84,47 +94,78 @@ def _sum_paths(rooms: Sequence[Room], levels: Sequence[Callable[[str], str]]) ->
     return sums
 
 
-def match_members(members: Sequence[Pod], rooms: Sequence[Room], barred: Collection[Pair]) -> dict[str, str]:
-    """Member uid to node name where some pairs are barred: as many members as possible, earlier ones first.
+def match_members(members: Sequence[Pod], rooms: Sequence[Room], shut: Mapping[str, Shut]) -> dict[str, str]:
+    """Member uid to node name where some nodes are shut to some members: as many as possible, earlier ones first.
 
     Augmenting paths of bipartite matching: a member may push another one to a node that is open to that one. Exact
-    for members of one class.
+    for members of one class. Members to which the same nodes are shut are alike, and paths are looked for among kinds
+    of members, of which there are few.
     """
-    free = {name: slots for slots, name in rooms}
-    guests: dict[str, list[str]] = {name: [] for name in free}
+    match = _Match(rooms)
+    full: set[Shut] = set()
     for member in members:
-        if not any(free.values()):
-            break
-        _admit(member.uid, free, guests, barred)
-    return {uid: name for name, uids in guests.items() for uid in uids}
+        kind = shut[member.uid]
+        # Whom no path leads to a free slot, it never does again; nor anybody who is alike.
+        if kind not in full and not match.admit(member.uid, kind):
+            full.add(kind)
+    return {uid: name for name, kinds in match.guests.items() for uids in kinds.values() for uid in uids}
 
 
-def _admit(uid: str, free: dict[str, int], guests: dict[str, list[str]], barred: Collection[Pair]) -> None:
-    """Give ``uid`` a slot, moving others along the shortest chain if need be; nothing happens without a chain."""
-    came: dict[str, tuple[str, str]] = {}
-    open_nodes = list(free)
-    queue: deque[tuple[str, str]] = deque([(uid, "")])
-    while queue:
-        mover, origin = queue.popleft()
-        reached = [name for name in open_nodes if (mover, name) not in barred]
-        open_nodes = [name for name in open_nodes if (mover, name) in barred]
-        for name in reached:
-            came[name] = (mover, origin)
-        target = next((name for name in reached if free[name]), None)
-        if target is not None:
-            _shift(target, came, free, guests)
-            return
-        queue.extend((guest, name) for name in reached for guest in guests[name])
+class _Match:
+    def __init__(self, rooms: Sequence[Room]) -> None:
+        self.guests: dict[str, dict[Shut, list[str]]] = {name: {} for _, name in rooms}
+        self._free = {name: slots for slots, name in rooms}
+        self._names = list(self._free)
+        self._next: dict[Shut, int] = {}
 
+    def admit(self, uid: str, kind: Shut) -> bool:
+        """Give ``uid`` a slot, moving others along the shortest chain if need be; nothing happens without a chain."""
+        # Slots are never given back, so it is enough to look on from where the last one was found.
+        place = self._next.get(kind, 0)
+        while place < len(self._names) and (not self._free[self._names[place]] or self._names[place] in kind):
+            place += 1
+        self._next[kind] = place
+        if place < len(self._names):
+            self._free[self._names[place]] -= 1
+            self._seat(uid, kind, self._names[place])
+            return True
+        return self._push(uid, kind)
 
-def _shift(target: str, came: dict[str, tuple[str, str]], free: dict[str, int], guests: dict[str, list[str]]) -> None:
-    free[target] -= 1
-    while target:
-        mover, origin = came[target]
-        guests[target].append(mover)
-        if origin:
-            guests[origin].remove(mover)
-        target = origin
+    def _push(self, uid: str, kind: Shut) -> bool:
+        came: dict[str, tuple[Shut, str]] = {}
+        closed = self._names
+        queue: deque[tuple[Shut, str]] = deque([(kind, "")])
+        seen = {kind}
+        while queue:
+            mover, origin = queue.popleft()
+            reached = [name for name in closed if name not in mover]
+            closed = [name for name in closed if name in mover]
+            came.update((name, (mover, origin)) for name in reached)
+            target = next((name for name in reached if self._free[name]), None)
+            if target is not None:
+                self._free[target] -= 1
+                self._shift(uid, target, came)
+                return True
+            for name in reached:
+                for other in self.guests[name]:
+                    if other not in seen:
+                        seen.add(other)
+                        queue.append((other, name))
+        return False
+
+    def _shift(self, uid: str, target: str, came: Mapping[str, tuple[Shut, str]]) -> None:
+        kind, origin = came[target]
+        while origin:
+            uids = self.guests[origin][kind]
+            self._seat(uids.pop(0), kind, target)
+            if not uids:
+                del self.guests[origin][kind]
+            target = origin
+            kind, origin = came[target]
+        self._seat(uid, kind, target)
+
+    def _seat(self, uid: str, kind: Shut, name: str) -> None:
+        self.guests[name].setdefault(kind, []).append(uid)
 
 
 class Packing:
@@ -138,36 +179,52 @@ class Packing:
         self._placement = placement
         self._levels = [partial(census.label, level) for level in below]
         self._style = style
-        self._barred = barred
+        self._shut: dict[str, set[str]] = {}
+        for uid, name in barred:
+            self._shut.setdefault(uid, set()).add(name)
         self._taken: dict[str, dict[str, int]] = {}
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: Batch) -> Work[None]:
         """Place as many members of the batch as fit, the first ones first."""
         kind, members = batch
         rooms = self._rooms(kind)
+        yield
+        shut = self._find_shut(members, rooms)
+        everywhere = frozenset.intersection(*shut.values()) if shut else _NONE
+        if everywhere:  # to a class that is refused as one it is as if these nodes were not there
+            rooms = [room for room in rooms if room[1] not in everywhere]
         chosen = fill(len(members), rooms, self._levels, self._style)
-        if self._barred:
+        yield
+        if any(each != everywhere for each in shut.values()):
             hosts = {name for _, name in chosen}
             free = {name: slots for slots, name in rooms}
             others = sorted((slots, name) for slots, name in rooms if name not in hosts)
-            placed = match_members(members, [(free[name], name) for _, name in chosen] + others, self._barred)
+            placed = match_members(members, [(free[name], name) for _, name in chosen] + others, shut)
         else:
             order = (name for count, name in chosen for _ in range(count))
             placed = {member.uid: name for member, name in zip(members, order, strict=False)}
         self.nodes.update(placed)
         self._take(kind, placed.values())
+        yield
+
+    def _find_shut(self, members: Sequence[Pod], rooms: Sequence[Room]) -> dict[str, Shut]:
+        """The nodes among these that are shut to each member; {} if none is to any."""
+        if not self._shut:
+            return {}
+        names = {name for _, name in rooms}
+        shut = {member.uid: frozenset(self._shut.get(member.uid, _NONE) & names) for member in members}
+        return shut if any(shut.values()) else {}
 
     def _rooms(self, kind: MemberClass) -> list[Room]:
-        rooms = self._census.rooms(kind, self._placement.names)
-        if not self._taken:
+        rooms, taken = self._census.rooms(kind, self._placement.names), self._taken
+        if not taken:
             return rooms
-        return [room for room in (self._recount(kind, *room) for room in rooms) if room[0]]
+        rooms = [(self._recount(kind, name) if name in taken else free, name) for free, name in rooms]
+        return [room for room in rooms if room[0]]
 
-    def _recount(self, kind: MemberClass, free: int, name: str) -> Room:
-        taken = self._taken.get(name)
-        if taken is None:
-            return free, name
-        return count_slots(self._census.allocatable(name), add(self._census.used(name), taken), kind.request), name
+    def _recount(self, kind: MemberClass, name: str) -> int:
+        used = add(self._census.used(name), self._taken[name])
+        return count_slots(self._census.allocatable(name), used, kind.request)
 
     def _take(self, kind: MemberClass, hosts: Iterable[str]) -> None:
         for name in hosts:

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from serried.model.group import Job, PodGroup
+from serried.model.node import Node
 from serried.model.parent import Family, Parent
 from serried.model.pod import Phase, Pod
 from serried.model.tree import Leaf, Tree
+from serried.plan.fit import is_unreachable
 from serried.plan.rank import order_by_rank
 
 _NO_PARENTS: Mapping[Family, Parent] = MappingProxyType({})
@@ -20,19 +22,33 @@ class Standing:
 
     ``placed`` counts bound members and those that need no pod any more, because they have succeeded or were given up:
     all count toward minCount, or a gang could never replace a failed pod after another one completed
-    (kubernetes/kubernetes#142330). ``waiting`` may be placed now, lowest rank first; ``gated`` carry a scheduling
-    gate of another owner. ``leaves`` are the PodGroups of a tree by name, whose sum it is then.
+    (kubernetes/kubernetes#142330). ``terminating`` still run, but are being deleted: they count toward nothing, or
+    their replacements would be bound one by one against a quorum that is about to go. ``waiting`` may be placed now,
+    lowest rank first; ``gated`` carry a scheduling gate of another owner, ``refused`` ask for what kube-scheduler alone
+    counts, and it found no node for them. ``leaves`` are the PodGroups of a tree by name, whose sum it is then.
     """
 
     placed: int
     bound: tuple[Pod, ...]
     waiting: tuple[Pod, ...]
     gated: tuple[Pod, ...]
+    terminating: tuple[Pod, ...] = ()
     leaves: Mapping[str, "Standing"] = field(default_factory=dict)
+    refused: tuple[Pod, ...] = ()
 
     def need(self, min_count: int) -> int:
         """How many waiting members the quorum still takes; 0 when it stands."""
         return max(0, min_count - self.placed)
+
+    def find_residents(self, nodes: Mapping[str, Node]) -> tuple[Pod, ...]:
+        """The members whose nodes say in which domain the group is.
+
+        While nobody else runs these are the terminating ones, so that a gang is never in two domains at a time; but not
+        those on an unreachable node: nobody will ever hear that they have ended.
+        """
+        if self.bound:
+            return self.bound
+        return tuple(pod for pod in self.terminating if pod.node in nodes and not is_unreachable(nodes[pod.node]))
 
 
 def size_up(
@@ -50,21 +66,37 @@ def size_up(
     are all that are known.
     """
     bound: list[Pod] = []
+    terminating: list[Pod] = []
     waiting: list[Pod] = []
     gated: list[Pod] = []
+    refused: list[Pod] = []
     succeeded = 0
     for pod in members:
         if pod.bound:
-            bound.append(pod)
+            (terminating if pod.deleting else bound).append(pod)
         elif pod.phase is Phase.SUCCEEDED:
             succeeded += 1
         elif pod.pending and pod.scheduler in schedulers:
-            (gated if pod.gated_by_others else waiting).append(pod)
+            (gated if pod.gated_by_others else refused if pod.refused else waiting).append(pod)
     waiting.sort(key=order_by_rank(parents))
-    over = succeeded if job is None else max(succeeded, job.completed) + job.given_up
+    placed = len(bound) + _count_done(succeeded, job, min_count)
+    return Standing(placed, tuple(bound), tuple(waiting), tuple(gated), tuple(terminating), refused=tuple(refused))
+
+
+def count_placed(members: Iterable[Pod], job: Job | None = None, min_count: int = 0) -> int:
+    """``Standing.placed`` alone, for those who ask for each member of a burst."""
+    bound = succeeded = 0
+    for pod in members:
+        bound += pod.bound and not pod.deleting
+        succeeded += pod.phase is Phase.SUCCEEDED and not pod.bound
+    return bound + _count_done(succeeded, job, min_count)
+
+
+def _count_done(succeeded: int, job: Job | None, min_count: int) -> int:
+    done = succeeded if job is None else max(succeeded, job.completed) + job.given_up
     if job is not None and job.completions is not None and min_count:
-        over = max(0, over - max(0, job.completions - min_count))
-    return Standing(len(bound) + over, tuple(bound), tuple(waiting), tuple(gated))
+        done = max(0, done - max(0, job.completions - min_count))
+    return done
 
 
 def combine(leaves: Mapping[str, Standing]) -> Standing:
@@ -75,7 +107,9 @@ def combine(leaves: Mapping[str, Standing]) -> Standing:
         tuple(pod for each in standings for pod in each.bound),
         tuple(pod for each in standings for pod in each.waiting),
         tuple(pod for each in standings for pod in each.gated),
+        tuple(pod for each in standings for pod in each.terminating),
         leaves,
+        tuple(pod for each in standings for pod in each.refused),
     )
 
 

@@ -1,6 +1,6 @@
 """Placements: the sets of nodes that may hold a whole gang (GeneratePlacements of the native TopologyPlacement)."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from serried.model.plan import Ask
@@ -14,7 +14,7 @@ class Placement:
 
     key: LevelKey
     domain: Domain
-    names: Iterable[str] | None
+    names: Collection[str] | None
 
 
 CLUSTER = Placement((), (), None)

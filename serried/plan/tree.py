@@ -7,13 +7,15 @@ first: members beyond them get room only when every group that is placed has its
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from serried.model.plan import Ask, Overlay, Plan, View
 from serried.model.resources import Resources, add
 from serried.model.verdict import Reason, Verdict, render
-from serried.plan.capacity import Capacity
-from serried.plan.domains import feasible, hope, score
-from serried.plan.gang import plan_gang
+from serried.plan.capacity import Capacity, Fork
+from serried.plan.domains import feasible, hope_for, score
+from serried.plan.gang import solve_gang
+from serried.plan.steps import Work, finish
 from serried.plan.topology import generate_placements, list_steps
 from serried.plan.trial import Trial
 
@@ -21,6 +23,9 @@ _TRIES = 100
 """So often a search may take a choice back; a try costs about as much as the plan of a gang."""
 
 Within = tuple[tuple[str, str], ...]
+
+Option = TypeVar("Option")
+Options = Iterator[Option | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +45,46 @@ def plan_group(view: View, ask: Ask, capacity: Capacity | None = None) -> Plan |
 
     Deterministic. A plan keeps all constraints; a refusal can be wrong where the search is given up after some time.
     """
-    return plan_gang(view, ask, capacity) if not ask.parts else _Search(view, capacity).plan(ask)
+    return finish(solve_group(view, ask, capacity))
+
+
+def solve_group(view: View, ask: Ask, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
+    """As `plan_group`, in steps, between which neither view nor capacity may change."""
+    return solve_gang(view, ask, capacity) if not ask.parts else _Search(view, capacity).plan(ask)
 
 
 class _Search:
+    """The options of a choice come from a generator, which says None after a step that has led to none yet."""
+
     def __init__(self, view: View, capacity: Capacity | None) -> None:
-        self._view, self._capacity = view, capacity
+        self._base = view.used
+        self._seated: dict[str, Resources] = {}
+        # With each choice a few nodes are used otherwise: only they are counted anew.
+        self._view = View(view.nodes, Overlay(self._seated, view.used))
+        origin = capacity if capacity is not None else Capacity(view.nodes, view.used)
+        self._capacity = Fork(origin, view.nodes, self._view.used, view.over)
         self._left = 0
         self._obstacle: tuple[Ask, Seating] | None = None
 
-    def plan(self, ask: Ask) -> Plan | Verdict:
+    def plan(self, ask: Ask) -> Work[Plan | Verdict]:
         if len(ask.pinned) > 1:
             return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(ask.pinned)))
         self._left = _TRIES + 2 * _count_groups(ask)
-        found = next(self._seat(ask, Seating()), None)
+        found = None
+        for option in self._seat(ask, Seating()):
+            if option is not None:
+                found = option
+                break
+            yield
         if found is not None:
-            found = self._add_surplus(ask, found)
+            found = yield from self._add_surplus(ask, found)
         if found is None or not found.nodes:
-            return self._refuse(ask)
+            return (yield from self._refuse(ask))
         return Plan(found.homes[ask.name][1], found.nodes)
 
     # --- quorums -----------------------------------------------------------------------------------------------
 
-    def _seat(self, ask: Ask, seating: Seating) -> Iterator[Seating]:
+    def _seat(self, ask: Ask, seating: Seating) -> Options[Seating]:
         """The ways to place a group's quorum beside what is seated, the best first."""
         self._left -= 1
         if self._left < 0:
@@ -70,60 +92,67 @@ class _Search:
         if ask.need and not ask.parts and len(ask.members) == ask.need:
             yield from self._seat_exactly(ask, seating)
             return
-        for domain in self._rank_domains(ask, seating):
+        for domain in (yield from self._rank_domains(ask, seating)):
             here = _settle(ask, domain, seating)
             if ask.parts:
                 around = _narrow(ask, domain)
                 yield from self._seat_parts([replace(part, within=around) for part in _put_in_order(ask)], ask, here)
             elif ask.need == 0:
                 yield here
-            elif (placed := self._try(_confine(_cut(ask), domain), here)) is not None:
+            elif (placed := (yield from self._try(_confine(_cut(ask), domain), here))) is not None:
                 yield placed
 
-    def _seat_exactly(self, ask: Ask, seating: Seating) -> Iterator[Seating]:
+    def _seat_exactly(self, ask: Ask, seating: Seating) -> Options[Seating]:
         # The usual case: the planner's own choice is the best, and others are hardly ever asked for.
-        best = plan_gang(self._look(seating), ask, self._capacity)
+        best = yield from self._solve(ask, seating)
         if isinstance(best, Verdict):
             self._note_obstacle(ask, seating)
             return
         yield self._take(ask, best, _settle(ask, best.domain, seating))
-        for domain in self._rank_domains(ask, seating) if ask.topology_key is not None else ():
+        domains = (yield from self._rank_domains(ask, seating)) if ask.topology_key is not None else []
+        for domain in domains:
             if domain != best.domain:
-                placed = self._try(_confine(ask, domain), _settle(ask, domain, seating))
+                placed = yield from self._try(_confine(ask, domain), _settle(ask, domain, seating))
                 if placed is not None:
                     yield placed
 
-    def _seat_parts(self, parts: Sequence[Ask], above: Ask, seating: Seating) -> Iterator[Seating]:
+    def _seat_parts(self, parts: Sequence[Ask], above: Ask, seating: Seating) -> Options[Seating]:
         """The ways to place as many of these groups as are wanted, and as many more as fit."""
         # A stack and not recursion: there may be hundreds of groups.
         more = [sum(part.need > 0 for part in parts[place + 1 :]) for place in range(len(parts))]
         stack = [self._choose(parts[0], seating, above.wanted, more[0])]
         while stack:
-            option = next(stack[-1], None)
-            if option is None:
+            try:
+                option = next(stack[-1])
+            except StopIteration:
                 stack.pop()
+                continue
+            if option is None:
+                yield None
             elif len(stack) < len(parts):
                 place = len(stack)
                 stack.append(self._choose(parts[place], *option, more[place]))
             else:
                 yield option[0]
 
-    def _choose(self, part: Ask, seating: Seating, wanted: int, more: int) -> Iterator[tuple[Seating, int]]:
+    def _choose(self, part: Ask, seating: Seating, wanted: int, more: int) -> Options[tuple[Seating, int]]:
         """With this group, each way; then without it if ``more`` are left to choose from. And how many to go then."""
         left = max(0, wanted - 1) if part.need else wanted
         if left <= more:
             for placed in self._seat(part, seating):
-                yield placed, left
+                yield None if placed is None else (placed, left)
         if wanted <= more:
             yield seating, wanted
 
-    def _rank_domains(self, ask: Ask, seating: Seating) -> list[str]:
+    def _rank_domains(self, ask: Ask, seating: Seating) -> Work[list[str]]:
         """The domains of a group's key that may hold its quorum, the best first; [""] for a group without one."""
         if ask.need == 0 and (ask.pinned or ask.topology_key is None):
             return sorted(ask.pinned) or [""]
-        trial = Trial(self._look(seating), replace(ask, levels=(), spills=True), self._capacity)
+        self._show(seating)
+        trial = Trial(self._view, replace(ask, levels=(), spills=True), self._capacity)
+        yield from trial.count()
         (step,) = list_steps(trial.ask)
-        hopes = [hope(trial, step, placement) for placement in generate_placements(trial.census, step, trial.ask)]
+        hopes = yield from hope_for(trial, step, generate_placements(trial.census, step, trial.ask))
         fitting = feasible(hopes, ask.need) if ask.need else hopes
         if not fitting:
             self._note_obstacle(ask, seating)
@@ -132,8 +161,8 @@ class _Search:
         fitting.sort(key=lambda candidate: score(candidate, ask.style))
         return [candidate.placement.domain[len(ask.within)] for candidate in fitting]
 
-    def _try(self, ask: Ask, seating: Seating) -> Seating | None:
-        answer = plan_gang(self._look(seating), ask, self._capacity)
+    def _try(self, ask: Ask, seating: Seating) -> Work[Seating | None]:
+        answer = yield from self._solve(ask, seating)
         if isinstance(answer, Verdict):
             self._note_obstacle(ask, seating)
             return None
@@ -141,33 +170,42 @@ class _Search:
 
     # --- members beyond the quorums ----------------------------------------------------------------------------
 
-    def _add_surplus(self, ask: Ask, seating: Seating) -> Seating:
+    def _add_surplus(self, ask: Ask, seating: Seating) -> Work[Seating]:
         if ask.name not in seating.homes:
             return seating
         for part in ask.parts:
-            seating = self._add_surplus(part, seating)
+            seating = yield from self._add_surplus(part, seating)
         within, domain = seating.homes[ask.name]
         rest = () if ask.parts else tuple(member for member in ask.members if member.uid not in seating.nodes)
         if not rest:
             return seating
         mates = frozenset(seating.nodes[member.uid] for member in ask.members if member.uid in seating.nodes)
         late = replace(ask, members=rest, need=0, within=within, homes=ask.homes | mates)
-        answer = plan_gang(self._look(seating), _confine(late, domain), self._capacity)
+        answer = yield from self._solve(_confine(late, domain), seating)
         return seating if isinstance(answer, Verdict) else self._take(ask, answer, seating)
 
     # --- the cluster as it is with those that are seated ---------------------------------------------------------
 
-    def _look(self, seating: Seating) -> View:
-        if not seating.used:
-            return self._view
-        return View(self._view.nodes, Overlay(seating.used, self._view.used), {*self._view.over, *seating.used.keys()})
+    def _solve(self, ask: Ask, seating: Seating) -> Work[Plan | Verdict]:
+        """The plan of one group beside those that are seated."""
+        self._show(seating)
+        return (yield from solve_gang(self._view, ask, self._capacity))
+
+    def _show(self, seating: Seating) -> None:
+        for name in self._seated.keys() - seating.used.keys():
+            del self._seated[name]
+            self._capacity.note_used(name)
+        for name, used in seating.used.items():
+            if self._seated.get(name) is not used:
+                self._seated[name] = used
+                self._capacity.note_used(name)
 
     def _take(self, ask: Ask, plan: Plan, seating: Seating) -> Seating:
         used = dict(seating.used)
         for member in ask.members:
             node = plan.nodes.get(member.uid)
             if node is not None:
-                used[node] = add(used.get(node) or self._view.used.get(node, {}), dict(member.shape.requests))
+                used[node] = add(used.get(node) or self._base.get(node, {}), dict(member.shape.requests))
         return replace(seating, nodes={**seating.nodes, **plan.nodes}, used=used)
 
     # --- refusals ----------------------------------------------------------------------------------------------
@@ -176,16 +214,16 @@ class _Search:
         if self._obstacle is None or len(seating.nodes) >= len(self._obstacle[1].nodes):
             self._obstacle = ask, seating
 
-    def _refuse(self, ask: Ask) -> Verdict:
+    def _refuse(self, ask: Ask) -> Work[Verdict]:
         """Why a tree does not fit: as one gang, if that is enough to say; else what stopped the best attempt."""
-        flat = plan_gang(self._view, replace(ask, parts=()), self._capacity)
+        flat = yield from self._solve(replace(ask, parts=()), Seating())
         if isinstance(flat, Verdict):
             return flat
         if self._obstacle is None:
             return Verdict(Reason.GROUPS_UNPLACED, need=ask.wanted)
         last, seating = self._obstacle
         have = sum(part.need > 0 and part.name in seating.homes and part.name != last.name for part in ask.parts)
-        why = plan_gang(self._look(seating), replace(last, parts=()), self._capacity)
+        why = yield from self._solve(replace(last, parts=()), seating)
         said = render(why) if isinstance(why, Verdict) else "its groups find no room together"
         return Verdict(Reason.GROUPS_UNPLACED, min(have, ask.wanted), ask.wanted, detail=f"{last.name}: {said}")
 

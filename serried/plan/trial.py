@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 from serried.model.plan import Ask, View
 from serried.plan.capacity import Capacity, Domain, LevelKey
-from serried.plan.classes import Census, group_classes
+from serried.plan.classes import Census, MemberClass, find_least, group_classes
 from serried.plan.mixing import Budget
 from serried.plan.packing import Pair
+from serried.plan.steps import Work
 from serried.plan.topology import Placement, Step
 
 _STEPS = 20_000
@@ -33,12 +34,30 @@ class Trial:
         self._barred = frozenset(pair for pair in ask.excluded if pair[0] in uids and pair[1] in view.nodes)
         self._barred_nodes = frozenset(name for _, name in self._barred)
         self._totals: dict[LevelKey, list[Mapping[Domain, int]]] = {}
+        self._least: MemberClass | None = None
+        self._most: dict[LevelKey, Mapping[Domain, int]] = {}
 
     def barred(self, placement: Placement) -> frozenset[Pair]:
         """The excluded pairs, empty if none of them is about this placement."""
-        if not self._barred_nodes or not (placement.names is None or self._barred_nodes & set(placement.names)):
+        names = placement.names
+        if not self._barred_nodes or not (names is None or any(name in names for name in self._barred_nodes)):
             return frozenset()
         return self._barred
+
+    def count(self) -> Work[None]:
+        """Count the slots of every class ahead, in steps."""
+        for kind in self.classes:
+            yield from self.census.count(kind)
+
+    def sum_up(self, step: Step) -> Work[None]:
+        """Sum up the slots of a step's placements, and of what is around them, ahead, in steps."""
+        for key in {step.key, *self._wider(step)}:
+            if key and key not in self._totals:
+                sums = []
+                for kind in self.classes:
+                    sums.append(self.census.totals(kind, key))
+                    yield
+                self._totals[key] = sums
 
     def totals(self, placement: Placement) -> list[int]:
         """Slots of each class, as if it were alone."""
@@ -49,14 +68,31 @@ class Trial:
             found = self._totals[placement.key] = [self.census.totals(kind, placement.key) for kind in self.classes]
         return [sums.get(placement.domain, 0) for sums in found]
 
+    def may_hold(self, placement: Placement) -> Work[bool]:
+        """Whether there is room for the quorum if all asked for as little as any; False is certain, True is not."""
+        if len(self.classes) == 1:
+            return True
+        if self._least is None:
+            least = find_least(self.classes)
+            yield from self.census.count(least)
+            self._least = least
+        if not placement.key:
+            return self.census.total(self._least) >= max(self.ask.need, 1)
+        if placement.key not in self._most:
+            self._most[placement.key] = self.census.totals(self._least, placement.key)
+        return self._most[placement.key].get(placement.domain, 0) >= max(self.ask.need, 1)
+
     def around(self, placement: Placement, step: Step) -> tuple[int, ...]:
         """Slots in the wider domains of the gang's levels, the narrowest first."""
         if placement.names is None:
             return ()
         node = next(iter(placement.names), None)
+        homes = [(key, self.census.home(key, node)) for key in self._wider(step)] if node is not None else []
+        return tuple(sum(self.totals(Placement(key, home, ()))) for key, home in homes if home is not None)
+
+    def _wider(self, step: Step) -> list[LevelKey]:
+        """The keys of the wider domains of the gang's levels, the narrowest first."""
         narrower = {*step.below, *step.key[-1:]}
         wider = [level for level in self.ask.levels if level not in narrower and level != self.ask.topology_key]
         keys = [(*step.key[:-1], level) for level in wider] if len(step.key) > 1 else [(level,) for level in wider]
-        keys += [step.key[:-1]] if len(step.key) > 1 else []
-        homes = [(key, self.census.home(key, node)) for key in keys] if node is not None else []
-        return tuple(sum(self.totals(Placement(key, home, ()))) for key, home in homes if home is not None)
+        return keys + ([step.key[:-1]] if len(step.key) > 1 else [])

@@ -21,6 +21,7 @@ from aiohttp import web
 from serried.kube.auth import Credentials
 from serried.kube.client import ApiClient, RetryPolicy
 from serried.kube.wire import (
+    DEVICE_CLASSES,
     EVENTS,
     FALLBACK_GROUP,
     JOBS,
@@ -43,10 +44,11 @@ from serried.testing.patches import apply, merge, step_through
 from serried.testing.routes import Route, find_route
 from serried.testing.selectors import match_selectors
 from serried.testing.storage import ObjectKey, RefusedError, Storage, check_preconditions
-from serried.testing.watching import Watch, begin_stream, begin_watch, select
+from serried.testing.watching import Cut, Watch, begin_stream, begin_watch, select
 
 SERVED = (
     *(NODES, PODS, NAMESPACES, EVENTS, JOBS, LEASES, PRIORITY_CLASSES, RESERVATIONS, VOLUMES, VOLUME_CLAIMS),
+    DEVICE_CLASSES,
     *(pod_groups(FALLBACK_GROUP, "v1beta1"), workloads(FALLBACK_GROUP, "v1beta1")),
 )
 """A stock cluster with Serried's CRDs."""
@@ -75,6 +77,7 @@ class FakeApiServer:
         self.watches: set[Watch] = set()
         self.url = ""
         self._faults: list[Fault] = []
+        self._cut: Cut | None = None
         self._runner: web.ServerRunner | None = None
         self._closing = False
         self._watch_begun = asyncio.Event()
@@ -151,6 +154,14 @@ class FakeApiServer:
         """Do what the next matching requests ask, then close their connections."""
         return self._order(Fault(Mishap.LOSE_ANSWER, when, times))
 
+    def garble(self, when: When, times: int = 1, *, status: int = 200, page: str = "<html>a proxy</html>") -> Fault:
+        """Do what the next matching requests ask, then answer them with a page that no API server writes."""
+        return self._order(Fault(Mishap.GARBLE, when, times, status=status, message=page))
+
+    def cut_streams(self, after: int, times: int = 1_000_000, *, abruptly: bool = False) -> None:
+        """End the next streaming lists after so many objects."""
+        self._cut = Cut(after, times, abruptly)
+
     def hold(self, when: When, times: int = 1_000_000) -> Gate:
         """Let the next matching requests wait until the gate is opened."""
         return self._order(Fault(Mishap.WAIT, when, times)).gate
@@ -210,6 +221,8 @@ class FakeApiServer:
             answer = _refusal(err.failure)
         except ConnectionAbortedError:
             return _drop(raw)
+        if fault is not None and fault.mishap is Mishap.GARBLE:
+            return web.Response(status=fault.status, text=fault.message, content_type="text/html")
         return _drop(raw) if fault is not None and fault.mishap is Mishap.LOSE_ANSWER else answer
 
     def _authenticate(self, request: Request) -> None:
@@ -308,7 +321,7 @@ class FakeApiServer:
             if not self.streaming:
                 message = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch"
                 raise RefusedError(422, "Invalid", message)
-            begin_stream(self.storage, watch, _kind_of(resource))
+            begin_stream(self.storage, watch, _kind_of(resource), self._cut)
         else:
             try:
                 begin_watch(self.storage, watch, request.params.get("resourceVersion", ""))
@@ -346,7 +359,7 @@ async def _suffer(fault: Fault) -> None:
         case Mishap.WAIT:
             fault.gate.reached.set()
             await fault.gate.opened.wait()
-        case Mishap.LOSE_ANSWER:
+        case Mishap.LOSE_ANSWER | Mishap.GARBLE:
             return
 
 

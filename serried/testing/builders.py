@@ -202,9 +202,9 @@ class PodBuilder(Builder):
         """Stamped with a nominated node."""
         return self.having(node_name, "status", "nominatedNodeName")
 
-    def tried(self, reason: str = "Unschedulable") -> Self:
+    def tried(self, reason: str = "Unschedulable", message: str = "") -> Self:
         """With the condition that kube-scheduler writes when it has tried a pod in vain."""
-        condition = {"type": "PodScheduled", "status": "False", "reason": reason}
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
         return self.having([condition], "status", "conditions")
 
     def phase(self, phase: str) -> Self:

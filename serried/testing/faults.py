@@ -45,6 +45,8 @@ class Mishap(StrEnum):
     """The connection closes before anything is done."""
     LOSE_ANSWER = "lose answer"
     """It has its effect, then the connection closes."""
+    GARBLE = "garble"
+    """It has its effect, and somebody on the way answers it with a page of his own."""
     WAIT = "wait"
     """It waits at its gate, then goes on as ever."""
 

@@ -93,12 +93,28 @@ def begin_watch(storage: Storage, watch: Watch, version: str) -> None:
     storage.listeners.add(watch.notice)
 
 
-def begin_stream(storage: Storage, watch: Watch, kind: str) -> None:
-    """Queue the state and the bookmark that ends it; then follow the storage."""
-    for obj in list(select(storage, watch)):
+@dataclass(slots=True)
+class Cut:
+    """An order for the next ``left`` streaming lists: each ends after ``after`` objects, in good order or not."""
+
+    after: int
+    left: int
+    abruptly: bool
+
+
+def begin_stream(storage: Storage, watch: Watch, kind: str, cut: Cut | None = None) -> None:
+    """Queue the state and the bookmark that ends it; then follow the storage. A ``cut`` that is left ends it before."""
+    found = list(select(storage, watch))
+    if cut is not None and cut.left:
+        cut.left -= 1
+        for obj in found[: cut.after]:
+            watch.say("ADDED", obj)
+        return watch.abort() if cut.abruptly else watch.end()
+    for obj in found:
         watch.say("ADDED", obj)
     watch.mark(storage.revision, kind, annotations={INITIAL_EVENTS_END: "true"})
     storage.listeners.add(watch.notice)
+    return None
 
 
 def select(storage: Storage, watch: Watch) -> Iterator[JSON]:

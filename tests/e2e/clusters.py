@@ -2,10 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from bench.cluster import Cluster, Spec, state
+
+
+def on_kubernetes(version: str, *values: Any) -> Any:
+    """A parameter for stories on a Kubernetes version: the version, or the values; skipped where it is not built."""
+    return pytest.param(values or version, marks=pytest.mark.kubernetes(version))
 
 
 @contextmanager

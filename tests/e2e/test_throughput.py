@@ -7,6 +7,7 @@ import pytest
 
 from bench import throughput
 from bench.cluster import state
+from bench.contenders import ALL
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -20,8 +21,9 @@ def test_a_quick_run_measures_all_contenders(
 
     result = json.loads((tmp_path / "throughput-2026-01-01.json").read_text())
     assert code == 0
-    assert {row["contender"] for row in result["summary"]} == {"plain", "native", "serried"}
+    assert {row["contender"] for row in result["summary"]} == {contender.name for contender in ALL}
     assert all(row["unbound"] == row["split_gangs"] == 0 for row in result["summary"])
     assert len(result["ratios"]) == 4
+    assert [sorted(shares) for shares in result["shares"].values()] == [["plain-asked", "plain-isolated"]] * 2
     assert "| 5 gangs of 20 | serried |" in capsys.readouterr().out
     assert state.places() == []

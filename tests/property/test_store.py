@@ -428,6 +428,12 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.store.resolve(pod) == expected, pod
 
     @invariant()
+    def no_pod_is_a_member_that_nothing_on_it_could_make_one(self) -> None:
+        # What marks pods for an isolated scheduler sees the pod alone (manifests/kustomize/marker).
+        for pod in self.model.pods.values():
+            assert pod.linked or self.store.group_of(pod.uid) is None, pod
+
+    @invariant()
     def members_and_groups_are_two_sides_of_one_thing(self) -> None:
         listed = {pod.uid: key for key in self.store.member_groups() for pod in self.store.members(key)}
         expected = {uid: key for uid, pod in self.model.pods.items() if (key := self.model.group_of(pod)) is not None}

@@ -1,6 +1,7 @@
 """The controller on a fake API server: every story waits for what it expects, never for time."""
 
 import asyncio
+from unittest.mock import Mock
 
 import pytest
 
@@ -334,16 +335,18 @@ async def test_a_pod_group_that_changed_meanwhile_is_freed_at_the_next_try(serve
         await until(lambda: server.all(GROUPS)[0]["metadata"]["finalizers"] == ["example.com/new"])
 
 
-async def test_only_the_pods_of_indexed_jobs_are_watched(server: FakeApiServer) -> None:
+async def test_only_the_pods_of_jobs_and_the_leaders_of_replicas_are_watched(server: FakeApiServer) -> None:
     server.add(PODS, pod("bare").raw())
     server.add(PODS, job_pod("train").raw())
     async with controller_on(server) as controller:
         server.add(PODS, pod("later").raw())
         server.add(PODS, job_pod("train", 1).raw())
-        await until(lambda: len(controller.store.pods) == 2)
-        assert {known.name for known in controller.store.pods.values()} == {"train-0", "train-1"}
-    asked = [r.params.get("labelSelector") for r in server.seen(calls("GET", "/pods"))]
-    assert asked == ["batch.kubernetes.io/job-name"]
+        for worker in (0, 1):
+            server.add(PODS, pod(f"serve-{worker}").of_replica("serve", 0, worker).raw())
+        await until(lambda: len(controller.store.pods) == 3)
+        assert {known.name for known in controller.store.pods.values()} == {"train-0", "train-1", "serve-0"}
+    asked = {r.params.get("labelSelector") for r in server.seen(calls("GET", "/pods"))}
+    assert asked == {"batch.kubernetes.io/job-name", "leaderworkerset.sigs.k8s.io/worker-index=0"}
 
 
 async def test_a_known_job_pod_keeps_its_group_without_a_read_and_frees_it_by_its_end(server: FakeApiServer) -> None:
@@ -406,3 +409,16 @@ async def test_the_status_of_jobs_and_groups_is_never_written(server: FakeApiSer
         await until(lambda: server.all(GROUPS))
         await settle(controller, server)
     assert not [r for r in server.requests if r.method in {"PUT", "PATCH", "DELETE"} and "/events" not in r.path]
+
+
+async def test_what_is_done_every_few_seconds_goes_on_after_a_defect_of_ours(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("controller.loop.PROBE_SECONDS", 0.005)
+    probe = Mock(side_effect=AttributeError("odd"))
+    async with controller_on(server) as controller:
+        monkeypatch.setattr(controller.loop._retries, "probe", probe)
+        await until(lambda: probe.call_count > 2)
+        server.add(JOBS, gang().raw())
+        await until(lambda: len(server.all(GROUPS)) == 1)
+    assert "odd" in caplog.text

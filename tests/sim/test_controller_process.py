@@ -13,6 +13,7 @@ import pytest
 
 from serried.kube.wire import JOBS, pod_groups
 from serried.model.level import FALLBACK
+from serried.observe.ops import listen_everywhere
 from serried.testing.apiserver import FakeApiServer
 from serried.testing.builders import job
 from serried.testing.faults import calls
@@ -29,10 +30,12 @@ contexts: [{{name: fake, context: {{cluster: fake, user: fake}}}}]
 
 
 @asynccontextmanager
-async def process(server: FakeApiServer, directory: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def process(
+    server: FakeApiServer, directory: Path, ops: str = "127.0.0.1:0"
+) -> AsyncIterator[asyncio.subprocess.Process]:
     kubeconfig = directory / "kubeconfig"
     kubeconfig.write_text(KUBECONFIG.format(url=server.url))
-    flags = ["--kubeconfig", str(kubeconfig), "--ops-listen", "127.0.0.1:0"]
+    flags = ["--kubeconfig", str(kubeconfig), "--ops-listen", ops]
     running = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "serried.cli", "controller", *flags, stderr=asyncio.subprocess.PIPE
     )
@@ -87,3 +90,14 @@ async def test_it_is_alive_but_not_ready_while_a_resource_is_not_served(tmp_path
             assert (await client.get("/livez")).status_code == 200
             server.served.add(GROUPS)
             await wait_for_status(client, "/readyz", 200)
+
+
+async def test_it_says_why_it_ends_if_it_cannot_listen(tmp_path: Path) -> None:
+    with listen_everywhere(0) as taken:
+        address = f":{taken.getsockname()[1]}"
+        async with FakeApiServer() as server, process(server, tmp_path, address) as running, asyncio.timeout(60):
+            assert running.stderr is not None
+            said = (await running.stderr.read()).decode()
+            assert await running.wait() == 1
+    assert "a part of it has ended" in said
+    assert "Address already in use" in said

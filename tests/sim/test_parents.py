@@ -12,9 +12,20 @@ from serried.model.level import NATIVE_LEVELS, V1ALPHA1
 from serried.model.parent import REPLICA, Family, ParentKind
 from serried.testing.apiserver import SERVED, FakeApiServer
 from serried.testing.builders import pod, workload
-from serried.testing.faults import calls
+from serried.testing.faults import Request, calls
 from serried.testing.parents import job_set, leader_worker_set
-from tests.sim.office import GROUPS, READS_PODS, WORKLOADS, controller_on, events, gang, names, settle, until
+from tests.sim.office import (
+    CREATES_GROUP,
+    GROUPS,
+    READS_PODS,
+    WORKLOADS,
+    controller_on,
+    events,
+    gang,
+    names,
+    settle,
+    until,
+)
 
 JOB_SETS, SETS = parents(ParentKind.JOB_SET), parents(ParentKind.LEADER_WORKER_SET)
 CREATES = calls("POST", "/workloads")
@@ -28,6 +39,12 @@ def served(server: FakeApiServer) -> None:
 
 def replicas(groups: list[JSON]) -> list[str]:
     return sorted(group["metadata"]["labels"][REPLICA] for group in groups)
+
+
+def lead(server: FakeApiServer, name: str, *indexes: int) -> None:
+    """The real controller has made the leaders of these replicas."""
+    for index in indexes:
+        server.add(PODS, pod(f"{name}-{index}").of_replica(name, index).raw())
 
 
 def has_seen(controller: Controller, name: str) -> bool:
@@ -84,10 +101,15 @@ async def test_pods_that_an_earlier_one_of_the_name_leaves_behind_cost_nobody_a_
     async with controller_on(server) as controller:
         for name in ("all", "some"):
             server.add(SETS, leader_worker_set(name).asking().size(1, 3).raw())
-        await until(lambda: len(server.all(GROUPS)) == 1)
+        await until(lambda: len(server.all(WORKLOADS)) == 1)
         await settle(controller, server)
         assert [made["spec"]["controllerRef"]["name"] for made in server.all(WORKLOADS)] == ["all"]
+        assert not server.all(GROUPS)
         server.remove(PODS, "default", "some-0-1")
+        await until(lambda: len(server.all(WORKLOADS)) == 2)
+        for name in ("all", "some"):
+            server.remove(PODS, "default", f"{name}-0")
+            lead(server, name, 0)
         await until(lambda: len(server.all(GROUPS)) == 2)
 
 
@@ -125,11 +147,15 @@ async def test_each_replica_gets_its_gang_and_loses_it_when_its_pods_are_gone(
     monkeypatch.setattr("controller.parents._SECONDS_BETWEEN_READS", 0.02)
     async with controller_on(server):
         server.add(SETS, leader_worker_set("serve").asking().size(2, 3).raw())
+        lead(server, "serve", 0, 1)
         await until(lambda: replicas(server.all(GROUPS)) == ["0", "1"])
         server.change(SETS, "default", "serve", {"spec": {"replicas": 4}})
+        lead(server, "serve", 2, 3)
         await until(lambda: replicas(server.all(GROUPS)) == ["0", "1", "2", "3"])
 
         server.add(PODS, pod("serve-3-1").of_replica("serve", 3, 1).raw())
+        for index in (1, 2, 3):
+            server.remove(PODS, "default", f"serve-{index}")
         server.change(SETS, "default", "serve", {"spec": {"replicas": 1}})
         await until(lambda: replicas(server.all(GROUPS)) == ["0", "3"])
         server.remove(PODS, "default", "serve-3-1")
@@ -137,15 +163,55 @@ async def test_each_replica_gets_its_gang_and_loses_it_when_its_pods_are_gone(
     assert len(server.all(WORKLOADS)) == 1
 
 
+async def test_of_a_million_replicas_those_that_are_there_get_their_gangs(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(SETS, leader_worker_set("serve").asking().size(1_000_000, 3).raw())
+        await until(lambda: len(server.all(WORKLOADS)) == 1)
+        await settle(controller, server)
+        assert not server.seen(CREATES_GROUP)
+        lead(server, "serve", 7, 999_999, 1_000_000)
+        await until(lambda: replicas(server.all(GROUPS)) == ["7", "999999"])
+        lead(server, "serve", *range(100, 200))
+        await until(lambda: len(server.all(GROUPS)) == 102)
+        await settle(controller, server)
+    assert len(server.seen(CREATES_GROUP)) == 102
+    assert len(server.seen(READS_PODS)) == 1
+
+
+async def test_replicas_whose_pod_groups_are_refused_keep_no_other_waiting(server: FakeApiServer) -> None:
+    def of_the_first(request: Request) -> bool:
+        return CREATES_GROUP(request) and int(request.body["metadata"]["labels"][REPLICA]) < 4
+
+    server.refuse(of_the_first, times=1_000_000, status=403, reason="Forbidden")
+    lead(server, "serve", *range(20))
+    async with controller_on(server):
+        server.add(SETS, leader_worker_set("serve").asking().size(20, 3).raw())
+        await until(lambda: len(server.all(GROUPS)) == 16)
+    assert len(events(server, "FailedPodGroupCreate")) == 1
+
+
+async def test_a_worker_is_no_reason_to_look(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(SETS, leader_worker_set("serve").asking().size(2, 3).raw())
+        lead(server, "serve", 0)
+        await until(lambda: len(server.all(GROUPS)) == 1)
+        server.add(PODS, pod("serve-0-1").of_replica("serve", 0, 1).raw())
+        await settle(controller, server)
+        assert [each.name for each in controller.store.pods.values()] == ["serve-0"]
+
+
 async def test_a_replica_that_comes_back_waits_until_the_name_of_its_pod_group_is_free(server: FakeApiServer) -> None:
     async with controller_on(server) as controller:
         server.add(SETS, leader_worker_set("serve").asking().size(2, 3).raw())
+        lead(server, "serve", 0, 1)
         await until(lambda: replicas(server.all(GROUPS)) == ["0", "1"])
+        server.remove(PODS, "default", "serve-1")
         leaving = next(g for g in server.all(GROUPS) if g["metadata"]["labels"][REPLICA] == "1")["metadata"]["name"]
         server.change(GROUPS, "default", leaving, {"metadata": {"finalizers": ["example.com/wait"]}})
         server.change(SETS, "default", "serve", {"spec": {"replicas": 1}})
         await until(lambda: any(group.deleting for group in controller.store.groups.values()))
         server.change(SETS, "default", "serve", {"spec": {"replicas": 2}})
+        lead(server, "serve", 1)
         await settle(controller, server)
         server.change(GROUPS, "default", leaving, {"metadata": {"finalizers": None}})
         await until(lambda: not any(g["metadata"].get("deletionTimestamp") for g in server.all(GROUPS)))
@@ -161,10 +227,12 @@ async def test_a_changed_size_reaches_workload_and_pod_groups(server: FakeApiSer
 
     async with controller_on(server):
         server.add(SETS, leader_worker_set("serve").asking().size(2, 3).raw())
+        lead(server, "serve", 0, 1)
         await until(lambda: len(server.all(GROUPS)) == 2)
         server.change(SETS, "default", "serve", {"spec": {"leaderWorkerTemplate": {"size": 5}}})
         await until(lambda: counts() == {5})
         server.change(SETS, "default", "serve", {"spec": {"leaderWorkerTemplate": {"size": 2}, "replicas": 3}})
+        lead(server, "serve", 2)
         await until(lambda: counts() == {2} and len(server.all(GROUPS)) == 3)
 
 
@@ -173,6 +241,7 @@ async def test_a_users_workload_is_used_as_it_is(server: FakeApiServer) -> None:
     server.add(WORKLOADS, own.raw())
     async with controller_on(server):
         server.add(SETS, leader_worker_set("serve").size(2, 3).raw())
+        lead(server, "serve", 0, 1)
         await until(lambda: replicas(server.all(GROUPS)) == ["0", "1"])
     assert names(server.all(WORKLOADS)) == ["mine"]
     assert {group["spec"]["schedulingPolicy"]["gang"]["minCount"] for group in server.all(GROUPS)} == {2}

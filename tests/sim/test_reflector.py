@@ -5,15 +5,17 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from serried.kube import reflector
 from serried.kube.changes import Deleted, Event, Listed, Relisted, Unserved, Upserted
 from serried.kube.hooks import Silent
-from serried.kube.reflector import Pace, Reflector
-from serried.kube.wire import EVERYTHING, PODS, RESERVATIONS, Resource, Selection
+from serried.kube.reflector import CUTS, Pace, Reflector
+from serried.kube.wire import EVERYTHING, PODS, RESERVATIONS, Resource, Selection, decode_change
 from serried.testing.apiserver import FakeApiServer
-from serried.testing.faults import calls, watches
+from serried.testing.faults import Request, calls, watches
 
 QUICK = Pace(backoff=0.005, cap=0.02, unserved=0.01)
 
@@ -69,10 +71,17 @@ class Scene:
         self.server, self.sink, self.hooks, self.reflector = server, sink, hooks, reflector
 
     @property
+    def streams(self) -> int:
+        """How often the whole state was asked for as a stream."""
+        return len([r for r in self.server.requests if "sendInitialEvents" in r.params])
+
+    @property
     def lists(self) -> int:
         """How often the whole state was asked for."""
-        plain = [r for r in self.server.requests if not r.watches and "continue" not in r.params]
-        return len(plain) + len([r for r in self.server.requests if "sendInitialEvents" in r.params])
+        return self.streams + len([r for r in self.server.requests if not r.watches and "continue" not in r.params])
+
+    async def turned_to_streams(self) -> None:
+        await until_true(lambda: self.reflector._ways.streams)
 
 
 @asynccontextmanager
@@ -98,6 +107,23 @@ async def server() -> AsyncIterator[FakeApiServer]:
         for name in ("a", "b"):
             server.add(PODS, pod(name))
         yield server
+
+
+EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}'
+
+
+def first_pages(request: Request) -> bool:
+    return "limit" in request.params and "continue" not in request.params
+
+
+def second_pages(request: Request) -> bool:
+    return "continue" in request.params
+
+
+async def until_true(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - it is seen from outside
+            await asyncio.sleep(0.002)
 
 
 def pod(name: str, **spec: Any) -> dict[str, Any]:
@@ -150,6 +176,133 @@ async def test_a_page_token_that_is_too_old_starts_the_list_anew(server: FakeApi
         gate.open()
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         assert set(scene.sink.state) == {"b"}
+
+
+@pytest.mark.parametrize("end", ["in good order", "abruptly"])
+async def test_streams_that_are_cut_give_way_to_pages(server: FakeApiServer, end: str) -> None:
+    server.cut_streams(after=1, abruptly=end == "abruptly")
+    async with following(server) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        assert set(scene.sink.state) == {"a", "b"}
+        assert scene.streams == CUTS
+        assert scene.lists == CUTS + 1
+        server.add(PODS, pod("c"))
+        await scene.sink.knows("a", "b", "c")
+
+
+async def test_after_a_while_lists_are_streamed_again(server: FakeApiServer) -> None:
+    server.cut_streams(after=1, times=CUTS)
+    async with following(server, pace=Pace(backoff=0.005, cap=0.02, in_pages=0.1)) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        await scene.turned_to_streams()
+        before = scene.lists
+        server.inject(PODS, EXPIRED)
+        await scene.sink.until(lambda: scene.sink.count(Relisted) == 1)
+        assert server.requests[-1].params.get("sendInitialEvents")
+        assert scene.lists == before + 1
+
+
+async def test_pages_that_are_cut_give_way_to_a_stream(server: FakeApiServer) -> None:
+    server.streaming = False
+    for number in range(100):
+        server.add(PODS, pod(f"p{number}"))
+    refused = server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
+    async with following(server, pace=Pace(backoff=0.005, cap=0.02, page=2)) as scene:
+        await until_true(lambda: len(server.seen(second_pages)) == CUTS - 1)
+        server.streaming = True
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        assert refused.left
+        assert server.requests[-1].params.get("sendInitialEvents")
+        assert len(scene.sink.state) == 102
+
+
+async def test_where_nothing_is_streamed_pages_grow_until_the_list_is_whole_before_its_token_expires(
+    server: FakeApiServer,
+) -> None:
+    server.streaming = False
+    for number in range(30):
+        server.add(PODS, pod(f"p{number}"))
+    server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
+    async with following(server, pace=Pace(backoff=0.005, cap=0.02, page=2)) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        assert [int(r.params["limit"]) for r in server.seen(first_pages)] == [2, 4, 8, 16, 32]
+
+
+@pytest.mark.parametrize("way", ["streams", "pages"])
+async def test_however_much_of_them_came_lists_that_are_cut_are_begun_anew_with_growing_pauses(
+    server: FakeApiServer, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def uniform(_least: float, most: float) -> float:
+        pauses.append(most)
+        return 0.0
+
+    server.streaming = way == "streams"
+    for number in range(100):
+        server.add(PODS, pod(f"p{number}"))
+    server.cut_streams(after=100)
+    server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
+    monkeypatch.setattr("random.uniform", uniform)
+    async with following(server, pace=Pace(page=3, backoff=1.0, cap=8.0)) as scene:
+        await scene.sink.until(lambda: len(pauses) == 4)
+    assert pauses[:4] == [4.0, 8.0, 8.0, 8.0]
+
+
+async def test_after_an_outage_the_first_watch_that_ends_is_resumed_at_once(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uniform = Mock(return_value=0.0)
+    monkeypatch.setattr("random.uniform", uniform)
+    server.refuse(calls("GET"), times=12, status=500)
+    async with following(server) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        await until_true(lambda: bool(server.watches))
+        uniform.reset_mock()
+        server.end_watches()
+        server.add(PODS, pod("c"))
+        await scene.sink.knows("a", "b", "c")
+    assert uniform.mock_calls == []
+
+
+async def test_a_server_that_lists_but_cannot_watch_is_listed_anew_after_every_few_tries_only(
+    server: FakeApiServer,
+) -> None:
+    server.refuse(lambda request: "resourceVersion" in request.params, times=1_000_000, status=500)
+    async with following(server, pace=Pace(backoff=0.001, cap=0.001)) as scene:
+        while scene.sink.count(Relisted) < 3:
+            await until_true(lambda: bool(server.watches))
+            server.end_watches()
+            await until_true(lambda: not server.watches)
+        assert len(server.requests) - scene.lists >= 3 * (reflector.STUCK - 1)
+
+
+async def test_a_page_of_a_proxy_is_no_empty_list(either: FakeApiServer) -> None:
+    async with following(either) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        await asyncio.wait_for(either.watched(PODS), 10)
+        for page in ("<html>a proxy</html>", '{"items":[]}', '{"message":"hello"}', "[]"):
+            either.garble(lambda request: True, times=2, page=page)
+        either.inject(PODS, EXPIRED)
+        await scene.sink.until(lambda: scene.sink.count(Relisted) == 1)
+    assert scene.sink.count(Deleted) == 0
+
+
+async def test_a_defect_of_ours_in_one_change_does_not_end_the_watch(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def decode(line: bytes) -> Any:
+        if b'"odd"' in line and b"ADDED" in line and not caplog.records:
+            raise AttributeError("no such thing")
+        return decode_change(line)
+
+    monkeypatch.setattr(reflector, "decode_change", decode)
+    async with following(server) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        server.add(PODS, pod("odd"))
+        await scene.sink.knows("a", "b", "odd")
+        assert scene.hooks.causes == ["defect"]
+    assert "no such thing" in caplog.text
 
 
 async def test_a_watch_that_ends_silently_is_resumed_without_a_list(either: FakeApiServer) -> None:
@@ -223,7 +376,7 @@ async def test_a_dropped_deletion_is_found_by_the_next_list(server: FakeApiServe
         server.remove(PODS, "default", "a")
         server.add(PODS, pod("c"))
         await scene.sink.knows("a", "b", "c")
-        server.inject(PODS, b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}')
+        server.inject(PODS, EXPIRED)
         await scene.sink.knows("b", "c")
 
 
@@ -290,8 +443,8 @@ async def test_forbidden_says_what_rbac_lacks(server: FakeApiServer, caplog: pyt
 
 
 async def test_outages_are_outlived(server: FakeApiServer) -> None:
-    server.refuse(calls("GET"), times=4, status=500)
     server.hang_up(calls("GET"), times=4)
+    server.refuse(calls("GET"), times=4, status=500)
     async with following(server) as scene:
         await scene.sink.knows("a", "b")
         assert {"refused", "lost"} <= set(scene.hooks.causes)

@@ -206,7 +206,6 @@ async def storm(request: pytest.FixtureRequest) -> AsyncIterator[Storm]:
 async def test_after_the_storm_every_gang_is_bound_and_nothing_is_left(storm: Storm) -> None:
     await storm.rage()
     await storm.calm_down()
-    await storm.world.pass_time(11.0)  # pods that nobody knows are forgotten after ten seconds
     assert storm.broken == []
     assert {gang: storm.bound(gang) for gang in GANGS} == dict.fromkeys(GANGS, SIZE)
     assert storm.world.nothing_reserved

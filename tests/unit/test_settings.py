@@ -9,7 +9,7 @@ def test_defaults_listen_for_verbs_on_loopback_only() -> None:
     settings = extender_settings([], {"POD_NAME": "serried-0"})
     assert settings.filter_listen == ("127.0.0.1", 8910)
     assert settings.bind_listen == ("127.0.0.1", 8911)
-    assert settings.ops_listen == ("0.0.0.0", 8912)  # noqa: S104
+    assert settings.ops_listen == ("", 8912)
     assert settings.lease == Key("serried-system", "serried")
     assert settings.lease_holder_prefix == "serried-0"
     assert settings.kubeconfig is None
@@ -48,6 +48,11 @@ def test_an_ipv6_address_comes_in_brackets() -> None:
     assert controller_settings(["--ops-listen", "[::1]:0"], {}).ops_listen == ("::1", 0)
 
 
+def test_operations_may_be_asked_for_on_every_address() -> None:
+    assert controller_settings(["--ops-listen", ":0"], {}).ops_listen == ("", 0)
+    assert controller_settings(["--ops-listen", "0.0.0.0:1"], {}).ops_listen == ("0.0.0.0", 1)  # noqa: S104
+
+
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
@@ -60,6 +65,8 @@ def test_an_ipv6_address_comes_in_brackets() -> None:
         ("--bind-listen", "127.0.0.1:99999"),
         ("--bind-listen", "::1:8911"),
         ("--ops-listen", "127.0.0.1:http"),
+        ("--ops-listen", ":"),
+        ("--ops-listen", ":::8912"),
         ("--lease", "serried"),
         ("--lease", "a/b/c"),
         ("--lease-holder-prefix", ""),

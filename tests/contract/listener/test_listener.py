@@ -153,11 +153,38 @@ class TestRequests:
         house.release.set()
         assert [await client.body() for _ in range(3)] == [{"slow": 2}, {"size": 3}, {"slow": 4}]
 
-    async def test_too_much_behind_an_open_call_ends_the_connection(self, house: House, client: Client) -> None:
-        await client.send(post("/slow", b"s") + post("/quick", b"x" * 900) * 5)
+    @pytest.mark.parametrize(
+        "behind",
+        [
+            pytest.param(post("/quick", b"x" * 900) * 5, id="bytes"),
+            pytest.param(post("/quick") * 17, id="requests"),
+            pytest.param(post("/quick", b"x" * (MOST + 1)), id="a large one"),
+        ],
+    )
+    async def test_too_much_behind_an_open_call_ends_the_connection(
+        self, house: House, client: Client, behind: bytes
+    ) -> None:
+        await client.send(post("/slow", b"s") + behind)
         assert await client.closed()
         await house.until_hung_up(b"s")
         assert house.seen == [b"s"]
+
+    async def test_trailers_without_end_behind_an_open_call_end_the_connection(
+        self, house: House, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(listener, "_MOST_AROUND", 5000)
+        head = b"POST /quick HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx: "
+        await client.send(post("/slow", b"s") + head + b"a" * 4000)
+        await house.until_seen(1)
+        await client.send(b"a" * 4000)
+        assert await client.closed()
+        await house.until_hung_up(b"s")
+
+    async def test_what_waited_behind_a_call_makes_room_when_it_is_answered(self, house: House, client: Client) -> None:
+        house.release.set()
+        for _ in range(5):
+            await client.send(post("/slow", b"s") + post("/quick", b"x" * 900) * 4)
+            assert [await client.body() for _ in range(5)] == [{"slow": 1}, *[{"size": 900}] * 4]
 
 
 class TestTheEndOfAConnection:
@@ -296,9 +323,45 @@ class TestRefusals:
         await house.until_hung_up(b"s")
 
     async def test_a_head_without_end_is_refused(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(listener, "_MOST_HEAD", 5000)
+        monkeypatch.setattr(listener, "_MOST_AROUND", 5000)
         await client.send(b"POST /quick HTTP/1.1\r\nX: " + b"x" * 4000)
         await client.send(b"x" * 4000)
+        assert (await client.reply())[0] == 431
+
+    @pytest.mark.parametrize(
+        ("begin", "endless"),
+        [
+            pytest.param(b"0\r\nx: ", b"a" * 4000, id="the value of a trailer"),
+            pytest.param(b"0\r\n", b"x: a\r\n" * 700, id="trailers"),
+            pytest.param(b"", b"1\r\nx\r\n" * 800, id="chunks of one byte"),
+            pytest.param(b"1;", b"x" * 4000, id="the extension of a chunk"),
+        ],
+    )
+    async def test_what_a_request_has_beside_its_body_has_an_end(
+        self, house: House, client: Client, begin: bytes, endless: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(listener, "_MOST_AROUND", 5000)
+        await client.send(b"POST /quick HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + begin)
+        for _ in range(2):
+            await client.send(endless)
+        assert (await client.reply())[0] == 431
+        assert await client.closed()
+        assert house.seen == []
+
+    async def test_the_bodies_of_many_requests_do_not_count(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(listener, "_MOST_AROUND", 5000)
+        for _ in range(20):
+            await client.send(post("/quick", b"x" * MOST))
+            assert await client.body() == {"size": MOST}
+
+    async def test_line_ends_without_a_request_have_an_end(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(listener, "_MOST_AROUND", 5000)
+        await client.send(b"\r\n" * 2000)
+        await client.send(b"\r\n" * 2000)
         assert (await client.reply())[0] == 431
 
     @pytest.mark.parametrize("head", ["Content-Length: 9000000", "Transfer-Encoding: chunked"])

@@ -5,6 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
 from bench.cluster.api import ApiError
 from bench.cluster.serried import Name
 from tests.e2e.promises.stage import SCHEDULER, Raw, Stage, eventually, indexed_spec
@@ -17,13 +20,49 @@ class JobStage(Stage):
         """An Indexed Job is elastic if both change together."""
         self.change_job(name, parallelism=size, completions=size)
 
-    def create_cron_job(self, name: str) -> Raw:
-        """A suspended CronJob: it makes no Jobs of its own accord."""
-        template = {"spec": indexed_spec(SCHEDULER, "1")}
-        spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": template}
-        path = self._jobs().replace("jobs", "cronjobs")
-        made: Raw = self.cluster.api.post(path, {"metadata": {"name": name}, "spec": spec})
+    def create_cron_job(self, name: str, schedule: str = "", metadata: Raw | None = None, **spec: Any) -> Raw:
+        """A CronJob of Jobs as ``submit_job`` makes them. Without a schedule it makes none of its own accord."""
+        template = {"metadata": metadata or {}, "spec": indexed_spec(SCHEDULER, "1") | spec}
+        times = {"schedule": schedule or "0 0 1 1 *", "suspend": not schedule, "concurrencyPolicy": "Forbid"}
+        made: Raw = self.cluster.api.post(
+            self._cron_jobs(), {"metadata": {"name": name}, "spec": {"jobTemplate": template, **times}}
+        )
         return made
+
+    def delete_cron_job(self, name: str) -> None:
+        """A CronJob goes, and with it what it owns."""
+        self._delete(f"{self._cron_jobs()}/{name}")
+
+    def delete_job_in(self, name: str, order: str) -> None:
+        """A Job goes in this order: ``Background`` before what it owns, ``Foreground`` after it."""
+        self._delete(f"{self._jobs()}/{name}", order)
+
+    def create_workloads(self, job: str, **templates: Raw) -> None:
+        """Somebody's Workloads for a Job that is yet to come, each of one template; both processes have seen them."""
+        before = self._workloads_seen()
+        for name, template in templates.items():
+            reference = {"apiGroup": "batch", "kind": "Job", "name": job}
+            spec = {"controllerRef": reference, "podGroupTemplates": [{"name": "workers", **template}]}
+            self.create_scheduling("Workload", name, spec)
+        wanted = [count + len(templates) for count in before]
+        eventually(
+            "both watches",
+            lambda: all(seen >= want for seen, want in zip(self._workloads_seen(), wanted, strict=True)),
+        )
+
+    def delete_workload(self, name: str) -> None:
+        """Somebody deletes a Workload."""
+        self._delete(f"{self._workloads()}/{name}")
+
+    @contextmanager
+    def priority_class(self, name: str, value: int) -> Iterator[None]:
+        """There is such a PriorityClass for as long as the body runs."""
+        path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+        self._post(path, {"metadata": {"name": name}, "value": value})
+        try:
+            yield
+        finally:
+            self._delete(f"{path}/{name}")
 
     def end_pod(self, name: str, phase: str, code: int) -> None:
         """The only container of a pod ends with this exit code."""
@@ -124,6 +163,19 @@ class JobStage(Stage):
         found = [e for e in items if (e["involvedObject"]["name"], e["reason"]) == (about, reason)]
         return [event["count"] for event in found if event["type"] == "Warning"]
 
+    def jobs_of(self, cron_job: str) -> list[str]:
+        """The names of the Jobs that a CronJob has made."""
+        items = self.cluster.api.get(self._jobs())["items"]
+        owners = {item["metadata"]["name"]: item["metadata"].get("ownerReferences", []) for item in items}
+        return [name for name, found in owners.items() if any(owner["name"] == cron_job for owner in found)]
+
+    def _workloads_seen(self) -> list[float]:
+        """How many changes of Workloads the controller and the extender have seen."""
+        return [_count_changes(url, "workloads") for url in (self.cluster.controller_url, self.cluster.ops_url)]
+
+    def _cron_jobs(self) -> str:
+        return self._jobs().replace("jobs", "cronjobs")
+
     def _running_pod(self, job: str, index: int) -> str:
         def find() -> str:
             pods = self.pods(f"{job}-{index}-")
@@ -164,6 +216,12 @@ class JobStage(Stage):
             event: dict[str, Any] = json.loads(line)
             assert event["type"] != "ERROR", event
             yield event["type"], event["object"]
+
+
+def _count_changes(url: str, resource: str) -> float:
+    families = text_string_to_metric_families(httpx.get(f"{url}/metrics").text)
+    samples = [sample for family in families if family.name == "serried_watch_events" for sample in family.samples]
+    return sum(s.value for s in samples if s.name.endswith("_total") and s.labels["resource"].startswith(resource))
 
 
 def controlled_by(owner: Raw) -> Raw:

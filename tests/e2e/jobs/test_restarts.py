@@ -19,7 +19,9 @@ def test_killed_again_and_again_it_makes_one_workload_and_one_pod_group_for_each
         some = jobs[begin : begin + 5]
         for job in some:
             stage.submit_job(job)
-        eventually("the first Workload", partial(stage.workloads_of, some[0]))
+        if begin % 2:
+            eventually("the first Workload", partial(stage.workloads_of, some[0]))
+        # Else it dies at once, before it can have made everything: it is faster than a look at what it has made.
         stage.cluster.kill("controller", signal.SIGKILL)
         unfinished += sum(1 for job in some if not stage.groups_of(job))
         stage.cluster.start("controller")

@@ -7,14 +7,14 @@ import pytest
 
 from bench.cluster import Cluster, Spec
 from bench.cluster.errors import ClusterError
-from tests.e2e.clusters import running
+from tests.e2e.clusters import on_kubernetes, running
 from tests.e2e.jobs.stage import JobStage
 from tests.e2e.promises.stage import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.full]
+pytestmark = pytest.mark.e2e
 
-in_1_35 = pytest.mark.parametrize("cluster", ["1.35.4"], indirect=True)
-in_1_36 = pytest.mark.parametrize("cluster", ["1.36.4"], indirect=True)
+in_1_35 = pytest.mark.parametrize("cluster", [on_kubernetes("1.35.4")], indirect=True)
+in_1_36 = pytest.mark.parametrize("cluster", [on_kubernetes("1.36.4")], indirect=True)
 
 
 @pytest.fixture(scope="module")

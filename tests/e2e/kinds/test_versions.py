@@ -5,13 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Cluster, Spec
+from tests.e2e.clusters import on_kubernetes
 from tests.e2e.kinds.operators import at_work
 from tests.e2e.kinds.stage import KindStage, replicated
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
-@pytest.fixture(params=["1.36.4", "1.35.4"])
+@pytest.fixture(params=[on_kubernetes("1.36.4"), on_kubernetes("1.35.4")])
 def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     name = f"kinds-{request.param.replace('.', '-')}"
     spec = Spec(name=name, nodes=12, racks=4, hold="filter", kubernetes=request.param)

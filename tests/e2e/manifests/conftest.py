@@ -26,7 +26,7 @@ def bare(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def server(bare: Server) -> Server:
-    """With the base and the gate installed."""
-    bare.apply("overlays/gate")
+    """With the base, the gate and the markers installed."""
+    bare.apply("overlays/isolated")
     bare.run("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
     return bare

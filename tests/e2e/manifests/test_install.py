@@ -9,14 +9,21 @@ pytestmark = pytest.mark.e2e
 
 
 def test_a_second_apply_changes_nothing(server: Server) -> None:
-    lines = server.apply("overlays/gate").splitlines()
+    lines = server.apply("overlays/isolated").splitlines()
     assert lines
     assert [line for line in lines if not line.endswith(" unchanged")] == []
-    assert server.run("diff", "-k", str(KUSTOMIZE / "overlays" / "gate")) == ""
+    assert server.run("diff", "-k", str(KUSTOMIZE / "overlays" / "isolated")) == ""
 
 
 def test_the_pods_of_the_base_are_admitted_under_the_restricted_profile(server: Server) -> None:
     server.run("wait", "-n", NAMESPACE, "deployment", "--all", "--for=condition=Available", "--timeout=60s")
+
+
+def test_the_quota_for_their_class_counts_them_and_has_room(server: Server) -> None:
+    def used() -> object:
+        return server.get("resourcequota", "serried-critical-pods", "-n", NAMESPACE).get("status", {}).get("used")
+
+    eventually(lambda: used() == {"pods": "2"})
 
 
 def test_no_policy_has_a_type_error(server: Server) -> None:

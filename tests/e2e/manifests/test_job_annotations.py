@@ -7,8 +7,11 @@ import pytest
 from bench.cluster import ClusterError
 from tests.e2e.manifests.annotations import (
     DISRUPTION,
+    EXCLUSIVE,
+    PACKING,
     POLICIES,
     POLICY,
+    PREFERRED,
     RIGHT,
     TOPOLOGY,
     WRONG,
@@ -26,6 +29,15 @@ def kept(server: Server) -> Iterator[str]:
     server.write("create", suspended("kept", {}))
     yield "job/kept"
     server.run("delete", "job", "kept")
+
+
+SAID = {TOPOLOGY: "rack", PREFERRED: "block", PACKING: "spread", EXCLUSIVE: "true", DISRUPTION: "all"}
+ANOTHER = {TOPOLOGY: "zone", PREFERRED: "rack", PACKING: "pack", EXCLUSIVE: "false", DISRUPTION: "single"}
+
+
+def resumed(job: Json) -> Json:
+    """The same Job, not suspended."""
+    return {**job, "spec": {**job["spec"], "suspend": False}}
 
 
 def annotate(server: Server, target: str, name: str, value: str | None) -> str:
@@ -54,6 +66,39 @@ def test_a_wrong_word_given_later_is_refused(server: Server, kept: str, name: st
 def test_topology_and_disruption_mode_may_be_given_later_and_taken_back(server: Server, kept: str) -> None:
     for name, value in ((TOPOLOGY, "rack"), (DISRUPTION, "all"), (TOPOLOGY, None), (DISRUPTION, None)):
         annotate(server, kept, name, value)
+
+
+@pytest.fixture
+def running(server: Server) -> Iterator[str]:
+    """A Job that says all that can be said, and is not suspended."""
+    server.write("create", resumed(suspended("running", dict(SAID))))
+    yield "job/running"
+    server.run("delete", "job", "running")
+
+
+@pytest.mark.parametrize("said", [ANOTHER, {}], ids=["changed", "removed"])
+@pytest.mark.parametrize("name", SAID)
+def test_what_a_running_job_says_of_its_gang_is_immutable(
+    server: Server, running: str, name: str, said: dict[str, str]
+) -> None:
+    with pytest.raises(ClusterError) as refused:
+        annotate(server, running, name, said.get(name))
+    assert f"metadata.annotations[{name}]: Invalid value: it is immutable unless" in str(refused.value)
+    server.patch(running, {"metadata": {"annotations": {"example.com/note": "x"}, "labels": {"a": "b"}}})
+
+
+@pytest.mark.parametrize("name", ANOTHER)
+def test_nothing_can_be_said_of_its_gang_once_a_job_runs(server: Server, name: str) -> None:
+    server.write("create", resumed(suspended("silent", {"example.com/note": "x"})))
+    try:
+        with pytest.raises(ClusterError, match="it is immutable unless the Job is suspended"):
+            annotate(server, "job/silent", name, ANOTHER[name])
+    finally:
+        server.run("delete", "job", "silent")
+
+
+def test_a_job_may_say_it_in_the_moment_in_which_it_is_resumed(server: Server, kept: str) -> None:
+    server.patch(kept, {"metadata": {"annotations": {TOPOLOGY: "rack"}}, "spec": {"suspend": False}})
 
 
 @pytest.mark.parametrize(

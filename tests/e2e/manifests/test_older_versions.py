@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Spec
-from tests.e2e.clusters import running
+from tests.e2e.clusters import on_kubernetes, running
 from tests.e2e.manifests import annotations, resizes
 from tests.e2e.manifests.endpoint import Endpoint, ours
 from tests.e2e.manifests.objects import gang, largest, template, workload
@@ -13,10 +13,10 @@ from tests.e2e.manifests.rules import ALLOWED, BAD, GOOD, REFUSED, Change
 from tests.e2e.manifests.server import Server, changed, eventually
 from tests.e2e.manifests.test_preferred_topology import RULES, preferred
 
-pytestmark = [pytest.mark.e2e, pytest.mark.full]
+pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture(scope="module", params=["1.36.4", "1.35.4"])
+@pytest.fixture(scope="module", params=[on_kubernetes("1.36.4"), on_kubernetes("1.35.4")])
 def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     spec = Spec(
         name=f"manifests-{request.param.replace('.', '-')}",

@@ -51,6 +51,7 @@ ALLOWED = [
         for what in ("persistentvolumes", "persistentvolumeclaims")
         for verb in ("get", "list", "watch")
     ),
+    *(Access(EXTENDER, verb, "deviceclasses", "resource.k8s.io") for verb in ("list", "watch")),
     *(Access(EXTENDER, verb, "jobs", "batch") for verb in ("get", "list", "watch")),
     *(
         Access(EXTENDER, verb, what, group)

@@ -226,7 +226,7 @@ class Stage:
     def groups_of(self, job: str) -> list[Raw]:
         """The PodGroups that a Job controls."""
         items: list[Raw] = self.cluster.api.get(self._groups())["items"]
-        return [item for item in items if item["metadata"]["ownerReferences"][0]["name"] == job]
+        return [item for item in items if any(o["name"] == job for o in item["metadata"].get("ownerReferences", []))]
 
     def view(self, group: str) -> dict[str, Any]:
         """The group on ``/debug``; empty if it is not known."""
@@ -234,13 +234,18 @@ class Stage:
         view: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
         return view
 
-    def await_reason(self, group: str, reason: str, seconds: float = 10.0) -> dict[str, Any]:
-        """The group as ``/debug`` shows it once it gives this reason."""
-        return eventually(
-            f"{group} with reason {reason}, now {self.view(group).get('message')}",
-            lambda: view if (view := self.view(group)).get("reason") == reason else None,
-            seconds,
-        )
+    def await_reason(self, group: str, reason: str, *parts: str, seconds: float = 10.0) -> dict[str, Any]:
+        """The group as ``/debug`` shows it once it gives this reason, with all of these ``parts`` in its message.
+
+        A reason may stand before its numbers do: the members of a gang are seen one after the other.
+        """
+
+        def find() -> dict[str, Any] | None:
+            view = self.view(group)
+            told = str(view.get("message", ""))
+            return view if view.get("reason") == reason and all(part in told for part in parts) else None
+
+        return eventually(f"{group} with reason {reason} {parts}, now {self.view(group).get('message')}", find, seconds)
 
     def groups(self) -> set[str]:
         """The names of the PodGroups, those that are being deleted among them."""

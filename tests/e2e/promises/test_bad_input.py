@@ -6,13 +6,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.promises.stage import Stage
+from tests.e2e.promises.stage import SCHEDULER, Stage
 
 pytestmark = pytest.mark.e2e
 
 POD: dict[str, Any] = {
     "metadata": {"name": "p", "namespace": "default", "uid": "u"},
-    "spec": {"containers": [{"name": "c"}]},
+    "spec": {"schedulerName": SCHEDULER, "containers": [{"name": "c"}]},
 }
 VERBS = ["filter", "prioritize", "preempt", "bind"]
 

@@ -45,9 +45,12 @@ def test_a_gang_waits_for_one_rack_as_long_as_it_says_and_then_takes_several(sta
 
     stage.await_bound("hasty", 4)
     assert len(stage.racks("hasty")) == 2
-    view = stage.await_reason(stage.group_of_job("patient"), "NoDomainFits")
-    assert f"no domain of {RACK} has room for 4 members" in view["message"]
-    assert "the whole cluster has room for" in view["message"]
+    stage.await_reason(
+        stage.group_of_job("patient"),
+        "NoDomainFits",
+        f"no domain of {RACK} has room for 4 members",
+        "the whole cluster has room for",
+    )
     assert not stage.bound("patient")
 
 
@@ -78,8 +81,7 @@ def test_at_the_fallback_level_a_field_says_it_and_counts_more_than_the_annotati
 
     fallback.await_bound("hasty", 4)
     assert len(fallback.racks("hasty")) == 2
-    view = fallback.await_reason("patient", "NoDomainFits")
-    assert f"no domain of {RACK} has room for 4 members" in view["message"]
+    fallback.await_reason("patient", "NoDomainFits", f"no domain of {RACK} has room for 4 members")
     assert not fallback.bound("patient")
 
 
@@ -91,8 +93,7 @@ def test_a_template_hands_its_levels_to_the_group_that_is_made_from_it(fallback:
 
     group = fallback.await_group("train")
     assert group["spec"]["schedulingConstraints"] == one_rack(3600)["schedulingConstraints"]
-    view = fallback.await_reason(group["metadata"]["name"], "NoDomainFits")
-    assert f"no domain of {RACK} has room for 4 members" in view["message"]
+    fallback.await_reason(group["metadata"]["name"], "NoDomainFits", f"no domain of {RACK} has room for 4 members")
     assert not fallback.bound("train")
 
 
@@ -103,8 +104,7 @@ def test_exclusive_gangs_share_no_rack_and_one_too_many_waits_for_the_end_of_ano
     assert len(stage.racks("lone")) == 4
 
     submit(stage, "late", 2, {REQUIRED: RACK, EXCLUSIVE: "true"}, cpu="1")
-    view = stage.await_reason(stage.group_of_job("late"), "NoDomainFits")
-    assert "4 more are exclusively others'" in view["message"]
+    stage.await_reason(stage.group_of_job("late"), "NoDomainFits", "4 more are exclusively others'")
     assert not stage.bound("late")
     stage.delete_job("lone-2")
     stage.await_bound("late", 2)

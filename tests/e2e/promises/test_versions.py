@@ -1,19 +1,18 @@
 """Every other version of the Workload API: the older minors', our CRDs on them, and the second one of 1.37."""
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from bench.cluster import Cluster, Spec
-from tests.e2e.clusters import running
+from tests.e2e.clusters import on_kubernetes, running
 from tests.e2e.promises.stage import RACK, Stage, eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.full]
+pytestmark = pytest.mark.e2e
 
 
 CLUSTERS = [
-    *itertools.product(["1.36.4", "1.35.4"], ["native", "fallback"], [""]),
+    *(on_kubernetes(version, version, api, "") for version in ("1.36.4", "1.35.4") for api in ("native", "fallback")),
     ("1.37.1", "native", "v1alpha3"),  # beside v1beta1, which all other stories use
 ]
 
@@ -45,7 +44,7 @@ def test_a_job_waits_whole_and_runs_whole_in_one_rack(older: Cluster) -> None:
     stage.close()
 
 
-@pytest.mark.parametrize("older", [("1.35.4", "native", "")], indirect=True, ids=" ".join)
+@pytest.mark.parametrize("older", [on_kubernetes("1.35.4", "1.35.4", "native", "")], indirect=True, ids=" ".join)
 def test_in_1_35_every_replica_key_is_an_independent_gang(older: Cluster) -> None:
     stage = Stage(older, "replicas")
     stage.create_group("serve", 3)

@@ -11,14 +11,20 @@ pytestmark = pytest.mark.e2e
 def test_a_large_gang_is_not_passed_by_small_ones_however_many_come(stage: Stage) -> None:
     stage.occupy_rack()
     stage.run_gang("large", 4)
-    view = stage.await_reason(stage.group_of_job("large"), "NoCapacity")
-    assert "4 nodes are kept for it, and nobody can tell when they will have room" in view["message"]
+    stage.await_reason(
+        stage.group_of_job("large"),
+        "NoCapacity",
+        "4 nodes are kept for it, and nobody can tell when they will have room",
+    )
 
     for number in range(3):
         stage.run_gang(f"small-{number}", 2)
     for number in range(3):
-        view = stage.await_reason(stage.group_of_job(f"small-{number}"), "BehindHead")
-        assert f"kept for {stage.namespace}/{stage.group_of_job('large')}" in view["message"]
+        stage.await_reason(
+            stage.group_of_job(f"small-{number}"),
+            "BehindHead",
+            f"kept for {stage.namespace}/{stage.group_of_job('large')}",
+        )
     group = stage.group_of_job("small-0")
     eventually("the condition", lambda: stage.condition(group)[2].startswith("BehindHead: the room for 2 members"))
     assert not stage.bound("small")

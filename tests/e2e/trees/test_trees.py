@@ -37,8 +37,7 @@ def test_a_tree_that_fits_no_zone_waits_whole_though_each_of_its_groups_would_fi
     for group in ("a", "b", "c", "d"):
         stage.create_branch(group, 2, RACK)
         stage.create_pods(names(group, 2), group, cpu=WHOLE_NODE)
-    view = stage.await_reason("a", "NoDomainFits")
-    assert "has room for 8 members (zone-0: 6, zone-1: 6)" in view["message"]
+    stage.await_reason("a", "NoDomainFits", "has room for 8 members (zone-0: 6, zone-1: 6)")
     assert not stage.bound()
 
 
@@ -71,8 +70,7 @@ def test_a_tree_of_four_levels_is_planned_as_one(stage: Stage) -> None:
 def test_members_are_held_until_their_composite_group_exists(stage: Stage) -> None:
     stage.create_branch("lone", 2)
     stage.create_pods(names("lone", 2), "lone")
-    view = stage.await_reason("lone", "PodGroupMissing")
-    assert "CompositePodGroup root does not exist" in view["message"]
+    stage.await_reason("lone", "PodGroupMissing", "CompositePodGroup root does not exist")
     assert not stage.bound()
     stage.create_composite("root", None)
     stage.await_bound("lone", 2)

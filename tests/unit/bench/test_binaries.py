@@ -51,6 +51,16 @@ def quiet(_text: str) -> None:
     pass
 
 
+def test_a_version_is_at_hand_once_its_last_binary_is_there(home: Path, steps: list[str]) -> None:
+    assert not binaries.are_at_hand("1.37.1")
+    located = binaries.locate("1.37.1", quiet)
+
+    assert binaries.are_at_hand("1.37.1")
+    assert not binaries.are_at_hand("1.36.4")
+    located["kwok"].unlink()
+    assert not binaries.are_at_hand("1.37.1")
+
+
 def test_an_empty_machine_downloads_then_builds_into_the_cache(home: Path, steps: list[str]) -> None:
     located = binaries.locate("1.37.1", quiet)
 

@@ -14,10 +14,11 @@ from bench.comparison import (
     ratios,
     render_table,
     replace_table,
+    shares,
     spread,
     summarize,
 )
-from bench.contenders import ALL, FULL, NATIVE, PLAIN, QUICK, SERRIED, in_turns
+from bench.contenders import ALL, ASKED, FULL, ISOLATED, NATIVE, PLAIN, QUICK, SERRIED, in_turns
 
 FIGURES = {
     "pods": 100,
@@ -66,6 +67,18 @@ def test_less_than_promised_is_a_defect() -> None:
     rows = summarize([run("native", 40.0), run("serried", 50.0)])
 
     assert find_defects(rows) == ["gangs: Serried is 1.25 times as fast as native gangs, promised is 2"]
+
+
+def test_what_plain_pods_keep_is_measured_against_the_stock_scheduler() -> None:
+    rows = summarize([run("plain", 100.0), run("plain-isolated", 96.0), run("plain-asked", 70.0)])
+
+    assert shares(rows) == {"gangs": {"plain-isolated": 0.96, "plain-asked": 0.7}}
+    assert find_defects(rows) == ["gangs, plain-asked: 0.7 of the stock scheduler's pods per second, promised is 0.8"]
+    assert [line.split(" | ")[-1] for line in render_table(rows).splitlines()[2:]] == [" |", "0.96 |", "0.7 |"]
+
+
+def test_without_the_stock_scheduler_beside_it_nothing_is_said_of_plain_pods() -> None:
+    assert shares(summarize([run("plain-asked", 70.0)])) == {}
 
 
 def test_unbound_pods_and_split_gangs_are_defects() -> None:
@@ -133,10 +146,11 @@ def test_a_document_without_markers_is_refused(document: str) -> None:
 
 
 def test_everybody_is_first_once() -> None:
-    turns = [contender.name for _, contender in in_turns(ALL, 3)]
+    names = [contender.name for contender in ALL]
+    turns = [contender.name for _, contender in in_turns(ALL, len(ALL))]
 
-    assert turns[::3] == ["plain", "native", "serried"]
-    assert sorted(turns) == sorted(["plain", "native", "serried"] * 3)
+    assert turns[:: len(ALL)] == names
+    assert sorted(turns) == sorted(names * len(ALL))
 
 
 def test_contenders_differ_in_gates_and_our_processes_only() -> None:
@@ -149,7 +163,17 @@ def test_contenders_differ_in_gates_and_our_processes_only() -> None:
     }
 
 
+def test_plain_pods_go_by_the_stock_scheduler_or_by_ours_isolated_or_not() -> None:
+    plain, isolated, asked = (contender.make_spec(1000) for contender in (PLAIN, ISOLATED, ASKED))
+
+    assert [spec.serried for spec in (plain, isolated, asked)] == [False, True, True]
+    assert [spec.isolated for spec in (plain, isolated, asked)] == [False, True, False]
+    assert (ISOLATED.scheduler, ASKED.scheduler) == ("serried", "serried")
+
+
 @pytest.mark.parametrize("workloads", [FULL, QUICK])
-def test_gang_contenders_get_the_same_loads(workloads: tuple[Any, ...]) -> None:
-    assert [NATIVE.takes(workload) for workload in workloads] == [SERRIED.takes(workload) for workload in workloads]
-    assert all(PLAIN.takes(workload) != SERRIED.takes(workload) for workload in workloads)
+def test_those_who_are_compared_get_the_same_loads(workloads: tuple[Any, ...]) -> None:
+    takes = {contender.name: [contender.takes(workload) for workload in workloads] for contender in ALL}
+    assert takes["native"] == takes["serried"]
+    assert takes["plain"] == takes["plain-isolated"] == takes["plain-asked"]
+    assert all(plain != gang for plain, gang in zip(takes["plain"], takes["serried"], strict=True))

@@ -2,16 +2,23 @@
 
 from pathlib import Path
 
+import pytest
 import yaml
 
-from bench.cluster import Spec, installation
+from bench.cluster import ClusterError, Spec, installation, serried
+from serried.settings import extender_settings
 
 PORTS = {"filter": 20001, "bind": 20002}
 
 
-def test_the_scheduler_config_differs_only_where_it_must() -> None:
-    shipped = yaml.safe_load((installation.MANIFESTS / "scheduler-config.yaml").read_text())
-    config = yaml.safe_load(installation.scheduler_config(Path("/k"), PORTS, 5000))
+@pytest.mark.parametrize(
+    ("isolated", "source"),
+    [(False, "scheduler-config.yaml"), (True, "kustomize/isolated/scheduler-config.yaml")],
+    ids=["not isolated", "isolated"],
+)
+def test_the_scheduler_config_differs_only_where_it_must(isolated: bool, source: str) -> None:  # noqa: FBT001
+    shipped = yaml.safe_load((installation.MANIFESTS / source).read_text())
+    config = yaml.safe_load(installation.scheduler_config(Spec(name="a", isolated=isolated), Path("/k"), PORTS))
 
     assert config.pop("clientConnection") == {"kubeconfig": "/k", "qps": 5000, "burst": 5000}
     del shipped["clientConnection"]
@@ -20,9 +27,28 @@ def test_the_scheduler_config_differs_only_where_it_must() -> None:
     assert config == shipped
 
 
+def test_more_profiles_stand_beside_the_shipped_one() -> None:
+    config = yaml.safe_load(installation.scheduler_config(Spec(name="a", profiles=("second",)), Path("/k"), PORTS))
+    assert [profile["schedulerName"] for profile in config["profiles"]] == ["serried", "second"]
+
+
 def test_the_gate_policy_is_applied_where_it_can_be_used() -> None:
     assert installation.pieces(Spec(name="a", hold="gate")) == ["crds", "rbac", "policies", "gate"]
     assert installation.pieces(Spec(name="a", hold="filter")) == ["crds", "rbac", "policies"]
+
+
+def test_an_isolated_scheduler_comes_with_what_marks_members_and_an_extender_that_knows() -> None:
+    isolated = Spec(name="a", hold="filter", isolated=True)
+    assert installation.pieces(isolated) == ["crds", "rbac", "policies", "marker"]
+    files: dict[str, Path] = {name: Path(name) for name in serried.PROCESSES}
+    ports = dict.fromkeys(serried.PORTS, 1)
+    extender = serried.commands(isolated, ports, files, Path("s"), Path("c"))["extender"]
+    assert extender_settings(extender[3:]).isolated == "on"
+
+
+def test_no_cluster_is_isolated_where_no_policy_could_mark_pods() -> None:
+    with pytest.raises(ClusterError, match=r"--isolated needs Kubernetes 1\.36"):
+        Spec(name="a", kubernetes="1.35.4", hold="filter", isolated=True)
 
 
 def test_every_piece_is_shipped() -> None:

@@ -1,6 +1,10 @@
 """What a JobSet or a LeaderWorkerSet should have, and what it is told."""
 
+import tracemalloc
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.diff import Found
 from controller.owners import MANAGED_BY, PARENT_UID
@@ -69,7 +73,7 @@ def test_stages_have_templates_of_their_names() -> None:
 
 def test_each_replica_gets_a_pod_group_of_its_own_that_says_which() -> None:
     parent, made = serving().value(), made_for(serving())
-    missing = find_missing(parent, Found([made]))
+    missing = find_missing(parent, Found([made]), ["0", "1"])
     groups = []
     for gang in missing:
         body = pod_group_for(parent, made, gang, FALLBACK)
@@ -79,14 +83,37 @@ def test_each_replica_gets_a_pod_group_of_its_own_that_says_which() -> None:
     assert [group.labels[REPLICA] for group in groups] == ["0", "1"]
     assert len({group.key for group in groups}) == 2
     assert {(group.workload, group.template) for group in groups} == {(made.key.name, "s-pgt-0")}
-    assert not find_missing(parent, Found([made], groups))
+    assert not find_missing(parent, Found([made], groups), ["0", "1"])
+
+
+def test_only_replicas_that_are_there_and_wanted_need_a_pod_group() -> None:
+    made = made_for(serving())
+    seen = ["1", "2", "01", "-1", "x", "", "²", "9" * 50]
+    assert [replica for _, replica in find_missing(serving().value(), Found([made]), seen)] == ["1"]
+    one = made_for(training())
+    assert [replica for _, replica in find_missing(training().value(), Found([one]), seen)] == [""]
+
+
+@given(st.integers(0, 2_000_000), st.sets(st.integers(0, 2_000_000), max_size=20))
+def test_a_number_of_replicas_costs_nothing(replicas: int, there: set[int]) -> None:
+    parent, made = serving().size(replicas, 4).value(), made_for(serving())
+    own = {MANAGED_BY: "serried", PARENT_UID: "leaderworkerset-s"}
+    groups = [group_of(f"g{n}").having({**own, REPLICA: str(n)}, "metadata", "labels").value() for n in there]
+    tracemalloc.start()
+    missing = find_missing(parent, Found([made]), [str(index) for index in there])
+    surplus = find_surplus(parent, Found([made], groups))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert {int(replica) for _, replica in missing} == {index for index in there if index < replicas}
+    assert {group.labels[REPLICA] for group in surplus} == {str(index) for index in there if index >= replicas}
+    assert peak < 30_000  # bytes; a list of 2,000 numbers has more
 
 
 def test_what_a_workload_contains_is_not_missing() -> None:
     body = workload_for(serving().topology().value(), INLINE)
     assert body["spec"]["podGroups"] == [{"name": "s-pgt-0", "policy": {"gang": {"minCount": 4}}}]
     contained = workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").inline_gang("t", 4).value()
-    assert not find_missing(serving().value(), Found([contained]))
+    assert not find_missing(serving().value(), Found([contained]), ["0", "1"])
 
 
 def test_pod_groups_of_replicas_that_are_gone_are_surplus_if_they_are_ours() -> None:
@@ -99,7 +126,7 @@ def test_pod_groups_of_replicas_that_are_gone_are_surplus_if_they_are_ours() -> 
 
 def test_what_we_made_follows_a_changed_size() -> None:
     made = made_for(serving())
-    (gang, *_) = find_missing(serving().value(), Found([made]))
+    (gang,) = find_missing(serving().value(), Found([made]), ["0"])
     body = pod_group_for(serving().value(), made, gang, FALLBACK)
     group = decode_pod_group({**body, "metadata": {**body["metadata"], "uid": "u"}})
     assert isinstance(group, PodGroup)

@@ -192,7 +192,7 @@ def test_a_condition_that_is_not_true_does_not_finish_a_job() -> None:
 
 
 def test_a_lease_has_a_holder_or_none() -> None:
-    spec = {"holderIdentity": "pod-1_x", "renewTime": "2026-01-01T00:00:00.000000Z", "leaseTransitions": 3}
-    assert decode_lease({"spec": spec}) == Lease("pod-1_x", "2026-01-01T00:00:00.000000Z", 3)
+    spec = {"holderIdentity": "pod-1_x", "renewTime": "2026-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15}
+    assert decode_lease({"spec": spec}) == Lease("pod-1_x", 1_767_225_600, 15)
     assert decode_lease({}) == Lease("")
     assert isinstance(decode_lease({"spec": []}), Malformed)

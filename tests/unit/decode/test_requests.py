@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from serried.decode.requests import pod_requests
+from serried.decode.requests import is_marked, pod_requests
 
 Raw = dict[str, Any]
 
@@ -93,10 +93,37 @@ def running(raw: Raw, *statuses: Raw, **more: Any) -> Raw:
             {"cpu": 9000},
             id="a resize that waits does count",
         ),
+        pytest.param(
+            spec(
+                container(cpu="1", **{"scheduling.serried.dev/member": "1", "scheduling.serried.dev/member-bind": "1"})
+            ),
+            {"cpu": 1000},
+            id="markers do not count, whatever a user has written",
+        ),
     ],
 )
 def test_requests_are_counted_as_the_scheduler_does(pod: Raw, requests: dict[str, int]) -> None:
     assert dict(pod_requests(pod)) == {**requests, "pods": 1}
+
+
+ASKED, BOUND = "scheduling.serried.dev/member", "scheduling.serried.dev/member-bind"
+
+
+@pytest.mark.parametrize(
+    ("pod", "marked"),
+    [
+        pytest.param(spec(container(**{ASKED: "0", BOUND: "0"})), True, id="both"),
+        pytest.param(spec(container(**{ASKED: "0"}), container(**{BOUND: "0"})), True, id="in two containers"),
+        pytest.param(spec(container(), init=(container(**{ASKED: "0", BOUND: "1"}),)), True, id="in an init container"),
+        pytest.param(
+            spec({"name": "main", "resources": {"limits": {ASKED: "0", BOUND: "0"}}}), True, id="in the limits alone"
+        ),
+        pytest.param(spec(container(**{ASKED: "0"})), False, id="one of them: its bind call would go past us"),
+        pytest.param(spec(container(cpu="1")), False, id="none"),
+    ],
+)
+def test_a_pod_is_marked_if_an_isolated_scheduler_would_ask_about_it(pod: Raw, marked: bool) -> None:  # noqa: FBT001
+    assert is_marked(pod["spec"]) is marked
 
 
 def test_requests_come_sorted_by_name() -> None:

@@ -56,7 +56,7 @@ async def test_the_record_is_owned_by_the_object_and_found_again_by_its_group(wo
     assert record["metadata"]["ownerReferences"] == [
         {"apiVersion": COMPATIBLE_API, "kind": "PodGroup", "name": "g", "uid": "compatible-g"}
     ]
-    (loaded,) = await world.records.load()
+    (loaded,) = await world.records.take_over()
     assert loaded.group == THEIRS
 
 

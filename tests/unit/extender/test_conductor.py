@@ -172,6 +172,88 @@ class TestThePlan:
         assert [reservation.group.name for reservation in world.ledger] == ["h"]
 
 
+_ONCE_EACH = 3
+"""Looks at what the watch showed last, when the rest after a failure is over, and when it is time to try again."""
+
+
+def considered(world: World, seconds: int) -> int:
+    """How often any group is looked at in so many seconds without any change."""
+    consider, looks = world.conductor.consider, 0
+
+    def count(key: Key) -> None:
+        nonlocal looks
+        looks += 1
+        consider(key)
+
+    world.conductor.consider = count  # type: ignore[method-assign]
+    for _ in range(2 * seconds):
+        world.clock.advance(0.5)
+        world.look()
+    return looks
+
+
+class TestAnObstacle:
+    """This term cannot plan yet: what was promised before is not known."""
+
+    async def test_gangs_are_told_and_planned_when_it_is_over(self, world: World) -> None:
+        world.conductor.meet_obstacle("no records")
+        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        assert world.reasons() == [Reason.RECORDS_UNREADABLE]
+        assert world.heard.verdicts[-1][1].detail == "no records"
+        assert world.api.calls == []
+        world.conductor.meet_obstacle("")
+        await world.go()
+        assert world.round().stage is Stage.GATHERING
+
+    async def test_a_gang_without_quorum_hears_that_first(self, world: World) -> None:
+        world.conductor.meet_obstacle("no records")
+        await world.add(*small_nodes(2), gang(2), *members(1)).go()
+        assert world.reasons() == [Reason.QUORUM_MISSING]
+
+    async def test_members_of_a_basic_group_and_pods_of_lost_jobs_go(self, world: World) -> None:
+        world.conductor.meet_obstacle("no records")
+        lost = pod("lost").of_job("nobody", 0).scheduler(SCHEDULER)
+        world.add(*small_nodes(2), *members(1), lost)
+        assert [world.filter(name) for name in ("m0", "lost")] == [Hold(), Hold()]
+        await world.add(pod_group("g")).go()
+        await world.pass_time(31.0)
+        assert {call.name for call in world.api.said("kick")} == {"m0", "lost"}
+
+
+class TestAtRest:
+    """Where nothing happens nothing is looked at, whatever has happened before."""
+
+    @pytest.fixture
+    async def late(self, world: World) -> World:
+        """A gang whose members did not come to bind in time."""
+        world.add(*small_nodes(1, 1), gang(1), *members(1))
+        await world.go()
+        await world.pass_time(61.0)
+        assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
+        return world
+
+    async def test_a_gang_that_failed_and_lost_its_quorum_then(self, late: World) -> None:
+        late.delete("m0")
+        await late.go()
+        assert considered(late, 300) <= _ONCE_EACH
+
+    async def test_a_gang_that_failed_and_was_deleted_then(self, late: World) -> None:
+        late.store.drop_group(GANG)
+        await late.go()
+        assert considered(late, 300) <= _ONCE_EACH
+
+    async def test_a_gang_that_failed_and_was_bound_by_another_hand_then(self, late: World) -> None:
+        late.add(members(1)[0].on("n1"))
+        await late.go()
+        assert considered(late, 300) <= _ONCE_EACH
+
+    async def test_pods_whose_job_nobody_will_ever_see(self, world: World) -> None:
+        await world.add(*small_nodes(1), pod("p").of_job("lost", 0).scheduler(SCHEDULER)).go()
+        await world.pass_time(31.0)
+        assert world.filter("p") == Pass()
+        assert considered(world, 300) <= _ONCE_EACH
+
+
 class TestTopology:
     async def test_a_rack_bound_gang_lands_in_one_rack(self, world: World) -> None:
         racks = [node(f"{rack}-{place}").cpu(1).rack(rack) for rack in ("r1", "r2") for place in (1, 2)]
@@ -349,6 +431,12 @@ class TestJobs:
         await world.add(second, pod_group("g").gang(2).of("w", "t")).go()
         assert isinstance(world.filter("p-0"), Steer)
 
+    async def test_a_gated_pod_that_comes_when_its_job_is_given_up_is_let_go_at_once(self, world: World) -> None:
+        await world.add(*small_nodes(1), pod("p").of_job("lost", 0).scheduler(SCHEDULER)).go()
+        await world.pass_time(31.0)
+        await world.add(pod("late").of_job("lost", 1).scheduler(SCHEDULER).gate()).go()
+        assert "late" in {call.name for call in world.api.said("ungate")}
+
     async def test_a_job_that_is_seen_late_holds_again(self, world: World) -> None:
         await world.add(*small_nodes(2), *self.PODS).go()
         await world.pass_time(31.0)
@@ -396,3 +484,23 @@ async def test_an_exception_about_one_group_stops_no_other_and_the_group_is_trie
     assert [reservation.group.name for reservation in world.ledger] == ["h"]
     await world.pass_time(10.0)
     assert world.round().stage is Stage.GATHERING
+
+
+async def test_work_in_the_background_never_fails_in_silence(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise AttributeError("odd")
+
+    world.conductor.spawn(fail())
+    await world.settle()
+    assert "odd" in caplog.text
+    assert not world.conductor._tasks
+
+
+async def test_a_pause_of_members_that_wanted_to_join_a_round_ends_with_it(world: World) -> None:
+    await world.add(*small_nodes(2), gang(2), *members(2)).go()
+    world.conductor.gangs[GANG].not_before = world.clock() + 1000.0
+    for name in ("m0", "m1"):
+        world.bind(name)
+    await world.go()
+    await world.add(*members(1, first=2)).go()
+    assert world.ledger.slot_of("pod-m2")

@@ -7,7 +7,7 @@ import pytest
 
 from extender.desk import Hold, Pass, Steer
 from extender.steering import Stamps
-from serried.testing.builders import job, node, pod, pod_group
+from serried.testing.builders import PodBuilder, job, node, pod, pod_group
 from tests.unit.extender.world import SCHEDULER, World, error, gang, members, small_nodes
 
 
@@ -43,8 +43,8 @@ class TestFilter:
         world.desk.synced = False
         assert world.desk.filter(pod("p").value(), ["n1"]) == Pass()
         assert world.desk.filter(members(1)[0].value(), ["n1"]) == Hold()
-        assert world.desk.filter(pod("j-0").of_job("j", 0).value(), ["n1"]) == Hold()
-        assert world.desk.filter(pod("s-0").of_replica("s", 0).value(), ["n1"]) == Hold()
+        assert world.desk.filter(pod("j-0").of_job("j", 0).scheduler(SCHEDULER).value(), ["n1"]) == Hold()
+        assert world.desk.filter(pod("s-0").of_replica("s", 0).scheduler(SCHEDULER).value(), ["n1"]) == Hold()
 
     async def test_a_member_of_a_gang_that_is_not_complete_is_held(self, world: World) -> None:
         world.add(*small_nodes(2), gang(2), *members(1))
@@ -66,6 +66,39 @@ class TestFilter:
         moved = members(1)[0].in_group("other")
         planned.add(moved, pod_group("other").gang(1))
         assert planned.filter("m0") == Hold()
+
+
+OTHERS = [
+    pytest.param(pod("p").in_group("g"), id="by the field"),
+    pytest.param(pod("p").labelled_group("g"), id="by our label"),
+    pytest.param(pod("p").in_compatible_group("g"), id="by the label of scheduler-plugins"),
+    pytest.param(pod("p").of_job("j", 0), id="by its Job"),
+    pytest.param(pod("p").of_replica("s", 0), id="by its LeaderWorkerSet"),
+    pytest.param(pod("p").of_job_set("s", "r"), id="by its JobSet"),
+]
+
+
+@pytest.mark.parametrize("foreign", OTHERS)
+class TestAnotherProfile:
+    """Extenders are the whole kube-scheduler's: a pod of another of its profiles comes, too, and is not ours."""
+
+    @pytest.mark.parametrize("there", [True, False], ids=["a gang", "a group that is not there"])
+    async def test_it_passes(self, world: World, foreign: PodBuilder, there: bool) -> None:  # noqa: FBT001
+        world.add(*small_nodes(2), foreign, *([gang(2), *members(1)] if there else []))
+        await world.go()
+        assert world.filter("p") == Pass()
+        assert world.desk.preempt(world.pod("p"), {"n1": ["x"]}) == ["n1"]
+        call = world.bind("p")
+        await world.settle()
+        assert (call.error, world.node_of("p")) == ("", "n1")
+
+    async def test_it_passes_before_the_caches_are_filled(self, world: World, foreign: PodBuilder) -> None:
+        world.desk.synced = False
+        assert world.filter_unknown(foreign) == Pass()
+
+    async def test_it_passes_before_our_watch_shows_it(self, world: World, foreign: PodBuilder) -> None:
+        world.add(gang(2), *members(1))
+        assert world.filter_unknown(foreign) == Pass()
 
 
 class TestEvidence:
@@ -238,7 +271,7 @@ class TestWaking:
         world.desk.synced = True
         await world.go()
         assert [call.name for call in world.api.said("kick")] == ["p"]
-        assert world.conductor.held == {}
+        assert list(world.conductor.held) == []
 
     async def test_a_pod_held_before_its_job_was_seen_is_woken_if_the_job_is_plain(self, world: World) -> None:
         plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
@@ -247,6 +280,23 @@ class TestWaking:
         world.store.put_job(job("j").value())
         await world.go()
         assert [call.name for call in world.api.said("kick")] == ["p"]
+
+    @pytest.mark.parametrize("seconds", [1, 11, 300])
+    async def test_a_plain_jobs_pod_is_woken_however_late_our_watch_shows_it(self, world: World, seconds: int) -> None:
+        plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
+        assert world.filter_unknown(plain) == Hold()
+        for _ in range(seconds):
+            await world.pass_time(1.0)
+        world.add(job("j"), plain)
+        await world.go()
+        assert [call.name for call in world.api.said("kick")] == ["p"]
+
+    async def test_members_of_a_basic_group_are_woken_however_late_our_watch_shows_them(self, world: World) -> None:
+        assert [world.filter_unknown(member) for member in members(2)] == [Hold(), Hold()]
+        await world.pass_time(60.0)
+        world.add(pod_group("g"), *members(2))
+        await world.go()
+        assert {call.name for call in world.api.said("kick")} == {"m0", "m1"}
 
     async def test_held_members_of_a_group_that_turns_out_basic_are_woken(self, world: World) -> None:
         world.add(*members(2))

@@ -1,6 +1,7 @@
 """A round from its record to its last Binding, with an API server that fails in every way it can."""
 
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 
@@ -149,13 +150,19 @@ class TestBeforeTheCommit:
 
     async def test_no_progress_extends_the_total_deadline(self, world: World) -> None:
         await plan(world)
-        for _ in range(7):
+        for _ in range(8):
             await world.pass_time(50.0)
             if world.conductor.gangs[GANG].round is None:
                 break
             world.bind("m0")
             await world.settle()
         assert Reason.DEADLINE_EXCEEDED in world.reasons()
+
+    async def test_it_is_late_however_its_time_passes_if_the_scheduler_does_nothing(self, world: World) -> None:
+        await plan(world)
+        for _ in range(61):
+            await world.pass_time(1.0)
+        assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
 
     async def test_after_the_deadline_the_gang_waits_for_room_and_does_not_spin(self, world: World) -> None:
         await plan(world)
@@ -264,14 +271,12 @@ class TestTheCommitItself:
         assert [call.error for call in calls] == ["serried: RecordFailed"] * 2
         assert world.api.said("bind") == []
 
-    async def test_neither_deadline_nor_a_deleted_group_stops_a_commit_on_its_way(self, world: World) -> None:
+    async def test_no_deadline_stops_a_commit_on_its_way(self, world: World) -> None:
         await plan(world)
         world.api.hold("replace")
         calls = [world.bind("m0"), world.bind("m1")]
         await world.settle()
         await world.pass_time(400.0)
-        world.store.drop_group(GANG)
-        await world.go()
         assert all(call.waiting for call in calls)
         world.api.let_go("replace")
         await world.go()
@@ -394,6 +399,47 @@ class TestAfterTheCommit:
         again = world.bind("m2")
         await world.go()
         assert again.error == ""
+
+    async def test_a_surplus_member_that_we_cannot_bind_for_a_defect_of_ours_hears_of_it(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await plan(world, count=3, min_count=2)
+        await bind_all(world, 2)
+        world.api.fail("bind", AttributeError("odd"))
+        call = world.bind("m2")
+        await world.settle()
+        assert "internal error" in call.error
+        assert "odd" in caplog.text
+
+    async def test_a_surplus_member_that_comes_again_while_its_binding_fails_is_bound(self, world: World) -> None:
+        await plan(world, count=3, min_count=2)
+        await bind_all(world, 2)
+        world.api.hold("bind")
+        world.api.fail("bind", error(500))
+        world.bind("m2")
+        await world.settle()
+        again = world.bind("m2")
+        await world.settle()
+        world.api.let_go("bind")
+        await world.go()
+        assert again.error == ""
+
+    async def test_surplus_members_cost_one_task_each_however_many_wait(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        many = 60
+        await world.add(node("n1").cpu(many).pods(many), gang(2), *members(many)).go()
+        world.api.hold("replace")
+        calls = await bind_all(world, 2)
+        calls += [world.bind(f"m{index}") for index in range(2, many)]
+        await world.settle()
+        spawn = Mock(wraps=world.conductor.spawn)
+        monkeypatch.setattr(world.conductor, "spawn", spawn)
+        world.api.let_go("replace")
+        for _ in range(20):
+            await world.settle()
+        assert not any(call.waiting for call in calls)
+        assert spawn.call_count == many - 2
 
     async def test_a_surplus_member_that_never_comes_does_not_keep_the_round_open(self, world: World) -> None:
         await plan(world, count=3, min_count=2)

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from extender.desk import HELD, BindRequest, Hold, Pass, Steer
+from extender.desk import BindRequest, Hold, Pass, Steer
 from extender.payloads import (
     BadRequest,
     read_args,
@@ -15,6 +15,7 @@ from extender.payloads import (
     write_scores,
 )
 from serried.model.group import Key
+from serried.model.pod import HELD
 
 POD = (
     b'{"metadata":{"name":"p","namespace":"default","uid":"u","creationTimestamp":null},'

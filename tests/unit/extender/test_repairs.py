@@ -663,6 +663,22 @@ class TestEvictingTheRest:
         await world.go()
         assert (world.heard.broken, world.api.said("evict")) == ([], [])
 
+    async def test_before_the_records_are_read_nobody_is_evicted_and_the_grace_begins_after_it(
+        self, world: World
+    ) -> None:
+        """Half a gang may be the half of a commit that is still to be rolled forward."""
+        ran = gang(3).condition("True", "Scheduled")
+        world.conductor.meet_obstacle("no records")
+        await world.add(*small_nodes(3), ran, *[each.on("n1") for each in members(2)]).go()
+        await world.pass_time(20.0)
+        assert (world.heard.broken, world.api.said("evict")) == ([], [])
+        world.conductor.meet_obstacle("")
+        await world.go()
+        await world.pass_time(9.0)
+        assert world.api.said("evict") == []
+        await world.pass_time(1.0)
+        assert len(world.api.said("evict")) == 2
+
 
 async def wait_for_room_at_last(world: World) -> None:
     await world.add(pod_group("h").gang(1), pod("h0").cpu(1).scheduler(SCHEDULER).in_group("h")).go()

@@ -237,6 +237,17 @@ class TestASlowWrite:
         await office.settle()
         assert [each["message"].split(":")[0] for each in office.api.conditions] == ["QuorumMissing", "PlanOutdated"]
 
+    async def test_a_group_that_cannot_be_told_of_keeps_no_other_in_the_dark(
+        self, office: Office, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        office.api.fail("apply", AttributeError("odd"))
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        office.reports.say(GANG, FULL)
+        await office.settle()
+        assert [each["message"].split(":")[0] for each in office.api.conditions] == ["NoCapacity"]
+        assert "odd" in caplog.text
+
     async def test_no_more_than_eight_are_on_their_way(self, office: Office) -> None:
         office.api.hold("apply")
         keys = [Key("default", f"h{number}") for number in range(20)]
@@ -313,6 +324,54 @@ async def test_a_write_that_fails_is_tried_again_and_its_event_is_not(office: Of
     await office.pass_time(1)
     assert office.conditions() == [("False", "Unschedulable")]
     assert office.speaker.reasons() == ["QuorumMissing"]
+
+
+class TestARefusedCondition:
+    """RBAC, admission or the schema refuses the write: only somebody else can change that."""
+
+    @pytest.mark.parametrize("status", [403, 422])
+    async def test_it_is_tried_again_with_pauses_that_grow_to_minutes(self, office: Office, status: int) -> None:
+        office.api.fail("apply", *[error(status)] * 1000)
+        office.reports.say(GANG, MISSING)
+        for _ in range(3600):
+            await office.pass_time(1.0)
+        # After 1, 2, 4 ... 256 s, then every 300 s.
+        assert len(office.api.said("apply")) == 20
+        assert office.speaker.reasons() == ["QuorumMissing"]
+
+    async def test_without_an_answer_the_pauses_stay_short(self, office: Office) -> None:
+        office.api.fail("apply", *[error(0)] * 1000)
+        office.reports.say(GANG, MISSING)
+        for _ in range(3600):
+            await office.pass_time(1.0)
+        assert 120 <= len(office.api.said("apply")) <= 130
+
+    async def test_verdicts_that_change_do_not_cut_a_pause_short_and_their_events_do_not_wait(
+        self, office: Office
+    ) -> None:
+        office.api.fail("apply", *[error(403)] * 1000)
+        for number in range(100):
+            office.reports.say(GANG, (MISSING, FULL)[number % 2])
+            await office.settle()
+        assert len(office.api.said("apply")) == 7
+        assert len(office.speaker.said) == 100
+
+    async def test_when_the_pause_is_over_the_newest_verdict_is_written(self, office: Office) -> None:
+        office.api.fail("apply", *[error(403)] * 3)
+        office.reports.say(GANG, MISSING)
+        for _ in range(5):
+            await office.pass_time(1.0)
+        office.reports.say(GANG, FULL)
+        await office.pass_time(4.0)
+        assert [each["message"].split(":")[0] for each in office.api.conditions] == ["NoCapacity"]
+
+    async def test_nothing_is_remembered_of_a_group_that_went(self, office: Office) -> None:
+        office.api.fail("apply", error(403))
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        office.store.drop_group(GANG)
+        await office.pass_time(10.0)
+        assert (office.reports._refused, office.reports._pending) == ({}, {})
 
 
 async def test_what_stood_before_a_verdict_is_written_again_although_our_watch_still_shows_it(office: Office) -> None:
@@ -464,3 +523,14 @@ async def test_a_tree_is_told_of_by_its_root_by_the_condition_of_every_group_and
         ("PodGroupInitiallyScheduled", "False"),
     }
     assert [about for about, *_ in office.speaker.said] == ["CompositePodGroup/root", "Job/job-a", "Job/job-b"]
+
+
+async def test_one_refused_condition_of_a_tree_keeps_no_other_group_of_it_in_the_dark(office: Office) -> None:
+    office.store.put_composite(composite("root").gang(2).value())
+    for name in ("left", "right"):
+        office.store.put_group(pod_group(name).gang(2).under("root").value())
+    office.store.put_pod(pod("p").scheduler(SCHEDULER).in_group("left").value())
+    office.api.fail("apply", error(422))
+    office.reports.say(key_tree(Key("default", "root")), MISSING)
+    await office.settle()
+    assert len(office.api.conditions) == 2

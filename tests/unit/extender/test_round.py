@@ -1,4 +1,4 @@
-from extender.round import Round, Stage
+from extender.round import Round
 from serried.model.group import Key
 from serried.model.reservation import Reservation, Slot
 from tests.unit.extender.world import gang
@@ -80,12 +80,3 @@ async def test_the_quorum_is_out_of_reach_when_slots_and_bound_members_are_too_f
     assert round_.out_of_reach()
     round_.bound.add("a")
     assert not round_.out_of_reach()
-
-
-async def test_the_barrier_opens_only_while_binding() -> None:
-    round_ = make_round("a", "b")
-    opened = []
-    for stage in Stage:
-        round_.stage = stage
-        opened.append(round_.open_barrier)
-    assert opened == [stage is Stage.BINDING for stage in Stage]

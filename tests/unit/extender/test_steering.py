@@ -2,8 +2,8 @@ import pytest
 
 from extender import steering
 from extender.steering import Stamps
-from serried.testing.builders import node
-from tests.unit.extender.world import World, error, gang, members
+from serried.testing.builders import PodBuilder, node, pod
+from tests.unit.extender.world import SCHEDULER, World, error, gang, members
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +67,15 @@ class TestStamps:
         await plan(world, 2)
         assert names(world, "stamp") == ["m0", "m1"]
         await world.close()
+
+    async def test_an_odd_member_does_not_stop_the_stamps_of_others(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        more_than_writers = [AttributeError("odd") for _ in range(20)]
+        world.api.fail("stamp", *more_than_writers)
+        await plan(world, 40)
+        assert len(names(world, "stamp")) == 40
+        assert len([record for record in caplog.records if record.exc_info]) == 20
 
     async def test_a_member_deleted_before_its_stamp_frees_its_place_for_the_next_gang(self) -> None:
         world = World(window=1)
@@ -262,3 +271,27 @@ class TestKicks:
             await world.pass_time(1.0)
         values = [call.body["metadata"]["annotations"][steering.KICK_ANNOTATION] for call in world.api.said("kick")]
         assert len(values) == len(set(values)) == 2
+
+
+OURS = pod("other").scheduler(SCHEDULER)
+
+
+class TestSignsOfWork:
+    """Plain pods need not come to filter (overlay isolated): what the watch shows of them says as much."""
+
+    @pytest.mark.parametrize(
+        ("before", "after", "busy"),
+        [
+            pytest.param(OURS, OURS.on("n1"), True, id="one of its pods is bound"),
+            pytest.param(OURS, OURS.tried(), True, id="one of its pods was tried in vain"),
+            pytest.param(OURS.on("n1"), OURS.on("n1").phase("Failed"), False, id="one that ran has ended"),
+            pytest.param(OURS.tried(), OURS.tried().label("a", "b"), False, id="somebody labels one that waits"),
+            pytest.param(pod("other"), pod("other").on("n1"), False, id="another scheduler binds one"),
+        ],
+    )
+    async def test_it_is_busy_if(self, world: World, before: PodBuilder, after: PodBuilder, *, busy: bool) -> None:
+        await plan(world, 1)
+        for _ in range(10):
+            world.steering.note_pod(before.value(), after.value())
+            await world.pass_time(1.0)
+        assert (world.round().idled < 5.0) is busy

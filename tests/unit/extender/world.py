@@ -18,6 +18,7 @@ from extender.records import Records
 from extender.repairs import USUAL, Rules
 from extender.round import Round
 from extender.steering import Stamps, Steering
+from extender.studies import Studies
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
@@ -39,6 +40,7 @@ from serried.testing.builders import (
 )
 from serried.testing.clock import Clock
 from serried.testing.composites import CompositeBuilder
+from serried.testing.devices import DeviceClassBuilder
 
 SCHEDULER = "serried"
 GANG = Key("default", "g")
@@ -91,9 +93,9 @@ class FakeApi:
         """The next calls of ``verb`` do nothing and raise these."""
         self._faults[verb].extend((each, False) for each in errors)
 
-    def lose(self, verb: str) -> None:
-        """The next call of ``verb`` is done, and its answer is lost."""
-        self._faults[verb].append((error(0), True))
+    def lose(self, verb: str, seen: Exception | None = None) -> None:
+        """The next call of ``verb`` is done, and its answer is lost; the caller sees that, or this."""
+        self._faults[verb].append((seen or error(0), True))
 
     def hold(self, verb: str) -> None:
         """Calls of ``verb`` wait."""
@@ -150,7 +152,8 @@ class FakeApi:
         def change() -> dict[str, Any]:
             if key in self.records:
                 raise error(409, "AlreadyExists")
-            return self._store(key, obj)
+            self._version += 1
+            return self._store(key, {**obj, "metadata": {**obj["metadata"], "uid": f"record-{self._version}"}})
 
         created: dict[str, Any] = await self._do(Call("create", resource.plural, key.name, deepcopy(dict(obj))), change)
         return created
@@ -162,7 +165,8 @@ class FakeApi:
         def change() -> dict[str, Any]:
             if key not in self.records:
                 raise error(404)
-            if self.records[key]["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+            asked, found = obj["metadata"], self.records[key]["metadata"]
+            if (asked["uid"], asked["resourceVersion"]) != (found["uid"], found["resourceVersion"]):
                 raise error(409, "Conflict")
             return self._store(key, obj)
 
@@ -171,12 +175,18 @@ class FakeApi:
         )
         return written
 
-    async def delete(self, resource: Resource, namespace: str, name: str, uid: str = "") -> dict[str, Any]:
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, uid: str = "", version: str = ""
+    ) -> dict[str, Any]:
         key = Key(namespace, name)
 
         def change() -> dict[str, Any]:
-            if self.records.pop(key, None) is None:
+            if key not in self.records:
                 raise error(404)
+            meta = self.records[key]["metadata"]
+            if uid not in {"", meta["uid"]} or version not in {"", meta["resourceVersion"]}:
+                raise error(409, "Conflict")
+            del self.records[key]
             return {}
 
         gone: dict[str, Any] = await self._do(Call("delete", resource.plural, name, {}), change)
@@ -209,8 +219,16 @@ class FakeApi:
         return applied
 
     async def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str] | None = None,
+        before: Callable[[], None] = lambda: None,
     ) -> None:
+        before()
+
         def change() -> None:
             raw = self.pods.get(Key(namespace, name))
             if raw is None:
@@ -284,13 +302,15 @@ class World:
         stamps: Stamps = Stamps.AUTO,
         backfill: Mode = Mode.FORECAST,
         rules: Rules = USUAL,
+        stopwatch: Callable[[], float] | None = None,
     ) -> None:
         self.clock, self.api, self.heard = Clock(), FakeApi(), Listener()
         client = self.api.client()
         self.store = Store([SCHEDULER])
         self.ledger = Ledger(self.store.occupancy)
         self.steering = Steering(client, self.store, self.clock, stamps, window)
-        self.queue = Queue(self.store, self.clock, self.wall, self.heard, backfill, ageing=DAY)
+        studies = Studies(self.store, stopwatch or self.clock, _turn)
+        self.queue = Queue(self.store, self.clock, self.wall, self.heard, backfill, ageing=DAY, studies=studies)
         self.conductor = Conductor(
             self.store,
             self.ledger,
@@ -303,7 +323,7 @@ class World:
             rules=rules,
         )
         self.conductor.repairs.evict = Evictions(self.conductor, client).evict
-        self.records = Records(client, "scheduling.serried.dev/v1beta1", "term")
+        self.records = Records(client, "scheduling.serried.dev/v1beta1", "term", self.conductor.leads)
         self.binder = Binder(client, Window(64))
         self.driver = Driver(self.conductor, self.records, self.binder, self.heard, self.clock, total=300.0, idle=60.0)
         self.conductor.drive = self.driver.drive
@@ -330,6 +350,8 @@ class World:
                     self.store.put_composite(builder.value())
                 case JobBuilder():
                     self.store.put_job(builder.value())
+                case DeviceClassBuilder():
+                    self.store.put_device_class(builder.value())
                 case PodBuilder():
                     value = builder.value()
                     self.api.pods[Key(value.namespace, value.name)] = builder.raw()
@@ -348,10 +370,10 @@ class World:
         self.api.pods[Key("default", name)]["status"] = {}
         self.watch()
 
-    def give_up(self, name: str) -> None:
+    def give_up(self, name: str, message: str = "") -> None:
         """kube-scheduler has tried a pod in vain, and says so in its condition."""
         key = Key("default", name)
-        self.api.pods[key] = PodBuilder(self.api.pods[key]).tried().raw()
+        self.api.pods[key] = PodBuilder(self.api.pods[key]).tried(message=message).raw()
 
     def watch(self) -> None:
         """The watch of pods catches up with the API server."""
@@ -484,6 +506,10 @@ def gang(min_count: int) -> PodGroupBuilder:
 def small_nodes(count: int, cpus: int = 2) -> list[NodeBuilder]:
     """Nodes n1, n2, ... with so many CPUs."""
     return [node(f"n{index}").cpu(cpus) for index in range(1, count + 1)]
+
+
+async def _turn(_: float) -> None:
+    await asyncio.sleep(0)
 
 
 def _merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:

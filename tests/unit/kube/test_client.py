@@ -79,6 +79,8 @@ async def ask(client: ApiClient, verb: str) -> None:
             await client.patch_merge(PODS, "ns", "a", {"metadata": {"labels": {"x": "y"}}})
         case "bind":
             await client.bind("ns", "a", "u1", "n1")
+        case "evict":
+            await client.evict("ns", "a", "u1")
 
 
 @pytest.mark.parametrize(
@@ -215,6 +217,33 @@ async def test_bind_is_done_although_its_answer_was_lost(server: FakeApiServer, 
     server.lose_answer(calls("POST", "binding"))
     await client.bind("ns", "a", "u1", "n1")
     assert len(server.seen(calls("POST", "binding"))) == 2
+
+
+@pytest.mark.parametrize("page", ["<html>a proxy</html>", "", '"ok"', "[]", "null", '{"message":"ok"}'])
+@pytest.mark.parametrize("verb", ["get", "create", "patch", "bind", "evict"])
+async def test_an_answer_that_is_no_api_servers_leaves_open_what_happened(
+    server: FakeApiServer, client: ApiClient, verb: str, page: str
+) -> None:
+    server.garble(calls(), page=page)
+    with pytest.raises(Unavailable, match="not an answer of an API server") as caught:
+        await ask(client, verb)
+    assert not caught.value.unsent
+    assert len(server.requests) == 1
+
+
+async def test_a_page_with_an_error_status_is_that_error(server: FakeApiServer, client: ApiClient) -> None:
+    server.garble(calls(), status=403)
+    with pytest.raises(Forbidden, match="a proxy"):
+        await client.get(PODS, "ns", "a")
+
+
+@pytest.mark.parametrize("page", ["{}", '{"items":[],"metadata":{}}', '{"metadata":{"resourceVersion":"1"}}',
+                                  '{"items":{},"metadata":{"resourceVersion":"1"}}',
+                                  '{"items":["x"],"metadata":{"resourceVersion":"1"}}'])  # fmt: skip
+async def test_an_object_that_is_no_list_is_no_empty_list(server: FakeApiServer, client: ApiClient, page: str) -> None:
+    server.garble(calls(), page=page)
+    with pytest.raises(Unavailable, match="no list"):
+        await client.list_all(PODS)
 
 
 async def test_a_rotated_token_is_read_again(server: FakeApiServer) -> None:

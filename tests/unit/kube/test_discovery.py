@@ -85,6 +85,22 @@ async def test_a_server_that_cannot_answer_is_not_taken_for_a_stock_cluster() ->
             await discover(client)
 
 
+@pytest.mark.parametrize("page", ["<html>a proxy</html>", "{}", '{"kind":"APIResourceList"}', '{"resources":[]}'])
+@pytest.mark.parametrize("part", ["/v1beta1", "/workloads"])
+async def test_a_page_of_a_proxy_is_not_taken_for_a_stock_cluster(part: str, page: str) -> None:
+    async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
+        server.garble(lambda request: request.path.endswith(part), times=99, page=page)
+        with pytest.raises(ApiError, match="not an answer of an API server"):
+            await discover(client)
+
+
+@pytest.mark.parametrize("page", ["<html>a proxy</html>", "{}", '{"template":"x"}', '{"template":{"spec":null}}'])
+async def test_a_page_of_a_proxy_does_not_say_what_pods_keep(page: str) -> None:
+    async with FakeApiServer((*SERVED, POD_TEMPLATES)) as server, server.client() as client:
+        server.garble(calls("POST"), page=page)
+        assert await keeps_group(client, FALLBACK, "serried-system") is None
+
+
 async def test_lack_of_rights_is_not_lack_of_service() -> None:
     async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
         server.refuse(calls("GET", "podgroups"), status=403)

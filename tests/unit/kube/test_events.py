@@ -200,3 +200,20 @@ async def test_events_of_cluster_scoped_objects_live_in_default(server: FakeApiS
         (event,) = await until(server, lambda events: len(events) == 1)
     assert event["metadata"]["namespace"] == "default"
     assert len(event["message"]) == 1024
+
+
+async def test_one_that_cannot_be_written_stops_no_other(
+    server: FakeApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    losses = Losses()
+    server.garble(calls("POST"), times=1)
+    async with writing(server, hooks=losses) as writer:
+        writer.emit(GANG, "Warning", "NoCapacity", "met a proxy")
+        await asyncio.wait_for(losses.noticed.wait(), 10)
+        losses.noticed.clear()
+        writer.emit({**GANG, "uid": "u2", "name": object()}, "Warning", "NoCapacity", "odd")  # type: ignore[dict-item]
+        await asyncio.wait_for(losses.noticed.wait(), 10)
+        writer.emit({**GANG, "uid": "u3"}, "Warning", "NoCapacity", "room for 2 of 3")
+        await until(server, lambda events: any(event["message"] == "room for 2 of 3" for event in events))
+        assert writer.dropped == 2
+    assert "event not written" in caplog.text

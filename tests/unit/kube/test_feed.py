@@ -12,6 +12,7 @@ from serried.model.group import Job, Key
 from serried.model.level import FALLBACK
 from serried.observe.metrics import Metrics
 from serried.testing.builders import Builder, compatible_group, job, node, pod, pod_group, workload
+from serried.testing.devices import device_class
 from serried.testing.volumes import volume, volume_claim
 
 Raw = dict[str, Any]
@@ -64,18 +65,19 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
         (Kind.COMPATIBLE_POD_GROUPS, compatible_group("g")),
         (Kind.VOLUMES, volume("v")),
         (Kind.VOLUME_CLAIMS, volume_claim("c")),
+        (Kind.DEVICE_CLASSES, device_class("d")),
     ]
     for kind, item in shown:
         watched.show(kind, item)
     store = watched.store
     held: list[Sized] = [store.nodes, store.pods, store.jobs, store.groups, store.workloads]
-    held += [store.volumes.volumes, store.volumes.claims]
-    assert [len(entries) for entries in held] == [1, 1, 1, 2, 1, 1, 1]
+    held += [store.volumes.volumes, store.volumes.claims, store.uncounted.classes]
+    assert [len(entries) for entries in held] == [1, 1, 1, 2, 1, 1, 1, 1]
     assert set(store.pods) == {"pod-p"}
     for kind, item in shown:
         watched.end(kind, item)
-    assert [len(entries) for entries in held] == [0] * 7
-    assert [new is None for _, new in watched.changes] == [False] * 8 + [True] * 8
+    assert [len(entries) for entries in held] == [0] * 8
+    assert [new is None for _, new in watched.changes] == [False] * 9 + [True] * 9
 
 
 def test_the_owner_is_told_what_was_and_what_is(watched: Watched) -> None:

@@ -48,7 +48,8 @@ def test_a_kustomization_lists_existing_files_and_leaves_none_beside_it_out(kust
 
 def test_the_base_takes_in_every_part_but_those_to_ask_for() -> None:
     asked_for = {
-        MANIFESTS / "kustomize" / name for name in ("base", "gate", "compatible", "elastic-refuse", "evict-broken")
+        MANIFESTS / "kustomize" / name
+        for name in ("base", "gate", "compatible", "elastic-refuse", "evict-broken", "marker", "isolated")
     }
     overlays = set((MANIFESTS / "kustomize" / "overlays").iterdir())
     parts = {path.parent for path in KUSTOMIZATIONS} - asked_for - overlays
@@ -88,7 +89,7 @@ def test_roles_and_accounts_that_are_bound_exist(documents: Sequence[Document]) 
 def test_policies_that_are_bound_exist(documents: Sequence[Document]) -> None:
     existing = {(document.kind, document.name) for document in documents}
     bindings = [document for document in documents if document.kind.endswith("AdmissionPolicyBinding")]
-    assert len(bindings) == 5
+    assert len(bindings) == 6
     for binding in bindings:
         assert (binding.kind.removesuffix("Binding"), binding.content["spec"]["policyName"]) in existing
         if parameters := binding.content["spec"].get("paramRef"):
@@ -107,6 +108,16 @@ def test_pods_are_not_scheduled_by_serried_itself(documents: Sequence[Document])
     for spec in pod_specs(documents):
         assert spec["schedulerName"] == "default-scheduler"
         assert spec["priorityClassName"] == "system-cluster-critical"
+
+
+def test_a_quota_admits_pods_of_our_priority_class_where_that_takes_one(documents: Sequence[Document]) -> None:
+    (quota,) = [document.content for document in documents if document.kind == "ResourceQuota"]
+    (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+    assert (scope["scopeName"], scope["operator"]) == ("PriorityClass", "In")
+    assert set(scope["values"]) == {spec["priorityClassName"] for spec in pod_specs(documents)}
+    deployments = [document.content for document in documents if document.kind == "Deployment"]
+    assert {each["metadata"]["namespace"] for each in deployments} == {quota["metadata"]["namespace"]}
+    assert int(quota["spec"]["hard"]["pods"]) > sum(each["spec"]["replicas"] for each in deployments)
 
 
 def test_containers_are_locked_down_probed_and_sized(documents: Sequence[Document]) -> None:
@@ -155,6 +166,16 @@ def test_evicting_what_is_left_of_broken_gangs_comes_with_the_extender_s_flag_fo
     assert addition["path"] == "/spec/template/spec/containers/1/args/-"
     container = deployment.content["spec"]["template"]["spec"]["containers"][1]
     assert extender_settings([*container["args"], addition["value"]], {}).broken_gangs == "evict"
+
+
+def test_isolating_the_scheduler_comes_with_the_extender_s_flag_for_it(documents: Sequence[Document]) -> None:
+    component = load(MANIFESTS / "kustomize" / "isolated" / "kustomization.yaml")
+    (patch,) = component["patches"]
+    (deployment,) = [d for d in documents if (d.kind, d.name) == (patch["target"]["kind"], patch["target"]["name"])]
+    (addition,) = yaml.safe_load(patch["patch"])
+    assert addition["path"] == "/spec/template/spec/containers/1/args/-"
+    container = deployment.content["spec"]["template"]["spec"]["containers"][1]
+    assert extender_settings([*container["args"], addition["value"]], {}).isolated == "on"
 
 
 def test_the_switch_ships_as_filter(documents: Sequence[Document]) -> None:

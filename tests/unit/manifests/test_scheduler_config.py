@@ -1,5 +1,6 @@
 """The scheduler's config and the extender's flags are two halves of one agreement."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from serried.model.pod import MARKERS
 from tests.unit.manifests.shipped import MANIFESTS, Document
 
 
@@ -62,9 +64,26 @@ def test_no_entry_fails_open_or_asks_for_whole_nodes(config: dict[str, Any]) -> 
         assert extender["ignorable"] is False
 
 
-def test_one_point_outweighs_all_built_in_scores(config: dict[str, Any]) -> None:
-    built_in_weights = (3, 2, 2, 2, 1, 1, 1)
-    assert entry(config, "prioritizeVerb")["weight"] * 10 > 100 * sum(built_in_weights)
+def test_nobody_is_asked_to_rank_nodes(config: dict[str, Any]) -> None:
+    assert not [extender for extender in config["extenders"] if extender.keys() & {"prioritizeVerb", "weight"}]
+
+
+def test_the_isolated_config_is_the_shipped_one_for_marked_pods_only(config: dict[str, Any]) -> None:
+    isolated = yaml.safe_load((MANIFESTS / "kustomize" / "isolated" / "scheduler-config.yaml").read_text())
+    managed = [extender.pop("managedResources") for extender in isolated["extenders"]]
+    assert isolated == config
+    assert all(resource["ignoredByScheduler"] is True for resources in managed for resource in resources)
+    names = [resource["name"] for resources in managed for resource in resources]
+    assert sorted(names) == sorted(MARKERS)
+
+
+def test_the_policy_marks_what_the_isolated_config_asks_about(documents: Sequence[Document]) -> None:
+    (policy,) = [d.content for d in documents if (d.kind, d.name) == ("MutatingAdmissionPolicy", "serried-marker")]
+    changes = [mutation["jsonPatch"]["expression"] for mutation in policy["spec"]["mutations"]]
+    (condition,) = [c["expression"] for c in policy["spec"]["matchConditions"] if c["name"] == "not-marked-yet"]
+    for expression in (*changes, condition):
+        assert set(re.findall(r"'(scheduling\.serried\.dev/[^']+)'", expression)) == MARKERS
+    assert policy["spec"]["failurePolicy"] == "Fail"
 
 
 def test_sampling_stays_adaptive(config: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from serried.model.plan import Ask, View
 from serried.model.pod import Pod, Shape
 from serried.plan.domains import assign, measure
 from serried.plan.mixing import Budget
+from serried.plan.steps import finish
 from serried.plan.topology import CLUSTER, Step
 from serried.plan.trial import Trial
 
@@ -28,8 +29,8 @@ def test_what_was_measured_is_assigned_though_it_could_not_be_found_again() -> N
     for seed in range(600):
         trial = trial_of(seed)
         before = trial.budget.left
-        measured = measure(trial, WHOLE, CLUSTER)
+        measured = finish(measure(trial, WHOLE, CLUSTER))
         found_by_mixing += trial.budget.left < before and measured.placed == len(trial.ask.members)
         trial.budget = Budget(0)
-        assert len(assign(trial, WHOLE, measured)) == measured.placed
+        assert len(finish(assign(trial, WHOLE, measured))) == measured.placed
     assert found_by_mixing > 5

@@ -1,7 +1,8 @@
 """Where and when a gang that does not fit will find room."""
 
+from serried.model.node import Node
 from serried.model.plan import Ask, View
-from serried.model.pod import Pod
+from serried.model.pod import Pod, Shape
 from serried.plan.forecast import Ending, Forecast, foresee
 from serried.testing.builders import RACK, NodeBuilder, PodBuilder, node, pod
 
@@ -80,3 +81,23 @@ def test_a_closed_node_is_no_help() -> None:
 
 def test_a_pod_that_leaves_an_unknown_node_is_no_matter() -> None:
     assert foresee(RACKS, Ask(gang(1), 1), [Ending("gone", FOUR, 10.0)]) is None
+
+
+def test_members_of_several_shapes_that_need_every_node_are_foreseen_when_the_last_one_is_empty() -> None:
+    kinds = [pod("p").cpu(4), pod("p").cpu("3900m"), pod("p").cpu("3800m")]
+    cluster = full(*(node(f"n{i:02}").rack("r") for i in range(20)))
+    mixed = [kinds[i % 3].having(f"p{i}", "metadata", "name").uid(f"p{i}").value() for i in range(20)]
+    endings = [Ending(f"n{i:02}", FOUR, float(i)) for i in range(20)]
+    found = foresee(cluster, Ask(mixed, 20, RACK), endings)
+    assert found == Forecast("r", frozenset(cluster.nodes), 19.0)
+
+
+def test_the_last_try_is_made_where_those_before_it_were_in_vain() -> None:
+    # Each class alone, and as many of the least of all, would find room in ten nodes; together they take twenty.
+    wide, tall = (("cpu", 4000), ("memory", 1), ("pods", 1)), (("cpu", 1), ("memory", 4000), ("pods", 1))
+    nodes = {name: Node(name, {"cpu": 4000, "memory": 4000, "pods": 99}, {RACK: "r"}) for name in map(str, range(20))}
+    members = [Pod("ns", f"m{i}", f"m{i}", Shape((wide, tall)[i % 2])) for i in range(20)]
+    full_up = {"cpu": 4000, "memory": 4000}
+    endings = [Ending(name, tuple(full_up.items()), float(place)) for place, name in enumerate(nodes)]
+    found = foresee(View(nodes, dict.fromkeys(nodes, full_up)), Ask(members, 20, RACK), endings)
+    assert found == Forecast("r", frozenset(nodes), 19.0)

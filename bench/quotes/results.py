@@ -1,0 +1,38 @@
+"""The files in `bench/results/`, by name and date."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench.quotes.expressions import QuoteError
+
+_DATE = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
+
+
+class Results:
+    """Finds results: ``latency`` is the newest of that name, ``latency-2026-11-21`` the one of that day."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._read: dict[Path, dict[str, Any]] = {}
+
+    def find(self, name: str) -> Path:
+        """The file of a name. Raises QuoteError where there is none."""
+        exact = self._directory / f"{name}.json"
+        found = [exact] if exact.is_file() else sorted(self._directory.glob(f"{name}-{_DATE}.json"))
+        if not found:
+            raise QuoteError(f"no result is called {name}")
+        return found[-1]
+
+    def read(self, name: str) -> dict[str, Any]:
+        """What the file of a name says. Raises QuoteError where there is none, or where it is no JSON object."""
+        path = self.find(name)
+        if path not in self._read:
+            try:
+                content: Any = json.loads(path.read_text())
+            except ValueError as error:
+                raise QuoteError(f"{path.name} is no JSON: {error}") from error
+            if not isinstance(content, dict):
+                raise QuoteError(f"{path.name} is no JSON object")
+            self._read[path] = content
+        return self._read[path]

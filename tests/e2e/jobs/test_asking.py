@@ -1,0 +1,53 @@
+"""What a Job says of itself: that it is no gang, though it looks like one, or one, though it does not; its priority."""
+
+import pytest
+
+from tests.e2e.jobs.stage import JobStage
+from tests.e2e.promises.stage import Raw, eventually, pod_spec
+
+pytestmark = pytest.mark.e2e
+
+
+def policy(word: str) -> Raw:
+    return {"annotations": {"scheduling.serried.dev/gang-policy": word}}
+
+
+def test_a_job_that_wants_no_gang_runs_pod_by_pod_and_nothing_is_made_for_it(stage: JobStage) -> None:
+    stage.submit_job("loose", cpu="30", metadata=policy("NoGang"), parallelism=13, completions=13)
+    stage.await_bound("loose", 12)
+
+    # Jobs are looked at in turn: this one was made later, and has its objects.
+    stage.submit_job("later")
+    stage.await_group("later")
+    assert not stage.objects_of("loose")
+
+
+def test_a_job_without_indexes_is_a_gang_if_it_asks(stage: JobStage) -> None:
+    shape: Raw = {"completionMode": "NonIndexed", "metadata": policy("JobAsGang")}
+    stage.submit_job("wide", cpu="30", parallelism=13, completions=26, **shape)
+    stage.await_reason(stage.group_of_job("wide"), "NoCapacity")
+    assert not stage.bound("wide")
+    assert stage.counts("wide") == [13, 13]
+
+    stage.submit_job("fits", cpu="30", parallelism=12, completions=24, **shape)
+    stage.await_bound("fits", 12)
+    assert stage.counts("fits") == [12, 12]
+
+
+def test_the_priority_of_a_jobs_pods_is_that_of_its_pod_group_and_decides_its_turn(stage: JobStage) -> None:
+    urgent = f"urgent-{stage.namespace}"
+    with stage.priority_class(urgent, 1000):
+        stage.submit_job("first", cpu="30", parallelism=12, completions=12)
+        stage.await_bound("first", 12)
+        stage.submit_job("usual", cpu="30", parallelism=8, completions=8)
+        stage.await_reason(stage.group_of_job("usual"), "NoCapacity")
+
+        template = {"spec": pod_spec("30") | {"restartPolicy": "Never", "priorityClassName": urgent}}
+        stage.submit_job("soon", parallelism=8, completions=8, template=template)
+        stage.await_reason(stage.group_of_job("soon"), "NoCapacity")
+        eventually("its priority", lambda: stage.groups_of("soon")[0]["spec"].get("priority") == 1000)
+        assert [item["spec"].get("priorityClassName") for item in stage.groups_of("soon")] == [urgent]
+
+        stage.delete_job("first")
+        stage.await_bound("soon", 8)
+        assert not stage.bound("usual")

@@ -1,0 +1,56 @@
+"""When a Job goes, the garbage collector takes its Workload and PodGroup, and nothing keeps them."""
+
+import pytest
+
+from tests.e2e.jobs.stage import JobStage
+from tests.e2e.promises.stage import RACK, Raw, eventually, pod_spec
+
+pytestmark = pytest.mark.e2e
+
+SOON = 90.0
+"""Seconds: the collector learns of new kinds, as our CRDs are, every half minute."""
+
+
+def template(cpu: str) -> Raw:
+    return {"spec": pod_spec(cpu) | {"restartPolicy": "Never"}}
+
+
+@pytest.mark.parametrize("order", ["Background", "Foreground"])
+def test_the_objects_of_a_running_gang_go_with_its_job(stage: JobStage, order: str) -> None:
+    stage.submit_job("done", parallelism=4, completions=4)
+    stage.await_bound("done", 4)
+    workload, group = stage.objects_of("done")
+    assert all(item["metadata"]["ownerReferences"][0]["name"] == "done" for item in (workload, group))
+
+    stage.delete_job_in("done", order)
+
+    eventually("no object", lambda: not stage.groups() and not stage.workloads_of("done"), SOON)
+    eventually("no pod", lambda: not stage.pods())
+
+
+def test_the_objects_of_a_gang_that_waits_go_with_its_job(stage: JobStage) -> None:
+    stage.submit_job("huge", cpu="30", parallelism=13, completions=13)
+    stage.await_reason(stage.group_of_job("huge"), "NoCapacity")
+
+    stage.delete_job("huge")
+
+    eventually("no object", lambda: not stage.groups() and not stage.workloads_of("huge"), SOON)
+    eventually("no pod", lambda: not stage.pods())
+    eventually("nothing of it on /debug", lambda: not stage.view("huge"))
+
+
+@pytest.mark.full  # a CronJob's shortest period is a minute
+def test_a_cron_job_makes_gangs_in_one_rack_and_takes_them_along_when_it_goes(stage: JobStage) -> None:
+    stage.take_a_node()
+    in_a_rack = {"annotations": {"scheduling.serried.dev/required-topology": RACK}}
+    stage.create_cron_job("nightly", "* * * * *", in_a_rack, parallelism=9, completions=9, template=template("10"))
+
+    (job,) = eventually("a Job of it", lambda: stage.jobs_of("nightly"), SOON)
+    stage.await_bound(job, 9)
+    assert len(stage.racks(job)) == 1
+    assert stage.counts(job) == [9, 9]
+
+    stage.delete_cron_job("nightly")
+    eventually("no Job", lambda: not stage.jobs_of("nightly"))
+    eventually("no object", lambda: not stage.objects_of(job), SOON)
+    eventually("no pod", lambda: not stage.pods(job))

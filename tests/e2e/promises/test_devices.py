@@ -1,0 +1,183 @@
+"""Members that ask for devices, which no node shows and only kube-scheduler counts: 12 nodes of 32 CPU in 4 racks."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.promises.stage import RACK, Raw, Stage, eventually, pod_spec
+from tests.e2e.promises.test_gangs import names
+
+pytestmark = pytest.mark.e2e
+
+API = "/apis/resource.k8s.io/v1"
+CLASSES, SLICES = f"{API}/deviceclasses", f"{API}/resourceslices"
+
+
+class Devices:
+    """The device class of one story, what its resource is called, and the devices of nodes."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.api = stage, stage.cluster.api
+        self.name = f"gpu-{stage.namespace}"
+        self.resource = f"{stage.namespace}.example.com/gpu"
+        self.claims = f"{API}/namespaces/{stage.namespace}/resourceclaims"
+        self.templates = f"{API}/namespaces/{stage.namespace}/resourceclaimtemplates"
+
+    def create_class(self) -> None:
+        """A DeviceClass that provides the resource."""
+        selector = {"cel": {"expression": f"device.driver == '{self.name}.example.com'"}}
+        spec = {"selectors": [selector], "extendedResourceName": self.resource}
+        self.api.post(CLASSES, {"metadata": {"name": self.name}, "spec": spec})
+
+    def publish(self, node: str, count: int) -> None:
+        """A node has so many devices, as a driver says it."""
+        spec = {
+            "driver": f"{self.name}.example.com", "nodeName": node,
+            "pool": {"name": f"{self.name}-{node}", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"gpu-{index}"} for index in range(count)],
+        }  # fmt: skip
+        self.api.post(SLICES, {"metadata": {"name": f"{self.name}-{node}"}, "spec": spec})
+
+    def create_template(self) -> None:
+        """A template of claims for one device each."""
+        self.api.post(self.templates, {"metadata": {"name": "one"}, "spec": {"spec": self._ask()}})
+
+    def create_claim(self, name: str) -> None:
+        """A claim for one device."""
+        self.api.post(self.claims, {"metadata": {"name": name}, "spec": self._ask()})
+
+    def _ask(self) -> Raw:
+        return {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": self.name}}]}}
+
+    def allocated(self) -> list[Raw]:
+        """The claims of the namespace that have their devices."""
+        return [claim for claim in self.api.get(self.claims)["items"] if claim.get("status", {}).get("allocation")]
+
+    def clear(self) -> None:
+        """All of it goes."""
+        self.stage.delete_all(SLICES)
+        self.stage.delete_all(CLASSES)
+        self.stage.delete_all(self.templates)
+        self.stage.delete_all(self.claims)
+
+
+@pytest.fixture
+def devices(stage: Stage) -> Iterator[Devices]:
+    devices = Devices(stage)
+    yield devices
+    stage.delete_all(stage._pods())
+    eventually("no pods", lambda: not stage.pods())
+    devices.clear()
+
+
+def asking(resource: str, amount: int = 1) -> dict[str, Any]:
+    """Fields of a pod that asks for an extended resource."""
+    amounts = {"cpu": "1", resource: str(amount)}
+    container = {"name": "main", "image": "none", "resources": {"requests": amounts, "limits": amounts}}
+    return {"containers": [container]}
+
+
+def claiming(**source: str) -> dict[str, Any]:
+    """Fields of a pod with a claim, and where that comes from."""
+    container = pod_spec("1")["containers"][0]
+    container["resources"]["claims"] = [{"name": "gpu"}]
+    return {"containers": [container], "resourceClaims": [{"name": "gpu", **source}]}
+
+
+def nodes_of_rack(stage: Stage, rack: str) -> list[str]:
+    nodes = stage.cluster.api.get("/api/v1/nodes")["items"]
+    return sorted(node["metadata"]["name"] for node in nodes if node["metadata"]["labels"][RACK] == rack)
+
+
+def racks_of(stage: Stage) -> list[str]:
+    return sorted({node["metadata"]["labels"][RACK] for node in stage.cluster.api.get("/api/v1/nodes")["items"]})
+
+
+def test_a_gang_finds_the_one_rack_that_has_the_devices_of_a_class(stage: Stage, devices: Devices) -> None:
+    rack = racks_of(stage)[-1]
+    devices.create_class()
+    for node in nodes_of_rack(stage, rack):
+        devices.publish(node, 2)
+    stage.create_group("ring", 5, key=RACK)
+    stage.create_pods(names("ring", 5), "ring", **asking(devices.resource))
+    stage.await_bound("ring", 5)
+    assert stage.racks("ring") == {rack}
+    assert len(devices.allocated()) == 5
+
+
+def test_devices_for_half_a_gang_hold_nobody_and_the_missing_one_starts_it(stage: Stage, devices: Devices) -> None:
+    first, second, *_ = nodes_of_rack(stage, racks_of(stage)[0])
+    devices.create_class()
+    devices.publish(first, 2)
+    stage.create_group("ring", 3)
+    stage.create_pods(names("ring", 3), "ring", **asking(devices.resource))
+    stage.await_reason(
+        "ring",
+        "NoCapacity",
+        f"only the scheduler can count {devices.resource}; the scheduler refuses ring-",
+        "on every node: 12 cannot allocate all claims",
+    )
+    assert not stage.bound()
+    eventually("nothing reserved", lambda: not stage.reservations() and not devices.allocated())
+
+    devices.publish(second, 1)
+    stage.await_bound("ring", 3, seconds=60)
+    assert set(stage.bound("ring").values()) == {first, second}
+
+
+def test_what_no_node_has_is_offered_to_the_scheduler_and_waited_for(stage: Stage, devices: Devices) -> None:
+    stage.create_group("ring", 2, key=RACK)
+    stage.create_pods(names("ring", 2), "ring", **asking(devices.resource))
+    stage.await_reason(
+        "ring",
+        "NoCapacity",
+        f"no node has {devices.resource}; the scheduler refuses ring-",
+        f"on every node: 12 Insufficient {devices.resource}",
+    )
+    eventually("nothing held", lambda: not stage.reservations() and not stage.held_in_ledger())
+    versions = {pod["metadata"]["resourceVersion"] for pod in stage.pods()}
+
+    stage.create_group("plain", 2)
+    stage.create_pods(names("plain", 2), "plain")
+    stage.await_bound("plain", 2)
+    assert versions == {pod["metadata"]["resourceVersion"] for pod in stage.pods("ring")}, "nobody was touched again"
+
+    rack = racks_of(stage)[2]
+    for node in nodes_of_rack(stage, rack):
+        devices.publish(node, 1)
+    devices.create_class()
+    stage.await_bound("ring", 2)
+    assert stage.racks("ring") == {rack}
+
+
+def test_a_gang_with_claims_is_bound_whole_where_their_devices_are(stage: Stage, devices: Devices) -> None:
+    rack = racks_of(stage)[1]
+    devices.create_class()
+    stage.create_group("ring", 4, key=RACK)
+    for name in names("ring", 4):
+        devices.create_claim(name)
+        stage.create_pods([name], "ring", **claiming(resourceClaimName=name))
+    stage.await_reason("ring", "NoCapacity", "only the scheduler can count the devices that are claimed")
+    for node in nodes_of_rack(stage, rack)[:2]:
+        devices.publish(node, 2)
+    stage.await_bound("ring", 4)
+    assert stage.racks("ring") == {rack}
+    assert len(devices.allocated()) == 4
+
+
+def test_claims_from_a_template_are_waited_for(stage: Stage, devices: Devices) -> None:
+    # kube-controller-manager 1.37 makes none for a pod that names a PodGroup while its own gate GenericWorkload is off.
+    made = not stage.native
+    devices.create_class()
+    devices.publish(nodes_of_rack(stage, racks_of(stage)[3])[0], 2)
+    devices.create_template()
+    stage.create_group("ring", 2)
+    stage.create_pods(names("ring", 2), "ring", **claiming(resourceClaimTemplateName="one"))
+    if made:
+        stage.await_bound("ring", 2)
+        return
+    stage.await_reason(
+        "ring", "QuorumMissing", "2 of 2 members exist; ring-0 has no ResourceClaim from template one yet"
+    )
+    assert not stage.reservations()

@@ -1,0 +1,192 @@
+"""Plans and forecasts that are made in slices while the cluster changes, against those of the cluster as it was."""
+
+from collections.abc import Callable, Iterator
+from unittest.mock import patch
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from serried.cluster.store import Store
+from serried.model.node import Node
+from serried.model.plan import Ask, Plan, View
+from serried.model.pod import Pod, Shape
+from serried.plan.check import still_holds
+from serried.plan.classes import Census, group_classes
+from serried.plan.forecast import Ending, foresee, solve_forecast
+from serried.plan.gang import plan_gang, solve_gang
+from serried.plan.steps import Result, Work
+from serried.plan.tree import plan_group, solve_group
+from serried.testing.builders import RACK, pod
+from serried.testing.oracle import is_sound
+from serried.testing.strategies import POOL, nodes
+
+_NAMES = tuple(f"n{number}" for number in range(5))
+_SHAPES = tuple(
+    each.value().shape
+    for each in (
+        pod("p").cpu(1),
+        pod("p").cpu(2),
+        pod("p").memory("1Gi"),
+        pod("p").cpu(1).selecting(POOL, "a"),
+        pod("p").cpu(1).affine({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}),
+    )
+)
+
+Change = Callable[[Store], None]
+
+
+@st.composite
+def stores(draw: st.DrawFn) -> Store:
+    store = Store(["serried"])
+    for name in _NAMES[: draw(st.integers(1, 5))]:
+        store.put_node(draw(nodes(name)))
+    for number in range(draw(st.integers(0, 4))):
+        store.put_pod(Pod("ns", f"p{number}", f"u{number}", draw(shapes()), node=draw(st.sampled_from(_NAMES))))
+    if draw(st.booleans()):
+        store.put_pod(Pod("ns", "wish", "wish", draw(shapes()), nominated=draw(st.sampled_from(_NAMES))))
+    for shape in draw(st.sets(st.sampled_from(_SHAPES))):
+        store.capacity.table(shape).sum_by((RACK,), store.capacity.homes((RACK,)))
+    return store
+
+
+def shapes() -> st.SearchStrategy[Shape]:
+    return st.sampled_from(_SHAPES)
+
+
+@st.composite
+def asks(draw: st.DrawFn, name: str = "t") -> Ask:
+    kinds = draw(st.lists(shapes(), min_size=1, max_size=5))
+    members = tuple(Pod("ns", f"{name}{i}", f"{name}{i}", kind, index=i) for i, kind in enumerate(kinds))
+    pairs = st.tuples(st.sampled_from([each.uid for each in members]), st.sampled_from(_NAMES))
+    return Ask(
+        members,
+        draw(st.integers(1, len(members))),
+        draw(st.sampled_from([RACK, None])),
+        excluded=draw(st.frozensets(pairs, max_size=3)),
+        closed=draw(st.frozensets(st.sampled_from(_NAMES), max_size=1)),
+        levels=draw(st.sampled_from([(), (POOL,)])),
+        name=name,
+    )
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> Ask:
+    parts = tuple(draw(asks(f"t{place}")) for place in range(2))
+    members = (*parts[0].members, *parts[1].members)
+    return Ask(members, parts[0].need + parts[1].need, name="top", parts=parts, wanted=draw(st.integers(1, 2)))
+
+
+def drop_a_pod(uid: str) -> Change:
+    return lambda store: store.drop_pod(uid)
+
+
+def drop_a_node(name: str) -> Change:
+    return lambda store: store.drop_node(name)
+
+
+def put_a_pod(shape: Shape, name: str) -> Change:
+    return lambda store: store.put_pod(Pod("ns", "new", "new", shape, node=name))
+
+
+def put_a_node(node: Node) -> Change:
+    return lambda store: store.put_node(node)
+
+
+def ask_for_slots(shape: Shape) -> Change:
+    return lambda store: (store.capacity.table(shape), None)[1]
+
+
+CHANGES = st.lists(
+    st.one_of(
+        st.builds(drop_a_pod, st.sampled_from(["u0", "u1", "u2"])),
+        st.builds(drop_a_node, st.sampled_from(_NAMES)),
+        st.builds(put_a_pod, shapes(), st.sampled_from(_NAMES)),
+        st.builds(put_a_node, st.sampled_from(_NAMES).flatmap(nodes)),
+        st.builds(ask_for_slots, shapes()),
+    ),
+    max_size=6,
+)
+
+
+def freeze(store: Store) -> View:
+    """The cluster as it is, copied whole."""
+    view = store.view(0, [])
+    return View(dict(view.nodes), {name: dict(view.used[name]) for name in view.used})
+
+
+def slice_up(work: Work[Result], store: Store, changes: list[Change]) -> Result:
+    """Do the work, with one change after each step as far as there are any."""
+    left: Iterator[Change] = iter(changes)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: Result = done.value
+            return found
+        for change in left:
+            change(store)
+            break
+
+
+@patch("serried.plan.capacity._STEP", 1)
+@given(store=stores(), ask=asks(), changes=CHANGES)
+def test_a_plan_in_slices_is_that_of_the_cluster_at_its_begin(store: Store, ask: Ask, changes: list[Change]) -> None:
+    before, frozen = freeze(store), store.capacity.freeze()
+    found = slice_up(solve_gang(frozen.show(store.view(0, [])), ask, frozen), store, changes)
+    event(type(found).__name__)
+    assert found == plan_gang(before, ask)
+
+
+@patch("serried.plan.capacity._STEP", 1)
+@given(store=stores(), ask=trees(), changes=CHANGES)
+def test_so_is_the_plan_of_a_tree(store: Store, ask: Ask, changes: list[Change]) -> None:
+    before, frozen = freeze(store), store.capacity.freeze()
+    found = slice_up(solve_group(frozen.show(store.view(0, [])), ask, frozen), store, changes)
+    event(type(found).__name__)
+    assert found == plan_group(before, ask)
+
+
+@patch("serried.plan.capacity._STEP", 1)
+@patch("serried.plan.forecast._STEP", 1)
+@given(store=stores(), ask=asks(), changes=CHANGES, times=st.lists(st.none() | st.integers(1, 9), max_size=4))
+def test_so_is_a_forecast(store: Store, ask: Ask, changes: list[Change], times: list[int | None]) -> None:
+    pods = [found for found in store.pods.values() if found.bound]
+    endings = [Ending(each.node, each.shape.requests, at) for each, at in zip(pods, times, strict=False)]
+    before, frozen = freeze(store), store.capacity.freeze()
+    found = slice_up(solve_forecast(frozen.show(store.view(0, [])), ask, endings, frozen), store, changes)
+    event(type(found).__name__)
+    assert found == foresee(before, ask, endings)
+
+
+@patch("serried.plan.capacity._STEP", 1)
+@given(store=stores(), ask=asks(), changes=CHANGES)
+def test_what_a_plan_in_slices_has_counted_is_true_of_the_cluster_as_it_is_then(
+    store: Store, ask: Ask, changes: list[Change]
+) -> None:
+    frozen = store.capacity.freeze()
+    slice_up(solve_gang(frozen.show(store.view(0, [])), ask, frozen), store, changes)
+    view = store.view(0, [])
+    for kind in group_classes(ask.members):
+        kept, anew = Census(view, ask, store.capacity), Census(view, ask, None)
+        assert sorted(kept.rooms(kind, None)) == sorted(anew.rooms(kind, None))
+        assert kept.total(kind) == anew.total(kind)
+
+
+@given(store=stores(), ask=asks(), changes=CHANGES)
+def test_a_plan_that_still_holds_is_sound_in_the_cluster_as_it_is_now(
+    store: Store, ask: Ask, changes: list[Change]
+) -> None:
+    before = freeze(store)
+    plan = plan_gang(before, ask)
+    for change in changes:
+        change(store)
+    now = store.view(0, [])
+    if isinstance(plan, Plan):
+        holds = still_holds(plan, ask, before.nodes, now)
+        event(f"holds: {holds}")
+        if holds:
+            assert is_sound(now, ask, dict(plan.nodes))
+            homes = {now.nodes[name].labels[RACK] for name in plan.nodes.values()} if ask.topology_key else {""}
+            assert homes == {plan.domain}
+        if not changes:
+            assert holds

@@ -1,0 +1,150 @@
+"""An extender that cannot read its records: nothing is planned, everybody hears why, and nobody else waits for it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from extender import process
+from extender.desk import Hold
+from extender.process import Extender
+from serried.kube.wire import EVENTS, JOBS, NODES, PODS, RESERVATIONS, pod_groups
+from serried.model.group import Key
+from serried.model.level import FALLBACK
+from serried.observe.metrics import ExtenderMetrics
+from serried.settings import extender_settings
+from serried.testing.apiserver import SERVED, FakeApiServer
+from serried.testing.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
+from serried.testing.faults import calls
+
+GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
+GANG = Key("default", "g")
+FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
+READS = calls("GET", "/reservations")
+
+
+class Scene:
+    """An extender over an API server with room for a gang of two, whose members exist."""
+
+    def __init__(self, server: FakeApiServer, extender: Extender) -> None:
+        self.server, self.extender = server, extender
+
+    def reason(self) -> str:
+        gang = self.extender.conductor.gangs.get(GANG)
+        return gang.verdict.reason.value if gang is not None and gang.verdict is not None else ""
+
+    def told(self) -> list[str]:
+        """The messages of the PodGroup's events."""
+        events = self.server.all(EVENTS)
+        return [event["message"] for event in events if event["involvedObject"]["kind"] == "PodGroup"]
+
+    def was_kicked(self, name: str) -> bool:
+        (found,) = [raw for raw in self.server.all(PODS) if raw["metadata"]["name"] == name]
+        return "scheduling.serried.dev/kick" in found["metadata"].get("annotations", {})
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(server: FakeApiServer) -> AsyncIterator[Scene]:
+    for name in ("n1", "n2"):
+        server.add(NODES, node(name).cpu(2).raw())
+    server.add(GROUPS, pod_group("g").gang(2).raw())
+    for name in ("p0", "p1"):
+        server.add(PODS, pod(name).cpu(1).scheduler("serried").in_group("g").raw())
+    async with server.client() as client:
+        extender = Extender(extender_settings(FLAGS, {}), client, FALLBACK, ExtenderMetrics())
+        task = asyncio.create_task(extender.run())
+        try:
+            yield Scene(server, extender)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_ADOPTION_PAUSE", 0.02)
+    monkeypatch.setattr(process, "_ADOPTION_CAP", 0.05)
+
+
+def plain() -> tuple[JobBuilder, PodBuilder]:
+    """A Job that is no gang, and its pod."""
+    return job("plain").size(1).scheduler("serried"), pod("plain-0").of_job("plain", 0).scheduler("serried")
+
+
+@asynccontextmanager
+async def in_the_dark(status: int) -> AsyncIterator[Scene]:
+    """The records cannot be read: their CRD is missing (404), or the right to see them (403)."""
+    served = tuple(each for each in SERVED if status != 404 or each != RESERVATIONS)
+    async with FakeApiServer(served=served) as server:
+        if status == 403:
+            server.refuse(READS, 10**6, status=403)
+        async with running(server) as scene:
+            yield scene
+
+
+def mend(server: FakeApiServer) -> None:
+    """The CRD is there, and so is the right."""
+    server.served.add(RESERVATIONS)
+    for fault in server._faults:
+        fault.left = 0
+
+
+WHY = {
+    404: "the API server does not serve reservations.scheduling.serried.dev (v1beta1); install the CRDs",
+    403: "the API server does not let us see reservations.scheduling.serried.dev (v1beta1); apply the roles",
+}
+
+
+@pytest.mark.parametrize("status", WHY)
+async def test_a_gang_hears_what_is_missing_and_what_helps(status: int) -> None:
+    async with in_the_dark(status) as scene:
+        await scene.until(scene.told)
+        assert scene.told()[0].startswith("RecordsUnreadable: ")
+        assert WHY[status] in scene.told()[0]
+        assert not scene.extender.conductor.ledger.of_group(GANG)
+
+
+@pytest.mark.parametrize("status", WHY)
+async def test_the_probe_and_the_selfcheck_say_it(status: int) -> None:
+    async with in_the_dark(status) as scene:
+        await scene.until(lambda: scene.extender.selfcheck()["obstacle"] == WHY[status])
+        assert scene.extender.selfcheck()["planning"] is False
+        assert scene.extender.readiness() == {"synced": True, "records": False}
+
+
+@pytest.mark.parametrize("status", WHY)
+async def test_a_plain_jobs_pod_that_was_held_for_a_moment_is_woken_meanwhile(status: int) -> None:
+    its_job, its_pod = plain()
+    async with in_the_dark(status) as scene:
+        await scene.until(lambda: scene.extender.conductor.obstacle)
+        assert scene.extender.desk.filter(its_pod.value(), ["n1"]) == Hold()
+        scene.server.add(JOBS, its_job.raw())
+        scene.server.add(PODS, its_pod.raw())
+        await scene.until(lambda: scene.was_kicked("plain-0"))
+        assert not scene.was_kicked("p0")
+
+
+@pytest.mark.parametrize("status", WHY)
+async def test_gangs_are_planned_once_the_records_can_be_read(status: int) -> None:
+    async with in_the_dark(status) as scene:
+        await scene.until(lambda: scene.reason() == "RecordsUnreadable")
+        mend(scene.server)
+        await scene.until(lambda: scene.reason() == "Planned")
+        assert scene.extender.readiness() == {"synced": True, "records": True}
+        assert scene.extender.selfcheck()["obstacle"] == ""
+
+
+async def test_a_failure_of_a_moment_is_not_told() -> None:
+    async with FakeApiServer() as server:
+        server.refuse(READS, 2, status=500)
+        async with running(server) as scene:
+            await scene.until(lambda: scene.reason() == "Planned")
+            said = [each.reason for each in scene.extender.reports.decisions]
+            assert "RecordsUnreadable" not in said

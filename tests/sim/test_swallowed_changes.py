@@ -1,0 +1,148 @@
+"""What a Job says of its gang is changed after its objects were made: it counts, or the Job hears that it does not."""
+
+import pytest
+
+from serried.kube.wire import JOBS, JSON, PODS, parents, pod_groups, workloads
+from serried.model.level import FALLBACK, NATIVE_LEVELS, ApiLevel
+from serried.model.parent import ParentKind
+from serried.testing.apiserver import SERVED, FakeApiServer
+from serried.testing.parents import job_set
+from tests.sim.office import GROUPS, controller_on, events, gang, job_pod, settle, until
+
+DOMAIN = "scheduling.serried.dev"
+CHANGES = {
+    "required-topology": "zone",
+    "preferred-topology": "rack=30s,zone",
+    "packing": "spread",
+    "exclusive": "true",
+    "disruption-mode": "all",
+}
+LEVELS = [FALLBACK, *NATIVE_LEVELS]
+
+
+def annotate(server: FakeApiServer, name: str, value: str | None) -> None:
+    server.change(JOBS, "default", "train", {"metadata": {"annotations": {f"{DOMAIN}/{name}": value}}})
+
+
+def made(server: FakeApiServer, level: ApiLevel) -> list[JSON]:
+    """The objects that hold the gang: PodGroups, or the Workload that contains them."""
+    kind = workloads if level.inline else pod_groups
+    return server.all(kind(level.group, level.version))
+
+
+def words(server: FakeApiServer, level: ApiLevel, name: str) -> list[str | None]:
+    """What an annotation of theirs says."""
+    return [item["metadata"].get("annotations", {}).get(f"{DOMAIN}/{name}") for item in made(server, level)]
+
+
+@pytest.fixture(params=LEVELS, ids=lambda level: f"{level.name}-{level.version}")
+def level(request: pytest.FixtureRequest) -> ApiLevel:
+    found: ApiLevel = request.param
+    return found
+
+
+def serving(level: ApiLevel) -> FakeApiServer:
+    of_level = [workloads(level.group, level.version)]
+    if not level.inline:
+        of_level.append(pod_groups(level.group, level.version))
+    return FakeApiServer(served=tuple(dict.fromkeys((*SERVED, *of_level))))
+
+
+@pytest.mark.parametrize("name", [name for name in CHANGES if name != "disruption-mode"])
+async def test_a_job_that_runs_hears_that_it_is_too_late(level: ApiLevel, name: str) -> None:
+    async with serving(level) as server, controller_on(server, level=level) as controller:
+        server.add(JOBS, gang().raw())
+        await until(lambda: made(server, level))
+        server.add(PODS, job_pod("train").on("n1").raw())
+        before = made(server, level)
+        annotate(server, name, CHANGES[name])
+        await until(lambda: events(server, "GangChangeIgnored"))
+        await settle(controller, server)
+        (event,) = events(server, "GangChangeIgnored")
+        assert event["count"] == 1
+        assert f"{DOMAIN}/{name}" in event["message"]
+        assert "delete it and create it anew" in event["message"]
+        assert made(server, level) == before
+
+
+async def test_a_job_that_is_suspended_gets_its_objects_anew(level: ApiLevel) -> None:
+    async with serving(level) as server, controller_on(server, level=level) as controller:
+        server.add(JOBS, gang().suspended().raw())
+        await until(lambda: made(server, level))
+        annotate(server, "required-topology", "zone")
+        await until(lambda: words(server, level, "required-topology") == ["zone"])
+        annotate(server, "packing", "spread")
+        await until(lambda: words(server, level, "packing") == ["spread"])
+        annotate(server, "packing", None)
+        await until(lambda: words(server, level, "packing") == [None])
+        await settle(controller, server)
+        assert not events(server, "GangChangeIgnored")
+        assert words(server, level, "required-topology") == ["zone"]
+
+
+async def test_the_disruption_mode_of_a_suspended_job_can_be_changed(server: FakeApiServer) -> None:
+    async with controller_on(server):
+        server.add(JOBS, gang().annotation(f"{DOMAIN}/disruption-mode", "single").suspended().raw())
+        await until(lambda: server.all(GROUPS))
+        annotate(server, "disruption-mode", "all")
+        await until(lambda: [item["spec"].get("disruptionMode") for item in server.all(GROUPS)] == [{"all": {}}])
+
+
+async def test_a_job_with_pods_keeps_its_objects_also_while_it_is_suspended(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(GROUPS))
+        server.add(PODS, job_pod("train").raw())
+        await until(lambda: controller.store.pods)
+        before = server.all(GROUPS)
+        server.change(JOBS, "default", "train", {"spec": {"suspend": True}})
+        annotate(server, "packing", "spread")
+        await until(lambda: events(server, "GangChangeIgnored"))
+        assert server.all(GROUPS) == before
+
+
+async def interfere(server: FakeApiServer) -> None:
+    """Somebody changes our PodGroup, and waits until that has come of it what comes of it."""
+    (group,) = server.all(GROUPS)
+    spread = {"metadata": {"annotations": {f"{DOMAIN}/packing": "spread"}}}
+    server.change(GROUPS, "default", group["metadata"]["name"], spread)
+
+    def is_answered() -> bool:
+        anew = [each for each in server.all(GROUPS) if each["metadata"]["uid"] != group["metadata"]["uid"]]
+        return bool(anew or events(server, "GangChangeIgnored"))
+
+    await until(is_answered)
+
+
+async def test_objects_that_somebody_else_keeps_changing_are_not_made_anew_for_ever(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().suspended().raw())
+        await until(lambda: server.all(GROUPS))
+        for _ in range(2):
+            await interfere(server)
+        await settle(controller, server)
+        assert len(events(server, "GangChangeIgnored")) == 1
+
+
+async def test_a_foreign_pod_group_says_what_its_author_wants(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(GROUPS))
+        (group,) = server.all(GROUPS)
+        theirs = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "me"}}}
+        server.change(GROUPS, "default", group["metadata"]["name"], theirs)
+        await settle(controller, server)
+        annotate(server, "packing", "spread")
+        await settle(controller, server)
+        assert not events(server, "GangChangeIgnored")
+
+
+async def test_a_job_set_hears_it_too() -> None:
+    sets = parents(ParentKind.JOB_SET)
+    async with FakeApiServer(served=(*SERVED, sets)) as server, controller_on(server):
+        server.add(sets, job_set("asks").asking().replicated("workers", 2, 3).raw())
+        await until(lambda: server.all(GROUPS))
+        server.change(sets, "default", "asks", {"metadata": {"annotations": {f"{DOMAIN}/exclusive": "true"}}})
+        await until(lambda: events(server, "GangChangeIgnored"))
+        (event,) = events(server, "GangChangeIgnored")
+        assert event["involvedObject"]["kind"] == "JobSet"

@@ -1,0 +1,251 @@
+"""Proofs of what a second pair of eyes has found."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from extender import driver
+from extender.adoption import Adoption
+from extender.leadership import Leadership
+from extender.records import Records
+from extender.repairs import Broken, Rules
+from serried.model.group import Key
+from serried.model.lease import Lease
+from serried.model.reservation import Reservation, Slot
+from serried.model.verdict import Reason
+from serried.testing.builders import pod_group
+from serried.testing.clock import Clock
+from tests.unit.extender.test_reports import MISSING, Office
+from tests.unit.extender.test_trees import TREE, group, pods, racks, root
+from tests.unit.extender.world import GANG, World, error, gang, members, small_nodes
+
+
+class TestALeaseThatLapsesForAMoment:
+    def test_is_a_turn_for_whoever_was_told_that_it_had(self) -> None:
+        clock = Clock()
+        seen: list[bool] = []
+        leadership = Leadership("here", seen.append, clock)
+        leadership.take(Lease("here_1", int(clock()), 15))
+        clock.advance(12.1)
+        assert not leadership.leads()  # a round is left to the next leader
+        leadership.take(Lease("here_1", int(clock()), 15))  # the watch was late
+        assert seen == [True, False, True]
+
+    async def test_loses_no_gang(self, world: World) -> None:
+        turns: list[bool] = []
+        leadership = Leadership("here", turns.append, world.clock)
+        leadership.take(Lease("here_1", int(world.clock()), 15))
+        world.conductor.holds_lease = leadership.leads
+        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        world.look()
+        world.clock.advance(12.1)
+        world.round().changed.set()
+        await world.settle()
+        assert world.conductor.gangs[GANG].round is None  # left
+        leadership.take(Lease("here_1", int(world.clock()), 15))
+        if turns[1:] == [False, True]:  # what the process does then
+            world.conductor.end_term()
+            await Adoption(world.conductor, world.records, world.api.client(), world.steering).adopt()
+            world.conductor.active = True
+            world.conductor.meet_obstacle("")
+        world.look()  # nothing else has happened in the cluster
+        assert world.conductor.gangs[GANG].round is not None
+
+
+class TestAnAdoptionUnderWhichTheTermEnds:
+    async def test_takes_no_stamp_off(self, world: World) -> None:
+        world.add(*small_nodes(2), gang(2), *members(2))
+        for raw in world.api.pods.values():
+            raw["status"] = {"nominatedNodeName": "n1"}
+            managed = {"manager": "serried", "fieldsV1": {"f:status": {"f:nominatedNodeName": {}}}}
+            raw["metadata"]["managedFields"] = [managed]
+        world.watch()
+        world.api.hold("get")
+        adoption = Adoption(world.conductor, world.records, world.api.client(), world.steering)
+        task = asyncio.create_task(adoption.adopt())
+        await world.settle()
+        world.conductor.end_term()
+        world.api.let_go("get")
+        await world.settle()
+        await asyncio.gather(task, return_exceptions=True)
+        assert world.api.said("stamp") == []
+
+    async def test_is_none_of_the_next_term(self, world: World) -> None:
+        """The API server was away: our Lease was lost, another instance led and committed, and we lead again."""
+        world.add(*small_nodes(2), gang(2), *members(2))
+        world.conductor.active = False
+        world.add(members(1, first=5)[0].nominated("n2"))
+        world.api.hold("get")
+        adoption = Adoption(world.conductor, world.records, world.api.client(), world.steering)
+        task = asyncio.create_task(adoption.adopt())
+        await world.settle()  # it is looking at the stray stamp
+        world.conductor.end_term()
+        world.conductor.end_term()
+        world.api.let_go("get")
+        await world.settle()
+        assert task.done()
+        assert await task is False  # the process must hear of it, or it goes on as if this term had been adopted
+
+    async def test_takes_no_record_back_from_the_next_leader(self, world: World) -> None:
+        world.add(*small_nodes(2), gang(2), *members(2))
+        held = Reservation(GANG, "podgroup-g", "", 2, {"pod-m0": Slot("pod-m0", "m0", "n1")})
+        await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), held)
+        world.api.hold("list")
+        adoption = Adoption(world.conductor, world.records, world.api.client(), world.steering)
+        task = asyncio.create_task(adoption.adopt())
+        await world.settle()
+        world.conductor.end_term()
+        world.api.let_go("list")
+        await world.settle()
+        await asyncio.gather(task, return_exceptions=True)
+        assert world.api.said("replace") == []
+
+
+class TestTheWriterOfStamps:
+    async def test_takes_nothing_back_after_the_end_of_the_term(self, world: World) -> None:
+        world = world.add(*small_nodes(2, 1), gang(2), *members(2))
+        world.steer()
+        world.api.hold("stamp")
+        await world.go()
+        sent = len(world.api.said("stamp"))
+        assert sent
+        world.conductor.end_term()
+        world.api.let_go("stamp")
+        await world.settle()
+        assert len(world.api.said("stamp")) == sent
+
+
+class TestAPassUnderWhichTheTermEnds:
+    async def test_says_nothing_more(self, world: World) -> None:
+        other = Key("default", "h")
+        world.add(gang(2), *members(1), pod_group("h").gang(2), members(1, first=7)[0].in_group("h"))
+        task = asyncio.create_task(world.conductor._pass({GANG, other}))
+        await asyncio.sleep(0)
+        assert len(world.heard.verdicts) == 1
+        world.conductor.end_term()
+        await world.settle()
+        assert task.done()
+        assert len(world.heard.verdicts) == 1
+
+
+class TestAGangThatGoesWhileAnotherInstanceLeads:
+    async def test_is_forgotten_when_our_turn_comes_again(self, world: World) -> None:
+        await world.add(*small_nodes(1), gang(3), *members(3)).go()
+        assert GANG in world.queue.backlog
+        world.conductor.end_term()
+        world.store.drop_group(GANG)
+        for name in ("m0", "m1", "m2"):
+            world.delete(name)
+        world.store.touched.clear()  # as the loop of a standby does
+        world.conductor.active = True
+        world.conductor.meet_obstacle("")
+        await world.go()
+        assert GANG not in world.conductor.gangs
+        assert GANG not in world.queue.backlog
+
+
+class TestAPodGroupOfATree:
+    async def test_that_lost_its_quorum_gets_no_member_alone_though_the_tree_stands(self, world: World) -> None:
+        tree = [root(1), group("a", 1), group("c", 2)]
+        running = [*[each.on("n0") for each in pods("a", 1)], *[each.on("n1") for each in pods("c", 2)]]
+        await world.add(*racks(4), *tree, *running).go()
+        await world.add(*pods("c", 1, first=2)).go()
+        assert world.round(TREE).reservation.need == 0
+        for index in (0, 1):
+            world.delete(f"c{index}")
+        call = world.bind("c2")
+        await world.go()
+        assert world.node_of("c2") == ""
+        assert call.error
+
+
+class TestTheWorkerOfStudies:
+    async def test_that_is_cancelled_before_it_began_is_followed_by_another(self, world: World) -> None:
+        studies = world.queue.studies
+        tasks = world.conductor._tasks
+        studies._set_to_work()
+        (worker,) = tasks
+        world.conductor.end_term()
+        await world.settle()
+        assert worker.done()
+        studies._set_to_work()
+        assert tasks
+
+
+class TestAGangThatIsBeingEvicted:
+    async def test_is_not_taken_for_one_when_our_turn_comes_again_at_once(self) -> None:
+        world = World(rules=Rules(120.0, 10.0, Broken.EVICT))
+        await world.add(*small_nodes(4, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))]).go()
+        world.api.hold("evict")
+        world.delete("m0")
+        await world.go()
+        await world.pass_time(10.0)
+        assert world.conductor.gangs[GANG].evicting
+        world.conductor.end_term()
+        world.conductor.active = True
+        world.conductor.meet_obstacle("")
+        await world.go()
+        assert not world.conductor.gangs[GANG].evicting
+        await world.close()
+
+
+@pytest.fixture
+async def office() -> AsyncIterator[Office]:
+    made = Office()
+    yield made
+    made.task.cancel()
+    await asyncio.gather(made.task, return_exceptions=True)
+
+
+class TestWhatIsSaid:
+    async def test_is_said_again_when_our_turn_comes_again(self, world: World) -> None:
+        """It may not have settled when the last term ended, or another instance may have said something else."""
+        await world.add(gang(2), *members(1)).go()
+        assert world.reasons() == [Reason.QUORUM_MISSING]
+        world.conductor.end_term()
+        world.conductor.active = True
+        world.conductor.meet_obstacle("")
+        await world.go()
+        assert world.reasons() == [Reason.QUORUM_MISSING] * 2
+
+    async def test_is_written_again_over_what_another_instance_has_written(self, office: Office) -> None:
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        office.reports.end_term()
+        office.store.put_group(gang(2).condition("False", "Unschedulable", "what another instance said").value())
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        assert len(office.api.conditions) == 2
+
+    async def test_is_not_tried_again_after_the_end_of_the_term(self, office: Office) -> None:
+        office.api.hold("apply")
+        office.api.fail("apply", error(500))
+        office.reports.say(GANG, MISSING)
+        office.stuck.add(GANG)
+        await office.settle()
+        office.reports.end_term()
+        office.stuck.clear()
+        office.api.let_go("apply")
+        await office.settle()
+        await office.pass_time(60.0)
+        assert len(office.api.said("apply")) == 1
+
+
+async def test_nobody_is_bound_before_the_commit_is_written_though_writing_it_failed_in_an_odd_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_ROLL_FORWARD_CAP", 0.0)
+    await world.add(*small_nodes(2), gang(2), *members(2)).go()
+    said: list[str | None] = []
+    world.api.before_bind = lambda _: said.append(world.api.phase())
+    world.api.hold("replace")
+    world.api.fail("replace", RuntimeError("something that nobody has thought of"))
+    calls = [world.bind("m0"), world.bind("m1")]
+    await world.settle()
+    for call in calls:
+        call.hang_up()
+    await world.settle()
+    world.api.let_go("replace")
+    await world.go()
+    assert said == ["Committed", "Committed"]

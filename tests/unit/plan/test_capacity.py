@@ -1,0 +1,91 @@
+"""What is counted for a class: all nodes, or those alone that it names."""
+
+from serried.model.node import Node
+from serried.model.pod import Shape
+from serried.plan.capacity import Capacity, Fork
+from serried.plan.fit import HOSTNAME, list_named
+from serried.plan.steps import finish
+from serried.testing.builders import node, pod
+
+ZONE = "example.com/zone"
+
+
+def cluster(size: int = 12) -> dict[str, Node]:
+    built = (node(f"n{i}").cpu(4).label(HOSTNAME, f"n{i}").label(ZONE, f"z{i // 3}") for i in range(size))
+    return {each.value().name: each.value() for each in built}
+
+
+def on_label(key: str, *values: str) -> Shape:
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
+    return pod("p").cpu(1).affine(term).value().shape
+
+
+def on_name(name: str) -> Shape:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+    return pod("p").cpu(1).affine(term).value().shape
+
+
+def count_steps(capacity: Capacity, shape: Shape) -> int:
+    return sum(1 for _ in capacity.count(shape))
+
+
+def test_a_class_that_names_its_nodes_is_counted_on_these() -> None:
+    capacity = Capacity(cluster(), {})
+    assert capacity.table(on_name("n3")).by_node == {"n3": 4}
+    assert capacity.table(on_label(ZONE, "z1")).by_node == {"n3": 4, "n4": 4, "n5": 4}
+    assert capacity.table(pod("p").cpu(1).selecting(HOSTNAME, "n7").value().shape).by_node == {"n7": 4}
+
+
+def test_classes_that_name_their_nodes_do_not_count_as_missing() -> None:
+    capacity = Capacity(cluster(), {})
+    assert capacity.count_missing([on_name("n1"), on_label(ZONE, "z0")]) == 0
+    assert capacity.count_missing([pod("p").cpu(1).value().shape]) == 1
+
+
+def test_what_names_nodes_in_one_term_of_two_names_none() -> None:
+    either = pod("p").affine(
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+        {"matchExpressions": [{"key": ZONE, "operator": "Exists"}]},
+    )
+    assert list_named(either.value().shape) is None
+
+
+def test_a_node_that_comes_later_is_counted_for_who_names_it() -> None:
+    nodes = cluster(3)
+    capacity = Capacity(nodes, {})
+    shape = on_name("new")
+    assert capacity.table(shape).by_node == {}
+    nodes["new"] = node("new").cpu(2).value()
+    capacity.note_node(None, nodes["new"])
+    assert capacity.table(shape).by_node == {"new": 2}
+
+
+def test_many_classes_stay_counted_while_there_is_room_for_their_tables() -> None:
+    capacity = Capacity(cluster(), {})
+    shapes = [pod("p").cpu(f"{100 + i}m").value().shape for i in range(200)]
+    tables = [capacity.table(shape) for shape in shapes]
+    assert all(capacity.table(shape) is table for shape, table in zip(shapes, tables, strict=True))
+
+
+def test_a_fork_goes_its_own_way_and_leaves_the_original_as_it_is() -> None:
+    nodes = cluster(3)
+    capacity = Capacity(nodes, {})
+    shape = pod("p").cpu(1).value().shape
+    used = {"n0": {"cpu": 3000}}
+    fork = Fork(capacity, nodes, used, ["n0"])
+    assert finish(fork.count(shape)).by_node == {"n0": 1, "n1": 4, "n2": 4}
+    used["n1"] = {"cpu": 2000}
+    fork.note_used("n1")
+    assert fork.table(shape).by_node == {"n0": 1, "n1": 2, "n2": 4}
+    assert capacity.table(shape).by_node == {"n0": 4, "n1": 4, "n2": 4}
+
+
+def test_what_a_frozen_capacity_has_counted_the_original_need_not_count_again() -> None:
+    nodes = cluster(3)
+    capacity = Capacity(nodes, {})
+    shape = pod("p").cpu(1).value().shape
+    assert count_steps(capacity.freeze(), shape) > 0
+    assert count_steps(capacity, shape) == 0
+    nodes["n1"] = node("n1").cpu(1).value()
+    capacity.note_node(None, nodes["n1"])
+    assert capacity.table(shape).by_node["n1"] == 1
