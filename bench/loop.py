@@ -26,15 +26,15 @@ import uvloop
 
 from bench.load.figures import percentile
 from bench.machine import describe_machine, measure_noise
-from extender.binding import Binder, Window
-from extender.conductor import Conductor
-from extender.desk import Desk
-from extender.driver import Driver
-from extender.gang import Gang
-from extender.queue import Queue
-from extender.records import Records
-from extender.round import Round
-from extender.steering import Steering
+from extender.binding.binder import Binder, Window
+from extender.binding.nominator import Nominator
+from extender.binding.reservations import Records
+from extender.binding.run import CycleRunner
+from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.gang import GroupState
+from extender.scheduling.group_scheduler import GroupScheduler
+from extender.scheduling.queue import Queue
+from extender.service import ExtenderService
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
@@ -103,21 +103,21 @@ class Stage:
         clock = asyncio.get_running_loop().time
         client, self.heard = cast("ApiClient", None), Deaf()
         self.store = Store(["serried"])
-        steering = Steering(client, self.store, clock)
+        nominator = Nominator(client, self.store, clock)
         queue = Queue(self.store, clock, time.time, self.heard)
-        self.conductor = Conductor(
-            self.store, Ledger(self.store.occupancy), steering, queue, self.heard, self.heard, clock
+        self.group_scheduler = GroupScheduler(
+            self.store, Ledger(self.store.occupancy), nominator, queue, self.heard, self.heard, clock
         )
         binder = Binder(client, Window(64))
-        driver = Driver(self.conductor, Records(client, "v1", "bench"), binder, self.heard, clock)
-        self.conductor.drive = self._drive
+        cycle_runner = CycleRunner(self.group_scheduler, Records(client, "v1", "bench"), binder, self.heard, clock)
+        self.group_scheduler.drive = self._drive
         self.begun: dict[Key, asyncio.Event] = defaultdict(asyncio.Event)
-        self.conductor.active = True
-        self.desk = Desk(self.conductor, driver, binder, client, clock)
-        self.desk.synced = True
+        self.group_scheduler.active = True
+        self.service = ExtenderService(self.group_scheduler, cycle_runner, binder, client, clock)
+        self.service.synced = True
 
-    async def _drive(self, round_: Round) -> None:
-        self.begun[round_.reservation.group].set()
+    async def _drive(self, cycle: BindingCycle) -> None:
+        self.begun[cycle.reservation.group].set()
         await asyncio.Event().wait()
 
     def fill(self, pods: int) -> None:
@@ -202,9 +202,9 @@ def tree(stage: Stage) -> None:
 def excluded(stage: Stage) -> None:
     """A thousand members, and one node that the scheduler has refused for all of them."""
     shapes = _shapes(1, 1_000, 11_000)
-    gang = Gang(stage.conductor.clock())
-    gang.refuse(shapes[0], "n7", stage.conductor.clock(), stage.store.nodes)
-    stage.conductor.gangs[ODD] = gang
+    gang = GroupState(stage.group_scheduler.clock())
+    gang.refuse(shapes[0], "n7", stage.group_scheduler.clock(), stage.store.nodes)
+    stage.group_scheduler.gangs[ODD] = gang
     stage.add_gang(ODD, shapes)
 
 
@@ -235,15 +235,17 @@ async def watch(case: Case) -> Run:
     gc.freeze()  # as the extender does with its caches
     gc.set_threshold(50_000, 20, 50)
     stage.store.touched.clear()
-    tasks = [asyncio.create_task(each) for each in (stage.conductor.run(), _end_pods(stage), _send_small(stage, run))]
+    tasks = [
+        asyncio.create_task(each) for each in (stage.group_scheduler.run(), _end_pods(stage), _send_small(stage, run))
+    ]
     await _probe(stage, Run(), _WARM_UP)
     case.come(stage)
-    stage.conductor.wake()
+    stage.group_scheduler.wake()
     await _probe(stage, run, _SECONDS)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await stage.conductor.close()
+    await stage.group_scheduler.close()
     run.plans = dict(stage.heard.plans)
     return run
 
@@ -253,7 +255,7 @@ async def _probe(stage: Stage, run: Run, seconds: float) -> None:
     end = time.perf_counter() + seconds
     while (begun := time.perf_counter()) < end:
         await asyncio.sleep(_PROBE)
-        stage.desk.filter(plain, ["n1"])
+        stage.service.filter(plain, ["n1"])
         run.waits.append((time.perf_counter() - begun - _PROBE) * 1000)
 
 
@@ -262,7 +264,7 @@ async def _end_pods(stage: Stage) -> None:
         await asyncio.sleep(_ENDINGS)
         for uid in [f"p{turn + _NODES * layer}" for layer in range(10)]:
             stage.store.drop_pod(uid)
-        stage.conductor.wake()
+        stage.group_scheduler.wake()
 
 
 async def _send_small(stage: Stage, run: Run) -> None:
@@ -270,7 +272,7 @@ async def _send_small(stage: Stage, run: Run) -> None:
         await asyncio.sleep(_SMALL)
         key, begun = Key("other", f"small-{turn}"), time.perf_counter()
         stage.add_gang(key, _shapes(1, 4, 1_000))
-        stage.conductor.wake()
+        stage.group_scheduler.wake()
         await stage.begun[key].wait()
         run.small.append((time.perf_counter() - begun) * 1000)
 

@@ -22,7 +22,7 @@ from pathlib import Path as FilePath
 
 from bench.machine import describe_machine, measure_noise
 from serried.cluster.store import Store
-from serried.model.plan import Ask, Plan
+from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Pod, Shape
 from serried.plan.subdomains import STEPS, Path, share_out
 from serried.plan.tree import plan_group
@@ -74,31 +74,31 @@ def build_members(count: int, shapes: Sequence[Shape]) -> list[Pod]:
     return [Pod("default", f"p-{i}", f"uid-{i}", shapes[i % len(shapes)], index=i) for i in range(count)]
 
 
-def build_tree(members: Sequence[Pod], groups: int) -> Ask:
+def build_tree(members: Sequence[Pod], groups: int) -> PlanRequest:
     """The members in so many groups of equal size."""
     size = len(members) // groups
     shares = [tuple(members[place * size : (place + 1) * size]) for place in range(groups)]
-    parts = tuple(Ask(share, size, RACK, name=f"group-{place}") for place, share in enumerate(shares))
-    return Ask(tuple(members), size * groups, BLOCK, name="root", parts=parts, wanted=groups)
+    parts = tuple(PlanRequest(share, size, RACK, name=f"group-{place}") for place, share in enumerate(shares))
+    return PlanRequest(tuple(members), size * groups, BLOCK, name="root", parts=parts, wanted=groups)
 
 
-def list_asks(case: Case) -> dict[str, Ask]:
+def list_asks(case: Case) -> dict[str, PlanRequest]:
     """The questions that are measured, by name."""
     one, two, large, larger = (pod("p").cpu(cpu).memory("1Gi").value().shape for cpu in (1, 2, 52, 56))
     members, mixed = build_members(case.members, [one]), build_members(case.members // 2, [one, two])
     split, split_mixed = build_members(case.members, [large]), build_members(case.members, [large, larger])
     return {
-        "rack required": Ask(members, case.members, RACK),
-        "rack, then block preferred": Ask(members, case.members, levels=(RACK, BLOCK)),
-        "no key": Ask(members, case.members),
+        "rack required": PlanRequest(members, case.members, RACK),
+        "rack, then block preferred": PlanRequest(members, case.members, levels=(RACK, BLOCK)),
+        "no key": PlanRequest(members, case.members),
         "a tree of 16 groups, a rack each, in one block": build_tree(members, 16),
-        "half as many of two classes": Ask(mixed, case.members // 2, RACK),
-        "members that fill a node, rack, then block preferred": Ask(split, case.members, levels=(RACK, BLOCK)),
-        "the same of two classes": Ask(split_mixed, case.members, levels=(RACK, BLOCK)),
+        "half as many of two classes": PlanRequest(mixed, case.members // 2, RACK),
+        "members that fill a node, rack, then block preferred": PlanRequest(split, case.members, levels=(RACK, BLOCK)),
+        "the same of two classes": PlanRequest(split_mixed, case.members, levels=(RACK, BLOCK)),
     }
 
 
-def measure(case: Case, ask: Ask) -> dict[str, float]:
+def measure(case: Case, ask: PlanRequest) -> dict[str, float]:
     """The first plan of its class, the median of some clusters; and of later ones, each after nodes have changed."""
     first = []
     for _ in range(case.clusters):
@@ -117,7 +117,7 @@ def measure(case: Case, ask: Ask) -> dict[str, float]:
     return {"first": round(statistics.median(first), 2), "later": round(statistics.median(later), 2)}
 
 
-def _solve(store: Store, ask: Ask) -> Plan:
+def _solve(store: Store, ask: PlanRequest) -> Plan:
     found = plan_group(store.view(0, ()), ask, store.capacity)
     if not isinstance(found, Plan):
         raise SystemExit(f"refused: {found}")

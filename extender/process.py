@@ -15,25 +15,25 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from extender.adoption import Adoption
-from extender.backfill import Mode
-from extender.binding import Binder, Window
-from extender.conductor import Conductor
-from extender.debug import debug_routes
-from extender.desk import Desk
-from extender.driver import Driver
-from extender.evictions import Evictions
-from extender.holding import HoldSwitch
+from extender.binding.binder import Binder, Window
+from extender.binding.evictions import Evictions
+from extender.binding.nominator import Nominator, Stamps
+from extender.binding.recovery import Adoption
+from extender.binding.reservations import Records
+from extender.binding.run import CycleRunner
+from extender.debug.routes import debug_routes
+from extender.gate_switch import HoldSwitch
+from extender.http.handlers import Verbs
+from extender.http.server import Listener
 from extender.isolation import Isolation
-from extender.leadership import AlwaysActive, Leadership
-from extender.listener import Listener
-from extender.queue import Queue
-from extender.records import Records
-from extender.repairs import Broken, Rules
-from extender.reports import Reports
-from extender.round import Stage
-from extender.steering import Stamps, Steering
-from extender.verbs import Verbs
+from extender.leader import AlwaysActive, Leadership
+from extender.scheduling.backfill import Mode
+from extender.scheduling.cycle import CycleStage
+from extender.scheduling.group_scheduler import GroupScheduler
+from extender.scheduling.queue import Queue
+from extender.scheduling.repairs import Broken, Rules
+from extender.service import ExtenderService
+from extender.status.reports import Reports
 from serried import __version__
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
@@ -74,7 +74,7 @@ class Extender:
         self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs))
         self.events = EventWriter(client, "serried")
         self.reports = Reports(client, self.store, self.events, level, clock)
-        self.steering = Steering(client, self.store, clock, Stamps(settings.stamp), settings.stamp_window)
+        self.nominator = Nominator(client, self.store, clock, Stamps(settings.stamp), settings.stamp_window)
         ledger = Ledger(self.store.occupancy)
         self.queue = Queue(
             self.store,
@@ -86,10 +86,10 @@ class Extender:
             settings.queue_ageing,
         )
         rules = Rules(settings.repair_seconds, settings.broken_grace, Broken(settings.broken_gangs))
-        self.conductor = Conductor(
+        self.group_scheduler = GroupScheduler(
             self.store,
             ledger,
-            self.steering,
+            self.nominator,
             self.queue,
             self.reports,
             metrics,
@@ -97,21 +97,21 @@ class Extender:
             settings.job_unknown_deadline,
             rules,
         )
-        self.conductor.repairs.evict = Evictions(self.conductor, client).evict
+        self.group_scheduler.repairs.evict = Evictions(self.group_scheduler, client).evict
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         self.leadership = self._make_leadership()
-        self.conductor.holds_lease = self.leadership.leads
+        self.group_scheduler.holds_lease = self.leadership.leads
         records = Records(client, level.api_version, instance, self.leadership.leads)
         binder = Binder(client, Window(settings.bind_concurrency))
-        self.driver = Driver(
-            self.conductor, records, binder, metrics, clock, settings.barrier_deadline, settings.barrier_idle
+        self.cycle_runner = CycleRunner(
+            self.group_scheduler, records, binder, metrics, clock, settings.barrier_deadline, settings.barrier_idle
         )
-        self.conductor.drive = self.driver.drive
-        self.desk = Desk(self.conductor, self.driver, binder, client, clock)
-        self.adoption = Adoption(self.conductor, records, client, self.steering)
+        self.group_scheduler.drive = self.cycle_runner.drive
+        self.service = ExtenderService(self.group_scheduler, self.cycle_runner, binder, client, clock)
+        self.adoption = Adoption(self.group_scheduler, records, client, self.nominator)
         self.holding = HoldSwitch(client, settings.hold_switch, settings.hold, settings.hold_limit, clock)
         self.isolation = Isolation(self.store, self.events, settings.schedulers, isolated=settings.isolated == "on")
-        self.verbs = Verbs(self.desk, lambda: self.leadership.active, metrics, clock)
+        self.verbs = Verbs(self.service, lambda: self.leadership.active, metrics, clock)
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
         self.feed = Feed(client, level, self.store, KINDS, self._note, optional=optional)
@@ -121,9 +121,9 @@ class Extender:
 
     def _note(self, old: Item | None, new: Item | None) -> None:
         if isinstance(old, Pod) and isinstance(new, Pod):
-            self.steering.note_pod(old, new)
+            self.nominator.note_pod(old, new)
         self.isolation.note(old, new)
-        self.conductor.wake()
+        self.group_scheduler.wake()
 
     def _make_leadership(self) -> Leadership:
         make = Leadership if self.settings.lease else AlwaysActive
@@ -131,7 +131,7 @@ class Extender:
 
     def _on_turn(self, active: bool) -> None:  # noqa: FBT001 - the callback's one argument
         log.info("active" if active else "not active", extra={"holder": self.leadership.holder})
-        self.conductor.end_term()
+        self.group_scheduler.end_term()
         self.reports.end_term()
         self._turned.set()
 
@@ -140,13 +140,19 @@ class Extender:
         try:
             await self._run()
         finally:
-            await self.conductor.close()
+            await self.group_scheduler.close()
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for address in (self.settings.filter_listen, self.settings.bind_listen):
                 tasks.create_task(Listener(self.verbs.routes()).serve(*address))
-            for work in (self.feed.run, self.events.run, self.reports.run, self.steering.run, self.conductor.run):
+            for work in (
+                self.feed.run,
+                self.events.run,
+                self.reports.run,
+                self.nominator.run,
+                self.group_scheduler.run,
+            ):
                 tasks.create_task(work())
             tasks.create_task(self._follow_lease())
             tasks.create_task(self.leadership.watch_time())
@@ -154,7 +160,7 @@ class Extender:
             tasks.create_task(self._switch_holding())
             tasks.create_task(self._check_group_field())
             await self.feed.synced.wait()
-            self.desk.synced = True
+            self.service.synced = True
             _settle_memory()
             log.info("caches are filled", extra={"nodes": len(self.store.nodes), "pods": len(self.store.pods)})
             while True:
@@ -164,7 +170,7 @@ class Extender:
 
     async def _begin_term(self) -> None:
         failures = 0
-        while self.leadership.active and not self.conductor.plans:
+        while self.leadership.active and not self.group_scheduler.plans:
             try:
                 if not await self.adoption.adopt():
                     continue  # the term ended under it; if the next one is ours, too, it begins at the beginning
@@ -173,16 +179,16 @@ class Extender:
                 self._meet_obstacle(error, failures)
                 await asyncio.sleep(min(_ADOPTION_CAP, _ADOPTION_PAUSE * 2.0 ** min(20, failures - 1)))
                 continue
-            self.conductor.active = self.leadership.active  # it may have turned meanwhile
-            self.conductor.meet_obstacle("")
+            self.group_scheduler.active = self.leadership.active  # it may have turned meanwhile
+            self.group_scheduler.meet_obstacle("")
 
     def _meet_obstacle(self, error: ApiError, failures: int) -> None:
         """Nothing can be planned in this term yet: say so, and let go of whom it does not concern."""
         log.error("cannot read the Reservations, so nothing is planned yet", extra={"err": str(error)})
         lasting = isinstance(error, NotFound | Forbidden) or failures >= _PATIENCE
         if self.leadership.active and lasting:
-            self.conductor.active = True
-            self.conductor.meet_obstacle(_describe(error))
+            self.group_scheduler.active = True
+            self.group_scheduler.meet_obstacle(_describe(error))
 
     async def _follow_lease(self) -> None:
         if isinstance(self.leadership, AlwaysActive):
@@ -201,21 +207,21 @@ class Extender:
 
     async def _switch_holding(self) -> None:
         while True:
-            if self.conductor.active:
-                await self.holding.settle(len(self.conductor.held))
+            if self.group_scheduler.active:
+                await self.holding.settle(len(self.group_scheduler.held))
             await asyncio.sleep(1.0)
 
     def _sample(self) -> None:
-        gangs = self.conductor.gangs.values()
-        for stage in Stage:
-            self.metrics.groups(stage.value, sum(g.round is not None and g.round.stage is stage for g in gangs))
+        gangs = self.group_scheduler.gangs.values()
+        for stage in CycleStage:
+            self.metrics.groups(stage.value, sum(g.cycle is not None and g.cycle.stage is stage for g in gangs))
         for reason in set(Reason) - {Reason.PLANNED, Reason.BINDING}:
-            waiting = sum(g.round is None and g.verdict is not None and g.verdict.reason is reason for g in gangs)
+            waiting = sum(g.cycle is None and g.verdict is not None and g.verdict.reason is reason for g in gangs)
             self.metrics.groups(reason.value, waiting)
         self.metrics.head(self.queue.backfill.seconds_ahead())
         self.metrics.vacancies(len(self.store.vacancies))
         self.metrics.unmarked(len(self.isolation.list_unmarked()))
-        self.metrics.held("filter", len(self.conductor.held))
+        self.metrics.held("filter", len(self.group_scheduler.held))
         self.metrics.held("gate", sum(pod.held_by_gate for pod in self.store.pods.values()))
 
     def selfcheck(self) -> dict[str, Any]:
@@ -231,14 +237,14 @@ class Extender:
             "schedulers": sorted(self.settings.schedulers),
             "active": self.leadership.active,
             "leaseHolder": self.leadership.holder,
-            "planning": self.conductor.plans,
-            "obstacle": self.conductor.obstacle,
+            "planning": self.group_scheduler.plans,
+            "obstacle": self.group_scheduler.obstacle,
             "synced": self.feed.synced.is_set(),
             "hold": {
                 "mode": self.settings.hold,
                 "way": self.holding.way,
                 "obstacle": self.holding.obstacle,
-                "heldByFilter": len(self.conductor.held),
+                "heldByFilter": len(self.group_scheduler.held),
             },
             "isolation": self.isolation.describe(),
             "objects": {
@@ -247,7 +253,7 @@ class Extender:
                 "podGroups": len(self.store.groups),
                 "workloads": len(self.store.workloads),
                 "jobs": len(self.store.jobs),
-                "reservations": len(self.conductor.ledger),
+                "reservations": len(self.group_scheduler.ledger),
             },
             "watches": {
                 kind.value: {
@@ -264,12 +270,12 @@ class Extender:
         """The conditions of ``/readyz``; a standby with full caches is ready, a leader once it has read the records."""
         return {
             "synced": self.feed.synced.is_set(),
-            "records": self.conductor.plans or not self.leadership.active,
+            "records": self.group_scheduler.plans or not self.leadership.active,
         }
 
     def routes(self) -> Sequence[APIRouter]:
         """``/debug``."""
-        return [debug_routes(self.conductor, self.reports, self.level, self.selfcheck)]
+        return [debug_routes(self.group_scheduler, self.reports, self.level, self.selfcheck)]
 
 
 def _describe(error: ApiError) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bench.cluster.nodes import RACK
 from serried.model.node import Node
-from serried.model.plan import Ask, Plan, View
+from serried.model.plan import Plan, PlanRequest, View
 from serried.model.pod import Pod, Shape
 from serried.plan.gang import plan_gang
 from serried.testing.oracle import find_most
@@ -42,11 +42,11 @@ def measure_misses(count: int, seed: int) -> Misses:
     return Misses(count, solvable, missed, fewer)
 
 
-def _draw(source: random.Random) -> tuple[View, Ask]:
+def _draw(source: random.Random) -> tuple[View, PlanRequest]:
     nodes = {f"n{index}": _draw_node(source, f"n{index}") for index in range(_NODES)}
     shapes = [_draw_shape(source) for _ in range(_CLASSES)]
     members = [Pod("default", f"p{index}", f"u{index}", source.choice(shapes)) for index in range(_MEMBERS)]
-    return View(nodes, {}), Ask(members, source.randint(1, _MEMBERS), RACK)
+    return View(nodes, {}), PlanRequest(members, source.randint(1, _MEMBERS), RACK)
 
 
 def _draw_node(source: random.Random, name: str) -> Node:

@@ -9,7 +9,7 @@ from bench.placement.ground import Ground, members_of
 from bench.placement.optimum import fewest_nodes, fewest_nodes_in_a_rack, fewest_racks
 from bench.placement.rules import Rule
 from bench.placement.scenario import Gang, Scenario
-from serried.model.plan import Ask
+from serried.model.plan import PlanRequest
 
 PROBES = (1, 8)
 """CPUs of a member of the gangs whose largest possible size is asked after each wave."""
@@ -63,7 +63,7 @@ class Offline:
         """Ask as the gang wishes."""
         key = RACK if gang.wish == "required" else None
         levels = (RACK,) if gang.wish == "preferred" else ()
-        ask = Ask(members_of(gang), gang.size, key, levels=levels)
+        ask = PlanRequest(members_of(gang), gang.size, key, levels=levels)
         return self._rule(ground.view(ask), ask) or {}
 
     async def remove(self, pods: Sequence[str]) -> None:

@@ -7,11 +7,11 @@ filled one after the other. Where no domain of a preferred level holds the gang,
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from serried.model.plan import Ask, Plan, View
+from serried.model.plan import Plan, PlanRequest, View
 from serried.model.resources import count_slots
 from serried.plan.gang import plan_gang
 
-Rule = Callable[[View, Ask], Mapping[str, str] | None]
+Rule = Callable[[View, PlanRequest], Mapping[str, str] | None]
 """Member uid to node name for all members, or None."""
 
 
@@ -41,7 +41,7 @@ def roomiest(room: Room) -> int:
     return -room.slots
 
 
-def plan(view: View, ask: Ask) -> Mapping[str, str] | None:
+def plan(view: View, ask: PlanRequest) -> Mapping[str, str] | None:
     """Serried's own planner."""
     result = plan_gang(view, ask)
     return result.nodes if isinstance(result, Plan) else None
@@ -50,11 +50,11 @@ def plan(view: View, ask: Ask) -> Mapping[str, str] | None:
 def combine(domain: Order, node: Order) -> Rule:
     """The plain rule of these two orders."""
 
-    def place(view: View, ask: Ask) -> Mapping[str, str] | None:
+    def place(view: View, ask: PlanRequest) -> Mapping[str, str] | None:
         keys = [ask.topology_key] if ask.topology_key else [*ask.levels, None]
         return next((nodes for key in keys if (nodes := place_by(view, ask, key)) is not None), None)
 
-    def place_by(view: View, ask: Ask, key: str | None) -> Mapping[str, str] | None:
+    def place_by(view: View, ask: PlanRequest, key: str | None) -> Mapping[str, str] | None:
         domains = [rooms for rooms in _find_domains(view, ask, key) if sum(rooms.values()) >= ask.need]
         if not domains:
             return None
@@ -67,7 +67,7 @@ def combine(domain: Order, node: Order) -> Rule:
     return place
 
 
-def _find_domains(view: View, ask: Ask, key: str | None) -> list[dict[str, int]]:
+def _find_domains(view: View, ask: PlanRequest, key: str | None) -> list[dict[str, int]]:
     """Free slots by node, domain by domain, in the order of the view."""
     request = dict(ask.members[0].shape.requests)
     domains: dict[str, dict[str, int]] = {}

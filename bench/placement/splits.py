@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bench.cluster.nodes import RACK
 from serried.model.node import Node
-from serried.model.plan import Ask, Plan, View
+from serried.model.plan import Plan, PlanRequest, View
 from serried.model.pod import Pod, Shape
 from serried.plan.gang import plan_gang
 from serried.testing.oracle import count_domains, find_fewest
@@ -45,7 +45,7 @@ def measure_splits(classes: int, count: int, seed: int) -> Splits:
     return Splits(classes, count, split, blocks, racks)
 
 
-def _draw(source: random.Random, classes: int) -> tuple[View, Ask]:
+def _draw(source: random.Random, classes: int) -> tuple[View, PlanRequest]:
     nodes = [
         _draw_node(source, f"b{block}", f"b{block}-r{rack}", place)
         for block in range(source.randint(2, _MOST_BLOCKS))
@@ -54,7 +54,7 @@ def _draw(source: random.Random, classes: int) -> tuple[View, Ask]:
     ]
     shapes = [_draw_shape(source) for _ in range(classes)]
     members = [Pod("default", f"p{index}", f"u{index}", source.choice(shapes)) for index in range(_MEMBERS)]
-    return View({node.name: node for node in nodes}, {}), Ask(members, _MEMBERS, levels=(RACK, BLOCK))
+    return View({node.name: node for node in nodes}, {}), PlanRequest(members, _MEMBERS, levels=(RACK, BLOCK))
 
 
 def _draw_node(source: random.Random, block: str, rack: str, place: int) -> Node:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from serried.cluster.occupancy import Freed
 from serried.model.group import Key
 from serried.model.node import Node
-from serried.model.plan import Ask
+from serried.model.plan import PlanRequest
 from serried.model.pod import Shape
 from serried.model.resources import Resources
 from serried.model.verdict import Reason, Verdict
@@ -70,7 +70,7 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._demands)
 
-    def put(self, group: Key, ask: Ask, refusal: Verdict) -> None:
+    def put(self, group: Key, ask: PlanRequest, refusal: Verdict) -> None:
         """A group was refused just now."""
         counted = refusal.reason in _COUNTED and not ask.excluded and (ask.spills or not ask.levels)
         counted = counted and not ask.parts and not ask.taken and len({member.shape for member in ask.members}) == 1
@@ -80,7 +80,7 @@ class Backlog:
             bench.room = named
             bench.elsewhere = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
 
-    def put_aside(self, group: Key, ask: Ask) -> None:
+    def put_aside(self, group: Key, ask: PlanRequest) -> None:
         """A group has given its room and its stamps up: that they are free is no news to it."""
         self._seat(group, _demand(ask, counted=False), 1).deaf.add(group)
 
@@ -156,7 +156,7 @@ class Backlog:
         return sum(slots(shape, node, used) for shape in demand.shapes)
 
 
-def _demand(ask: Ask, *, counted: bool) -> Demand:
+def _demand(ask: PlanRequest, *, counted: bool) -> Demand:
     shapes = frozenset(member.shape for member in ask.members)
     return Demand(shapes, ask.topology_key, ask.pinned, ask.closed, ask.priority, counted)
 

@@ -6,7 +6,7 @@ restart rebuild it. Every slot lays a RESERVED claim in the Occupancy, so room i
 
 from collections.abc import Iterator, Mapping
 
-from serried.cluster.occupancy import Hand, Occupancy
+from serried.cluster.occupancy import ClaimKind, Occupancy
 from serried.model.group import Key
 from serried.model.pod import Pod
 from serried.model.reservation import Reservation, Slot
@@ -49,19 +49,19 @@ class Ledger:
         self._by_group[reservation.group] = reservation
         for uid, slot in reservation.slots.items():
             self._take(uid, reservation)
-            self._occupancy.claim(uid, Hand.RESERVED, slot.node, pods[uid].shape.requests)
+            self._occupancy.claim(uid, ClaimKind.RESERVED, slot.node, pods[uid].shape.requests)
 
     def add(self, group: Key, pod: Pod, node: str, part: str = "") -> None:
         """Keep one more slot in the group's reservation. Raises KeyError if it has none."""
         reservation = self._by_group[group]
         self._take(pod.uid, reservation)
         reservation.slots[pod.uid] = Slot(pod.uid, pod.name, node, part)
-        self._occupancy.claim(pod.uid, Hand.RESERVED, node, pod.shape.requests)
+        self._occupancy.claim(pod.uid, ClaimKind.RESERVED, node, pod.shape.requests)
 
     def move(self, pod: Pod, node: str) -> None:
         """Give a member another node within its reservation. Raises KeyError if it has no slot."""
         self._by_uid[pod.uid].slots[pod.uid].node = node
-        self._occupancy.claim(pod.uid, Hand.RESERVED, node, pod.shape.requests)
+        self._occupancy.claim(pod.uid, ClaimKind.RESERVED, node, pod.shape.requests)
 
     def _take(self, uid: str, reservation: Reservation) -> None:
         # One slot a pod: a member that has come over from another group takes its old slot from there.
@@ -75,7 +75,7 @@ class Ledger:
         reservation = self._by_uid.pop(uid, None)
         if reservation is not None:
             del reservation.slots[uid]
-            self._occupancy.release(uid, Hand.RESERVED)
+            self._occupancy.release(uid, ClaimKind.RESERVED)
 
     def release(self, group: Key) -> Reservation | None:
         """Give every slot of a group back; returns what it held."""
@@ -83,5 +83,5 @@ class Ledger:
         if reservation is not None:
             for uid in reservation.slots:
                 del self._by_uid[uid]
-                self._occupancy.release(uid, Hand.RESERVED)
+                self._occupancy.release(uid, ClaimKind.RESERVED)
         return reservation

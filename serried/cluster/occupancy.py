@@ -14,7 +14,7 @@ _REMEMBERED = 256
 """On so many nodes room may be freed between two looks; more are as good as everywhere."""
 
 
-class Hand(IntEnum):
+class ClaimKind(IntEnum):
     """Who says that a pod uses a node; the higher one is believed.
 
     VACANT is the slot of a member that has ended (`vacancies`): it lies under the vacancy's own name, and under the
@@ -71,21 +71,21 @@ class Occupancy:
         self._note_used = note_used
         self.freed_nodes = FreedNodes()
         self._used: dict[str, Resources] = {}
-        self._claims: dict[str, dict[Hand, Claim]] = {}
+        self._claims: dict[str, dict[ClaimKind, Claim]] = {}
 
     @property
     def used(self) -> Mapping[str, Resources]:
         """Used amounts by node name; a node without entry is empty. Live, not a copy."""
         return self._used
 
-    def claim(self, uid: str, hand: Hand, node: str, requests: tuple[tuple[str, int], ...]) -> None:
+    def claim(self, uid: str, hand: ClaimKind, node: str, requests: tuple[tuple[str, int], ...]) -> None:
         """Lay or move the claim of one hand on a pod."""
         claims = self._claims.setdefault(uid, {})
         before = _strongest(claims)
         claims[hand] = (node, requests)
         self._settle(before, _strongest(claims))
 
-    def release(self, uid: str, hand: Hand) -> None:
+    def release(self, uid: str, hand: ClaimKind) -> None:
         """Drop the claim of one hand; nothing happens if it had none."""
         claims = self._claims.get(uid)
         if claims is None or hand not in claims:
@@ -96,7 +96,7 @@ class Occupancy:
         if not claims:
             del self._claims[uid]
 
-    def hand_over(self, uid: str, hand: Hand, heir: str) -> None:
+    def hand_over(self, uid: str, hand: ClaimKind, heir: str) -> None:
         """One hand's claim on ``uid`` becomes the VACANT claim of ``heir``, and what else ``uid`` had is dropped.
 
         Nothing happens if there is no such claim. Where the claim just gets another name, not even ``freed`` notices:
@@ -109,7 +109,7 @@ class Occupancy:
         before, kept = _strongest(claims), claims[hand]
         heirs = self._claims.setdefault(heir, {})
         already = _strongest(heirs)
-        heirs[Hand.VACANT] = kept
+        heirs[ClaimKind.VACANT] = kept
         if already is None and before == kept:
             return
         self._settle(already, _strongest(heirs))
@@ -157,5 +157,5 @@ class Occupancy:
         self._note_used(node)
 
 
-def _strongest(claims: Mapping[Hand, Claim]) -> Claim | None:
+def _strongest(claims: Mapping[ClaimKind, Claim]) -> Claim | None:
     return claims[max(claims)] if claims else None

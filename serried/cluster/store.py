@@ -8,7 +8,7 @@ from serried.cluster.indexes import discard
 from serried.cluster.inline import build_groups, is_replica, workload_of
 from serried.cluster.kinship import Kinship
 from serried.cluster.membership import Membership, job_of_provisional
-from serried.cluster.occupancy import FreedNodes, Hand, Occupancy
+from serried.cluster.occupancy import ClaimKind, FreedNodes, Occupancy
 from serried.cluster.parentage import Parentage, family_of_provisional
 from serried.cluster.uncounted import Uncounted
 from serried.cluster.vacancies import Vacancies, Vacancy
@@ -267,11 +267,11 @@ class Store:
 
     def _claim(self, pod: Pod) -> None:
         if pod.bound:
-            self.occupancy.claim(pod.uid, Hand.BOUND, pod.node, pod.shape.requests)
+            self.occupancy.claim(pod.uid, ClaimKind.BOUND, pod.node, pod.shape.requests)
         elif pod.node:
             self.occupancy.forget(pod.uid)
         else:
-            self.occupancy.release(pod.uid, Hand.BOUND)
+            self.occupancy.release(pod.uid, ClaimKind.BOUND)
 
     def _nominate(self, uid: str, pod: Pod | None) -> None:
         # A nomination counts as used in every view: when it goes without the pod having gone there, that is room.

@@ -7,7 +7,7 @@ plan can ever see its room as free in between (decision 13). Times are the calle
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
-from serried.cluster.occupancy import Hand, Occupancy
+from serried.cluster.occupancy import ClaimKind, Occupancy
 from serried.model.group import Key
 from serried.model.pod import Pod
 
@@ -74,11 +74,11 @@ class Vacancies:
         vacancy = Vacancy(group, pod, refusal)
         self._by_group.setdefault(group, {})[pod.uid] = vacancy
         if not refusal:
-            self._occupancy.hand_over(pod.uid, Hand.BOUND, vacancy.claimant)
+            self._occupancy.hand_over(pod.uid, ClaimKind.BOUND, vacancy.claimant)
 
     def bequeath(self, vacancy: Vacancy, heir: str) -> None:
         """A member that waits gets this slot, which must have no heir yet. It still has to be planned and bound."""
-        self._occupancy.hand_over(vacancy.claimant, Hand.VACANT, heir)
+        self._occupancy.hand_over(vacancy.claimant, ClaimKind.VACANT, heir)
         vacancy.heir = heir
         self._by_heir[heir] = vacancy
 
@@ -87,7 +87,7 @@ class Vacancies:
         vacancy = self._by_heir.pop(uid, None)
         if vacancy is not None:
             vacancy.heir = ""
-            self._occupancy.hand_over(uid, Hand.VACANT, vacancy.claimant)
+            self._occupancy.hand_over(uid, ClaimKind.VACANT, vacancy.claimant)
 
     def fill(self, uid: str, node: str) -> None:
         """A member is bound to ``node``; nothing happens if it is nobody's heir."""
@@ -103,7 +103,7 @@ class Vacancies:
         if not those:
             del self._by_group[vacancy.group]
         self._by_heir.pop(vacancy.heir, None)
-        self._occupancy.release(vacancy.claimant, Hand.VACANT)
+        self._occupancy.release(vacancy.claimant, ClaimKind.VACANT)
 
     def close_group(self, group: Key) -> None:
         """No slot of this group is kept any longer."""

@@ -40,7 +40,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PlanRequest:
     """What is to be placed.
 
     ``members`` are the pending members in the order in which they get room (lowest index first); at least ``need``
@@ -73,7 +73,7 @@ class Ask:
     own_slots: bool = False
     name: str = ""
     within: tuple[tuple[str, str], ...] = ()
-    parts: tuple["Ask", ...] = ()
+    parts: tuple["PlanRequest", ...] = ()
     wanted: int = 0
 
     @property
@@ -81,7 +81,7 @@ class Ask:
         """The least of its members' priorities; 0 without members."""
         return min((member.priority for member in self.members), default=0)
 
-    def asks_the_same(self, other: "Ask") -> bool:
+    def asks_the_same(self, other: "PlanRequest") -> bool:
         """Whether the answer to one question is that to the other: its members may be newer versions of theirs."""
         return (
             len(self.members) == len(other.members)
@@ -91,7 +91,7 @@ class Ask:
             and all(mine.asks_the_same(others) for mine, others in zip(self.parts, other.parts, strict=True))
         )
 
-    def avoiding(self, nodes: Collection[str]) -> "Ask":
+    def avoiding(self, nodes: Collection[str]) -> "PlanRequest":
         """The same question, where no member of any group may use these nodes either."""
         parts = tuple(part.avoiding(nodes) for part in self.parts)
         return replace(self, closed=self.closed | frozenset(nodes), parts=parts)

@@ -1,4 +1,4 @@
-"""How long a gang rests after a round that failed."""
+"""How long a gang rests after a cycle that failed."""
 
 import math
 

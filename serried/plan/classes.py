@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from serried.model.plan import Ask, View
+from serried.model.plan import PlanRequest, View
 from serried.model.pod import Pod, Shape
 from serried.model.resources import Resources, count_slots
 from serried.plan.capacity import Capacity, Domain, LevelKey, Table
@@ -57,7 +57,7 @@ class Census:
     (nominated pods). ``capacity`` None counts the whole view anew.
     """
 
-    def __init__(self, view: View, ask: Ask, capacity: Capacity | None) -> None:
+    def __init__(self, view: View, ask: PlanRequest, capacity: Capacity | None) -> None:
         self._view, self._closed = view, ask.closed
         self._capacity = capacity or Capacity(view.nodes, view.used)
         self._special = tuple(name for name in {*view.over, *ask.closed} if name in view.nodes)

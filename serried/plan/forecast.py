@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
 
-from serried.model.plan import Ask, Overlay, Plan, View
+from serried.model.plan import Overlay, Plan, PlanRequest, View
 from serried.model.resources import Resources
 from serried.plan.capacity import Capacity, Domain, Fork, Table
 from serried.plan.classes import MemberClass, find_least, group_classes
@@ -48,7 +48,9 @@ class Forecast:
     at: float | None
 
 
-def foresee(view: View, ask: Ask, endings: Iterable[Ending], capacity: Capacity | None = None) -> Forecast | None:
+def foresee(
+    view: View, ask: PlanRequest, endings: Iterable[Ending], capacity: Capacity | None = None
+) -> Forecast | None:
     """The forecast for a gang that ``view`` has no room for; None if there is none even when all of that has ended.
 
     One pass over the endings: the cost is that of one count of the cluster, an update for each ending, and a few
@@ -59,7 +61,7 @@ def foresee(view: View, ask: Ask, endings: Iterable[Ending], capacity: Capacity 
 
 
 def solve_forecast(
-    view: View, ask: Ask, endings: Iterable[Ending], capacity: Capacity | None = None
+    view: View, ask: PlanRequest, endings: Iterable[Ending], capacity: Capacity | None = None
 ) -> Work[Forecast | None]:
     """As `foresee`, in steps, between which neither view nor capacity may change."""
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
@@ -101,7 +103,7 @@ class _Stage:
     ``breadth`` is how many classes there are: an ending is counted for each of them.
     """
 
-    def __init__(self, view: View, ask: Ask, capacity: Capacity | None) -> None:
+    def __init__(self, view: View, ask: PlanRequest, capacity: Capacity | None) -> None:
         self._ask, self._base = ask, view.used
         self._freed: dict[str, Resources] = {}
         nodes = view.nodes

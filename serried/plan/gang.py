@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from serried.model.plan import Ask, Plan, View
+from serried.model.plan import Plan, PlanRequest, View
 from serried.model.verdict import DomainShortage, Reason, Verdict
 from serried.plan.capacity import Capacity
 from serried.plan.domains import Candidate, assign, choose, feasible, hope, hope_for, measure
@@ -13,7 +13,7 @@ from serried.plan.trial import Trial
 _DOMAINS_REPORTED = 10
 
 
-def plan_gang(view: View, ask: Ask, capacity: Capacity | None = None) -> Plan | Verdict:
+def plan_gang(view: View, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
     """Nodes for at least ``ask.need`` members in one domain, or the reason why not.
 
     Members beyond the quorum get a node as far as they fit into the same domain. With ``need`` 0 (members that come
@@ -25,7 +25,7 @@ def plan_gang(view: View, ask: Ask, capacity: Capacity | None = None) -> Plan | 
     return finish(solve_gang(view, ask, capacity))
 
 
-def solve_gang(view: View, ask: Ask, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
+def solve_gang(view: View, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
     """As `plan_gang`, in steps, between which neither view nor capacity may change."""
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1:

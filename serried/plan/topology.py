@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from serried.model.plan import Ask
+from serried.model.plan import PlanRequest
 from serried.plan.capacity import Domain, LevelKey
 from serried.plan.classes import Census
 
@@ -28,7 +28,7 @@ class Step:
     below: tuple[str, ...]
 
 
-def list_steps(ask: Ask) -> list[Step]:
+def list_steps(ask: PlanRequest) -> list[Step]:
     """The levels to try, the narrowest first; the last is the one that the gang must not leave.
 
     A domain of a preferred level is looked for inside the required one, and that inside those of the groups above:
@@ -40,7 +40,7 @@ def list_steps(ask: Ask) -> list[Step]:
     return [*steps, Step(required, levels[::-1])] if ask.spills or not steps else steps
 
 
-def generate_placements(census: Census, step: Step, ask: Ask) -> list[Placement]:
+def generate_placements(census: Census, step: Step, ask: PlanRequest) -> list[Placement]:
     """One placement per domain; nodes without the label are in none. The whole cluster without a key.
 
     If the gang is pinned, only those domains of the required key, also if no node is left in one.
@@ -63,7 +63,7 @@ def generate_placements(census: Census, step: Step, ask: Ask) -> list[Placement]
     ]
 
 
-def _is_allowed(domain: Domain, depth: int, pinned: frozenset[str], ask: Ask) -> bool:
+def _is_allowed(domain: Domain, depth: int, pinned: frozenset[str], ask: PlanRequest) -> bool:
     if ask.topology_key is None:
         return True
     return domain[depth] in pinned if pinned else domain[depth] not in ask.taken

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from serried.model.plan import Ask, Overlay, Plan, View
+from serried.model.plan import Overlay, Plan, PlanRequest, View
 from serried.model.resources import Resources, add
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.capacity import Capacity, Fork
@@ -40,7 +40,7 @@ class Seating:
     homes: Mapping[str, tuple[Within, str]] = field(default_factory=dict)
 
 
-def plan_group(view: View, ask: Ask, capacity: Capacity | None = None) -> Plan | Verdict:
+def plan_group(view: View, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
     """As `plan_gang`; for a tree at least ``ask.wanted`` of the groups below, each whole, or the reason why not.
 
     Deterministic. A plan keeps all constraints; a refusal can be wrong where the search is given up after some time.
@@ -48,7 +48,7 @@ def plan_group(view: View, ask: Ask, capacity: Capacity | None = None) -> Plan |
     return finish(solve_group(view, ask, capacity))
 
 
-def solve_group(view: View, ask: Ask, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
+def solve_group(view: View, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
     """As `plan_group`, in steps, between which neither view nor capacity may change."""
     return solve_gang(view, ask, capacity) if not ask.parts else _Search(view, capacity).plan(ask)
 
@@ -64,9 +64,9 @@ class _Search:
         origin = capacity if capacity is not None else Capacity(view.nodes, view.used)
         self._capacity = Fork(origin, view.nodes, self._view.used, view.over)
         self._left = 0
-        self._obstacle: tuple[Ask, Seating] | None = None
+        self._obstacle: tuple[PlanRequest, Seating] | None = None
 
-    def plan(self, ask: Ask) -> Work[Plan | Verdict]:
+    def plan(self, ask: PlanRequest) -> Work[Plan | Verdict]:
         if len(ask.pinned) > 1:
             return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(ask.pinned)))
         self._left = _TRIES + 2 * _count_groups(ask)
@@ -84,7 +84,7 @@ class _Search:
 
     # --- quorums -----------------------------------------------------------------------------------------------
 
-    def _seat(self, ask: Ask, seating: Seating) -> Options[Seating]:
+    def _seat(self, ask: PlanRequest, seating: Seating) -> Options[Seating]:
         """The ways to place a group's quorum beside what is seated, the best first."""
         self._left -= 1
         if self._left < 0:
@@ -102,7 +102,7 @@ class _Search:
             elif (placed := (yield from self._try(_confine(_cut(ask), domain), here))) is not None:
                 yield placed
 
-    def _seat_exactly(self, ask: Ask, seating: Seating) -> Options[Seating]:
+    def _seat_exactly(self, ask: PlanRequest, seating: Seating) -> Options[Seating]:
         # The usual case: the planner's own choice is the best, and others are hardly ever asked for.
         best = yield from self._solve(ask, seating)
         if isinstance(best, Verdict):
@@ -116,7 +116,7 @@ class _Search:
                 if placed is not None:
                     yield placed
 
-    def _seat_parts(self, parts: Sequence[Ask], above: Ask, seating: Seating) -> Options[Seating]:
+    def _seat_parts(self, parts: Sequence[PlanRequest], above: PlanRequest, seating: Seating) -> Options[Seating]:
         """The ways to place as many of these groups as are wanted, and as many more as fit."""
         # A stack and not recursion: there may be hundreds of groups.
         more = [sum(part.need > 0 for part in parts[place + 1 :]) for place in range(len(parts))]
@@ -135,7 +135,7 @@ class _Search:
             else:
                 yield option[0]
 
-    def _choose(self, part: Ask, seating: Seating, wanted: int, more: int) -> Options[tuple[Seating, int]]:
+    def _choose(self, part: PlanRequest, seating: Seating, wanted: int, more: int) -> Options[tuple[Seating, int]]:
         """With this group, each way; then without it if ``more`` are left to choose from. And how many to go then."""
         left = max(0, wanted - 1) if part.need else wanted
         if left <= more:
@@ -144,7 +144,7 @@ class _Search:
         if wanted <= more:
             yield seating, wanted
 
-    def _rank_domains(self, ask: Ask, seating: Seating) -> Work[list[str]]:
+    def _rank_domains(self, ask: PlanRequest, seating: Seating) -> Work[list[str]]:
         """The domains of a group's key that may hold its quorum, the best first; [""] for a group without one."""
         if ask.need == 0 and (ask.pinned or ask.topology_key is None):
             return sorted(ask.pinned) or [""]
@@ -161,7 +161,7 @@ class _Search:
         fitting.sort(key=lambda candidate: score(candidate, ask.style))
         return [candidate.placement.domain[len(ask.within)] for candidate in fitting]
 
-    def _try(self, ask: Ask, seating: Seating) -> Work[Seating | None]:
+    def _try(self, ask: PlanRequest, seating: Seating) -> Work[Seating | None]:
         answer = yield from self._solve(ask, seating)
         if isinstance(answer, Verdict):
             self._note_obstacle(ask, seating)
@@ -170,7 +170,7 @@ class _Search:
 
     # --- members beyond the quorums ----------------------------------------------------------------------------
 
-    def _add_surplus(self, ask: Ask, seating: Seating) -> Work[Seating]:
+    def _add_surplus(self, ask: PlanRequest, seating: Seating) -> Work[Seating]:
         if ask.name not in seating.homes:
             return seating
         for part in ask.parts:
@@ -186,7 +186,7 @@ class _Search:
 
     # --- the cluster as it is with those that are seated ---------------------------------------------------------
 
-    def _solve(self, ask: Ask, seating: Seating) -> Work[Plan | Verdict]:
+    def _solve(self, ask: PlanRequest, seating: Seating) -> Work[Plan | Verdict]:
         """The plan of one group beside those that are seated."""
         self._show(seating)
         return (yield from solve_gang(self._view, ask, self._capacity))
@@ -200,7 +200,7 @@ class _Search:
                 self._seated[name] = used
                 self._capacity.note_used(name)
 
-    def _take(self, ask: Ask, plan: Plan, seating: Seating) -> Seating:
+    def _take(self, ask: PlanRequest, plan: Plan, seating: Seating) -> Seating:
         used = dict(seating.used)
         for member in ask.members:
             node = plan.nodes.get(member.uid)
@@ -210,11 +210,11 @@ class _Search:
 
     # --- refusals ----------------------------------------------------------------------------------------------
 
-    def _note_obstacle(self, ask: Ask, seating: Seating) -> None:
+    def _note_obstacle(self, ask: PlanRequest, seating: Seating) -> None:
         if self._obstacle is None or len(seating.nodes) >= len(self._obstacle[1].nodes):
             self._obstacle = ask, seating
 
-    def _refuse(self, ask: Ask) -> Work[Verdict]:
+    def _refuse(self, ask: PlanRequest) -> Work[Verdict]:
         """Why a tree does not fit: as one gang, if that is enough to say; else what stopped the best attempt."""
         flat = yield from self._solve(replace(ask, parts=()), Seating())
         if isinstance(flat, Verdict):
@@ -228,11 +228,11 @@ class _Search:
         return Verdict(Reason.GROUPS_UNPLACED, min(have, ask.wanted), ask.wanted, detail=f"{last.name}: {said}")
 
 
-def _count_groups(ask: Ask) -> int:
+def _count_groups(ask: PlanRequest) -> int:
     return 1 + sum(map(_count_groups, ask.parts))
 
 
-def _put_in_order(ask: Ask) -> list[Ask]:
+def _put_in_order(ask: PlanRequest) -> list[PlanRequest]:
     """The groups below in the order in which they choose: whoever can go to the fewest places first.
 
     Of equals the largest; if not all are wanted the smallest, so that many find room.
@@ -241,24 +241,24 @@ def _put_in_order(ask: Ask) -> list[Ask]:
     return sorted(ask.parts, key=lambda part: (_freedom(part), part.need if most else -part.need))
 
 
-def _freedom(ask: Ask) -> int:
+def _freedom(ask: PlanRequest) -> int:
     if not ask.need or ask.pinned:
         return 0 if not ask.need else 1
     return 2 if ask.topology_key is not None or ask.parts else 3
 
 
-def _settle(ask: Ask, domain: str, seating: Seating) -> Seating:
+def _settle(ask: PlanRequest, domain: str, seating: Seating) -> Seating:
     return replace(seating, homes={**seating.homes, ask.name: (ask.within, domain)})
 
 
-def _narrow(ask: Ask, domain: str) -> Within:
+def _narrow(ask: PlanRequest, domain: str) -> Within:
     return ask.within if ask.topology_key is None else (*ask.within, (ask.topology_key, domain))
 
 
-def _confine(ask: Ask, domain: str) -> Ask:
+def _confine(ask: PlanRequest, domain: str) -> PlanRequest:
     return ask if ask.topology_key is None else replace(ask, pinned=frozenset({domain}))
 
 
-def _cut(ask: Ask) -> Ask:
+def _cut(ask: PlanRequest) -> PlanRequest:
     """The quorum alone, by the order of its members."""
     return replace(ask, members=ask.members[: ask.need])

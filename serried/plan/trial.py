@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from serried.model.plan import Ask, View
+from serried.model.plan import PlanRequest, View
 from serried.plan.capacity import Capacity, Domain, LevelKey
 from serried.plan.classes import Census, MemberClass, find_least, group_classes
 from serried.plan.mixing import Budget
@@ -24,7 +24,7 @@ class Trial:
     if it could not be found again because the budgets are used up.
     """
 
-    def __init__(self, view: View, ask: Ask, capacity: Capacity | None = None) -> None:
+    def __init__(self, view: View, ask: PlanRequest, capacity: Capacity | None = None) -> None:
         uids = {member.uid for member in ask.members}
         self.classes = group_classes(ask.members)
         self.census = Census(view, ask, capacity)

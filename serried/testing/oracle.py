@@ -4,17 +4,17 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from serried.model.node import Node
-from serried.model.plan import Ask, View
+from serried.model.plan import PlanRequest, View
 from serried.model.pod import Pod
 from serried.model.resources import Resources
 
 
-def find_most(view: View, ask: Ask) -> int:
+def find_most(view: View, ask: PlanRequest) -> int:
     """The largest number of members that any one domain of the question can hold; 0 without a domain."""
     return max((count_most(view, ask, inside) for inside in find_domains(view, ask).values()), default=0)
 
 
-def find_domains(view: View, ask: Ask) -> dict[str, list[Node]]:
+def find_domains(view: View, ask: PlanRequest) -> dict[str, list[Node]]:
     """The nodes of each domain that the question allows; all nodes under "" without a key."""
     found: dict[str, list[Node]] = {domain: [] for domain in ask.pinned} if ask.topology_key else {}
     for node in view.nodes.values():
@@ -24,7 +24,7 @@ def find_domains(view: View, ask: Ask) -> dict[str, list[Node]]:
     return found
 
 
-def count_most(view: View, ask: Ask, inside: Sequence[Node]) -> int:
+def count_most(view: View, ask: PlanRequest, inside: Sequence[Node]) -> int:
     """The largest number of members that these nodes can hold. Exponential: for some five members and nodes."""
     members = list(ask.members)
     free = {node.name: _subtract(node.allocatable, view.used.get(node.name, {})) for node in inside}
@@ -48,7 +48,7 @@ def count_most(view: View, ask: Ask, inside: Sequence[Node]) -> int:
     return best
 
 
-def find_fewest(view: View, ask: Ask, levels: Sequence[str]) -> tuple[int, ...] | None:
+def find_fewest(view: View, ask: PlanRequest, levels: Sequence[str]) -> tuple[int, ...] | None:
     """The least that holds all members: the fewest domains of the first of these levels, then of the next, and so on.
 
     None if the cluster does not hold them. All nodes carry all the levels, the widest of which comes first.
@@ -73,7 +73,7 @@ def count_domains(view: View, names: Iterable[str], levels: Sequence[str]) -> tu
     return tuple(len({path[: depth + 1] for path in paths}) for depth in range(len(levels)))
 
 
-def _may_hold(view: View, ask: Ask, inside: Sequence[Node]) -> bool:
+def _may_hold(view: View, ask: PlanRequest, inside: Sequence[Node]) -> bool:
     """Whether there is as much of everything as all members ask for; without that no search is needed."""
     free = [_subtract(node.allocatable, view.used.get(node.name, {})) for node in inside]
     asked = [amount for member in ask.members for amount in member.shape.requests]
@@ -83,7 +83,7 @@ def _may_hold(view: View, ask: Ask, inside: Sequence[Node]) -> bool:
     )
 
 
-def is_sound(view: View, ask: Ask, nodes: dict[str, str]) -> bool:
+def is_sound(view: View, ask: PlanRequest, nodes: dict[str, str]) -> bool:
     """Whether members (uid to node) are on nodes that take them all at once."""
     members = {member.uid: member for member in ask.members}
     if not nodes.keys() <= members.keys():

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from serried.model.node import Node
-from serried.model.plan import Ask, View
+from serried.model.plan import PlanRequest, View
 from serried.model.pod import Pod, Shape
 from serried.model.preference import Level, Style
 from serried.model.resources import Resources
@@ -80,7 +80,7 @@ class Problem:
     """A cluster and a gang."""
 
     view: View
-    ask: Ask
+    ask: PlanRequest
 
     def with_node(self, extra: Node) -> "Problem":
         """The same with one more, empty node."""
@@ -128,7 +128,7 @@ def problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_member
     members = [Pod("default", f"p{i}", f"u{i}", draw(st.sampled_from(kinds))) for i in range(count)]
     pairs = st.tuples(st.sampled_from([member.uid for member in members]), st.sampled_from([*names, "gone"]))
     key = draw(st.sampled_from([RACK, RACK, None]))
-    ask = Ask(
+    ask = PlanRequest(
         members=members,
         need=draw(st.integers(0, count)),
         topology_key=key,
@@ -168,7 +168,7 @@ def layered_problems(draw: st.DrawFn) -> Problem:
     shape = Shape((("cpu", 1), ("pods", 1)))
     size = draw(st.integers(1, max(1, sum(map(sum, rooms)))))
     members = [Pod("default", f"p{index:02d}", f"u{index:02d}", shape) for index in range(size)]
-    return Problem(View(cluster, {}), Ask(members, size, levels=(RACK, BLOCK)))
+    return Problem(View(cluster, {}), PlanRequest(members, size, levels=(RACK, BLOCK)))
 
 
 def without_exclusions(problem: Problem) -> Problem:

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import ASGIApp
 
-from extender.debug import debug_routes
-from extender.listener import Listener
-from extender.payloads import MOST_BYTES
-from extender.reports import Reports
-from extender.verbs import Verbs
+from extender.debug.routes import debug_routes
+from extender.http.handlers import Verbs
+from extender.http.server import Listener
+from extender.http.wire import MOST_BYTES
+from extender.status.reports import Reports
 from serried.kube.events import EventWriter
 from serried.model.level import FALLBACK
 from serried.testing.builders import node, pod
@@ -61,7 +61,7 @@ class Extender:
     def __init__(self) -> None:
         self.world, self.switch = World(), Switch()
         self.world.add(node("n1").cpu(4), node("n2").cpu(4), pod("p").cpu(1), gang(2), *members(1))
-        verbs = Verbs(self.world.desk, lambda: self.switch.active, self.switch, self.world.clock)
+        verbs = Verbs(self.world.service, lambda: self.switch.active, self.switch, self.world.clock)
         self.listener = Listener(verbs.routes())
 
     async def open(self) -> Self:
@@ -214,7 +214,7 @@ async def test_a_bug_is_an_error_without_a_traceback_and_the_next_call_works(
     extender: Extender, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(extender.world.desk, verb, Mock(side_effect=RuntimeError("a secret")))
+        patched.setattr(extender.world.service, verb, Mock(side_effect=RuntimeError("a secret")))
         answer = await extender.call(verb, GOOD[verb])
     assert answer.status_code == (200 if verb in {"filter", "bind"} else 400)
     assert answer.json()["Error"] == f"serried {verb}: internal error (RuntimeError), see the extender's log"
@@ -228,7 +228,7 @@ async def debug(extender: Extender) -> AsyncIterator[httpx.AsyncClient]:
     events = EventWriter(world.api.client(), "serried")
     reports = Reports(world.api.client(), world.store, events, FALLBACK, world.clock)
     app = FastAPI()
-    app.include_router(debug_routes(world.conductor, reports, FALLBACK, lambda: {"version": "x"}))
+    app.include_router(debug_routes(world.group_scheduler, reports, FALLBACK, lambda: {"version": "x"}))
     await world.go()
     async with connect(app) as http:
         yield http
@@ -270,7 +270,7 @@ class TestDebug:
         assert (await debug.get("/debug/nothing")).status_code == 404
 
     async def test_the_state_is_read_on_the_event_loop_that_owns_it(self, extender: Extender) -> None:
-        router = debug_routes(extender.world.conductor, Mock(), FALLBACK, dict)
+        router = debug_routes(extender.world.group_scheduler, Mock(), FALLBACK, dict)
         endpoints = [route.endpoint for route in router.routes if isinstance(route, APIRoute)]
         assert len(endpoints) == 7
         assert all(inspect.iscoroutinefunction(endpoint) for endpoint in endpoints)

@@ -4,10 +4,10 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from serried.cluster.backlog import Backlog
-from serried.cluster.occupancy import Hand
+from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
 from serried.model.group import Key
-from serried.model.plan import Ask, Plan
+from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Pod, Shape
 from serried.model.verdict import Verdict
 from serried.plan.gang import plan_gang
@@ -24,9 +24,9 @@ class BacklogMachine(RuleBasedStateMachine):
         super().__init__()
         self.store = Store(["serried"])
         self.backlog = Backlog(self.store.nodes, self.store.occupancy.used)
-        self.asks: dict[Key, Ask] = {}
+        self.asks: dict[Key, PlanRequest] = {}
 
-    def plan(self, ask: Ask) -> Plan | Verdict:
+    def plan(self, ask: PlanRequest) -> Plan | Verdict:
         priority = min(member.priority for member in ask.members)
         return plan_gang(self.store.view(priority, ask.members), ask, self.store.capacity)
 
@@ -40,7 +40,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @rule(uid=UIDS, name=NAMES, shape=shapes())
     def use(self, uid: str, name: str, shape: Shape) -> None:
-        self.store.occupancy.claim(uid, Hand.BOUND, name, shape.requests)
+        self.store.occupancy.claim(uid, ClaimKind.BOUND, name, shape.requests)
 
     @rule(uid=UIDS)
     def free(self, uid: str) -> None:
@@ -72,7 +72,7 @@ class BacklogMachine(RuleBasedStateMachine):
         """A gang is planned, and waits if it is refused."""
         each = [kinds[index % len(kinds)] for index in range(count)]
         members = [Pod("default", f"m{i}", f"{group}-{i}", shape, priority=priority) for i, shape in enumerate(each)]
-        ask = Ask(members, count, key, pinned if key else frozenset(), closed=closed)
+        ask = PlanRequest(members, count, key, pinned if key else frozenset(), closed=closed)
         answer = self.plan(ask)
         self.backlog.leave(group)
         if isinstance(answer, Verdict):

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from serried.cluster.store import Store
 from serried.model.node import Node
-from serried.model.plan import Ask, View
+from serried.model.plan import PlanRequest, View
 from serried.model.pod import Pod, Shape
 from serried.plan.capacity import Capacity
 from serried.plan.classes import Census, group_classes
@@ -59,7 +59,7 @@ class CapacityMachine(RuleBasedStateMachine):
     def what_is_kept_is_what_would_be_counted(self) -> None:
         view = self.store.view(0, [])
         for shape in _SHAPES:
-            ask = Ask([Pod("ns", "m", "m", shape)], 1, closed=frozenset({"n2"}))
+            ask = PlanRequest([Pod("ns", "m", "m", shape)], 1, closed=frozenset({"n2"}))
             (kind,) = group_classes(ask.members)
             kept, anew = Census(view, ask, self.store.capacity), Census(view, ask, None)
             assert sorted(kept.rooms(kind, None)) == sorted(anew.rooms(kind, None))
@@ -71,7 +71,7 @@ class CapacityMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4), key=st.sampled_from([RACK, None]))
     def plan(self, count: int, key: str | None) -> None:
         view = self.store.view(0, [])
-        ask = Ask([Pod("ns", f"m{i}", f"m{i}", _SHAPES[0], index=i) for i in range(count)], count, key)
+        ask = PlanRequest([Pod("ns", f"m{i}", f"m{i}", _SHAPES[0], index=i) for i in range(count)], count, key)
         assert plan_gang(view, ask, self.store.capacity) == plan_gang(View(view.nodes, view.used), ask)
 
 

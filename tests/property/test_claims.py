@@ -14,7 +14,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from serried.cluster.ledger import Ledger
-from serried.cluster.occupancy import Hand
+from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
 from serried.model.group import Key
 from serried.model.node import Node
@@ -188,14 +188,14 @@ class ClaimsMachine(RuleBasedStateMachine):
         truth = self._draw(data)
         if truth is not None and self._is_waiting(truth):
             truth.assumed = node
-            self.store.occupancy.claim(truth.pod.uid, Hand.ASSUMED, node, truth.pod.shape.requests)
+            self.store.occupancy.claim(truth.pod.uid, ClaimKind.ASSUMED, node, truth.pod.shape.requests)
 
     @rule(data=st.data())
     def fail_to_bind(self, data: st.DataObject) -> None:
         truth = self._draw(data)
         if truth is not None:
             truth.assumed = ""
-            self.store.occupancy.release(truth.pod.uid, Hand.ASSUMED)
+            self.store.occupancy.release(truth.pod.uid, ClaimKind.ASSUMED)
 
     def _draw(self, data: st.DataObject) -> Truth | None:
         return self.pods[data.draw(st.sampled_from(sorted(self.pods)))] if self.pods else None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serried.cluster.store import Store
 from serried.model.node import Node
-from serried.model.plan import Ask, Plan, View
+from serried.model.plan import Plan, PlanRequest, View
 from serried.model.pod import Pod, Shape
 from serried.plan.check import still_holds
 from serried.plan.classes import Census, group_classes
@@ -54,11 +54,11 @@ def shapes() -> st.SearchStrategy[Shape]:
 
 
 @st.composite
-def asks(draw: st.DrawFn, name: str = "t") -> Ask:
+def asks(draw: st.DrawFn, name: str = "t") -> PlanRequest:
     kinds = draw(st.lists(shapes(), min_size=1, max_size=5))
     members = tuple(Pod("ns", f"{name}{i}", f"{name}{i}", kind, index=i) for i, kind in enumerate(kinds))
     pairs = st.tuples(st.sampled_from([each.uid for each in members]), st.sampled_from(_NAMES))
-    return Ask(
+    return PlanRequest(
         members,
         draw(st.integers(1, len(members))),
         draw(st.sampled_from([RACK, None])),
@@ -70,10 +70,10 @@ def asks(draw: st.DrawFn, name: str = "t") -> Ask:
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> Ask:
+def trees(draw: st.DrawFn) -> PlanRequest:
     parts = tuple(draw(asks(f"t{place}")) for place in range(2))
     members = (*parts[0].members, *parts[1].members)
-    return Ask(members, parts[0].need + parts[1].need, name="top", parts=parts, wanted=draw(st.integers(1, 2)))
+    return PlanRequest(members, parts[0].need + parts[1].need, name="top", parts=parts, wanted=draw(st.integers(1, 2)))
 
 
 def drop_a_pod(uid: str) -> Change:
@@ -130,7 +130,9 @@ def slice_up(work: Work[Result], store: Store, changes: list[Change]) -> Result:
 
 @patch("serried.plan.capacity._STEP", 1)
 @given(store=stores(), ask=asks(), changes=CHANGES)
-def test_a_plan_in_slices_is_that_of_the_cluster_at_its_begin(store: Store, ask: Ask, changes: list[Change]) -> None:
+def test_a_plan_in_slices_is_that_of_the_cluster_at_its_begin(
+    store: Store, ask: PlanRequest, changes: list[Change]
+) -> None:
     before, frozen = freeze(store), store.capacity.freeze()
     found = slice_up(solve_gang(frozen.show(store.view(0, [])), ask, frozen), store, changes)
     event(type(found).__name__)
@@ -139,7 +141,7 @@ def test_a_plan_in_slices_is_that_of_the_cluster_at_its_begin(store: Store, ask:
 
 @patch("serried.plan.capacity._STEP", 1)
 @given(store=stores(), ask=trees(), changes=CHANGES)
-def test_so_is_the_plan_of_a_tree(store: Store, ask: Ask, changes: list[Change]) -> None:
+def test_so_is_the_plan_of_a_tree(store: Store, ask: PlanRequest, changes: list[Change]) -> None:
     before, frozen = freeze(store), store.capacity.freeze()
     found = slice_up(solve_group(frozen.show(store.view(0, [])), ask, frozen), store, changes)
     event(type(found).__name__)
@@ -149,7 +151,7 @@ def test_so_is_the_plan_of_a_tree(store: Store, ask: Ask, changes: list[Change])
 @patch("serried.plan.capacity._STEP", 1)
 @patch("serried.plan.forecast._STEP", 1)
 @given(store=stores(), ask=asks(), changes=CHANGES, times=st.lists(st.none() | st.integers(1, 9), max_size=4))
-def test_so_is_a_forecast(store: Store, ask: Ask, changes: list[Change], times: list[int | None]) -> None:
+def test_so_is_a_forecast(store: Store, ask: PlanRequest, changes: list[Change], times: list[int | None]) -> None:
     pods = [found for found in store.pods.values() if found.bound]
     endings = [Ending(each.node, each.shape.requests, at) for each, at in zip(pods, times, strict=False)]
     before, frozen = freeze(store), store.capacity.freeze()
@@ -161,7 +163,7 @@ def test_so_is_a_forecast(store: Store, ask: Ask, changes: list[Change], times: 
 @patch("serried.plan.capacity._STEP", 1)
 @given(store=stores(), ask=asks(), changes=CHANGES)
 def test_what_a_plan_in_slices_has_counted_is_true_of_the_cluster_as_it_is_then(
-    store: Store, ask: Ask, changes: list[Change]
+    store: Store, ask: PlanRequest, changes: list[Change]
 ) -> None:
     frozen = store.capacity.freeze()
     slice_up(solve_gang(frozen.show(store.view(0, [])), ask, frozen), store, changes)
@@ -174,7 +176,7 @@ def test_what_a_plan_in_slices_has_counted_is_true_of_the_cluster_as_it_is_then(
 
 @given(store=stores(), ask=asks(), changes=CHANGES)
 def test_a_plan_that_still_holds_is_sound_in_the_cluster_as_it_is_now(
-    store: Store, ask: Ask, changes: list[Change]
+    store: Store, ask: PlanRequest, changes: list[Change]
 ) -> None:
     before = freeze(store)
     plan = plan_gang(before, ask)

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from serried.cluster.ledger import Ledger
 from serried.cluster.membership import provisional
-from serried.cluster.occupancy import Hand
+from serried.cluster.occupancy import ClaimKind
 from serried.cluster.parentage import provisional_of
 from serried.cluster.store import Store
 from serried.model.group import Job, Key, OwnerRef, PodGroup, Policy, Template, Workload
@@ -388,14 +388,14 @@ class StoreMachine(RuleBasedStateMachine):
         pod = self._draw_pod(data)
         if pod.pending:
             self.model.assumed[pod.uid] = (node, pod.shape)
-            self.store.occupancy.claim(pod.uid, Hand.ASSUMED, node, pod.shape.requests)
+            self.store.occupancy.claim(pod.uid, ClaimKind.ASSUMED, node, pod.shape.requests)
 
     @precondition(lambda self: self.model.assumed)
     @rule(data=st.data())
     def fail_to_bind(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(self.model.assumed)))
         del self.model.assumed[uid]
-        self.store.occupancy.release(uid, Hand.ASSUMED)
+        self.store.occupancy.release(uid, ClaimKind.ASSUMED)
 
     @rule(name=st.sampled_from(["g", "h"]), data=st.data())
     def reserve(self, name: str, data: st.DataObject) -> None:

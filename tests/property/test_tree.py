@@ -10,7 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from serried.model.node import Node
-from serried.model.plan import Ask, Plan, View
+from serried.model.plan import Plan, PlanRequest, View
 from serried.model.verdict import Verdict
 from serried.plan.tree import plan_group
 from serried.testing.builders import RACK, node, pod
@@ -25,7 +25,7 @@ class Grove:
     """A cluster whose nodes take so many pods of one kind, and a tree of groups of such pods."""
 
     view: View
-    ask: Ask
+    ask: PlanRequest
 
     @property
     def slots(self) -> dict[str, int]:
@@ -42,17 +42,17 @@ def clusters(draw: st.DrawFn) -> View:
 
 
 @st.composite
-def trees(draw: st.DrawFn, name: str = "t", depth: int = 2) -> Ask:
+def trees(draw: st.DrawFn, name: str = "t", depth: int = 2) -> PlanRequest:
     key = draw(st.sampled_from(KEYS))
     if depth == 0 or (name != "t" and draw(st.booleans())):
         size = draw(st.integers(1, 4))
         members = tuple(pod(f"{name}-{number}").cpu(1).value() for number in range(size))
-        return Ask(members, draw(st.integers(1, size)), key, name=name)
+        return PlanRequest(members, draw(st.integers(1, size)), key, name=name)
     parts = [draw(trees(f"{name}{number}", depth - 1)) for number in range(draw(st.integers(1, 3)))]
     wanted = draw(st.integers(1, len(parts)))
     need = sum(sorted(part.need for part in parts)[:wanted])
     members = tuple(member for part in parts for member in part.members)
-    return Ask(members, need, key, name=name, parts=tuple(parts), wanted=wanted)
+    return PlanRequest(members, need, key, name=name, parts=tuple(parts), wanted=wanted)
 
 
 @st.composite
@@ -60,7 +60,7 @@ def groves(draw: st.DrawFn) -> Grove:
     return Grove(draw(clusters()), draw(trees()))
 
 
-def domains(grove: Grove, ask: Ask, inside: frozenset[str]) -> list[frozenset[str]]:
+def domains(grove: Grove, ask: PlanRequest, inside: frozenset[str]) -> list[frozenset[str]]:
     """The sets of nodes that a group may choose from."""
     key = ask.topology_key
     if key is None:
@@ -69,7 +69,7 @@ def domains(grove: Grove, ask: Ask, inside: frozenset[str]) -> list[frozenset[st
     return [frozenset(name for name in inside if grove.view.nodes[name].labels[key] == value) for value in values]
 
 
-def choices(grove: Grove, ask: Ask, inside: frozenset[str]) -> Iterator[list[Claim]]:
+def choices(grove: Grove, ask: PlanRequest, inside: frozenset[str]) -> Iterator[list[Claim]]:
     """Every way to choose domains and groups: how many members then go into which nodes."""
     for domain in domains(grove, ask, inside):
         if not ask.parts:
@@ -104,7 +104,7 @@ def is_solvable(grove: Grove) -> bool:
     return any(hold(grove.slots, claims) for claims in choices(grove, grove.ask, frozenset(grove.view.nodes)))
 
 
-def check_group(grove: Grove, ask: Ask, nodes: dict[str, str]) -> bool:
+def check_group(grove: Grove, ask: PlanRequest, nodes: dict[str, str]) -> bool:
     """Whether a group has its quorum, or nothing; True if it is placed."""
     mine = [nodes[member.uid] for member in ask.members if member.uid in nodes]
     if not mine:
@@ -164,7 +164,7 @@ def test_what_stands_already_keeps_its_domain_and_the_rest_joins_it(grove: Grove
         assert len(both) == 1
 
 
-def settle(grove: Grove, ask: Ask, running: str, nodes: dict[str, str]) -> Ask:
+def settle(grove: Grove, ask: PlanRequest, running: str, nodes: dict[str, str]) -> PlanRequest:
     """The tree with one part of its root standing: no member of it waits."""
     stands = next(part for part in ask.parts if part.name == running)
     homes = frozenset(nodes[member.uid] for member in stands.members if member.uid in nodes)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from serried.cluster.occupancy import Hand
+from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy, match_heirs
 from serried.model.group import Key, PodGroup, Policy
@@ -145,14 +145,14 @@ class VacancyMachine(RuleBasedStateMachine):
     def reserve(self, data: st.DataObject, node: str) -> None:
         pod = self._draw(data, pending=True)
         self.slots[pod.uid] = node
-        self.store.occupancy.claim(pod.uid, Hand.RESERVED, node, pod.shape.requests)
+        self.store.occupancy.claim(pod.uid, ClaimKind.RESERVED, node, pod.shape.requests)
 
     @precondition(lambda self: self.slots)
     @rule(data=st.data())
     def give_up(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(self.slots)))
         del self.slots[uid]
-        self.store.occupancy.release(uid, Hand.RESERVED)
+        self.store.occupancy.release(uid, ClaimKind.RESERVED)
 
     @precondition(lambda self: self.kept)
     @rule(data=st.data())

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from extender import driver, steering
-from extender.desk import Steer
-from extender.steering import Stamps
+from extender.answers import Steer
+from extender.binding import nominator
+from extender.binding import run as cycle_runner
+from extender.binding.nominator import Stamps
 from serried.model.group import Key
 from serried.testing.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.unit.extender.world import SCHEDULER, BindCall, World, error
@@ -27,9 +28,9 @@ STEPS = 250
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again at once."""
     for name in ("_ROLL_FORWARD_BASE", "_ROLL_FORWARD_CAP"):
-        monkeypatch.setattr(driver, name, 0.0)
+        monkeypatch.setattr(cycle_runner, name, 0.0)
     for name in ("_RETRY_BASE", "_RETRY_CAP"):
-        monkeypatch.setattr(steering, name, 0.0)
+        monkeypatch.setattr(nominator, name, 0.0)
 
 
 def promised(record: Mapping[str, Any]) -> set[str]:
@@ -46,7 +47,7 @@ class Storm:
         self.calls: dict[str, BindCall] = {}
         self.asleep: dict[str, int] = {}
         self.births = 0
-        self.world.steer()
+        self.world.nominate()
         self.world.add(*[node(f"n{index}").cpu(4) for index in range(4)])
         for name in GANGS:
             self.world.add(self._group(name), *[self._member(name, index) for index in range(SIZE)])
@@ -136,7 +137,7 @@ class Storm:
         return name not in self.asleep or self._writes(name) > self.asleep[name]
 
     def look(self) -> None:
-        """The conductor's turn."""
+        """The group scheduler's turn."""
         self.world.look()
 
     def watch(self) -> None:
@@ -210,5 +211,5 @@ async def test_after_the_storm_every_gang_is_bound_and_nothing_is_left(storm: St
     assert {gang: storm.bound(gang) for gang in GANGS} == dict.fromkeys(GANGS, SIZE)
     assert storm.world.nothing_reserved
     assert not any(call.waiting for call in storm.calls.values())
-    assert (storm.world.steering._open, storm.world.steering._sent) == ({}, {})
-    assert not storm.world.conductor.held
+    assert (storm.world.nominator._open, storm.world.nominator._sent) == ({}, {})
+    assert not storm.world.group_scheduler.held

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 import httpx
 import pytest
 
-from extender.listener import Listener
-from extender.verbs import Verbs
+from extender.http.handlers import Verbs
+from extender.http.server import Listener
 from tests.unit.extender.world import World, gang, members, small_nodes
 
 
@@ -24,7 +24,7 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.fixture
 async def http(world: World) -> AsyncIterator[httpx.AsyncClient]:
-    listener = Listener(Verbs(world.desk, lambda: True, Mock(), world.clock).routes())
+    listener = Listener(Verbs(world.service, lambda: True, Mock(), world.clock).routes())
     port = await listener.open("127.0.0.1", 0)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         yield client
@@ -38,7 +38,7 @@ def bind(http: httpx.AsyncClient, name: str, seconds: float = 5.0) -> asyncio.Ta
 
 async def until_at_bind(world: World, *uids: str) -> None:
     async with asyncio.timeout(5):
-        while list(world.round().calls) != list(uids):  # noqa: ASYNC110 - it is seen from outside
+        while list(world.cycle().calls) != list(uids):  # noqa: ASYNC110 - it is seen from outside
             await asyncio.sleep(0.005)
 
 

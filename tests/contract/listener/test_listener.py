@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from extender import listener
-from extender.listener import Hangup, Listener, Reply, Routes
+from extender.http import server as listener
+from extender.http.server import Hangup, Listener, Reply, Routes
 
 SOON = 0.2
 MOST = 4000

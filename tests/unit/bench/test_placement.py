@@ -14,7 +14,7 @@ from bench.placement.play import Offline, Outcome, Wave, play
 from bench.placement.rules import RULES, Rule, best_fit, combine, first_fit, roomiest
 from bench.placement.scenario import Filler, Gang, Mix, Scenario, Wish, make_nodes, make_scenario
 from serried.model.node import Node
-from serried.model.plan import Ask
+from serried.model.plan import PlanRequest
 
 SMALL = Mix(0.5, sizes=(2, 20), most_cpus=100)
 
@@ -36,7 +36,7 @@ def gang(size: int, wish: Wish = "required", cpu: int = 1) -> Gang:
 
 def place(rule: Rule, size: int, key: str | None = RACK) -> dict[str, int] | None:
     """Members by node."""
-    ask = Ask(members_of(gang(size)), size, key)
+    ask = PlanRequest(members_of(gang(size)), size, key)
     nodes = rule(ground().view(ask), ask)
     return None if nodes is None else {name: list(nodes.values()).count(name) for name in nodes.values()}
 

@@ -6,10 +6,10 @@ from unittest.mock import Mock
 import pytest
 
 from serried.cluster.backlog import Backlog
-from serried.cluster.occupancy import Freed, Hand
+from serried.cluster.occupancy import ClaimKind, Freed
 from serried.cluster.store import Store
 from serried.model.group import Key
-from serried.model.plan import Ask
+from serried.model.plan import PlanRequest
 from serried.model.verdict import Reason, Verdict
 from serried.plan.fit import slots
 from serried.plan.gang import plan_gang
@@ -26,7 +26,7 @@ class Scene:
         self.store = Store([])
         for name, rack in (("a1", "a"), ("a2", "a"), ("b1", "b")):
             self.store.put_node(node(name).cpu(4).rack(rack).value())
-            self.store.occupancy.claim(f"filler-{name}", Hand.BOUND, name, (("cpu", 4000), ("pods", 1)))
+            self.store.occupancy.claim(f"filler-{name}", ClaimKind.BOUND, name, (("cpu", 4000), ("pods", 1)))
         self.backlog = Backlog(self.store.nodes, self.store.occupancy.used)
         self.store.occupancy.freed_nodes.take()
 
@@ -37,13 +37,13 @@ class Scene:
         assert isinstance(answer, Verdict)
         self.backlog.put(group, asked, answer)
 
-    def ask(self, count: int, like: PodBuilder = ONE_CPU, **said: object) -> Ask:
+    def ask(self, count: int, like: PodBuilder = ONE_CPU, **said: object) -> PlanRequest:
         pods = tuple(like.having(f"p{i}", "metadata", "name").uid(f"p{i}").value() for i in range(count))
-        return Ask(pods, count, **{"topology_key": None, **said})  # type: ignore[arg-type]
+        return PlanRequest(pods, count, **{"topology_key": None, **said})  # type: ignore[arg-type]
 
     def free(self, name: str, cpus: int) -> set[Key]:
         """So many CPUs of a node are used no more; the groups that this wakes."""
-        self.store.occupancy.claim(f"filler-{name}", Hand.BOUND, name, (("cpu", 4000 - 1000 * cpus), ("pods", 1)))
+        self.store.occupancy.claim(f"filler-{name}", ClaimKind.BOUND, name, (("cpu", 4000 - 1000 * cpus), ("pods", 1)))
         return self.wake()
 
     def wake(self, withdrawn: Freed | None = MappingProxyType({})) -> set[Key]:
@@ -105,7 +105,7 @@ def test_a_node_that_the_members_may_not_use_wakes_nobody(scene: Scene) -> None:
 
 def test_a_resource_that_the_members_do_not_lack_wakes_nobody(scene: Scene) -> None:
     scene.refuse(G, 1)
-    scene.store.occupancy.claim("x", Hand.BOUND, "a1", (("memory", 1),))
+    scene.store.occupancy.claim("x", ClaimKind.BOUND, "a1", (("memory", 1),))
     scene.store.occupancy.forget("x")
     assert scene.wake() == set()
 
@@ -125,7 +125,7 @@ def test_a_closed_node_helps_nobody_to_whom_it_is_closed(scene: Scene) -> None:
 
 def test_a_gang_of_several_shapes_wakes_for_any_slot_of_one_of_them(scene: Scene) -> None:
     small, large = ONE_CPU.uid("s").value(), pod("l").cpu(3).uid("l").value()
-    asked = Ask((small, large), 2)
+    asked = PlanRequest((small, large), 2)
     scene.backlog.put(G, asked, Verdict(Reason.NO_CAPACITY, have=0, need=2))
     assert scene.free("a1", 1) == {G}
 

@@ -1,7 +1,7 @@
 import pytest
 
 from serried.cluster.ledger import Ledger
-from serried.cluster.occupancy import Hand, Occupancy
+from serried.cluster.occupancy import ClaimKind, Occupancy
 from serried.model.group import Key
 from serried.model.pod import Pod
 from serried.model.reservation import Reservation, Slot
@@ -87,7 +87,7 @@ def test_a_member_is_added_to_a_reservation_that_exists(ledger: Ledger, occupanc
 
 def test_a_bound_member_stays_counted_when_its_slot_goes(ledger: Ledger, occupancy: Occupancy) -> None:
     hold(ledger, reserve(GANG, p="n1"))
-    occupancy.claim("p", Hand.BOUND, "n1", member("p").shape.requests)
+    occupancy.claim("p", ClaimKind.BOUND, "n1", member("p").shape.requests)
     ledger.release(GANG)
     assert used_cpus(occupancy) == {"n1": 1}
 

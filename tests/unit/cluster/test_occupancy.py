@@ -3,24 +3,24 @@ from itertools import permutations
 
 import pytest
 
-from serried.cluster.occupancy import Hand, Occupancy
+from serried.cluster.occupancy import ClaimKind, Occupancy
 
 ONE_CPU = (("cpu", 1000), ("pods", 1))
 TWO_CPUS = (("cpu", 2000), ("pods", 1))
 
 
-@pytest.mark.parametrize("hands", list(permutations(Hand)), ids=lambda hands: " then ".join(h.name for h in hands))
-def test_a_pod_counts_once_in_whatever_order_its_claims_come(hands: tuple[Hand, ...]) -> None:
+@pytest.mark.parametrize("hands", list(permutations(ClaimKind)), ids=lambda hands: " then ".join(h.name for h in hands))
+def test_a_pod_counts_once_in_whatever_order_its_claims_come(hands: tuple[ClaimKind, ...]) -> None:
     occupancy = Occupancy()
     for hand in hands:
         occupancy.claim("p", hand, "n1", ONE_CPU)
         assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
 
 
-@pytest.mark.parametrize("hands", list(permutations(Hand)), ids=lambda hands: " then ".join(h.name for h in hands))
-def test_a_pod_counts_until_its_last_claim_is_released_in_whatever_order(hands: tuple[Hand, ...]) -> None:
+@pytest.mark.parametrize("hands", list(permutations(ClaimKind)), ids=lambda hands: " then ".join(h.name for h in hands))
+def test_a_pod_counts_until_its_last_claim_is_released_in_whatever_order(hands: tuple[ClaimKind, ...]) -> None:
     occupancy = Occupancy()
-    for hand in Hand:
+    for hand in ClaimKind:
         occupancy.claim("p", hand, "n1", ONE_CPU)
     for hand in hands:
         assert occupancy.node_of("p") == "n1"
@@ -31,20 +31,20 @@ def test_a_pod_counts_until_its_last_claim_is_released_in_whatever_order(hands: 
 
 def test_the_strongest_hand_says_where_a_pod_is() -> None:
     occupancy = Occupancy()
-    occupancy.claim("p", Hand.BOUND, "n3", ONE_CPU)
-    occupancy.claim("p", Hand.RESERVED, "n1", ONE_CPU)
-    occupancy.claim("p", Hand.ASSUMED, "n2", ONE_CPU)
+    occupancy.claim("p", ClaimKind.BOUND, "n3", ONE_CPU)
+    occupancy.claim("p", ClaimKind.RESERVED, "n1", ONE_CPU)
+    occupancy.claim("p", ClaimKind.ASSUMED, "n2", ONE_CPU)
     assert set(occupancy.used) == {"n3"}
-    occupancy.release("p", Hand.BOUND)
+    occupancy.release("p", ClaimKind.BOUND)
     assert set(occupancy.used) == {"n2"}
-    occupancy.release("p", Hand.ASSUMED)
+    occupancy.release("p", ClaimKind.ASSUMED)
     assert set(occupancy.used) == {"n1"}
 
 
 def test_pods_on_one_node_add_up_and_leave_one_by_one() -> None:
     occupancy = Occupancy()
-    occupancy.claim("p", Hand.BOUND, "n1", ONE_CPU)
-    occupancy.claim("q", Hand.RESERVED, "n1", TWO_CPUS)
+    occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
+    occupancy.claim("q", ClaimKind.RESERVED, "n1", TWO_CPUS)
     assert occupancy.used["n1"] == {"cpu": 3000, "pods": 2}
     occupancy.forget("p")
     assert occupancy.used["n1"] == {"cpu": 2000, "pods": 1}
@@ -52,34 +52,34 @@ def test_pods_on_one_node_add_up_and_leave_one_by_one() -> None:
 
 def test_a_claim_that_is_laid_again_with_other_requests_replaces_the_first() -> None:
     occupancy = Occupancy()
-    occupancy.claim("p", Hand.BOUND, "n1", ONE_CPU)
-    occupancy.claim("p", Hand.BOUND, "n1", TWO_CPUS)
+    occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
+    occupancy.claim("p", ClaimKind.BOUND, "n1", TWO_CPUS)
     assert occupancy.used["n1"]["cpu"] == 2000
 
 
 def test_forgetting_drops_every_claim_and_leaves_nothing_behind() -> None:
     occupancy = Occupancy()
-    for hand in Hand:
+    for hand in ClaimKind:
         occupancy.claim("p", hand, "n1", ONE_CPU)
     occupancy.forget("p")
     assert occupancy.used == {}
-    for hand in Hand:
+    for hand in ClaimKind:
         occupancy.release("p", hand)
     assert occupancy.freed == 1
 
 
 def test_releasing_what_was_never_claimed_changes_nothing() -> None:
     occupancy = Occupancy()
-    occupancy.claim("p", Hand.BOUND, "n1", ONE_CPU)
-    occupancy.release("p", Hand.RESERVED)
-    occupancy.release("stranger", Hand.BOUND)
+    occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
+    occupancy.release("p", ClaimKind.RESERVED)
+    occupancy.release("stranger", ClaimKind.BOUND)
     occupancy.forget("stranger")
     assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
     assert occupancy.freed == 0
 
 
 def bind(occupancy: Occupancy) -> None:
-    occupancy.claim("p", Hand.BOUND, "n1", ONE_CPU)
+    occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
 
 
 def leave(occupancy: Occupancy) -> None:
@@ -87,11 +87,11 @@ def leave(occupancy: Occupancy) -> None:
 
 
 def give_up(occupancy: Occupancy) -> None:
-    occupancy.release("p", Hand.RESERVED)
+    occupancy.release("p", ClaimKind.RESERVED)
 
 
 def land_elsewhere(occupancy: Occupancy) -> None:
-    occupancy.claim("p", Hand.BOUND, "n2", ONE_CPU)
+    occupancy.claim("p", ClaimKind.BOUND, "n2", ONE_CPU)
 
 
 @pytest.mark.parametrize(
@@ -105,48 +105,48 @@ def land_elsewhere(occupancy: Occupancy) -> None:
 )
 def test_freed_counts_when_room_appears_and_only_then(happen: Callable[[Occupancy], None], frees: int) -> None:
     occupancy = Occupancy()
-    occupancy.claim("p", Hand.RESERVED, "n1", ONE_CPU)
+    occupancy.claim("p", ClaimKind.RESERVED, "n1", ONE_CPU)
     happen(occupancy)
     assert occupancy.freed == frees
 
 
 def test_the_last_weaker_claims_go_without_freeing_anything() -> None:
     occupancy = Occupancy()
-    occupancy.claim("p", Hand.RESERVED, "n1", ONE_CPU)
-    occupancy.claim("p", Hand.ASSUMED, "n1", ONE_CPU)
-    occupancy.claim("p", Hand.BOUND, "n1", ONE_CPU)
-    occupancy.release("p", Hand.RESERVED)
-    occupancy.release("p", Hand.ASSUMED)
+    occupancy.claim("p", ClaimKind.RESERVED, "n1", ONE_CPU)
+    occupancy.claim("p", ClaimKind.ASSUMED, "n1", ONE_CPU)
+    occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
+    occupancy.release("p", ClaimKind.RESERVED)
+    occupancy.release("p", ClaimKind.ASSUMED)
     assert occupancy.freed == 0
 
 
 class TestHandingOver:
     def test_the_claim_goes_on_under_the_heirs_name_and_no_room_is_ever_free(self) -> None:
         occupancy = Occupancy()
-        occupancy.claim("p", Hand.BOUND, "n1", ONE_CPU)
-        occupancy.hand_over("p", Hand.BOUND, "q")
+        occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
+        occupancy.hand_over("p", ClaimKind.BOUND, "q")
         assert (occupancy.node_of("p"), occupancy.node_of("q")) == (None, "n1")
         assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
         assert occupancy.freed == 0
 
     def test_what_else_was_claimed_goes(self) -> None:
         occupancy = Occupancy()
-        occupancy.claim("p", Hand.VACANT, "n1", ONE_CPU)
-        occupancy.claim("p", Hand.RESERVED, "n2", TWO_CPUS)
-        occupancy.hand_over("p", Hand.VACANT, "q")
+        occupancy.claim("p", ClaimKind.VACANT, "n1", ONE_CPU)
+        occupancy.claim("p", ClaimKind.RESERVED, "n2", TWO_CPUS)
+        occupancy.hand_over("p", ClaimKind.VACANT, "q")
         assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
 
     def test_an_heir_that_counts_elsewhere_goes_on_counting_there(self) -> None:
         occupancy = Occupancy()
-        occupancy.claim("p", Hand.BOUND, "n1", ONE_CPU)
-        occupancy.claim("q", Hand.RESERVED, "n2", ONE_CPU)
-        occupancy.hand_over("p", Hand.BOUND, "q")
+        occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
+        occupancy.claim("q", ClaimKind.RESERVED, "n2", ONE_CPU)
+        occupancy.hand_over("p", ClaimKind.BOUND, "q")
         assert set(occupancy.used) == {"n2"}
-        occupancy.release("q", Hand.RESERVED)
+        occupancy.release("q", ClaimKind.RESERVED)
         assert set(occupancy.used) == {"n1"}
 
     def test_nothing_is_handed_over_where_there_is_no_claim(self) -> None:
         occupancy = Occupancy()
-        occupancy.claim("p", Hand.RESERVED, "n1", ONE_CPU)
-        occupancy.hand_over("p", Hand.BOUND, "q")
+        occupancy.claim("p", ClaimKind.RESERVED, "n1", ONE_CPU)
+        occupancy.hand_over("p", ClaimKind.BOUND, "q")
         assert (occupancy.node_of("p"), occupancy.node_of("q")) == ("n1", None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serried.cluster.occupancy import Hand
+from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
 from serried.model.group import Key
 from serried.testing.builders import PodBuilder, node, pod, pod_group
@@ -90,7 +90,7 @@ class TestRoom:
 
     def test_an_assumed_pod_is_counted_once_through_its_echo(self) -> None:
         store = stored(pod("p").cpu(2))
-        store.occupancy.claim("pod-p", Hand.ASSUMED, "n1", pod("p").cpu(2).value().shape.requests)
+        store.occupancy.claim("pod-p", ClaimKind.ASSUMED, "n1", pod("p").cpu(2).value().shape.requests)
         store.put_pod(pod("p").cpu(2).on("n1").value())
         assert store.occupancy.used["n1"]["cpu"] == 2000
         store.drop_pod("pod-p")
@@ -116,7 +116,7 @@ class TestRoom:
         mine = pod("mine").cpu(1).nominated("n1")
         reserved = pod("reserved").cpu(2).nominated("n1")
         store = stored(mine, reserved)
-        store.occupancy.claim("pod-reserved", Hand.RESERVED, "n1", reserved.value().shape.requests)
+        store.occupancy.claim("pod-reserved", ClaimKind.RESERVED, "n1", reserved.value().shape.requests)
         assert store.view(0, [mine.value()]).used["n1"]["cpu"] == 2000
 
     def test_a_view_shows_the_nodes_that_no_nomination_touches_as_they_are(self) -> None:

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.backfill import Mode
+from extender.scheduling.backfill import Mode
 from tests.unit.extender.world import World
 
 

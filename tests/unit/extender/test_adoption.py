@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from extender import driver
-from extender.adoption import Adoption
-from extender.records import Records
-from extender.round import Stage
+from extender.binding import run as cycle_runner
+from extender.binding.recovery import Adoption
+from extender.binding.reservations import Records
+from extender.scheduling.cycle import CycleStage
 from serried.kube.errors import ApiError
 from serried.model.reservation import Reservation, Slot
 from serried.testing.builders import node
@@ -23,7 +23,7 @@ async def leave_behind(world: World, *names: str, committed: bool = False, nodes
 
 
 async def adopt(world: World) -> None:
-    await Adoption(world.conductor, world.records, world.api.client(), world.steering).adopt()
+    await Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator).adopt()
     await world.settle()
 
 
@@ -63,7 +63,7 @@ async def test_a_process_that_dies_in_the_burst_leaves_rank_and_domain_to_the_ne
 async def test_a_planned_record_is_taken_up_where_it_was_left(cluster: World) -> None:
     await leave_behind(cluster, "m0", "m1")
     await adopt(cluster)
-    assert {slot.node for slot in cluster.round().reservation.slots.values()} == {"n1"}
+    assert {slot.node for slot in cluster.cycle().reservation.slots.values()} == {"n1"}
     calls = [cluster.bind("m0"), cluster.bind("m1")]
     await cluster.go()
     assert [call.error for call in calls] == ["", ""]
@@ -125,7 +125,7 @@ class TestARecordThatOutlivesItsPodGroup:
     async def test_keeps_its_domain_when_a_node_of_it_is_lost(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(driver, "_ROLL_FORWARD_BASE", 0.0)
+        monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD_BASE", 0.0)
         world.add(node("a1").cpu(2).rack("b"), node("b1").cpu(3).rack("a"), node("b2").cpu(2).rack("a"))
         world.add(*members(2), members(1, first=2)[0].on("b1"))
         await leave_behind(world, "m0", "m1", "m2", committed=True, nodes="b1", domain="a")
@@ -159,13 +159,13 @@ async def test_adopting_again_after_an_error_takes_nothing_twice(cluster: World)
 
 
 async def test_what_is_taken_up_goes_on_though_nothing_may_be_planned_yet(cluster: World) -> None:
-    cluster.conductor.active = False
+    cluster.group_scheduler.active = False
     await leave_behind(cluster, "m0", "m1")
-    cluster.add(members(1, first=5)[0].nominated("n1"))  # a stamp to look at: the rounds have time to begin
-    await Adoption(cluster.conductor, cluster.records, cluster.api.client(), cluster.steering).adopt()
-    cluster.conductor.active = True
+    cluster.add(members(1, first=5)[0].nominated("n1"))  # a stamp to look at: the cycles have time to begin
+    await Adoption(cluster.group_scheduler, cluster.records, cluster.api.client(), cluster.nominator).adopt()
+    cluster.group_scheduler.active = True
     await cluster.settle()
-    assert cluster.round().stage is Stage.GATHERING
+    assert cluster.cycle().stage is CycleStage.GATHERING
 
 
 async def test_an_error_of_the_api_server_is_the_callers_to_wait_out(cluster: World) -> None:

@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.binding import Binder, Outcome, Sent, Window
+from extender.binding.binder import Binder, Outcome, Sent, Window
 from serried.model.group import Key
 from serried.testing.builders import pod
 from tests.unit.extender.world import FakeApi, error

@@ -8,11 +8,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from extender.adoption import Adoption
-from extender.debug import debug_routes
-from extender.desk import Hold, Pass
-from extender.records import Records
-from extender.reports import Reports
+from extender.answers import Hold, Pass
+from extender.binding.recovery import Adoption
+from extender.binding.reservations import Records
+from extender.debug.routes import debug_routes
+from extender.status.reports import Reports
 from serried.kube.events import EventWriter
 from serried.model.group import COMPATIBLE_API, Key
 from serried.model.level import FALLBACK
@@ -46,7 +46,7 @@ async def test_two_groups_of_one_name_are_two_gangs(world: World) -> None:
     calls = [world.bind(f"c{index}") for index in range(3)]
     await world.go()
     assert [call.error for call in calls] == ["", "", ""]
-    assert world.round(GANG).calls == {}
+    assert world.cycle(GANG).calls == {}
 
 
 async def test_the_record_is_owned_by_the_object_and_found_again_by_its_group(world: World) -> None:
@@ -66,7 +66,7 @@ async def test_what_an_earlier_term_has_committed_is_rolled_forward(world: World
     left = Reservation(THEIRS, group.uid, "", 2, slots, frozenset(slots))
     await Records(world.api.client(), "v1", "earlier").write(group, left)
     world.add(*small_nodes(2), theirs(2), *their_members(2))
-    await Adoption(world.conductor, world.records, world.api.client(), world.steering).adopt()
+    await Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator).adopt()
     await world.go()
     assert (world.node_of("c0"), world.node_of("c1")) == ("n1", "n1")
     assert world.nothing_reserved
@@ -84,7 +84,9 @@ async def test_pods_hear_of_the_api_that_their_own_group_lacks(world: World) -> 
     assert (world.reasons(), world.reasons(THEIRS)) == ([Reason.API_MISSING], [Reason.POD_GROUP_MISSING])
     world.store.meet_compatible_obstacle("no API of scheduler-plugins")
     await world.go()
-    assert world.conductor.gangs[THEIRS].verdict == Verdict(Reason.API_MISSING, detail="no API of scheduler-plugins")
+    assert world.group_scheduler.gangs[THEIRS].verdict == Verdict(
+        Reason.API_MISSING, detail="no API of scheduler-plugins"
+    )
     world.store.meet_compatible_obstacle("")
     await world.go()
     assert world.reasons(THEIRS)[-1] is Reason.POD_GROUP_MISSING
@@ -139,19 +141,19 @@ class TestOtherSchedulers:
         assert world.reasons(THEIRS) == [Reason.QUORUM_MISSING]
         world.delete("c0")
         await world.go()
-        assert THEIRS not in world.conductor.gangs
+        assert THEIRS not in world.group_scheduler.gangs
 
 
 async def test_its_turn_comes_by_the_priority_of_its_pods(world: World) -> None:
     important = [each.priority(10) for each in their_members(2)]
     world.add(*small_nodes(2), gang(2).priority(5), *members(2), theirs(2), *important)
-    assert world.conductor.in_turn({GANG, THEIRS}) == [THEIRS, GANG]
+    assert world.group_scheduler.in_turn({GANG, THEIRS}) == [THEIRS, GANG]
 
 
 async def test_debug_names_the_object(world: World) -> None:
     await world.add(*small_nodes(2), theirs(3), *their_members(2)).go()
     app = FastAPI()
-    app.include_router(debug_routes(world.conductor, Mock(), FALLBACK, dict))
+    app.include_router(debug_routes(world.group_scheduler, Mock(), FALLBACK, dict))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
         shown = (await http.get("/debug/groups/default/compatible:g")).json()
     assert shown["object"] == {"apiVersion": COMPATIBLE_API, "kind": "PodGroup", "name": "g"}

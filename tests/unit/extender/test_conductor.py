@@ -4,9 +4,9 @@ from unittest.mock import DEFAULT, Mock
 
 import pytest
 
-from extender.desk import Hold, Pass, Steer
-from extender.gang import ask_for
-from extender.round import Stage
+from extender.answers import Hold, Pass, Steer
+from extender.scheduling.cycle import CycleStage
+from extender.scheduling.gang import ask_for
 from serried.model.group import Key
 from serried.model.parent import ParentKind
 from serried.model.verdict import Reason
@@ -17,7 +17,7 @@ from tests.unit.extender.world import GANG, SCHEDULER, World, gang, members, sma
 
 
 def verdict_of(world: World, group: Key = GANG) -> tuple[Reason, int, int]:
-    verdict = world.conductor.gangs[group].verdict
+    verdict = world.group_scheduler.gangs[group].verdict
     assert verdict is not None
     return verdict.reason, verdict.have, verdict.need
 
@@ -31,14 +31,14 @@ class TestBeforeAPlan:
     async def test_the_last_member_completes_the_quorum(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(3), *members(2)).go()
         await world.add(*members(1, first=2)).go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_a_member_with_a_gate_of_another_owner_holds_all(self, world: World) -> None:
         gated = members(1)[0].gate("example.com/quota")
         await world.add(*small_nodes(2), gang(2), gated, *members(2, first=1)).go()
         assert verdict_of(world) == (Reason.MEMBER_GATED, 1, 2)
         await world.add(members(1)[0]).go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_a_gang_that_its_volume_confines_waits_whole_until_the_volume_is_reached(self, world: World) -> None:
         racked = [each.rack(f"r{index}") for index, each in enumerate(small_nodes(2))]
@@ -49,7 +49,7 @@ class TestBeforeAPlan:
         assert verdict_of(world) == (Reason.NO_CAPACITY, 2, 3)
         world.store.put_volume(volume("v").value())
         await world.go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_claims_without_a_volume_are_said_with_the_plan(self, world: World) -> None:
         world.store.put_volume_claim(volume_claim("c").value())
@@ -59,13 +59,13 @@ class TestBeforeAPlan:
 
     async def test_our_own_gate_holds_nobody(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.gate() for each in members(2)]).go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_members_of_a_group_that_does_not_exist_wait_for_it(self, world: World) -> None:
         await world.add(*small_nodes(2), *members(2)).go()
         assert verdict_of(world)[0] is Reason.POD_GROUP_MISSING
         await world.add(gang(2)).go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_members_are_told_if_the_api_of_their_group_is_not_there(self, world: World) -> None:
         world.store.meet_obstacle("the API server does not serve podgroups")
@@ -87,12 +87,12 @@ class TestBeforeAPlan:
         await world.add(*small_nodes(2), named, *members(2)).go()
         assert verdict_of(world)[0] is Reason.PRIORITY_UNKNOWN
         await world.add(named.having(1000, "spec", "priority")).go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_a_group_of_another_scheduler_is_left_to_it(self, world: World) -> None:
         theirs = [each.scheduler("default-scheduler") for each in members(2)]
         await world.add(*small_nodes(2), gang(2), *theirs).go()
-        assert GANG not in world.conductor.gangs
+        assert GANG not in world.group_scheduler.gangs
         assert world.reasons() == []
 
     async def test_a_verdict_is_said_once_while_it_does_not_change(self, world: World) -> None:
@@ -106,7 +106,7 @@ class TestBeforeAPlan:
         world.delete("m0")
         world.store.drop_group(GANG)
         await world.go()
-        assert world.conductor.gangs == {}
+        assert world.group_scheduler.gangs == {}
 
     async def test_bound_members_of_a_deleted_group_are_no_news(self, world: World) -> None:
         await world.add(members(1)[0].on("n1")).go()
@@ -139,32 +139,32 @@ class TestThePlan:
         await world.go()
         assert len(world.heard.plans) == planned
         await world.add(node("n2").cpu(2)).go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_a_pod_that_ends_anywhere_frees_room(self, world: World) -> None:
         await world.add(*small_nodes(1), pod("p").cpu(1).on("n1"), gang(2), *members(2)).go()
         assert verdict_of(world)[0] is Reason.NO_CAPACITY
         world.delete("p")
         await world.go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_a_nomination_that_ends_frees_room(self, world: World) -> None:
         await world.add(*small_nodes(1), pod("p").cpu(1).nominated("n1"), gang(2), *members(2)).go()
         assert verdict_of(world)[0] is Reason.NO_CAPACITY
         world.delete("p")
         await world.go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_a_toleration_that_is_added_to_its_members_unblocks_a_gang(self, world: World) -> None:
         await world.add(node("n1").cpu(2).taint("dedicated"), gang(2), *members(2)).go()
-        assert world.conductor.gangs[GANG].round is None
+        assert world.group_scheduler.gangs[GANG].cycle is None
         await world.add(*[each.tolerating("dedicated") for each in members(2)]).go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_the_room_of_an_aborted_gang_goes_to_the_next_although_its_stamps_are_still_there(
         self, world: World
     ) -> None:
-        world.steer()
+        world.nominate()
         other = [each.in_group("h") for each in members(2, first=10)]
         await world.add(*small_nodes(1), gang(2), *members(2)).go()
         await world.add(pod_group("h").gang(2), *other).go()
@@ -178,14 +178,14 @@ _ONCE_EACH = 3
 
 def considered(world: World, seconds: int) -> int:
     """How often any group is looked at in so many seconds without any change."""
-    consider, looks = world.conductor.consider, 0
+    consider, looks = world.group_scheduler.consider, 0
 
     def count(key: Key) -> None:
         nonlocal looks
         looks += 1
         consider(key)
 
-    world.conductor.consider = count  # type: ignore[method-assign]
+    world.group_scheduler.consider = count  # type: ignore[method-assign]
     for _ in range(2 * seconds):
         world.clock.advance(0.5)
         world.look()
@@ -196,22 +196,22 @@ class TestAnObstacle:
     """This term cannot plan yet: what was promised before is not known."""
 
     async def test_gangs_are_told_and_planned_when_it_is_over(self, world: World) -> None:
-        world.conductor.meet_obstacle("no records")
+        world.group_scheduler.meet_obstacle("no records")
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         assert world.reasons() == [Reason.RECORDS_UNREADABLE]
         assert world.heard.verdicts[-1][1].detail == "no records"
         assert world.api.calls == []
-        world.conductor.meet_obstacle("")
+        world.group_scheduler.meet_obstacle("")
         await world.go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_a_gang_without_quorum_hears_that_first(self, world: World) -> None:
-        world.conductor.meet_obstacle("no records")
+        world.group_scheduler.meet_obstacle("no records")
         await world.add(*small_nodes(2), gang(2), *members(1)).go()
         assert world.reasons() == [Reason.QUORUM_MISSING]
 
     async def test_members_of_a_basic_group_and_pods_of_lost_jobs_go(self, world: World) -> None:
-        world.conductor.meet_obstacle("no records")
+        world.group_scheduler.meet_obstacle("no records")
         lost = pod("lost").of_job("nobody", 0).scheduler(SCHEDULER)
         world.add(*small_nodes(2), *members(1), lost)
         assert [world.filter(name) for name in ("m0", "lost")] == [Hold(), Hold()]
@@ -258,7 +258,7 @@ class TestTopology:
     async def test_a_rack_bound_gang_lands_in_one_rack(self, world: World) -> None:
         racks = [node(f"{rack}-{place}").cpu(1).rack(rack) for rack in ("r1", "r2") for place in (1, 2)]
         await world.add(*racks, gang(2).topology(), *members(2)).go()
-        nodes = {slot.node for slot in world.round().reservation.slots.values()}
+        nodes = {slot.node for slot in world.cycle().reservation.slots.values()}
         assert len({name.split("-")[0] for name in nodes}) == 1
 
     async def test_a_late_member_goes_to_the_gangs_rack_or_waits_for_it(self, world: World) -> None:
@@ -266,8 +266,8 @@ class TestTopology:
         await world.add(members(2)[0].on("a"), members(2)[1].on("a"), *members(1, first=2)).go()
         assert verdict_of(world)[0] is Reason.DOMAIN_FULL
         await world.add(node("c").cpu(1).rack("r1")).go()
-        assert world.round().reservation.slots["pod-m2"].node == "c"
-        assert world.round().reservation.need == 0
+        assert world.cycle().reservation.slots["pod-m2"].node == "c"
+        assert world.cycle().reservation.need == 0
 
     async def test_a_basic_group_with_a_key_keeps_its_members_together(self, world: World) -> None:
         world.add(node("a").cpu(2).rack("r1"), node("b").cpu(8).rack("r2"), pod_group("g").topology())
@@ -280,7 +280,7 @@ class TestTopology:
             .add(gang(2).topology(), *members(2))
             .go()
         )
-        verdict = world.conductor.gangs[GANG].verdict
+        verdict = world.group_scheduler.gangs[GANG].verdict
         assert verdict is not None
         assert (verdict.reason, verdict.key) == (Reason.NO_DOMAIN_FITS, RACK)
         assert [(domain.domain, domain.slots) for domain in verdict.domains] == [("r1", 1), ("r2", 1)]
@@ -291,9 +291,9 @@ class TestDuringARound:
         world.add(node("a").cpu(3).rack("r1"), node("b").cpu(8).rack("r2"), gang(2).topology(), *members(2))
         world.add(node("c").cpu(3).rack("r2"))
         await world.go()
-        home = world.round().reservation.domain
+        home = world.cycle().reservation.domain
         await world.add(*members(1, first=2)).go()
-        slot = world.round().reservation.slots["pod-m2"]
+        slot = world.cycle().reservation.slots["pod-m2"]
         assert world.store.nodes[slot.node].labels[RACK] == home
 
     async def test_a_late_member_of_a_group_that_is_gone_does_not_join_what_was_committed(self, world: World) -> None:
@@ -302,11 +302,11 @@ class TestDuringARound:
         for name in ("m0", "m1"):
             world.bind(name)
         await world.go()
-        assert world.round().reservation.committed
+        assert world.cycle().reservation.committed
         world.store.drop_group(GANG)
         world.add(*members(1, first=2))
         await world.go()
-        assert set(world.round().reservation.slots) == {"pod-m0", "pod-m1"}
+        assert set(world.cycle().reservation.slots) == {"pod-m0", "pod-m1"}
 
     async def test_a_late_member_need_not_wait_for_a_surplus_member_that_never_comes(self, world: World) -> None:
         await world.add(*small_nodes(3), gang(2), *members(3)).go()
@@ -339,7 +339,7 @@ class TestDuringARound:
     async def test_the_podgroup_is_deleted_and_made_anew(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         await world.add(gang(2).uid("another")).go()
-        assert world.round().group.uid == "another"
+        assert world.cycle().group.uid == "another"
         assert world.api.records[GANG]["spec"]["podGroupUID"] == "another"
 
     async def test_everything_is_deleted_at_once(self, world: World) -> None:
@@ -352,7 +352,7 @@ class TestDuringARound:
         await world.go()
         assert call.error
         assert world.nothing_reserved
-        assert world.conductor.gangs == {}
+        assert world.group_scheduler.gangs == {}
 
     async def test_a_member_that_leaves_the_group_leaves_its_slot_and_its_call(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(2), *members(3)).go()
@@ -360,7 +360,7 @@ class TestDuringARound:
         await world.settle()
         await world.add(members(1)[0].in_group("elsewhere")).go()
         assert "has left the group" in call.error
-        assert set(world.round().reservation.slots) == {"pod-m1", "pod-m2"}
+        assert set(world.cycle().reservation.slots) == {"pod-m1", "pod-m2"}
 
     async def test_a_committed_member_that_leaves_the_group_is_bound_all_the_same(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
@@ -400,7 +400,7 @@ class TestJobs:
         world.store.put_workload(workload("w").for_job("j").gang_template("t", 2).value())
         await world.add(pod_group("g").gang(2).of("w", "t")).go()
         assert isinstance(world.filter("j-0"), Steer)
-        assert self.WAITING not in world.conductor.gangs
+        assert self.WAITING not in world.group_scheduler.gangs
 
     async def test_a_job_that_nobody_has_seen_holds_its_pods_for_a_bounded_time(self, world: World) -> None:
         await world.add(*small_nodes(2), *self.PODS).go()
@@ -479,26 +479,29 @@ async def test_an_exception_about_one_group_stops_no_other_and_the_group_is_trie
     other = [each.in_group("h") for each in members(2, first=10)]
     world.add(*small_nodes(3), gang(2), *members(2), pod_group("h").gang(2), *other)
     with monkeypatch.context() as patched:
-        patched.setattr("extender.conductor.ask_for", Mock(side_effect=[RuntimeError("bug"), DEFAULT], wraps=ask_for))
-        await world.conductor._pass({GANG, Key("default", "h")})
+        patched.setattr(
+            "extender.scheduling.group_scheduler.ask_for",
+            Mock(side_effect=[RuntimeError("bug"), DEFAULT], wraps=ask_for),
+        )
+        await world.group_scheduler._pass({GANG, Key("default", "h")})
     assert [reservation.group.name for reservation in world.ledger] == ["h"]
     await world.pass_time(10.0)
-    assert world.round().stage is Stage.GATHERING
+    assert world.cycle().stage is CycleStage.GATHERING
 
 
 async def test_work_in_the_background_never_fails_in_silence(world: World, caplog: pytest.LogCaptureFixture) -> None:
     async def fail() -> None:
         raise AttributeError("odd")
 
-    world.conductor.spawn(fail())
+    world.group_scheduler.spawn(fail())
     await world.settle()
     assert "odd" in caplog.text
-    assert not world.conductor._tasks
+    assert not world.group_scheduler._tasks
 
 
 async def test_a_pause_of_members_that_wanted_to_join_a_round_ends_with_it(world: World) -> None:
     await world.add(*small_nodes(2), gang(2), *members(2)).go()
-    world.conductor.gangs[GANG].not_before = world.clock() + 1000.0
+    world.group_scheduler.gangs[GANG].not_before = world.clock() + 1000.0
     for name in ("m0", "m1"):
         world.bind(name)
     await world.go()

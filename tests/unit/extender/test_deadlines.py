@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.desk import Steer
-from extender.round import Stage
-from extender.steering import Stamps
+from extender.answers import Steer
+from extender.binding.nominator import Stamps
+from extender.scheduling.cycle import CycleStage
 from serried.model.verdict import Reason
 from serried.testing.builders import pod
 from tests.unit.extender.test_driver import bind_all, plan
@@ -38,7 +38,7 @@ class TestAQueueBeforeTheGang:
     async def test_when_the_queue_is_empty_and_nobody_has_come_the_gang_is_late(self, queued: World) -> None:
         await work_on_others(queued, 1000)
         await queued.pass_time(59.0)
-        assert queued.round().stage is Stage.GATHERING
+        assert queued.cycle().stage is CycleStage.GATHERING
         await queued.pass_time(3.0)
         assert queued.reasons()[-1] is Reason.DEADLINE_EXCEEDED
 
@@ -84,7 +84,7 @@ class TestARefusedMember:
     @pytest.fixture
     async def world(self) -> AsyncIterator[World]:
         made = World(stamps=Stamps.ALWAYS)
-        made.steer()
+        made.nominate()
         made.add(pod("plain").scheduler("serried"))
         yield made
         await made.close()

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from extender.debug import LEFT_OFF, debug_routes
+from extender.debug.routes import LEFT_OFF, debug_routes
 from serried.model.level import FALLBACK
 from serried.testing.builders import pod, pod_group
 from tests.unit.extender.world import SCHEDULER, World, gang, members, small_nodes
@@ -43,7 +43,7 @@ async def page(world: World) -> AsyncIterator[Page]:
         world.add(pod(f"p-{name}").namespace(namespace).scheduler(SCHEDULER).in_group(name))
     await world.go()
     app = FastAPI()
-    app.include_router(debug_routes(world.conductor, Mock(), FALLBACK, dict))
+    app.include_router(debug_routes(world.group_scheduler, Mock(), FALLBACK, dict))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
         yield Page(http)
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.desk import Hold, Pass, Steer
-from extender.steering import Stamps
+from extender.answers import Hold, Pass, Steer
+from extender.binding.nominator import Stamps
 from serried.testing.builders import PodBuilder, job, node, pod, pod_group
 from tests.unit.extender.world import SCHEDULER, World, error, gang, members, small_nodes
 
@@ -16,7 +16,7 @@ async def planned(world: World) -> World:
     """Gang g of two members on n1, planned and recorded."""
     world.add(*small_nodes(2), gang(2), *members(2))
     await world.go()
-    assert {slot.node for slot in world.round().reservation.slots.values()} == {"n1"}
+    assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n1"}
     return world
 
 
@@ -40,11 +40,11 @@ class TestFilter:
         assert world.filter("p") == Pass()
 
     async def test_a_plain_pod_passes_and_a_gangs_pod_is_held_before_the_caches_are_filled(self, world: World) -> None:
-        world.desk.synced = False
-        assert world.desk.filter(pod("p").value(), ["n1"]) == Pass()
-        assert world.desk.filter(members(1)[0].value(), ["n1"]) == Hold()
-        assert world.desk.filter(pod("j-0").of_job("j", 0).scheduler(SCHEDULER).value(), ["n1"]) == Hold()
-        assert world.desk.filter(pod("s-0").of_replica("s", 0).scheduler(SCHEDULER).value(), ["n1"]) == Hold()
+        world.service.synced = False
+        assert world.service.filter(pod("p").value(), ["n1"]) == Pass()
+        assert world.service.filter(members(1)[0].value(), ["n1"]) == Hold()
+        assert world.service.filter(pod("j-0").of_job("j", 0).scheduler(SCHEDULER).value(), ["n1"]) == Hold()
+        assert world.service.filter(pod("s-0").of_replica("s", 0).scheduler(SCHEDULER).value(), ["n1"]) == Hold()
 
     async def test_a_member_of_a_gang_that_is_not_complete_is_held(self, world: World) -> None:
         world.add(*small_nodes(2), gang(2), *members(1))
@@ -53,7 +53,7 @@ class TestFilter:
 
     async def test_a_member_that_our_watch_has_not_shown_yet_is_held(self, world: World) -> None:
         world.add(*small_nodes(2), gang(2))
-        assert world.desk.filter(members(1)[0].value(), ["n1"]) == Hold()
+        assert world.service.filter(members(1)[0].value(), ["n1"]) == Hold()
 
     async def test_a_member_of_a_basic_group_passes(self, world: World) -> None:
         world.add(*small_nodes(2), pod_group("g"), *members(1))
@@ -87,13 +87,13 @@ class TestAnotherProfile:
         world.add(*small_nodes(2), foreign, *([gang(2), *members(1)] if there else []))
         await world.go()
         assert world.filter("p") == Pass()
-        assert world.desk.preempt(world.pod("p"), {"n1": ["x"]}) == ["n1"]
+        assert world.service.preempt(world.pod("p"), {"n1": ["x"]}) == ["n1"]
         call = world.bind("p")
         await world.settle()
         assert (call.error, world.node_of("p")) == ("", "n1")
 
     async def test_it_passes_before_the_caches_are_filled(self, world: World, foreign: PodBuilder) -> None:
-        world.desk.synced = False
+        world.service.synced = False
         assert world.filter_unknown(foreign) == Pass()
 
     async def test_it_passes_before_our_watch_shows_it(self, world: World, foreign: PodBuilder) -> None:
@@ -111,22 +111,22 @@ class TestEvidence:
         await made.close()
 
     async def test_a_sample_without_the_node_refuses_nothing_and_stamps_again_once(self, sampled: World) -> None:
-        sampled.steer()
+        sampled.nominate()
         await sampled.settle()
         node_name, uid = slot_of(sampled, "m0"), sampled.pod("m0").uid
         sampled.erase_stamp("m0")
         before = len(sampled.api.said("stamp"))
         for _ in range(3):
-            assert sampled.desk.filter(members(1)[0].value(), ["n050"]) == Hold()
+            assert sampled.service.filter(members(1)[0].value(), ["n050"]) == Hold()
             await sampled.settle()
         assert slot_of(sampled, "m0") == node_name
         assert len(sampled.api.said("stamp")) == before + 1
-        assert sampled.round().restamped == {uid}
+        assert sampled.cycle().restamped == {uid}
 
     async def test_a_stamped_node_that_is_missing_was_tried_and_refused(self, sampled: World) -> None:
         refused = slot_of(sampled, "m0")
         stamped = members(1)[0].nominated(refused).value()
-        assert sampled.desk.filter(stamped, ["n050", "n051"]) == Hold()
+        assert sampled.service.filter(stamped, ["n050", "n051"]) == Hold()
         await sampled.settle()
         assert slot_of(sampled, "m0") != refused
 
@@ -142,10 +142,10 @@ class TestEvidence:
         """Our watch may show the end of a pod before the scheduler, which is trying members just then, has seen it."""
         plain = pod("plain").cpu(2).on("n1")
         await world.add(*small_nodes(1), plain, gang(2), *members(2)).go()
-        world.steer()
+        world.nominate()
         world.delete("plain")
         await world.go()
-        assert world.desk.filter(members(1)[0].value(), []) == Hold()
+        assert world.service.filter(members(1)[0].value(), []) == Hold()
         await world.go()
         assert [world.filter(name) for name in ("m0", "m1")] == [Steer("n1"), Steer("n1")]
 
@@ -160,16 +160,16 @@ class TestEvidence:
 
     async def test_an_outdated_stamp_that_is_tried_by_itself_says_nothing_about_the_plan(self, planned: World) -> None:
         outdated = members(1)[0].nominated("n2").value()
-        assert planned.desk.filter(outdated, ["n2"]) == Hold()
+        assert planned.service.filter(outdated, ["n2"]) == Hold()
         await planned.settle()
         assert slot_of(planned, "m0") == "n1"
-        assert planned.desk.filter(outdated, ["n1", "n2"]) == Steer("n1")
+        assert planned.service.filter(outdated, ["n1", "n2"]) == Steer("n1")
 
     async def test_a_refusal_that_comes_after_the_member_moved_does_not_count(self, planned: World) -> None:
         planned.add(node("n2").cpu(1))
         stamped = members(1)[0].nominated("n1").value()
-        planned.desk.filter(stamped, ["n2", "n3"])
-        planned.desk.filter(stamped, ["n2", "n3"])
+        planned.service.filter(stamped, ["n2", "n3"])
+        planned.service.filter(stamped, ["n2", "n3"])
         await planned.settle()
         assert slot_of(planned, "m0") == "n2"
 
@@ -190,7 +190,7 @@ class TestEvidence:
         for _ in range(2):
             world.filter("m2", "n9")
             await world.settle()
-        assert set(world.round().reservation.slots) == {"pod-m0", "pod-m1"}
+        assert set(world.cycle().reservation.slots) == {"pod-m0", "pod-m1"}
 
     async def test_a_committed_member_is_not_moved(self, planned: World) -> None:
         planned.api.hold("bind")
@@ -213,7 +213,7 @@ class TestLooseMembers:
         world.add(node("a1").cpu(2).rack("a"), node("a2").cpu(3).rack("a"), node("b1").cpu(9).rack("b"))
         world.add(gang(2).topology(), *members(2))
         await world.go()
-        assert (world.round().loose, slot_of(world, "m0")) == (True, "a1")
+        assert (world.cycle().loose, slot_of(world, "m0")) == (True, "a1")
         return world
 
     async def test_the_planned_node_is_taken_if_it_is_offered(self, racked: World) -> None:
@@ -252,11 +252,11 @@ class TestLooseMembers:
 
     async def test_after_a_sample_without_a_node_for_it_the_whole_gang_is_stamped(self, racked: World) -> None:
         racked.add(*[node(f"c{index:03}").cpu(1) for index in range(101)])
-        racked.steer()
+        racked.nominate()
         assert racked.filter("m1", "b1") == Hold()
         await racked.settle()
         assert {call.name for call in racked.api.said("stamp")} == {"m0", "m1"}
-        assert not racked.round().loose
+        assert not racked.cycle().loose
 
 
 class TestWaking:
@@ -264,14 +264,14 @@ class TestWaking:
 
     async def test_a_pod_held_before_the_caches_were_filled_is_woken_if_it_is_plain(self, world: World) -> None:
         plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
-        world.desk.synced = False
-        assert world.desk.filter(plain.value(), ["n1"]) == Hold()
+        world.service.synced = False
+        assert world.service.filter(plain.value(), ["n1"]) == Hold()
         world.store.put_job(job("j").value())
         world.add(plain)
-        world.desk.synced = True
+        world.service.synced = True
         await world.go()
         assert [call.name for call in world.api.said("kick")] == ["p"]
-        assert list(world.conductor.held) == []
+        assert list(world.group_scheduler.held) == []
 
     async def test_a_pod_held_before_its_job_was_seen_is_woken_if_the_job_is_plain(self, world: World) -> None:
         plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
@@ -311,21 +311,21 @@ class TestWaking:
         world.filter("m0", "n1")
         await world.go()
         assert world.api.calls == []
-        assert set(world.conductor.held) == {"pod-m0"}
+        assert set(world.group_scheduler.held) == {"pod-m0"}
 
 
 class TestPrioritizeAndPreempt:
     async def test_every_node_has_the_same_score(self, world: World) -> None:
-        assert world.desk.prioritize(["n1", "n2"]) == [{"Host": "n1", "Score": 0}, {"Host": "n2", "Score": 0}]
+        assert world.service.prioritize(["n1", "n2"]) == [{"Host": "n1", "Score": 0}, {"Host": "n2", "Score": 0}]
 
     async def test_nothing_is_preempted_for_a_member(self, planned: World) -> None:
-        assert planned.desk.preempt(planned.pod("m0"), {"n1": ["x"]}) == []
+        assert planned.service.preempt(planned.pod("m0"), {"n1": ["x"]}) == []
 
     async def test_a_plain_pod_may_preempt_but_not_members_at_bind(self, planned: World) -> None:
         planned.bind("m0")
         await planned.settle()
         plain = pod("p").value()
-        assert planned.desk.preempt(plain, {"n1": ["pod-m0", "x"], "n2": ["x"], "n3": ["pod-m1"]}) == ["n2", "n3"]
+        assert planned.service.preempt(plain, {"n1": ["pod-m0", "x"], "n2": ["x"], "n3": ["pod-m1"]}) == ["n2", "n3"]
 
 
 class TestBindOfPlainPods:
@@ -421,14 +421,14 @@ class TestBindOfMembers:
         call = planned.bind("m0", "n2")
         await planned.settle()
         assert "is planned on n1, not on n2" in call.error
-        assert planned.round().calls == {}
+        assert planned.cycle().calls == {}
 
     async def test_a_member_whose_client_hangs_up_leaves_the_barrier_at_once(self, planned: World) -> None:
         first = planned.bind("m0")
         await planned.settle()
         first.hang_up()
         await planned.settle()
-        assert planned.round().calls == {}
+        assert planned.cycle().calls == {}
         planned.bind("m1")
         await planned.settle()
         assert planned.api.said("bind") == []
@@ -438,7 +438,7 @@ class TestBindOfMembers:
         await planned.settle()
         first.task.cancel()
         await planned.settle()
-        assert planned.round().calls == {}
+        assert planned.cycle().calls == {}
 
     async def test_a_newer_call_of_the_same_pod_replaces_the_older(self, planned: World) -> None:
         old = planned.bind("m0")
@@ -451,7 +451,7 @@ class TestBindOfMembers:
         assert new.error == ""
 
     async def test_a_call_for_a_member_that_is_bound_already_succeeds_at_once(self, planned: World) -> None:
-        planned.round().bound.add("pod-m0")
+        planned.cycle().bound.add("pod-m0")
         call = planned.bind("m0")
         await asyncio.wait_for(call.task, 1)
         assert call.error == ""

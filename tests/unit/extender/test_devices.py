@@ -1,8 +1,8 @@
 """Gangs that ask for what only kube-scheduler can count: they are offered to it, and its word decides."""
 
-from extender.desk import Hold, Steer
-from extender.round import Stage
-from extender.steering import Stamps
+from extender.answers import Hold, Steer
+from extender.binding.nominator import Stamps
+from extender.scheduling.cycle import CycleStage
 from serried.model.group import Key, key_tree
 from serried.model.verdict import Reason, Verdict, render
 from serried.testing.builders import NodeBuilder, PodBuilder, node, pod, pod_group
@@ -29,7 +29,7 @@ def claiming(count: int) -> list[PodBuilder]:
 
 
 def verdict_of(world: World) -> Verdict:
-    verdict = world.conductor.gangs[GANG].verdict
+    verdict = world.group_scheduler.gangs[GANG].verdict
     assert verdict is not None
     return verdict
 
@@ -44,7 +44,7 @@ async def refuse(world: World, *names: str, message: str = NO_DEVICE) -> None:
 class TestAResourceThatAClassProvides:
     async def test_a_gang_is_planned_where_the_scheduler_may_have_it(self, world: World) -> None:
         await world.add(*small_nodes(2), CLASS, gang(2), *asking(2)).go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
         assert planned.detail == f"2 members ask for {GPU}, which only the scheduler can count"
 
@@ -52,7 +52,7 @@ class TestAResourceThatAClassProvides:
         own = [each.allocatable(GPU, 1).rack("own") for each in small_nodes(1, 8)]
         slices = [node("slices").cpu(8).rack("slices")]
         await world.add(*own, *slices, CLASS, gang(2).topology(), *asking(2)).go()
-        assert {slot.node for slot in world.round().reservation.slots.values()} == {"slices"}
+        assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"slices"}
 
     async def test_the_gang_is_bound_whole(self, world: World) -> None:
         await world.add(*small_nodes(2), CLASS, gang(2), *asking(2)).go()
@@ -64,7 +64,7 @@ class TestAResourceThatAClassProvides:
     async def test_a_node_that_the_scheduler_refuses_is_learnt(self, world: World) -> None:
         racked = [each.rack(each.value().name) for each in small_nodes(2)]
         await world.add(*racked, CLASS, gang(2).topology(), *asking(2)).go()
-        first = world.round().reservation.domain
+        first = world.cycle().reservation.domain
         other = ({"n1", "n2"} - {first}).pop()
         for name in ("m0", "m1"):
             world.filter(name, other)
@@ -72,7 +72,7 @@ class TestAResourceThatAClassProvides:
         for name in ("m0", "m1"):
             world.filter(name, other)
             await world.go()
-        assert world.round().reservation.domain == other
+        assert world.cycle().reservation.domain == other
         assert world.filter("m0", other) == Steer(other)
 
     async def test_a_gang_that_was_refused_before_the_class_came_is_planned_when_the_scheduler_has_a_node(
@@ -85,13 +85,13 @@ class TestAResourceThatAClassProvides:
         await world.go()
         assert verdict_of(world).detail.startswith(f"only the scheduler can count {GPU}; the scheduler refuses m0")
         await refuse(world, "m0", "m1", message=offer())
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
 
 class TestAResourceThatNoNodeHas:
     async def test_a_gang_is_offered_to_the_scheduler_without_it(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.gate() for each in asking(2)]).go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
         assert planned.detail == f"2 members ask for {GPU}, which no node has"
 
@@ -126,7 +126,7 @@ class TestAResourceThatNoNodeHas:
         assert world.heard.plans == []
         assert world.filter("m0") == Hold()
         await refuse(world, "m0", "m1", message=offer(f"1 Insufficient {GPU}"))
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_a_node_that_has_it_ends_the_guessing(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_GPU) for each in asking(2)]).go()
@@ -135,7 +135,7 @@ class TestAResourceThatNoNodeHas:
         assert verdict_of(world) == Verdict(Reason.NO_CAPACITY, have=1, need=2)
         world.add(node("n3").cpu(8).allocatable(GPU, 2))
         await world.go()
-        assert {slot.node for slot in world.round().reservation.slots.values()} == {"n3"}
+        assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n3"}
 
     async def test_what_a_plan_can_count_is_still_counted(self, world: World) -> None:
         await world.add(*small_nodes(1), gang(3), *[each.tried(message=NO_GPU) for each in asking(3)]).go()
@@ -147,7 +147,7 @@ class TestAResourceThatNoNodeHas:
         plain = members(2, first=8)
         await world.add(*[each.in_group("h") for each in plain]).go()
         await world.add(pod_group("h").gang(2)).go()
-        assert {slot.name for slot in world.round(Key("default", "h")).reservation.slots.values()} == {"m8", "m9"}
+        assert {slot.name for slot in world.cycle(Key("default", "h")).reservation.slots.values()} == {"m8", "m9"}
 
 
 class TestClaimsOfDevices:
@@ -170,7 +170,7 @@ class TestClaimsOfDevices:
         )
         assert world.api.calls == []
         await world.add(*[each.having(MADE, "status", "resourceClaimStatuses") for each in pods]).go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_a_gang_that_the_scheduler_has_no_devices_for_waits_and_says_so(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_DEVICE) for each in claiming(2)]).go()
@@ -180,7 +180,7 @@ class TestClaimsOfDevices:
             "claimed; the scheduler refuses m0 on every node: 12 cannot allocate all claims"
         )
         await refuse(world, "m0", "m1", message=offer())
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_devices_for_half_a_gang_are_given_back_at_once(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(2), *claiming(2)).go()
@@ -193,7 +193,7 @@ class TestClaimsOfDevices:
         await refuse(world, "m0", "m1", message=offer())
         assert world.nothing_reserved
         await world.pass_time(2)
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_a_member_that_the_quorum_does_not_need_just_waits(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(2), *claiming(3)).go()
@@ -207,22 +207,22 @@ class TestClaimsOfDevices:
 
     async def test_what_was_said_of_a_member_before_it_came_is_old(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(2), *claiming(2)).go()
-        world.filter("m0", world.round().reservation.slots["pod-m0"].node)
+        world.filter("m0", world.cycle().reservation.slots["pod-m0"].node)
         await refuse(world, "m0")
-        assert "pod-m0" in world.round().reservation.slots
+        assert "pod-m0" in world.cycle().reservation.slots
 
     async def test_a_refusal_for_what_we_count_ourselves_changes_nothing(self, world: World) -> None:
         busy = objection("12 Insufficient cpu")
         await world.add(*small_nodes(2), gang(2), *[each.tried(message=busy) for each in claiming(2)]).go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_nor_does_one_of_a_gang_that_asks_for_nothing_else(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_DEVICE) for each in members(2)]).go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
 
 def unoffered(world: World) -> frozenset[str]:
-    return world.conductor.gangs[GANG].unoffered(world.store.members(GANG), world.clock(), world.store.nodes)
+    return world.group_scheduler.gangs[GANG].unoffered(world.store.members(GANG), world.clock(), world.store.nodes)
 
 
 def racks(count: int, size: int = 3) -> list[NodeBuilder]:
@@ -233,19 +233,19 @@ def racks(count: int, size: int = 3) -> list[NodeBuilder]:
 class TestWhatIsOffered:
     async def test_one_list_of_the_scheduler_says_more_than_a_refusal(self, world: World) -> None:
         await world.add(*racks(20), gang(3).topology(), *claiming(3)).go()
-        assert world.round().reservation.domain != "r17"
+        assert world.cycle().reservation.domain != "r17"
         for _ in range(2):  # the first list may be older than the room that was planned on
             world.filter("m0", "a17", "b17", "c17")
             await world.go()
-        assert world.round().reservation.domain == "r17"
+        assert world.cycle().reservation.domain == "r17"
         assert len(world.heard.plans) <= 4
 
     async def test_a_held_gang_is_planned_where_it_was_offered_room(self, world: World) -> None:
         await world.add(*racks(20), gang(3).topology(), *claiming(2)).go()
         world.filter("m0", "a9", "b9")
         await world.add(claiming(3)[2]).go()
-        assert world.round().reservation.domain == "r9"
-        assert {slot.node for slot in world.round().reservation.slots.values()} <= {"a9", "b9"}
+        assert world.cycle().reservation.domain == "r9"
+        assert {slot.node for slot in world.cycle().reservation.slots.values()} <= {"a9", "b9"}
 
     async def test_a_gang_that_does_not_fit_there_waits_until_it_is_offered_more(self, world: World) -> None:
         await world.add(*racks(20), gang(2).topology(), *[each.cpu(5) for each in claiming(1)]).go()
@@ -255,7 +255,7 @@ class TestWhatIsOffered:
         await world.go()
         world.filter("m1", "a9", "b9")
         await world.go()
-        assert {slot.node for slot in world.round().reservation.slots.values()} == {"a9", "b9"}
+        assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"a9", "b9"}
 
     async def test_what_was_offered_is_believed_for_half_a_minute(self, world: World) -> None:
         await world.add(*racks(2), gang(2).topology(), *claiming(1)).go()
@@ -268,17 +268,17 @@ class TestWhatIsOffered:
     async def test_a_list_that_may_be_a_sample_says_nothing(self, world: World) -> None:
         await world.add(*racks(2), gang(2).topology(), *claiming(1)).go()
         world.filter("m0", *[f"n{number}" for number in range(100)])
-        assert world.conductor.gangs[GANG].offers == {}
+        assert world.group_scheduler.gangs[GANG].offers == {}
 
     async def test_nor_does_the_stamp_that_is_tried_by_itself(self, world: World) -> None:
         await world.add(*racks(2), gang(2).topology(), claiming(1)[0].nominated("a0")).go()
         world.filter("m0", "a0")
-        assert world.conductor.gangs[GANG].offers == {}
+        assert world.group_scheduler.gangs[GANG].offers == {}
 
     async def test_nor_what_is_offered_to_a_member_that_we_count_for(self, world: World) -> None:
         await world.add(*racks(2), gang(2).topology(), *members(1)).go()
         world.filter("m0", "a0")
-        assert world.conductor.gangs[GANG].offers == {}
+        assert world.group_scheduler.gangs[GANG].offers == {}
 
     async def test_members_of_which_nothing_was_offered_yet_are_not_confined_by_others(self, world: World) -> None:
         await world.add(*racks(2), gang(2).topology(), *claiming(1)).go()
@@ -289,24 +289,24 @@ class TestWhatIsOffered:
     async def test_a_node_that_is_full_of_mates_stays_open_to_them(self) -> None:
         world = World(stamps=Stamps.ALWAYS)
         await world.add(*racks(1), gang(2).topology(), *claiming(2)).go()
-        first = world.round().reservation.slots["pod-m0"].node
+        first = world.cycle().reservation.slots["pod-m0"].node
         second, third = {"a0", "b0", "c0"} - {first}
         assert world.filter("m0") == Steer(first)
         for _ in range(2):
             world.filter("m1", second)
             await world.go()
-        assert world.round().closed == {third}
-        assert world.round().reservation.slots["pod-m1"].node == second
+        assert world.cycle().closed == {third}
+        assert world.cycle().reservation.slots["pod-m1"].node == second
         await world.close()
 
 
 async def test_a_gang_keeps_its_place_in_the_queue_while_it_is_refused(world: World) -> None:
     await world.add(*small_nodes(1), gang(3), *claiming(3)).go()
-    since = world.conductor.gangs[GANG].quorum_since
+    since = world.group_scheduler.gangs[GANG].quorum_since
     world.clock.advance(5)
     await refuse(world, "m0")
     assert verdict_of(world).detail
-    assert world.conductor.gangs[GANG].quorum_since == since
+    assert world.group_scheduler.gangs[GANG].quorum_since == since
 
 
 class TestATree:
@@ -315,15 +315,15 @@ class TestATree:
         pods = [pod(f"{name}0").cpu(1).scheduler(SCHEDULER).in_group(name) for name in ("a", "b")]
         await world.add(*small_nodes(2), *tree, *[each.having(CLAIMS, "spec", "resourceClaims") for each in pods]).go()
         await refuse(world, "b0")
-        assert world.round(TREE).reservation.slots.keys() == {"pod-a0"}
-        assert world.round(TREE).stage is Stage.GATHERING
+        assert world.cycle(TREE).reservation.slots.keys() == {"pod-a0"}
+        assert world.cycle(TREE).stage is CycleStage.GATHERING
 
     async def test_one_that_lacks_groups_waits_whole_and_says_for_what(self, world: World) -> None:
         tree = [composite("root").gang(2), *[pod_group(name).gang(1).under("root") for name in ("a", "b")]]
         pods = [pod(f"{name}0").cpu(1).scheduler(SCHEDULER).in_group(name) for name in ("a", "b")]
         await world.add(*small_nodes(2), *tree, *[each.having(CLAIMS, "spec", "resourceClaims") for each in pods]).go()
         await refuse(world, "b0")
-        verdict = world.conductor.gangs[TREE].verdict
+        verdict = world.group_scheduler.gangs[TREE].verdict
         assert verdict is not None
         assert (verdict.reason, verdict.have, verdict.need) == (Reason.NO_CAPACITY, 1, 2)
         assert "the scheduler refuses b0" in verdict.detail

@@ -1,12 +1,12 @@
-"""A round from its record to its last Binding, with an API server that fails in every way it can."""
+"""A cycle from its record to its last Binding, with an API server that fails in every way it can."""
 
 from collections.abc import Callable
 from unittest.mock import Mock
 
 import pytest
 
-from extender import driver
-from extender.round import Stage
+from extender.binding import run as cycle_runner
+from extender.scheduling.cycle import CycleStage
 from serried.model.verdict import Reason
 from serried.testing.builders import node
 from tests.unit.extender.world import GANG, BindCall, World, error, gang, members, small_nodes
@@ -15,14 +15,14 @@ from tests.unit.extender.world import GANG, BindCall, World, error, gang, member
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rolling forward is not slowed down."""
-    monkeypatch.setattr(driver, "_ROLL_FORWARD_BASE", 0.0)
-    monkeypatch.setattr(driver, "_ROLL_FORWARD_CAP", 0.0)
+    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD_BASE", 0.0)
+    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD_CAP", 0.0)
 
 
 async def plan(world: World, count: int = 2, min_count: int = 2) -> World:
     """Gang g with so many members, planned on n1 and n2, its record written."""
     await world.add(*small_nodes(2), gang(min_count), *members(count)).go()
-    assert world.round().stage is Stage.GATHERING
+    assert world.cycle().stage is CycleStage.GATHERING
     return world
 
 
@@ -72,7 +72,7 @@ class TestTheWholeWay:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         calls = await bind_all(world)
         assert all(call.waiting for call in calls)
-        assert world.round().stage is Stage.RECORDING
+        assert world.cycle().stage is CycleStage.RECORDING
         world.api.let_go("create")
         await world.go()
         assert [call.error for call in calls] == ["", ""]
@@ -114,7 +114,7 @@ class TestBeforeTheCommit:
         assert world.reasons()[-1] is Reason.RECORD_FAILED
         assert world.nothing_reserved
         await world.pass_time(1.0)
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_a_record_that_was_written_though_the_answer_was_lost_is_no_obstacle(self, world: World) -> None:
         world.api.lose("create")
@@ -146,13 +146,13 @@ class TestBeforeTheCommit:
             world.bind(name)
             await world.settle()
         await world.pass_time(50.0)
-        assert len(world.round().calls) == 2
+        assert len(world.cycle().calls) == 2
 
     async def test_no_progress_extends_the_total_deadline(self, world: World) -> None:
         await plan(world)
         for _ in range(8):
             await world.pass_time(50.0)
-            if world.conductor.gangs[GANG].round is None:
+            if world.group_scheduler.gangs[GANG].cycle is None:
                 break
             world.bind("m0")
             await world.settle()
@@ -172,11 +172,11 @@ class TestBeforeTheCommit:
         assert len(world.heard.plans) == planned
         world.add(node("n3").cpu(2))
         await world.go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_a_plan_that_does_not_hold_any_more_is_made_anew_and_not_committed(self, world: World) -> None:
         await plan(world)
-        planned_on = world.round().reservation.slots["pod-m0"].node
+        planned_on = world.cycle().reservation.slots["pod-m0"].node
         first = world.bind("m0")
         await world.settle()
         world.store.drop_node(planned_on)
@@ -185,7 +185,7 @@ class TestBeforeTheCommit:
         assert [first.error, second.error] == ["serried: PlanOutdated"] * 2
         assert world.api.said("bind") == []
         await world.go()
-        assert planned_on not in {slot.node for slot in world.round().reservation.slots.values()}
+        assert planned_on not in {slot.node for slot in world.cycle().reservation.slots.values()}
 
     async def test_a_planned_member_that_is_deleted_before_the_commit_ends_the_round(self, world: World) -> None:
         await plan(world)
@@ -212,7 +212,7 @@ class TestBeforeTheCommit:
     async def test_an_unexpected_exception_ends_the_round_and_leaves_nothing(self, world: World) -> None:
         world.api.fail("create", RuntimeError("bug"))
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
-        assert world.round().stage is Stage.GATHERING
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_a_bug_that_stays_is_tried_again_at_leisure(self, world: World) -> None:
         world.api.fail("create", *[RuntimeError("bug")] * 1000)
@@ -224,7 +224,7 @@ class TestBeforeTheCommit:
     async def test_members_that_ran_at_the_plan_and_have_ended_since_are_no_quorum(self, world: World) -> None:
         running = [each.on("n3") for each in members(2)]
         await world.add(*small_nodes(3), gang(3), *running, *members(1, first=2)).go()
-        assert world.round().reservation.need == 1
+        assert world.cycle().reservation.need == 1
         for name in ("m0", "m1"):
             world.delete(name)
         call = world.bind("m2")
@@ -368,7 +368,7 @@ class TestAfterTheCommit:
 
     async def test_a_committed_member_whose_node_is_gone_gets_another_in_its_domain(self, world: World) -> None:
         await plan(world)
-        lost = world.round().reservation.slots["pod-m0"].node
+        lost = world.cycle().reservation.slots["pod-m0"].node
         world.api.hold("bind")
         calls = await bind_all(world)
         world.store.drop_node(lost)
@@ -433,8 +433,8 @@ class TestAfterTheCommit:
         calls = await bind_all(world, 2)
         calls += [world.bind(f"m{index}") for index in range(2, many)]
         await world.settle()
-        spawn = Mock(wraps=world.conductor.spawn)
-        monkeypatch.setattr(world.conductor, "spawn", spawn)
+        spawn = Mock(wraps=world.group_scheduler.spawn)
+        monkeypatch.setattr(world.group_scheduler, "spawn", spawn)
         world.api.let_go("replace")
         for _ in range(20):
             await world.settle()
@@ -463,4 +463,4 @@ class TestAfterTheCommit:
         world.api.let_go("delete")
         await world.go()
         assert world.api.phase() == "Planned"
-        assert set(world.round().reservation.slots) == {"pod-m5", "pod-m6"}
+        assert set(world.cycle().reservation.slots) == {"pod-m5", "pod-m6"}

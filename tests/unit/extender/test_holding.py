@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from extender.holding import HeldPods, HoldSwitch
+from extender.gate_switch import HoldSwitch
+from extender.scheduling.held import HeldPods
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
 from serried.model.group import Key
@@ -130,7 +131,7 @@ class TestHeldPods:
     async def test_of_too_many_strangers_the_oldest_are_forgotten(
         self, known: dict[str, Pod], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("extender.holding._MOST_STRANGERS", 3)
+        monkeypatch.setattr("extender.scheduling.held._MOST_STRANGERS", 3)
         held = HeldPods(known)
         for number in range(1000):
             held.note(f"pod-{number}", 0.0)

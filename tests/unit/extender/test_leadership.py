@@ -3,8 +3,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from extender import leadership as module
-from extender.leadership import AlwaysActive, Leadership
+from extender import leader as module
+from extender.leader import AlwaysActive, Leadership
 from serried.kube.changes import Deleted, Upserted
 from serried.kube.wire import write_time
 from serried.model.lease import Lease

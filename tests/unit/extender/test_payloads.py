@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
-from extender.desk import BindRequest, Hold, Pass, Steer
-from extender.payloads import (
+from extender.answers import BindRequest, Hold, Pass, Steer
+from extender.http.wire import (
     BadRequest,
     read_args,
     read_bind,

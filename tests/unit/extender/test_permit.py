@@ -1,14 +1,14 @@
-"""The one door for Bindings: who may be bound is asked at every send, whatever the round thought before."""
+"""The one door for Bindings: who may be bound is asked at every send, whatever the cycle thought before."""
 
 import pytest
 
-from extender import driver
-from extender.adoption import Adoption
-from extender.permit import find_misfit
-from extender.records import Records
-from extender.round import Stage
+from extender.binding import run as cycle_runner
+from extender.binding.recovery import Adoption
+from extender.binding.reservations import Records
+from extender.scheduling.cycle import CycleStage
+from extender.scheduling.permit import find_misfit
 from serried.cluster.ledger import Ledger
-from serried.cluster.occupancy import Hand
+from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
 from serried.model.group import Key
 from serried.model.reservation import Reservation, Slot
@@ -20,8 +20,8 @@ from tests.unit.extender.world import GANG, SCHEDULER, World, error, gang, membe
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rolling forward is not slowed down."""
-    monkeypatch.setattr(driver, "_ROLL_FORWARD_BASE", 0.0)
-    monkeypatch.setattr(driver, "_ROLL_FORWARD_CAP", 0.0)
+    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD_BASE", 0.0)
+    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD_CAP", 0.0)
 
 
 def replacement(name: str, group: str = "g") -> PodBuilder:
@@ -43,7 +43,7 @@ class TestMembersThatAreBeingDeleted:
         for index in range(4):
             world.delete(f"o{index}")
         await world.go()
-        assert len(world.round().reservation.slots) == world.round().reservation.need == 4
+        assert len(world.cycle().reservation.slots) == world.cycle().reservation.need == 4
 
     async def test_two_gangs_that_are_drained_at_once_never_hold_halves(self, world: World) -> None:
         groups = ("g", "h")
@@ -70,7 +70,7 @@ class TestMembersThatAreBeingDeleted:
         running = [each.on(f"n{index + 1}") for index, each in enumerate(members(3))]
         ending = members(1, first=3)[0].on("n4").deleting()
         await world.add(*small_nodes(5, 1), gang(4), *running, ending, replacement("r")).go()
-        assert world.round().reservation.need == 1
+        assert world.cycle().reservation.need == 1
         call = world.bind("r")
         await world.go()
         assert (call.error, world.node_of("r")) == ("", "n5")
@@ -83,14 +83,14 @@ class TestMembersThatAreBeingDeleted:
         world.delete("m0")
         world.delete("m1")
         await world.go()
-        assert {slot.node for slot in world.round().reservation.slots.values()} == {"b1"}
+        assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"b1"}
 
     async def test_on_a_node_that_nobody_hears_of_keep_nobody(self, world: World) -> None:
         silent = node("a1").cpu(2).rack("a").taint("node.kubernetes.io/unreachable", "NoExecute")
         old = [each.on("a1").deleting() for each in members(2)]
         world.add(silent, node("b1").cpu(2).rack("b"), gang(2).topology(), *old)
         await world.add(replacement("r0"), replacement("r1")).go()
-        assert {slot.node for slot in world.round().reservation.slots.values()} == {"b1"}
+        assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"b1"}
 
 
 class TestThePodGroup:
@@ -106,7 +106,7 @@ class TestThePodGroup:
         world.add(*[replacement(f"x{index}") for index in range(4)])
         world.look()
         await world.settle()
-        assert not [uid for uid in world.round().reservation.slots if uid.startswith("pod-x")]
+        assert not [uid for uid in world.cycle().reservation.slots if uid.startswith("pod-x")]
         late = world.bind("x0", "n3")
         await world.go()
         assert late.error
@@ -141,7 +141,7 @@ class TestTheQuorum:
         world.add(*small_nodes(4, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))])
         await world.go()
         await world.add(*members(1, first=3)).go()
-        assert world.round().reservation.need == 0
+        assert world.cycle().reservation.need == 0
         for index in range(3):
             world.store.drop_node(f"n{index + 1}")
             world.delete(f"m{index}")
@@ -186,7 +186,7 @@ class TestTheQuorum:
         await world.go()
         world.delete("m2")
         await world.add(members(1, first=2)[0].uid("again")).go()
-        assert world.round().reservation.need == 0
+        assert world.cycle().reservation.need == 0
         call = world.bind("m2")
         await world.go()
         assert (call.error, world.node_of("m2")) == ("", "n3")
@@ -202,7 +202,7 @@ class TestTheQuorum:
         await world.add(*[each.uid(f"again-{i}") for i, each in enumerate(members(2, first=1))]).go()
         assert len(world.ledger) == 0  # there is room for one of two
         await world.add(node("n5").cpu(1)).go()
-        assert world.round().reservation.need == 2
+        assert world.cycle().reservation.need == 2
 
 
 class TestTheDomain:
@@ -211,7 +211,7 @@ class TestTheDomain:
         world.add(members(1)[0].on("a1"), members(1, 1)[0].cpu(3).on("a1"))
         await world.go()
         await world.add(members(1, 2)[0].cpu(2)).go()
-        assert world.round().reservation.slots["pod-m2"].node == "a2"
+        assert world.cycle().reservation.slots["pod-m2"].node == "a2"
         world.store.put_node(node("a2").cpu(4).rack("b").value())
         world.look()
         call = world.bind("m2")
@@ -235,7 +235,7 @@ class TestTheDomain:
         world.bind("m0")
         world.bind("m1")
         await world.settle()
-        lost = world.round().reservation.slots["pod-m2"].node
+        lost = world.cycle().reservation.slots["pod-m2"].node
         world.store.drop_node(lost)
         world.add(node("n4").cpu(1))
         first = world.bind("m2", lost)
@@ -251,7 +251,7 @@ class TestARecordOfAnEarlierTerm:
         slots = {f"pod-{name}": Slot(f"pod-{name}", name, home) for name, home in nodes.items()}
         left = Reservation(GANG, "podgroup-g", domain, need, slots, frozenset(slots))
         await Records(world.api.client(), "v1", "earlier").write(gang(need).value(), left)
-        await Adoption(world.conductor, world.records, world.api.client(), world.steering).adopt()
+        await Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator).adopt()
         for _ in range(3):
             await world.go()
 
@@ -298,9 +298,9 @@ class TestARecordOfAnEarlierTerm:
 
 async def test_a_member_is_asked_about_again_before_each_attempt(world: World) -> None:
     await world.add(*small_nodes(2), gang(2), *members(2)).go()
-    assert world.round().stage is Stage.GATHERING
+    assert world.cycle().stage is CycleStage.GATHERING
     world.api.fail("bind", error(500))
-    planned = world.round().reservation.slots["pod-m0"].node
+    planned = world.cycle().reservation.slots["pod-m0"].node
     world.api.before_bind = lambda _: world.store.drop_node(planned)
     for name in ("m0", "m1"):
         world.bind(name)
@@ -335,22 +335,22 @@ class TestTheSlots:
 
     def test_another_pod_took_the_room(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
-        store.occupancy.claim("plain", Hand.ASSUMED, "n1", pod("plain").cpu(1).value().shape.requests)
+        store.occupancy.claim("plain", ClaimKind.ASSUMED, "n1", pod("plain").cpu(1).value().shape.requests)
         assert misfit(store, reservation) == "node n1 is full"
 
     def test_another_pod_that_asks_for_something_else_is_no_misfit(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
         requests = (("example.com/gpu", 1000),)
-        store.occupancy.claim("plain", Hand.BOUND, "n1", requests)
+        store.occupancy.claim("plain", ClaimKind.BOUND, "n1", requests)
         assert misfit(store, reservation) is None
 
     def test_another_pod_took_the_port(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
         listening = members(1)[0].host_port(80)
         store.put_pod(listening.value())
-        store.occupancy.claim("pod-m0", Hand.RESERVED, "n1", listening.value().shape.requests)
+        store.occupancy.claim("pod-m0", ClaimKind.RESERVED, "n1", listening.value().shape.requests)
         assert misfit(store, reservation) is None
-        store.occupancy.claim("plain", Hand.BOUND, "n1", pod("plain").host_port(80).value().shape.requests)
+        store.occupancy.claim("plain", ClaimKind.BOUND, "n1", pod("plain").host_port(80).value().shape.requests)
         assert misfit(store, reservation) == "node n1 is full"
 
     def test_the_node_is_gone(self, planned: tuple[Store, Reservation]) -> None:

@@ -17,24 +17,24 @@ def racks(world: World) -> World:
 
 async def test_it_steps_up_when_its_wait_is_over_though_nothing_else_happens(world: World) -> None:
     await racks(world).add(patient(30), *members(3)).go()
-    verdict = world.conductor.gangs[GANG].verdict
+    verdict = world.group_scheduler.gangs[GANG].verdict
     assert verdict is not None
     assert (verdict.reason, verdict.key) == (Reason.NO_DOMAIN_FITS, RACK)
     await world.pass_time(29)
-    assert world.conductor.gangs[GANG].round is None
+    assert world.group_scheduler.gangs[GANG].cycle is None
     await world.pass_time(1)
-    assert len({slot.node for slot in world.round().reservation.slots.values()}) == 2
+    assert len({slot.node for slot in world.cycle().reservation.slots.values()}) == 2
 
 
 async def test_room_in_one_rack_ends_the_wait(world: World) -> None:
     await racks(world).add(patient(3600), *members(3)).go()
     await world.add(node("n9").cpu(3).rack("r9")).go()
-    assert {slot.node for slot in world.round().reservation.slots.values()} == {"n9"}
+    assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n9"}
 
 
 async def test_members_of_a_gang_with_a_preference_are_never_loose(world: World) -> None:
     await racks(world).add(node("n9").cpu(30).rack("r9"), patient(0), *members(3)).go()
-    assert not world.round().loose
+    assert not world.cycle().loose
 
 
 class TestExclusive:
@@ -49,7 +49,7 @@ class TestExclusive:
         return pod_group(name).gang(2).topology().annotation(EXCLUSIVE, "true")
 
     def rack(self, world: World, key: Key) -> str:
-        return world.round(key).reservation.domain
+        return world.cycle(key).reservation.domain
 
     async def test_two_of_them_are_in_two_racks_and_a_third_waits(self, world: World) -> None:
         others = [pod(f"o{place}").cpu(1).scheduler(SCHEDULER).in_group("other") for place in range(2)]
@@ -57,7 +57,7 @@ class TestExclusive:
         await self.cluster(world).add(self.alone(), self.alone("other"), *members(2), *others).go()
         assert {self.rack(world, GANG), self.rack(world, self.OTHER)} == {"r0", "r1"}
         await world.add(self.alone("third"), *thirds).go()
-        verdict = world.conductor.gangs[Key("default", "third")].verdict
+        verdict = world.group_scheduler.gangs[Key("default", "third")].verdict
         assert verdict is not None
         assert (verdict.reason, verdict.detail) == (
             Reason.NO_DOMAIN_FITS,
@@ -70,7 +70,7 @@ class TestExclusive:
         first, second = self.alone(), pod_group("second").gang(1).topology().annotation(EXCLUSIVE, "true")
         held = pod("s0").cpu(1).scheduler(SCHEDULER).in_group("second").on("n1")
         await self.cluster(world).add(first, second, running[0], held, self.alone("other"), *others).go()
-        assert self.OTHER in world.conductor.queue.backlog
+        assert self.OTHER in world.group_scheduler.queue.backlog
         world.delete("s0")
         world.store.drop_group(Key("default", "second"))
         await world.go()

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from extender.backfill import PATIENCE
-from extender.desk import Hold, Steer
+from extender.answers import Hold, Steer
+from extender.scheduling.backfill import PATIENCE
 from serried.model.group import Key
 from serried.model.verdict import Reason, Verdict, render
 from serried.testing.builders import Builder, JobBuilder, PodBuilder, PodGroupBuilder, job, node, pod, pod_group
@@ -64,7 +64,7 @@ def small_job(count: int = 2, **lasting: int) -> list[Builder]:
 
 
 def verdict(world: World, group: Key = GANG) -> Verdict:
-    found = world.conductor.gangs[group].verdict
+    found = world.group_scheduler.gangs[group].verdict
     assert found is not None
     return found
 
@@ -92,7 +92,7 @@ class TestTheHead:
         for name in ("y", "z"):
             world.delete(name)
         await world.go()
-        assert world.round().reservation.domain == "b"
+        assert world.cycle().reservation.domain == "b"
         assert kept(world) == set()
 
     async def test_a_smaller_gang_waits_behind_it_and_is_told_so(self, world: World) -> None:
@@ -214,7 +214,7 @@ class TestPassing:
     async def test_a_gang_that_finds_room_elsewhere_passes(self, world: World) -> None:
         await racks(world).add(node("c1").cpu(2).rack("c"), *large()).go()
         await world.add(*small()).go()
-        assert {slot.node for slot in world.round(SMALL).reservation.slots.values()} == {"c1"}
+        assert {slot.node for slot in world.cycle(SMALL).reservation.slots.values()} == {"c1"}
 
     @pytest.mark.parametrize(
         ("seconds", "passes"),
@@ -281,7 +281,7 @@ class TestPassing:
     async def test_a_member_that_takes_any_offered_node_does_not_take_one_of_the_heads(self, world: World) -> None:
         await racks(world).add(*large()).go()
         await world.add(node("c1").cpu(2).rack("c"), *small(1)).go()
-        assert world.round(SMALL).loose
+        assert world.cycle(SMALL).loose
         assert world.filter("m10", "a2") == Hold()
         assert world.filter("m10", "a2", "c1") == Steer("c1")
 
@@ -353,9 +353,9 @@ class TestAgeing:
         await world.pass_time(DAY)
         await world.add(pod_group("h").gang(2).priority(5), *smalls()).pass_time(MINUTE)
         await world.add(pod_group("k").gang(2).priority(5), *smalls(2, "k", 20)).go()
-        described = world.conductor.describe(GANG)
+        described = world.group_scheduler.describe(GANG)
         assert world.queue.counts_as(described) == 5
-        assert world.conductor.in_turn({GANG, SMALL}) == [GANG, SMALL]
+        assert world.group_scheduler.in_turn({GANG, SMALL}) == [GANG, SMALL]
 
 
 class TestWakingUp:
@@ -377,7 +377,7 @@ class TestWakingUp:
     async def test_a_round_that_failed_rests_the_longer_the_larger_it_is(self, world: World) -> None:
         await world.add(node("n1").cpu(8), gang(4), *members(4)).go()
         world.clock.advance(61.0)
-        world.round().changed.set()
+        world.cycle().changed.set()
         await world.settle()
         assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
-        assert world.conductor.gangs[GANG].not_before == world.clock() + 1.0
+        assert world.group_scheduler.gangs[GANG].not_before == world.clock() + 1.0

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from extender.debug import debug_routes
+from extender.debug.routes import debug_routes
 from serried.model.level import FALLBACK
 from serried.testing.builders import node, pod, pod_group
 from tests.unit.extender.world import SCHEDULER, World, gang, members
@@ -16,7 +16,7 @@ from tests.unit.extender.world import SCHEDULER, World, gang, members
 @pytest.fixture
 def http(world: World) -> httpx.AsyncClient:
     app = FastAPI()
-    app.include_router(debug_routes(world.conductor, Mock(), FALLBACK, dict))
+    app.include_router(debug_routes(world.group_scheduler, Mock(), FALLBACK, dict))
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug")
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from extender.records import Records
+from extender.binding.reservations import Records
 from serried.cluster.store import Store
 from serried.decode.reservations import name_record
 from serried.kube.errors import ApiError

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from extender import reports
-from extender.reports import Reports
+from extender.status import reports
+from extender.status.reports import Reports
 from serried.cluster.store import Store
 from serried.kube.events import EventWriter
 from serried.model.group import Key, key_tree

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender import driver
-from extender.adoption import Adoption
-from extender.leadership import Leadership
-from extender.records import Records
-from extender.repairs import Broken, Rules
+from extender.binding import run as cycle_runner
+from extender.binding.recovery import Adoption
+from extender.binding.reservations import Records
+from extender.leader import Leadership
+from extender.scheduling.repairs import Broken, Rules
 from serried.model.group import Key
 from serried.model.lease import Lease
 from serried.model.reservation import Reservation, Slot
@@ -28,7 +28,7 @@ class TestALeaseThatLapsesForAMoment:
         leadership = Leadership("here", seen.append, clock)
         leadership.take(Lease("here_1", int(clock()), 15))
         clock.advance(12.1)
-        assert not leadership.leads()  # a round is left to the next leader
+        assert not leadership.leads()  # a cycle is left to the next leader
         leadership.take(Lease("here_1", int(clock()), 15))  # the watch was late
         assert seen == [True, False, True]
 
@@ -36,21 +36,21 @@ class TestALeaseThatLapsesForAMoment:
         turns: list[bool] = []
         leadership = Leadership("here", turns.append, world.clock)
         leadership.take(Lease("here_1", int(world.clock()), 15))
-        world.conductor.holds_lease = leadership.leads
+        world.group_scheduler.holds_lease = leadership.leads
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         world.look()
         world.clock.advance(12.1)
-        world.round().changed.set()
+        world.cycle().changed.set()
         await world.settle()
-        assert world.conductor.gangs[GANG].round is None  # left
+        assert world.group_scheduler.gangs[GANG].cycle is None  # left
         leadership.take(Lease("here_1", int(world.clock()), 15))
         if turns[1:] == [False, True]:  # what the process does then
-            world.conductor.end_term()
-            await Adoption(world.conductor, world.records, world.api.client(), world.steering).adopt()
-            world.conductor.active = True
-            world.conductor.meet_obstacle("")
+            world.group_scheduler.end_term()
+            await Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator).adopt()
+            world.group_scheduler.active = True
+            world.group_scheduler.meet_obstacle("")
         world.look()  # nothing else has happened in the cluster
-        assert world.conductor.gangs[GANG].round is not None
+        assert world.group_scheduler.gangs[GANG].cycle is not None
 
 
 class TestAnAdoptionUnderWhichTheTermEnds:
@@ -62,10 +62,10 @@ class TestAnAdoptionUnderWhichTheTermEnds:
             raw["metadata"]["managedFields"] = [managed]
         world.watch()
         world.api.hold("get")
-        adoption = Adoption(world.conductor, world.records, world.api.client(), world.steering)
+        adoption = Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator)
         task = asyncio.create_task(adoption.adopt())
         await world.settle()
-        world.conductor.end_term()
+        world.group_scheduler.end_term()
         world.api.let_go("get")
         await world.settle()
         await asyncio.gather(task, return_exceptions=True)
@@ -74,14 +74,14 @@ class TestAnAdoptionUnderWhichTheTermEnds:
     async def test_is_none_of_the_next_term(self, world: World) -> None:
         """The API server was away: our Lease was lost, another instance led and committed, and we lead again."""
         world.add(*small_nodes(2), gang(2), *members(2))
-        world.conductor.active = False
+        world.group_scheduler.active = False
         world.add(members(1, first=5)[0].nominated("n2"))
         world.api.hold("get")
-        adoption = Adoption(world.conductor, world.records, world.api.client(), world.steering)
+        adoption = Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator)
         task = asyncio.create_task(adoption.adopt())
         await world.settle()  # it is looking at the stray stamp
-        world.conductor.end_term()
-        world.conductor.end_term()
+        world.group_scheduler.end_term()
+        world.group_scheduler.end_term()
         world.api.let_go("get")
         await world.settle()
         assert task.done()
@@ -92,10 +92,10 @@ class TestAnAdoptionUnderWhichTheTermEnds:
         held = Reservation(GANG, "podgroup-g", "", 2, {"pod-m0": Slot("pod-m0", "m0", "n1")})
         await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), held)
         world.api.hold("list")
-        adoption = Adoption(world.conductor, world.records, world.api.client(), world.steering)
+        adoption = Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator)
         task = asyncio.create_task(adoption.adopt())
         await world.settle()
-        world.conductor.end_term()
+        world.group_scheduler.end_term()
         world.api.let_go("list")
         await world.settle()
         await asyncio.gather(task, return_exceptions=True)
@@ -105,12 +105,12 @@ class TestAnAdoptionUnderWhichTheTermEnds:
 class TestTheWriterOfStamps:
     async def test_takes_nothing_back_after_the_end_of_the_term(self, world: World) -> None:
         world = world.add(*small_nodes(2, 1), gang(2), *members(2))
-        world.steer()
+        world.nominate()
         world.api.hold("stamp")
         await world.go()
         sent = len(world.api.said("stamp"))
         assert sent
-        world.conductor.end_term()
+        world.group_scheduler.end_term()
         world.api.let_go("stamp")
         await world.settle()
         assert len(world.api.said("stamp")) == sent
@@ -120,10 +120,10 @@ class TestAPassUnderWhichTheTermEnds:
     async def test_says_nothing_more(self, world: World) -> None:
         other = Key("default", "h")
         world.add(gang(2), *members(1), pod_group("h").gang(2), members(1, first=7)[0].in_group("h"))
-        task = asyncio.create_task(world.conductor._pass({GANG, other}))
+        task = asyncio.create_task(world.group_scheduler._pass({GANG, other}))
         await asyncio.sleep(0)
         assert len(world.heard.verdicts) == 1
-        world.conductor.end_term()
+        world.group_scheduler.end_term()
         await world.settle()
         assert task.done()
         assert len(world.heard.verdicts) == 1
@@ -133,15 +133,15 @@ class TestAGangThatGoesWhileAnotherInstanceLeads:
     async def test_is_forgotten_when_our_turn_comes_again(self, world: World) -> None:
         await world.add(*small_nodes(1), gang(3), *members(3)).go()
         assert GANG in world.queue.backlog
-        world.conductor.end_term()
+        world.group_scheduler.end_term()
         world.store.drop_group(GANG)
         for name in ("m0", "m1", "m2"):
             world.delete(name)
         world.store.touched.clear()  # as the loop of a standby does
-        world.conductor.active = True
-        world.conductor.meet_obstacle("")
+        world.group_scheduler.active = True
+        world.group_scheduler.meet_obstacle("")
         await world.go()
-        assert GANG not in world.conductor.gangs
+        assert GANG not in world.group_scheduler.gangs
         assert GANG not in world.queue.backlog
 
 
@@ -151,7 +151,7 @@ class TestAPodGroupOfATree:
         running = [*[each.on("n0") for each in pods("a", 1)], *[each.on("n1") for each in pods("c", 2)]]
         await world.add(*racks(4), *tree, *running).go()
         await world.add(*pods("c", 1, first=2)).go()
-        assert world.round(TREE).reservation.need == 0
+        assert world.cycle(TREE).reservation.need == 0
         for index in (0, 1):
             world.delete(f"c{index}")
         call = world.bind("c2")
@@ -163,10 +163,10 @@ class TestAPodGroupOfATree:
 class TestTheWorkerOfStudies:
     async def test_that_is_cancelled_before_it_began_is_followed_by_another(self, world: World) -> None:
         studies = world.queue.studies
-        tasks = world.conductor._tasks
+        tasks = world.group_scheduler._tasks
         studies._set_to_work()
         (worker,) = tasks
-        world.conductor.end_term()
+        world.group_scheduler.end_term()
         await world.settle()
         assert worker.done()
         studies._set_to_work()
@@ -181,12 +181,12 @@ class TestAGangThatIsBeingEvicted:
         world.delete("m0")
         await world.go()
         await world.pass_time(10.0)
-        assert world.conductor.gangs[GANG].evicting
-        world.conductor.end_term()
-        world.conductor.active = True
-        world.conductor.meet_obstacle("")
+        assert world.group_scheduler.gangs[GANG].evicting
+        world.group_scheduler.end_term()
+        world.group_scheduler.active = True
+        world.group_scheduler.meet_obstacle("")
         await world.go()
-        assert not world.conductor.gangs[GANG].evicting
+        assert not world.group_scheduler.gangs[GANG].evicting
         await world.close()
 
 
@@ -203,9 +203,9 @@ class TestWhatIsSaid:
         """It may not have settled when the last term ended, or another instance may have said something else."""
         await world.add(gang(2), *members(1)).go()
         assert world.reasons() == [Reason.QUORUM_MISSING]
-        world.conductor.end_term()
-        world.conductor.active = True
-        world.conductor.meet_obstacle("")
+        world.group_scheduler.end_term()
+        world.group_scheduler.active = True
+        world.group_scheduler.meet_obstacle("")
         await world.go()
         assert world.reasons() == [Reason.QUORUM_MISSING] * 2
 
@@ -235,7 +235,7 @@ class TestWhatIsSaid:
 async def test_nobody_is_bound_before_the_commit_is_written_though_writing_it_failed_in_an_odd_way(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "_ROLL_FORWARD_CAP", 0.0)
+    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD_CAP", 0.0)
     await world.add(*small_nodes(2), gang(2), *members(2)).go()
     said: list[str | None] = []
     world.api.before_bind = lambda _: said.append(world.api.phase())

@@ -1,7 +1,7 @@
 import pytest
 
-from extender import steering
-from extender.steering import Stamps
+from extender.binding import nominator
+from extender.binding.nominator import Stamps
 from serried.testing.builders import PodBuilder, node, pod
 from tests.unit.extender.world import SCHEDULER, World, error, gang, members
 
@@ -9,13 +9,13 @@ from tests.unit.extender.world import SCHEDULER, World, error, gang, members
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again at once."""
-    monkeypatch.setattr(steering, "_RETRY_BASE", 0.0)
-    monkeypatch.setattr(steering, "_RETRY_CAP", 0.0)
+    monkeypatch.setattr(nominator, "_RETRY_BASE", 0.0)
+    monkeypatch.setattr(nominator, "_RETRY_CAP", 0.0)
 
 
 async def plan(world: World, count: int = 2, *, gated: bool = False, room: int = 0) -> World:
     """Gang g planned on n1, which has just room for it unless ``room`` says more; the writers of stamps at work."""
-    world.steer()
+    world.nominate()
     pods = [each.gate() if gated else each for each in members(count)]
     await world.add(node("n1").cpu(room or count), gang(count), *pods).go()
     return world
@@ -46,7 +46,7 @@ class TestStamps:
         assert names(world, "stamp") == ["m1"]
 
     async def test_a_stamp_of_another_node_is_cleared_first(self, world: World) -> None:
-        world.steer()
+        world.nominate()
         outdated, other = members(2)
         await world.add(node("n1").cpu(2), gang(2), outdated.nominated("gone"), other).go()
         stamped = [call.body["status"]["nominatedNodeName"] for call in world.api.said("stamp") if call.name == "m0"]
@@ -85,7 +85,7 @@ class TestStamps:
         await world.settle()
         world.api.let_go("stamp")
         await world.go()
-        assert world.steering._open == {}
+        assert world.nominator._open == {}
         await world.close()
 
     async def test_if_nobody_is_to_be_stamped_members_that_are_asleep_are_woken(self) -> None:
@@ -119,7 +119,7 @@ class TestLooseRounds:
         assert names(world, "stamp") == ["m0"]
 
     async def test_a_member_that_the_scheduler_has_given_up_before_is_stamped(self, world: World) -> None:
-        world.steer()
+        world.nominate()
         tried, fresh = members(2)
         await world.add(node("n1").cpu(4), gang(2), tried.tried(), fresh).go()
         assert names(world, "stamp") == ["m0"]
@@ -161,7 +161,7 @@ class TestGates:
 
     async def test_a_gate_of_another_owner_stays(self, world: World) -> None:
         world.add(members(1)[0].gate("example.com/quota").gate())
-        world.steering.wake(world.store.pods["pod-m0"])
+        world.nominator.wake(world.store.pods["pod-m0"])
         await world.settle()
         assert world.pod("m0").gates == ("example.com/quota",)
 
@@ -174,7 +174,7 @@ class TestGates:
     async def test_a_pod_that_must_be_woken_is_woken_also_after_an_outage(self, world: World) -> None:
         world.add(*members(1))
         world.api.fail("kick", error(500), error(0), error(429))
-        world.steering.wake(world.store.pods["pod-m0"])
+        world.nominator.wake(world.store.pods["pod-m0"])
         await world.settle()
         assert names(world, "kick") == ["m0"] * 4
 
@@ -182,7 +182,7 @@ class TestGates:
     async def test_what_the_api_server_will_never_take_is_not_repeated(self, world: World, status: int) -> None:
         world.add(*members(1))
         world.api.fail("kick", error(status))
-        world.steering.wake(world.store.pods["pod-m0"])
+        world.nominator.wake(world.store.pods["pod-m0"])
         await world.settle()
         assert names(world, "kick") == ["m0"]
 
@@ -220,8 +220,8 @@ class TestTheEndOfARound:
         await plan(world)
         world.api.hold("stamp")
         old = world.store.pods["pod-m0"]
-        world.steering.release(["pod-m0"], [old])
-        world.steering.steer(world.round(), ["pod-m0"])
+        world.nominator.release(["pod-m0"], [old])
+        world.nominator.nominate(world.cycle(), ["pod-m0"])
         await world.settle()
         world.api.let_go("stamp")
         await world.go()
@@ -247,7 +247,7 @@ class TestKicks:
     async def test_a_busy_scheduler_is_not_disturbed(self, world: World) -> None:
         await plan(world, 1)
         for _ in range(10):
-            world.steering.called()
+            world.nominator.called()
             await world.pass_time(1.0)
         assert names(world, "kick") == []
 
@@ -269,7 +269,7 @@ class TestKicks:
         await plan(world, 1)
         for _ in range(8):
             await world.pass_time(1.0)
-        values = [call.body["metadata"]["annotations"][steering.KICK_ANNOTATION] for call in world.api.said("kick")]
+        values = [call.body["metadata"]["annotations"][nominator.KICK_ANNOTATION] for call in world.api.said("kick")]
         assert len(values) == len(set(values)) == 2
 
 
@@ -292,6 +292,6 @@ class TestSignsOfWork:
     async def test_it_is_busy_if(self, world: World, before: PodBuilder, after: PodBuilder, *, busy: bool) -> None:
         await plan(world, 1)
         for _ in range(10):
-            world.steering.note_pod(before.value(), after.value())
+            world.nominator.note_pod(before.value(), after.value())
             await world.pass_time(1.0)
-        assert (world.round().idled < 5.0) is busy
+        assert (world.cycle().idled < 5.0) is busy

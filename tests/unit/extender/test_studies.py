@@ -11,11 +11,11 @@ from itertools import count
 
 import pytest
 
-from extender.desk import Pass
-from extender.gang import Gang
-from extender.studies import GO, Studies, Unfinished
+from extender.answers import Pass
+from extender.scheduling.gang import GroupState
+from extender.scheduling.studies import GO, Studies, Unfinished
 from serried.model.group import Key
-from serried.model.plan import Ask, Plan
+from serried.model.plan import Plan, PlanRequest
 from serried.model.verdict import Reason, Verdict, render
 from serried.testing.builders import Builder, PodBuilder, job, node, pod, pod_group
 from tests.unit.extender.world import GANG, SCHEDULER, World, gang, members
@@ -54,7 +54,7 @@ def small(name: str = "h") -> list[Builder]:
 
 
 async def until(world: World, happens: Callable[[], bool], turns: int = 60) -> None:
-    """Let the conductor look, and everybody work for some turns of the loop, until something is so."""
+    """Let the group scheduler look, and everybody work for some turns of the loop, until something is so."""
     for _ in range(2000):
         world.look()
         for _ in range(turns):
@@ -74,7 +74,7 @@ async def begin(world: World) -> None:
 
 
 def is_planned(world: World, group: Key = GANG) -> bool:
-    return group in world.conductor.gangs and world.conductor.gangs[group].round is not None
+    return group in world.group_scheduler.gangs and world.group_scheduler.gangs[group].cycle is not None
 
 
 def is_over_committed(world: World) -> bool:
@@ -110,7 +110,7 @@ async def test_while_an_odd_gang_is_planned_filter_answers_and_another_gang_is_p
 
 
 async def test_what_a_gang_was_refused_for_holds_while_its_next_plan_is_made(slow: World) -> None:
-    slow.conductor.gangs[GANG] = Gang(0.0, Verdict(Reason.NO_CAPACITY, 1, 12))
+    slow.group_scheduler.gangs[GANG] = GroupState(0.0, Verdict(Reason.NO_CAPACITY, 1, 12))
     slow.add(*odd(12)).look()
     assert len(slow.queue.studies) == 1
     assert slow.reasons() == []
@@ -118,7 +118,7 @@ async def test_what_a_gang_was_refused_for_holds_while_its_next_plan_is_made(slo
 
 
 async def test_a_burst_of_gangs_of_one_new_shape_counts_it_once(slow: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.studies._NODES_AT_ONCE", 0)
+    monkeypatch.setattr("extender.scheduling.studies._NODES_AT_ONCE", 0)
     for number in range(30):
         name = f"g{number}"
         pods = [pod(f"{name}-{i}").cpu(1).scheduler(SCHEDULER).in_group(name) for i in range(2)]
@@ -150,7 +150,7 @@ async def test_a_plan_whose_ground_has_changed_meanwhile_is_made_anew(slow: Worl
     # Somebody else takes what the plan will have counted on, wherever that is but in one rack.
     slow.add(*[pod(f"x{name}").cpu(16).on(name) for name in slow.store.nodes if name[0] in "ab"])
     await until(slow, lambda: is_planned(slow))
-    assert {slot.node[0] for slot in slow.round().reservation.slots.values()} == {"c"}
+    assert {slot.node[0] for slot in slow.cycle().reservation.slots.values()} == {"c"}
     assert not is_over_committed(slow)
     await slow.close()
 
@@ -158,7 +158,7 @@ async def test_a_plan_whose_ground_has_changed_meanwhile_is_made_anew(slow: Worl
 async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("extender.studies._RESTARTS", 0)
+    monkeypatch.setattr("extender.scheduling.studies._RESTARTS", 0)
     stopwatch = Stopwatch(0.005)
     world = racks(World(stopwatch=stopwatch))
     world.add(*odd(12)).look()
@@ -171,7 +171,7 @@ async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_
     stopwatch.step = 0.0001
     world.look()
     assert is_planned(world)
-    assert world.round().reservation.domain == study.found.domain
+    assert world.cycle().reservation.domain == study.found.domain
     assert not is_over_committed(world)
     await world.close()
 
@@ -181,7 +181,7 @@ async def test_what_the_scheduler_has_nominated_meanwhile_is_ground_that_has_cha
     await begin(slow)
     slow.add(*[pod(f"x{name}").cpu(16).nominated(name).priority(1) for name in slow.store.nodes if name[0] in "ab"])
     await until(slow, lambda: is_planned(slow))
-    assert {slot.node[0] for slot in slow.round().reservation.slots.values()} == {"c"}
+    assert {slot.node[0] for slot in slow.cycle().reservation.slots.values()} == {"c"}
     await slow.close()
 
 
@@ -204,7 +204,7 @@ async def test_nothing_is_reserved_on_ground_that_changes_all_the_time(slow: Wor
 async def test_what_was_refused_after_long_work_is_tried_again_after_ten_times_as_long(slow: World) -> None:
     slow.add(*odd(40, least=2000)).look()
     await until(slow, lambda: Reason.NO_DOMAIN_FITS in slow.reasons())
-    pause = slow.conductor.gangs[GANG].not_before - slow.clock()
+    pause = slow.group_scheduler.gangs[GANG].not_before - slow.clock()
     assert pause >= 10 * GO
     plans = len(slow.heard.plans)
     slow.add(node("a9").cpu(1).rack("a"))  # room that would wake it
@@ -217,26 +217,26 @@ async def test_what_was_refused_after_long_work_is_tried_again_after_ten_times_a
 
 async def test_short_plans_in_vain_count_for_the_pause_of_all_and_others_do_not(slow: World) -> None:
     slow.add(*small()).look()
-    assert slow.conductor.planning.vain == 0
+    assert slow.group_scheduler.planning.vain == 0
     slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
     assert slow.reasons(Key("default", "big")) == [Reason.NO_CAPACITY]
-    short = slow.conductor.planning.vain
+    short = slow.group_scheduler.planning.vain
     assert 0 < short < GO
     slow.add(*odd(40, least=2000)).look()
     await until(slow, lambda: Reason.NO_DOMAIN_FITS in slow.reasons())
-    assert slow.conductor.planning.vain == short
+    assert slow.group_scheduler.planning.vain == short
     await slow.close()
 
 
 async def test_a_time_that_has_come_is_looked_at_once(slow: World) -> None:
     slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
-    gone = slow.conductor.gangs[Key("default", "big")]
+    gone = slow.group_scheduler.gangs[Key("default", "big")]
     gone.not_before = gone.retry_at = slow.clock() + 5
     slow.delete("m50")
     slow.look()
     slow.clock.advance(6)
-    assert slow.conductor._tick() == {Key("default", "big")}
-    assert slow.conductor._tick() == set()
+    assert slow.group_scheduler._tick() == {Key("default", "big")}
+    assert slow.group_scheduler._tick() == set()
     await slow.close()
 
 
@@ -280,11 +280,11 @@ async def test_a_forecast_is_made_in_slices_too() -> None:
 
 async def test_late_members_of_many_shapes_get_their_slots_when_these_are_found(slow: World) -> None:
     slow.add(gang(1), *members(1)).look()
-    await until(slow, lambda: slow.round().steers)
+    await until(slow, lambda: slow.cycle().steers)
     late: list[PodBuilder] = [pod(f"m{i}").cpu(f"{500 + i}m").scheduler(SCHEDULER).in_group("g") for i in range(5, 20)]
     slow.add(*late).look()
-    assert len(slow.round().reservation.slots) == 1
-    await until(slow, lambda: len(slow.round().reservation.slots) == 16)
+    assert len(slow.cycle().reservation.slots) == 1
+    await until(slow, lambda: len(slow.cycle().reservation.slots) == 16)
     await slow.close()
 
 
@@ -293,15 +293,15 @@ async def test_a_question_about_newer_versions_of_the_same_pods_is_the_same_ques
     studies = Studies(world.store, ticking())
     pods = [pod(f"m{i}").cpu(f"{1000 + i}m").value() for i in range(20)]
     with pytest.raises(Unfinished):
-        studies.plan(Ask(pods, 20))
+        studies.plan(PlanRequest(pods, 20))
     await studies.work()
     newer = [replace(each, version="2", unschedulable=True) for each in pods]
-    found = studies.plan(Ask(newer, 20))
+    found = studies.plan(PlanRequest(newer, 20))
     assert isinstance(found.found, Plan)
     assert found.seconds
-    assert studies.plan(Ask(newer, 20)).seconds is None  # told once
+    assert studies.plan(PlanRequest(newer, 20)).seconds is None  # told once
     with pytest.raises(Unfinished):
-        studies.plan(Ask(newer, 19))
+        studies.plan(PlanRequest(newer, 19))
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2], ids=["before it began", "in its first slice", "in the middle"])
@@ -309,11 +309,11 @@ async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(sl
     slow.add(*odd(12)).look()
     for _ in range(turns):
         await asyncio.sleep(0)
-    slow.conductor.end_term()
+    slow.group_scheduler.end_term()
     await slow.settle()
     assert not len(slow.queue.studies)
     assert not is_planned(slow)
-    slow.conductor.active = True
+    slow.group_scheduler.active = True
     slow.store.touched.add(GANG)
     await until(slow, lambda: is_planned(slow))
     await slow.close()
@@ -322,7 +322,7 @@ async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(sl
 async def test_a_plan_that_fails_is_told_to_whoever_asked(slow: World, monkeypatch: pytest.MonkeyPatch) -> None:
     slow.add(*odd(12)).look()
     assert len(slow.queue.studies) == 1
-    monkeypatch.setattr("extender.studies.Studies._begin", _fail)
+    monkeypatch.setattr("extender.scheduling.studies.Studies._begin", _fail)
     with pytest.raises(RuntimeError, match="of all"):
         await until(slow, lambda: False)
     await slow.close()

@@ -2,15 +2,15 @@
 
 import pytest
 
-from extender.adoption import Adoption
-from extender.round import Stage
+from extender.binding.recovery import Adoption
+from extender.scheduling.cycle import CycleStage
 from tests.unit.extender.world import GANG, World, gang, members, small_nodes
 
 
 async def planned(world: World) -> World:
     """Gang g of two is planned, and its record is written."""
     await world.add(*small_nodes(2), gang(2), *members(2)).go()
-    assert world.round().stage is Stage.GATHERING
+    assert world.cycle().stage is CycleStage.GATHERING
     return world
 
 
@@ -18,11 +18,11 @@ async def take_over(old: World) -> World:
     """Another instance leads now, on the same API server; its caches are full."""
     new = World()
     new.api = old.api
-    for part in (new.steering, new.records, new.binder, new.desk):
+    for part in (new.nominator, new.records, new.binder, new.service):
         part._client = old.api.client()
     new.add(*small_nodes(2), gang(2))
     new.watch()
-    await Adoption(new.conductor, new.records, new.api.client(), new.steering).adopt()
+    await Adoption(new.group_scheduler, new.records, new.api.client(), new.nominator).adopt()
     await new.settle()
     return new
 
@@ -37,7 +37,7 @@ class TestTheEndOfATerm:
         call = (await planned(world)).bind("m0")
         await world.settle()
         written, said = writes(world), len(world.heard.verdicts)
-        world.conductor.end_term()
+        world.group_scheduler.end_term()
         await world.settle()
         assert "does not lead" in call.error
         assert (writes(world), len(world.heard.verdicts), len(world.ledger)) == (written, said, 0)
@@ -48,7 +48,7 @@ class TestTheEndOfATerm:
         world.api.hold("replace")
         calls = [world.bind("m0"), world.bind("m1")]
         await world.settle()
-        world.conductor.end_term()
+        world.group_scheduler.end_term()
         world.api.let_go("replace")
         await world.settle()
         assert all(call.error for call in calls)
@@ -56,7 +56,7 @@ class TestTheEndOfATerm:
 
     async def test_in_the_middle_of_the_burst_sends_no_more(self, world: World) -> None:
         await planned(world)
-        world.api.before_bind = lambda _: world.conductor.end_term()
+        world.api.before_bind = lambda _: world.group_scheduler.end_term()
         for name in ("m0", "m1"):
             world.bind(name)
         await world.settle()
@@ -70,17 +70,17 @@ async def test_a_lease_that_has_run_out_unnoticed_is_noticed_before_the_next_wri
     world.bind("m0")
     await world.settle()
     written = writes(world)
-    world.conductor.holds_lease = lambda: False
+    world.group_scheduler.holds_lease = lambda: False
     if happen == "the quorum comes to bind":
         world.bind("m1")
         await world.settle()
     else:
         world.clock.advance(61)
-        world.round().changed.set()
+        world.cycle().changed.set()
         await world.settle()
     assert writes(world) == written
     assert (world.api.phase(), world.node_of("m0")) == ("Planned", "")
-    assert world.conductor.gangs[GANG].round is None
+    assert world.group_scheduler.gangs[GANG].cycle is None
 
 
 class TestTwoThatThinkTheyLead:
@@ -92,8 +92,8 @@ class TestTwoThatThinkTheyLead:
         successor.bind("m1")
         await successor.settle()
         assert world.api.phase() == "Committed"
-        world.clock.advance(61)  # the last leader has noticed nothing, and gives its round up
-        world.round().changed.set()
+        world.clock.advance(61)  # the last leader has noticed nothing, and gives its cycle up
+        world.cycle().changed.set()
         await world.settle()
         assert world.api.phase() == "Committed"
         world.api.let_go("bind")

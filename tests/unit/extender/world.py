@@ -7,18 +7,19 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
-from extender.backfill import Mode
-from extender.binding import Binder, Window
-from extender.conductor import Conductor
-from extender.desk import Answer, BindRequest, Desk
-from extender.driver import Driver
-from extender.evictions import Evictions
-from extender.queue import Queue
-from extender.records import Records
-from extender.repairs import USUAL, Rules
-from extender.round import Round
-from extender.steering import Stamps, Steering
-from extender.studies import Studies
+from extender.answers import Answer, BindRequest
+from extender.binding.binder import Binder, Window
+from extender.binding.evictions import Evictions
+from extender.binding.nominator import Nominator, Stamps
+from extender.binding.reservations import Records
+from extender.binding.run import CycleRunner
+from extender.scheduling.backfill import Mode
+from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.group_scheduler import GroupScheduler
+from extender.scheduling.queue import Queue
+from extender.scheduling.repairs import USUAL, Rules
+from extender.scheduling.studies import Studies
+from extender.service import ExtenderService
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
@@ -294,7 +295,7 @@ class Listener:
 
 
 class World:
-    """The extender's core around one Store. The conductor looks when told to (``look``), tasks run in ``settle``."""
+    """The extender's core around one Store. The scheduler looks when told to (``look``), tasks run in ``settle``."""
 
     def __init__(
         self,
@@ -308,13 +309,13 @@ class World:
         client = self.api.client()
         self.store = Store([SCHEDULER])
         self.ledger = Ledger(self.store.occupancy)
-        self.steering = Steering(client, self.store, self.clock, stamps, window)
+        self.nominator = Nominator(client, self.store, self.clock, stamps, window)
         studies = Studies(self.store, stopwatch or self.clock, _turn)
         self.queue = Queue(self.store, self.clock, self.wall, self.heard, backfill, ageing=DAY, studies=studies)
-        self.conductor = Conductor(
+        self.group_scheduler = GroupScheduler(
             self.store,
             self.ledger,
-            self.steering,
+            self.nominator,
             self.queue,
             self.heard,
             self.heard,
@@ -322,14 +323,16 @@ class World:
             job_unknown_deadline=30.0,
             rules=rules,
         )
-        self.conductor.repairs.evict = Evictions(self.conductor, client).evict
-        self.records = Records(client, "scheduling.serried.dev/v1beta1", "term", self.conductor.leads)
+        self.group_scheduler.repairs.evict = Evictions(self.group_scheduler, client).evict
+        self.records = Records(client, "scheduling.serried.dev/v1beta1", "term", self.group_scheduler.leads)
         self.binder = Binder(client, Window(64))
-        self.driver = Driver(self.conductor, self.records, self.binder, self.heard, self.clock, total=300.0, idle=60.0)
-        self.conductor.drive = self.driver.drive
-        self.conductor.active = True
-        self.desk = Desk(self.conductor, self.driver, self.binder, client, self.clock)
-        self.desk.synced = True
+        self.cycle_runner = CycleRunner(
+            self.group_scheduler, self.records, self.binder, self.heard, self.clock, total=300.0, idle=60.0
+        )
+        self.group_scheduler.drive = self.cycle_runner.drive
+        self.group_scheduler.active = True
+        self.service = ExtenderService(self.group_scheduler, self.cycle_runner, self.binder, client, self.clock)
+        self.service.synced = True
         self._background: list[asyncio.Task[Any]] = []
 
     def wall(self) -> float:
@@ -399,10 +402,10 @@ class World:
     # --- what happens ------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """One pass of the conductor, and its tick."""
-        due = self.conductor._take_touched() | self.conductor._take_woken() | self.conductor._tick()
-        for key in self.conductor.in_turn(due):
-            self.conductor.consider(key)
+        """One pass of the group scheduler, and its tick."""
+        due = self.group_scheduler._take_touched() | self.group_scheduler._take_woken() | self.group_scheduler._tick()
+        for key in self.group_scheduler.in_turn(due):
+            self.group_scheduler.consider(key)
 
     async def settle(self) -> None:
         """Let every task run as far as it gets without time passing."""
@@ -410,7 +413,7 @@ class World:
             await asyncio.sleep(0)
 
     async def go(self) -> None:
-        """Let conductor, tasks and watches work until nothing more happens."""
+        """Let group scheduler, tasks and watches work until nothing more happens."""
         for _ in range(4):
             self.look()
             await self.settle()
@@ -420,35 +423,35 @@ class World:
         """Let time pass, and everybody notice."""
         self.clock.advance(seconds)
         for reservation in self.ledger:
-            self.round(reservation.group).changed.set()
+            self.cycle(reservation.group).changed.set()
         await self.go()
 
-    def steer(self) -> None:
+    def nominate(self) -> None:
         """Start the writer of stamps."""
-        self._background.append(asyncio.create_task(self.steering.run()))
+        self._background.append(asyncio.create_task(self.nominator.run()))
 
     def filter(self, name: str, *nodes: str) -> Answer:
         """kube-scheduler asks about a pod; all nodes unless some are named."""
-        return self.desk.filter(self.pod(name), nodes or tuple(self.store.nodes))
+        return self.service.filter(self.pod(name), nodes or tuple(self.store.nodes))
 
     def filter_unknown(self, builder: PodBuilder) -> Answer:
         """kube-scheduler asks about a pod that our watch has not shown yet."""
-        return self.desk.filter(builder.value(), tuple(self.store.nodes) or ("n1",))
+        return self.service.filter(builder.value(), tuple(self.store.nodes) or ("n1",))
 
     def bind(self, name: str, node_name: str = "") -> "BindCall":
         """kube-scheduler binds a pod, to its planned node unless one is named."""
         uid = self.pod(name).uid
         slot = self.ledger.slot_of(uid)
         request = BindRequest(Key("default", name), uid, node_name or (slot.node if slot else "n1"))
-        call = BindCall(self.desk, request)
+        call = BindCall(self.service, request)
         self._background.append(call.task)
         return call
 
-    def round(self, group: Key = GANG) -> Round:
+    def cycle(self, group: Key = GANG) -> BindingCycle:
         """The group's round, which must exist."""
-        round_ = self.conductor.gangs[group].round
-        assert round_ is not None
-        return round_
+        cycle = self.group_scheduler.gangs[group].cycle
+        assert cycle is not None
+        return cycle
 
     def reasons(self, group: Key = GANG) -> list[Reason]:
         """What was said of a group."""
@@ -456,13 +459,13 @@ class World:
 
     @property
     def nothing_reserved(self) -> bool:
-        """Whether ledger, occupancy and records are as if there had never been a round."""
+        """Whether ledger, occupancy and records are as if there had never been a cycle."""
         bound = {pod.uid for pod in self.store.pods.values() if pod.bound}
         return not len(self.ledger) and not self.api.records and self.store.occupancy._claims.keys() == bound
 
     async def close(self) -> None:
         """End every task."""
-        tasks = [*self._background, *self.conductor._tasks, *self.steering._background]
+        tasks = [*self._background, *self.group_scheduler._tasks, *self.nominator._background]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -471,9 +474,9 @@ class World:
 class BindCall:
     """One bind call of kube-scheduler."""
 
-    def __init__(self, desk: Desk, request: BindRequest) -> None:
+    def __init__(self, service: ExtenderService, request: BindRequest) -> None:
         self._gone = asyncio.Event()
-        self.task = asyncio.create_task(desk.bind(request, self._wait_for_hangup))
+        self.task = asyncio.create_task(service.bind(request, self._wait_for_hangup))
 
     async def _wait_for_hangup(self) -> None:
         await self._gone.wait()

@@ -1,7 +1,7 @@
 """Where and when a gang that does not fit will find room."""
 
 from serried.model.node import Node
-from serried.model.plan import Ask, View
+from serried.model.plan import PlanRequest, View
 from serried.model.pod import Pod, Shape
 from serried.plan.forecast import Ending, Forecast, foresee
 from serried.testing.builders import RACK, NodeBuilder, PodBuilder, node, pod
@@ -26,61 +26,61 @@ def gang(count: int, template: PodBuilder | None = None) -> list[Pod]:
 
 def test_the_rack_that_is_empty_first_is_the_forecast() -> None:
     endings = [Ending("a1", FOUR, 10.0), Ending("a2", FOUR, 99.0), Ending("b1", FOUR, 50.0), Ending("b2", FOUR, 60.0)]
-    assert foresee(RACKS, Ask(gang(2), 2, RACK), endings) == Forecast("b", frozenset({"b1", "b2"}), 60.0)
+    assert foresee(RACKS, PlanRequest(gang(2), 2, RACK), endings) == Forecast("b", frozenset({"b1", "b2"}), 60.0)
 
 
 def test_without_a_key_those_nodes_count_that_are_free_first_anywhere() -> None:
     endings = [Ending("a1", FOUR, 10.0), Ending("a2", FOUR, 99.0), Ending("b1", FOUR, 50.0), Ending("b2", FOUR, 60.0)]
-    assert foresee(RACKS, Ask(gang(2), 2), endings) == Forecast("", frozenset({"a1", "b1"}), 50.0)
+    assert foresee(RACKS, PlanRequest(gang(2), 2), endings) == Forecast("", frozenset({"a1", "b1"}), 50.0)
 
 
 def test_a_node_is_free_when_enough_of_its_pods_have_ended() -> None:
     endings = [Ending("a1", ONE, float(time)) for time in (10, 20, 30)]
     two = gang(2, pod("p").cpu(1))
-    assert foresee(RACKS, Ask(two, 2, RACK), endings) == Forecast("a", frozenset({"a1"}), 20.0)
+    assert foresee(RACKS, PlanRequest(two, 2, RACK), endings) == Forecast("a", frozenset({"a1"}), 20.0)
 
 
 def test_only_the_gangs_own_rack_counts_if_it_has_one() -> None:
     endings = [Ending("a1", FOUR, 10.0), Ending("b1", FOUR, 50.0)]
-    found = foresee(RACKS, Ask(gang(1), 1, RACK, pinned=frozenset({"b"})), endings)
+    found = foresee(RACKS, PlanRequest(gang(1), 1, RACK, pinned=frozenset({"b"})), endings)
     assert found == Forecast("b", frozenset({"b1"}), 50.0)
 
 
 def test_a_node_that_the_members_may_not_use_is_no_help() -> None:
     picky = gang(1, pod("p").cpu(4).selecting("gpu", "yes"))
-    assert foresee(RACKS, Ask(picky, 1), [Ending("a1", FOUR, 10.0)]) is None
+    assert foresee(RACKS, PlanRequest(picky, 1), [Ending("a1", FOUR, 10.0)]) is None
 
 
 def test_pods_whose_end_nobody_knows_are_taken_to_end_last_and_there_is_no_time_then() -> None:
     endings = [Ending("a1", FOUR, None), Ending("b1", FOUR, 50.0), Ending("b2", FOUR, None)]
-    assert foresee(RACKS, Ask(gang(2), 2, RACK), endings) == Forecast("b", frozenset({"b1", "b2"}), None)
-    assert foresee(RACKS, Ask(gang(1), 1, RACK), endings) == Forecast("b", frozenset({"b1"}), 50.0)
+    assert foresee(RACKS, PlanRequest(gang(2), 2, RACK), endings) == Forecast("b", frozenset({"b1", "b2"}), None)
+    assert foresee(RACKS, PlanRequest(gang(1), 1, RACK), endings) == Forecast("b", frozenset({"b1"}), 50.0)
 
 
 def test_of_nodes_that_nobody_can_time_those_with_fewer_pods_come_first() -> None:
     busy = [Ending("a1", ONE, None)] * 4 + [Ending("b1", FOUR, None)]
-    assert foresee(RACKS, Ask(gang(1), 1), busy) == Forecast("", frozenset({"b1"}), None)
+    assert foresee(RACKS, PlanRequest(gang(1), 1), busy) == Forecast("", frozenset({"b1"}), None)
 
 
 def test_a_gang_that_would_not_fit_if_all_of_them_ended_has_none() -> None:
     stays = [Ending("a1", FOUR, 10.0), Ending("a2", FOUR, float("inf")), Ending("b1", FOUR, None)]
-    assert foresee(RACKS, Ask(gang(2), 2, RACK), stays) is None
+    assert foresee(RACKS, PlanRequest(gang(2), 2, RACK), stays) is None
 
 
 def test_members_of_several_shapes_are_planned_for_when_each_finds_room() -> None:
     mixed = [*gang(1), pod("s").cpu(1).uid("s").value()]
     endings = [Ending("a1", FOUR, 10.0), Ending("a2", ONE, 20.0)]
-    assert foresee(RACKS, Ask(mixed, 2, RACK), endings) == Forecast("a", frozenset({"a1", "a2"}), 20.0)
+    assert foresee(RACKS, PlanRequest(mixed, 2, RACK), endings) == Forecast("a", frozenset({"a1", "a2"}), 20.0)
 
 
 def test_a_closed_node_is_no_help() -> None:
     endings = [Ending("a1", FOUR, 10.0), Ending("b1", FOUR, 20.0)]
-    found = foresee(RACKS, Ask(gang(1), 1, closed=frozenset({"a1"})), endings)
+    found = foresee(RACKS, PlanRequest(gang(1), 1, closed=frozenset({"a1"})), endings)
     assert found == Forecast("", frozenset({"b1"}), 20.0)
 
 
 def test_a_pod_that_leaves_an_unknown_node_is_no_matter() -> None:
-    assert foresee(RACKS, Ask(gang(1), 1), [Ending("gone", FOUR, 10.0)]) is None
+    assert foresee(RACKS, PlanRequest(gang(1), 1), [Ending("gone", FOUR, 10.0)]) is None
 
 
 def test_members_of_several_shapes_that_need_every_node_are_foreseen_when_the_last_one_is_empty() -> None:
@@ -88,7 +88,7 @@ def test_members_of_several_shapes_that_need_every_node_are_foreseen_when_the_la
     cluster = full(*(node(f"n{i:02}").rack("r") for i in range(20)))
     mixed = [kinds[i % 3].having(f"p{i}", "metadata", "name").uid(f"p{i}").value() for i in range(20)]
     endings = [Ending(f"n{i:02}", FOUR, float(i)) for i in range(20)]
-    found = foresee(cluster, Ask(mixed, 20, RACK), endings)
+    found = foresee(cluster, PlanRequest(mixed, 20, RACK), endings)
     assert found == Forecast("r", frozenset(cluster.nodes), 19.0)
 
 
@@ -99,5 +99,5 @@ def test_the_last_try_is_made_where_those_before_it_were_in_vain() -> None:
     members = [Pod("ns", f"m{i}", f"m{i}", Shape((wide, tall)[i % 2])) for i in range(20)]
     full_up = {"cpu": 4000, "memory": 4000}
     endings = [Ending(name, tuple(full_up.items()), float(place)) for place, name in enumerate(nodes)]
-    found = foresee(View(nodes, dict.fromkeys(nodes, full_up)), Ask(members, 20, RACK), endings)
+    found = foresee(View(nodes, dict.fromkeys(nodes, full_up)), PlanRequest(members, 20, RACK), endings)
     assert found == Forecast("r", frozenset(nodes), 19.0)

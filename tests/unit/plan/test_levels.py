@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from serried.model.plan import Ask, Plan, View
+from serried.model.plan import Plan, PlanRequest, View
 from serried.model.pod import Pod
 from serried.model.preference import Level, Style
 from serried.model.verdict import Reason, Verdict
@@ -32,7 +32,7 @@ def cluster(**blocks: list[list[int]]) -> View:
 
 
 def solve(view: View, size: int, need: int | None = None, **said: object) -> Plan | Verdict:
-    return plan_gang(view, Ask(gang(size), size if need is None else need, **{"levels": (RACK, BLOCK), **said}))  # type: ignore[arg-type]
+    return plan_gang(view, PlanRequest(gang(size), size if need is None else need, **{"levels": (RACK, BLOCK), **said}))  # type: ignore[arg-type]
 
 
 def racks_of(plan: Plan | Verdict) -> list[str]:

@@ -1,0 +1,34 @@
+"""What the verbs are asked and what they answer, as values: neither bytes nor decisions."""
+
+from dataclasses import dataclass
+
+from serried.model.group import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Every offered node is fine with us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steer:
+    """This node and no other."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """No node for now."""
+
+
+Answer = Pass | Steer | Hold
+
+
+@dataclass(frozen=True, slots=True)
+class BindRequest:
+    """ExtenderBindingArgs."""
+
+    pod: Key
+    uid: str
+    node: str

@@ -1,0 +1,155 @@
+"""Sending Bindings: one at a time for plain pods, a whole gang at once after its commit."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+
+from extender.scheduling.permit import Refusal
+from serried.kube.client import ApiClient
+from serried.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, TooMany
+from serried.kube.wire import PODS
+from serried.model.group import Key
+
+RANK = "scheduling.serried.dev/rank"
+"""Annotation of a gang's bound pod: its number, from 0, in its Job, JobSet or replica of a LeaderWorkerSet."""
+
+DOMAIN = "scheduling.serried.dev/domain"
+"""Annotation of a gang's bound pod: the value of the gang's topology key on its node."""
+
+
+class Outcome(StrEnum):
+    """What became of one Binding."""
+
+    BOUND = "Bound"
+    ELSEWHERE = "BoundElsewhere"
+    LOST = "PodGone"
+    FAILED = "Failed"
+    REFUSED = "Refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The outcome of one Binding; ``error`` says why it failed, ``node`` where the pod is if it is elsewhere.
+
+    With ``refusal`` it was not sent, or not again.
+    """
+
+    outcome: Outcome
+    error: str = ""
+    node: str = ""
+    refusal: Refusal | None = None
+
+
+class _Refused(Exception):
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.text)
+        self.refusal = refusal
+
+
+def _let_pass() -> None:
+    return None
+
+
+def describe_slot(rank: int | None, domain: str) -> dict[str, str]:
+    """What a member's Binding tells its pod; a rank of None and a domain of "" are not told."""
+    ranked = {} if rank is None else {RANK: str(rank)}
+    return ranked | ({DOMAIN: domain} if domain else {})
+
+
+class Window:
+    """How many Bindings may be in flight: grows by one a windowful, halves on 429 (additive increase)."""
+
+    def __init__(self, size: int, least: int = 4) -> None:
+        self._limit = float(size)
+        self._most, self._least = size * 4, least
+        self._flying = 0
+        self._free = asyncio.Condition()
+
+    @property
+    def limit(self) -> int:
+        """The present bound."""
+        return int(self._limit)
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait for a free place and keep it for the length of the block."""
+        async with self._free:
+            await self._free.wait_for(lambda: self._flying < self.limit)
+            self._flying += 1
+        try:
+            yield
+        finally:
+            async with self._free:
+                self._flying -= 1
+                # As many as there are places: the limit may have grown since the last of them went to sleep.
+                self._free.notify(max(1, self.limit - self._flying))
+
+    def widen(self) -> None:
+        """A Binding went through."""
+        self._limit = min(self._most, self._limit + 1 / self._limit)
+
+    def narrow(self) -> None:
+        """The API server asked for less."""
+        self._limit = max(self._least, self._limit / 2)
+
+
+class Binder:
+    """Sends Bindings with the pod's UID as precondition, so that a pod made anew under the name is never hit."""
+
+    def __init__(self, client: ApiClient, window: Window) -> None:
+        self._client = client
+        self._window = window
+
+    async def bind(
+        self,
+        pod: Key,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str] | None = None,
+        ask: Callable[[], Refusal | None] = _let_pass,
+    ) -> Sent:
+        """Bind one pod. Never raises ApiError: each answer of the API server is an outcome.
+
+        The API server merges ``annotations`` into the pod's own in the same write. ``ask`` is called right before each
+        attempt, when the wait for a free place and the pause after the last one are over; a Refusal ends it.
+        """
+
+        def check() -> None:
+            refusal = ask()
+            if refusal is not None:
+                raise _Refused(refusal)
+
+        async with self._window.slot():
+            try:
+                await self._client.bind(pod.namespace, pod.name, uid, node, annotations, check)
+            except _Refused as refused:
+                return Sent(Outcome.REFUSED, refused.refusal.text, refusal=refused.refusal)
+            except NotFound:
+                return Sent(Outcome.LOST, f"pod {pod} does not exist any more")
+            except (Conflict, AlreadyExists) as error:
+                return await self._settle_conflict(pod, uid, node, error)
+            except TooMany as error:
+                self._window.narrow()
+                return Sent(Outcome.FAILED, str(error))
+            except ApiError as error:
+                return Sent(Outcome.FAILED, str(error))
+            self._window.widen()
+            return Sent(Outcome.BOUND)
+
+    async def _settle_conflict(self, pod: Key, uid: str, node: str, conflict: ApiError) -> Sent:
+        # 409 has three meanings: bound already (also by our own Binding whose answer was lost), another pod of that
+        # name, or a write that raced ours. Only the pod itself can tell them apart.
+        try:
+            found = await self._client.get(PODS, pod.namespace, pod.name)
+        except NotFound:
+            return Sent(Outcome.LOST, f"pod {pod} does not exist any more")
+        except ApiError as error:
+            return Sent(Outcome.FAILED, str(error))
+        at = str(found.get("spec", {}).get("nodeName") or "")
+        if found["metadata"].get("uid") != uid:
+            return Sent(Outcome.LOST, f"pod {pod} was made anew")
+        if not at:
+            return Sent(Outcome.FAILED, str(conflict))
+        return Sent(Outcome.BOUND) if at == node else Sent(Outcome.ELSEWHERE, f"pod {pod} is bound to {at}", at)

@@ -1,0 +1,266 @@
+"""Steering members to their nodes: nominatedNodeName stamps, lifted gates, and kicks for members nobody tries.
+
+A stamp is a hint, not a record. It makes kube-scheduler try one node instead of all and keeps other pods of the same
+scheduler off that node; the scheduler may erase it at any time, and the ledger then still answers filter with the
+planned node.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from extender.scheduling.cycle import BindingCycle
+from serried.cluster.store import Store
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, TooMany, Unavailable
+from serried.kube.wire import PODS
+from serried.model.plan import Plan
+from serried.model.pod import HELD_GATE, Pod
+
+log = logging.getLogger(__name__)
+
+KICK_ANNOTATION = "scheduling.serried.dev/kick"
+_KICK_AFTER, _KICK_AFTER_BUSY = 2.0, 20.0
+_SILENT = 1.0
+_RETRY_BASE, _RETRY_CAP = 1.0, 30.0
+
+
+class Stamps(StrEnum):
+    """Who gets a stamp: every member; those that are asleep, or that have no room to spare; nobody."""
+
+    ALWAYS = "always"
+    AUTO = "auto"
+    NEVER = "never"
+
+
+class Nominator:
+    """Writes stamps with a bounded number of pods on their way, in the order in which their cycles began.
+
+    ``window`` is how many stamped members may be without a filter call: what the scheduler drains in about two
+    seconds, so that no stamp is older than that when its turn comes.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        store: Store,
+        clock: Callable[[], float],
+        policy: Stamps = Stamps.AUTO,
+        window: int = 512,
+        writers: int = 16,
+    ) -> None:
+        self._client, self._store, self._clock = client, store, clock
+        self._policy, self._window, self._writers = policy, window, writers
+        self._queue: deque[tuple[BindingCycle, str]] = deque()
+        self._open: dict[str, float] = {}
+        self._sent: dict[str, tuple[float, int]] = {}
+        self._called = 0.0
+        self._terms = 0
+        self._few = asyncio.Semaphore(writers)
+        self._wake = asyncio.Event()
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._writers):
+                    group.create_task(self._write_stamps())
+        finally:
+            for task in self._background:
+                task.cancel()
+
+    def leaves_loose(self, plan: Plan) -> bool:
+        """Whether the members of a plan may go without stamps: as much room again is left if others take theirs."""
+        if self._policy is Stamps.AUTO:
+            return plan.spare >= len(plan.nodes)
+        return self._policy is Stamps.NEVER
+
+    def nominate(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
+        """Send these members of a cycle to their slots."""
+        self._queue.extend((cycle, uid) for uid in uids)
+        self._wake.set()
+
+    def called(self) -> None:
+        """The scheduler has called filter, for whatever pod: it is busy, and will come to the others."""
+        self._called = self._clock()
+
+    def note_pod(self, before: Pod, now: Pod) -> None:
+        """The watch shows a change of a pod: where plain pods do not come to filter, it shows that they are seen to."""
+        bound, refused = now.bound and not before.bound, now.unschedulable and not before.unschedulable
+        if (bound or refused) and now.scheduler in self._store.schedulers:
+            self.called()
+
+    def watch(self, cycle: BindingCycle) -> None:
+        """Count the time since the last look as idle, but for what the scheduler has spent on others.
+
+        While it works through its queue nobody can tell when it comes to a member, unless it was there and has refused
+        one without which there is no quorum.
+        """
+        now, since = self._clock(), max(cycle.looked, cycle.progressed)
+        cycle.looked = now
+        if self._lacks_refused(cycle):
+            cycle.idled += now - since
+        elif now - self._called > _SILENT:
+            cycle.idled += now - max(since, self._called)
+
+    def _lacks_refused(self, cycle: BindingCycle) -> bool:
+        refused = {uid for uid in cycle.asleep if self._was_refused(cycle, uid)}
+        present = cycle.reservation.slots.keys() | cycle.bound
+        return bool(refused) and cycle.reservation.lacks(present - refused)
+
+    def _was_refused(self, cycle: BindingCycle, uid: str) -> bool:
+        # A member that nothing has been told to try is not refused but asleep, and so is one whose stamp still stands:
+        # the scheduler erases it when it has tried in vain.
+        pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
+        tried = uid in cycle.stamped or uid in cycle.restamped
+        return tried and pod is not None and slot is not None and pod.nominated != slot.node
+
+    def arrived(self, uid: str) -> None:
+        """A steered member has come to filter: its place in the window is free."""
+        if self._open.pop(uid, None) is not None:
+            self._wake.set()
+
+    def release(self, uids: Iterable[str], pods: Iterable[Pod]) -> None:
+        """A cycle ended: forget these members, and take our stamps off those pods that still carry one."""
+        for uid in uids:
+            self.arrived(uid)
+            self._sent.pop(uid, None)
+        for pod in pods:
+            self._spawn(partial(self._clear, pod))
+
+    def end_term(self) -> None:
+        """Another instance may lead from now on: nothing more is written."""
+        self._terms += 1
+        self._queue.clear()
+        self._open.clear()
+        self._sent.clear()
+        for task in self._background:
+            task.cancel()
+
+    def wake(self, pod: Pod) -> None:
+        """Make the scheduler try a pod: lift our gate, or touch it if it was held by filter."""
+        self._spawn(partial(self._rouse, pod))
+
+    def kick_idle(self, cycle: BindingCycle) -> None:
+        """Touch the members of a cycle for which a wake-up seems lost.
+
+        A scheduler that calls filter is working through its queue, and a touch would only cost it a write; one that is
+        silent for a second while a member waits for two has not heard of that member.
+        """
+        now = self._clock()
+        patience = _KICK_AFTER if now - self._called > _SILENT else _KICK_AFTER_BUSY
+        for uid in cycle.reservation.slots.keys() - cycle.calls.keys() - cycle.bound:
+            since, kicks = self._sent.get(uid, (now, 0))
+            pod = self._store.pods.get(uid)
+            if pod is None or now - max(since, cycle.confirmed.get(uid, 0.0)) < patience * 2**kicks:
+                continue
+            if len(self._background) >= self._writers:
+                return
+            self._sent[uid] = (now, kicks + 1)
+            self.arrived(uid)  # whatever keeps it away, it must not keep others out of the window
+            if pod.held_by_gate and not cycle.loose and uid not in cycle.stamped:
+                self.nominate(cycle, [uid])  # the stamp failed, and the gate goes after it only
+            else:
+                self.wake(pod)
+
+    async def _write_stamps(self) -> None:
+        while True:
+            while not self._queue or len(self._open) >= self._window:
+                self._wake.clear()
+                await self._wake.wait()
+            cycle, uid = self._queue.popleft()
+            try:
+                await self._send(cycle, uid)
+            except ApiError as error:
+                # The ledger still answers filter with the planned node; kick_idle tries again.
+                self.arrived(uid)
+                log.warning("could not steer a member", extra={"uid": uid, "err": str(error)})
+            except Exception:
+                # One odd member must not stop the stamps of all others.
+                self.arrived(uid)
+                log.exception("could not steer a member", extra={"uid": uid})
+
+    async def _send(self, cycle: BindingCycle, uid: str) -> None:
+        slot, pod = cycle.reservation.slots.get(uid), self._store.pods.get(uid)
+        if slot is None or pod is None or cycle.over or uid in cycle.calls or uid in cycle.bound:
+            return
+        self._sent.setdefault(uid, (self._clock(), 0))
+        # A member that filter has answered already is on its way without any write, and so is a loose one awake.
+        if uid not in cycle.confirmed and (uid in cycle.asleep or not cycle.loose):
+            await self._stir(cycle, pod, slot.node)
+        if pod.held_by_gate and not cycle.over:
+            # After the stamp's answer: the scheduler's watch is in order, so it sees the stamp before the gate goes.
+            await self._lift_gate(pod)
+
+    async def _stir(self, cycle: BindingCycle, pod: Pod, node: str) -> None:
+        if self._policy is Stamps.NEVER:
+            await self._kick(pod)
+            return
+        self._open[pod.uid], term = self._clock(), self._terms
+        if pod.nominated and pod.nominated != node:
+            # Two steps: a nomination that jumps from node to node is not what the scheduler's nominator expects.
+            await self._patch_nomination(pod, None)
+            if self._terms != term:
+                return
+        await self._patch_nomination(pod, node)
+        if self._terms != term:
+            return  # what the pod carries by now may be the next leader's
+        cycle.stamped.add(pod.uid)
+        if cycle.over:
+            # The cycle ended under our write, after release() had looked for stamps.
+            await self._clear(pod)
+
+    async def _clear(self, pod: Pod) -> None:
+        if pod.uid not in self._sent:  # else a newer cycle has stamped it by now
+            await self._patch_nomination(pod, None)
+
+    async def _rouse(self, pod: Pod) -> None:
+        await (self._lift_gate(pod) if pod.held_by_gate else self._kick(pod))
+
+    async def _patch_nomination(self, pod: Pod, node: str | None) -> None:
+        body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}}
+        await self._client.patch_merge(PODS, pod.namespace, pod.name, body, "status")
+
+    async def _lift_gate(self, pod: Pod) -> None:
+        gates = [{"name": gate} for gate in pod.gates if gate != HELD_GATE]
+        body = {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": gates or None}}
+        await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
+
+    async def _kick(self, pod: Pod) -> None:
+        # Any update of the pod itself wakes it (TargetPod, facts A5); the value only has to be new.
+        note = {KICK_ANNOTATION: f"{self._clock():.3f}"}
+        body = {"metadata": {"uid": pod.uid, "annotations": note}}
+        await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
+
+    def _spawn(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = asyncio.ensure_future(self._bounded(write))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _bounded(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        # Nobody asks for it again: a pod that is not woken waits for minutes, a stamp that stays keeps others out.
+        pause = _RETRY_BASE
+        while not await self._try(write):
+            await asyncio.sleep(pause)
+            pause = min(_RETRY_CAP, pause * 2)
+
+    async def _try(self, write: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Whether nothing is left to do: it is done, or the API server will never take it."""
+        # Bindings go over the same connections: what only tidies up must not queue before them by the hundred.
+        async with self._few:
+            try:
+                await write()
+            except (TooMany, Unavailable) as error:
+                log.warning("could not touch a pod yet", extra={"err": str(error)})
+                return False
+            except ApiError as error:
+                if error.status not in {404, 409}:  # gone, or made anew: nothing left to steer
+                    log.warning("could not touch a pod", extra={"err": str(error)})
+            except Exception:
+                log.exception("could not touch a pod")
+        return True

@@ -1,0 +1,228 @@
+"""The Reservation object: the durable side of the ledger, one object a gang, written only by whoever leads."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+from serried.decode.reservations import decode_reservation, encode_reservation, name_record
+from serried.kube.client import ApiClient
+from serried.kube.errors import Conflict, NotFound
+from serried.kube.wire import JSON, RESERVATIONS, Failure
+from serried.model.group import Key, PodGroup
+from serried.model.reservation import Reservation
+
+_WRITERS = 16
+"""So many records are taken over at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The object as it was seen last: every write and every delete names both."""
+
+    uid: str
+    version: str
+
+
+class Records:
+    """Writes and reads Reservation objects, each by compare-and-swap on the version it has seen last.
+
+    Writes of one group are strictly one after the other: a cycle that ends while its record is being written must
+    not have its delete overtake the write. ``instance`` and the number of this process's turn name the writer in every
+    record: the term. ``leads`` is asked before each write: an instance that has lost its Lease writes and deletes
+    nothing. What slips through meets another version, because the next leader writes its own term first.
+    """
+
+    def __init__(
+        self, client: ApiClient, group_version: str, instance: str, leads: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._client = client
+        self._group_version = group_version
+        self._instance, self._leads = instance, leads
+        self._terms = 0
+        self._seen: dict[Key, _Seen] = {}
+        self._unsure: set[Key] = set()
+        self._latest: dict[Key, Reservation] = {}
+        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+
+    @property
+    def term(self) -> str:
+        """Who writes, and since which turn."""
+        return f"{self._instance}/{self._terms}"
+
+    async def write(self, group: PodGroup, reservation: Reservation) -> None:
+        """Create or replace the record. Raises ApiError if the API server did not take it, or did not say.
+
+        Conflict if somebody else's term has it by now, or if this instance does not lead.
+        """
+        key = reservation.group
+        async with self._lock(key):
+            self._check_term(f"write Reservation {key}")
+            self._latest[key] = reservation
+            if key in self._unsure:
+                await self._look_before_write(key)
+            # Until the answer is here the write may have happened or not, and our version may be outdated.
+            self._unsure.add(key)
+            body = self._body(group, reservation)
+            seen = self._seen.get(key)
+            if seen is None:
+                written = await self._client.create(RESERVATIONS, group.key.namespace, body)
+            else:
+                body["metadata"] |= {"uid": seen.uid, "resourceVersion": seen.version}
+                written = await self._client.replace(RESERVATIONS, body)
+            self._note(key, written)
+
+    def _check_term(self, what: str) -> None:
+        if not self._leads():
+            raise Conflict(what, Failure(409, "NotLeading", "this instance does not lead any more"))
+
+    async def _look_before_write(self, key: Key) -> None:
+        found = await self._look(key)
+        self._check_term(f"write Reservation {key}")  # the look took its time
+        if found is not None and _term_of(found) != self.term and _is_committed(found):
+            raise Conflict(f"write Reservation {key}", Failure(409, "OtherTerm", f"{_term_of(found)} has committed it"))
+        if found is not None:
+            self._note(key, found)
+
+    async def is_committed(self, reservation: Reservation) -> bool:
+        """Whether the API server holds this very commit: of this term, the same members on the same nodes.
+
+        Raises ApiError.
+        """
+        async with self._lock(reservation.group):
+            raw = await self._look(reservation.group)
+        if raw is None or _term_of(raw) != self.term:
+            return False
+        self._note(reservation.group, raw)
+        found = decode_reservation(raw)
+        if found is None or found.committed != reservation.committed:
+            return False
+        return all(
+            uid in reservation.slots and slot.node == reservation.slots[uid].node for uid, slot in found.slots.items()
+        )
+
+    async def _look(self, key: Key) -> JSON | None:
+        """The record as the API server has it. Whose it is the caller has to see before it is noted as ours."""
+        try:
+            return await self._client.get(RESERVATIONS, key.namespace, name_record(key))
+        except NotFound:
+            self._forget(key)
+            return None
+
+    def _note(self, key: Key, written: Mapping[str, Any]) -> None:
+        self._seen[key] = _read_seen(written)
+        self._unsure.discard(key)
+
+    def _forget(self, key: Key) -> None:
+        self._seen.pop(key, None)
+        self._unsure.discard(key)
+
+    def _lock(self, key: Key) -> asyncio.Lock:
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = asyncio.Lock()
+        return lock
+
+    async def remove(self, reservation: Reservation) -> None:
+        """Delete the record of this reservation; one that is gone already is fine. Raises ApiError.
+
+        Nothing happens if the group's record says something newer by now, the next cycle's plan or another term's, or
+        if this instance does not lead: then it is the next leader's to judge.
+        """
+        key = reservation.group
+        async with self._lock(key):
+            if self._latest.get(key) is not reservation or not self._leads():
+                return
+            seen = await self._find_own(key) if key in self._unsure else self._seen.get(key)
+            if seen is not None and self._leads():
+                await self._delete(key, name_record(key), seen)
+            self._forget(key)
+            self._latest.pop(key, None)
+
+    async def _find_own(self, key: Key) -> _Seen | None:
+        raw = await self._look(key)
+        return _read_seen(raw) if raw is not None and _term_of(raw) == self.term else None
+
+    async def _delete(self, key: Key, name: str, seen: _Seen) -> None:
+        try:
+            await self._client.delete(RESERVATIONS, key.namespace, name, seen.uid, seen.version)
+        except (NotFound, Conflict):
+            return  # gone, or somebody else's by now
+
+    async def take_over(self) -> list[Reservation]:
+        """Every record there is, at the start of a term: each is this term's from now on. Raises ApiError.
+
+        Each is written with the new term, and so with a new version, before anybody acts on it: whatever an earlier
+        leader still sends for it is refused. A record that cannot be read is deleted. Conflict if this instance does
+        not lead any more: what the next leader has taken over is not taken back.
+        """
+        self._terms += 1
+        self._seen.clear()
+        self._unsure.clear()
+        self._latest.clear()
+        few = asyncio.Semaphore(_WRITERS)
+
+        async def take(item: JSON) -> Reservation | None:
+            async with few:
+                return await self._take(item)
+
+        taken = await asyncio.gather(*(take(item) for item in await self._client.list_all(RESERVATIONS)))
+        return [reservation for reservation in taken if reservation is not None]
+
+    async def _take(self, item: JSON) -> Reservation | None:
+        found: JSON | None = item
+        while found is not None:
+            self._check_term(f"take over Reservation {found['metadata']['name']}")
+            meta, reservation = found["metadata"], decode_reservation(found)
+            key = Key(meta["namespace"], meta["name"])
+            if reservation is None or name_record(reservation.group) != meta["name"]:
+                await self._delete(key, meta["name"], _read_seen(found))
+                return None
+            if _term_of(found) == self.term:  # our own write, whose answer was lost
+                self._note(reservation.group, found)
+                self._latest[reservation.group] = reservation
+                return reservation
+            found = await self._claim(found) or await self._read_again(key)
+        return None
+
+    async def _claim(self, found: JSON) -> JSON | None:
+        """The record with our term in it; None if it has changed, or gone, since it was read."""
+        try:
+            return await self._client.replace(RESERVATIONS, {**found, "spec": {**found["spec"], "term": self.term}})
+        except (Conflict, NotFound):
+            return None
+
+    async def _read_again(self, record: Key) -> JSON | None:
+        try:
+            return await self._client.get(RESERVATIONS, record.namespace, record.name)
+        except NotFound:
+            return None
+
+    def _body(self, group: PodGroup, reservation: Reservation) -> dict[str, Any]:
+        holder = group.holder(self._group_version)
+        owner = {"apiVersion": holder.api_version, "kind": holder.kind, "name": holder.name, "uid": group.uid}
+        return {
+            "apiVersion": RESERVATIONS.api_version,
+            "kind": "Reservation",
+            "metadata": {
+                "name": name_record(group.key),
+                "namespace": group.key.namespace,
+                "ownerReferences": [owner],
+                "labels": {"app.kubernetes.io/managed-by": "serried"},
+            },
+            "spec": encode_reservation(reservation, self.term),
+        }
+
+
+def _read_seen(record: Mapping[str, Any]) -> _Seen:
+    meta = record["metadata"]
+    return _Seen(str(meta.get("uid", "")), str(meta["resourceVersion"]))
+
+
+def _term_of(record: Mapping[str, Any]) -> str:
+    return str(record["spec"].get("term", ""))
+
+
+def _is_committed(record: Mapping[str, Any]) -> bool:
+    return bool(record["spec"].get("phase") == "Committed")

@@ -1,0 +1,354 @@
+"""The task of one cycle: record, steer, gather the quorum at bind, commit, bind, and what follows.
+
+Each await is a place where the world can change, or where this process can die. What holds then:
+
+- while recording: nothing is stamped or bound; a restart finds no record, or a planned one that it may drop;
+- while gathering: the record says Planned, so a restart takes the plan up again or drops it; nothing is bound;
+- while committing: the compare-and-swap is either done or not; only a read-back decides, never the error we got;
+- while binding: the record says Committed, so every restart rolls forward, whatever was sent already; one of which
+  nothing was sent, and that would leave a half gang, is withdrawn instead;
+- anywhere: the Lease may be lost. Then the cycle ends here without a write, and the next leader goes on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from extender.binding.binder import Binder, Outcome, Sent, describe_slot
+from extender.binding.reservations import Records
+from extender.scheduling.cycle import BindingCycle, CycleStage
+from extender.scheduling.group_scheduler import GroupScheduler
+from extender.scheduling.permit import Obstacle, Refusal
+from serried.cluster.occupancy import ClaimKind
+from serried.kube.errors import ApiError
+from serried.model.group import Key
+from serried.model.verdict import Reason, Verdict
+
+log = logging.getLogger(__name__)
+
+_ROLL_FORWARD_BASE, _ROLL_FORWARD_CAP = 0.2, 5.0
+
+_LONGEST_QUEUE = 1800.0
+"""Seconds: a gang to which the scheduler has not come by then was not in its queue."""
+
+_LOOK_SECONDS = 0.25
+"""A deadline that is put off again and again is not looked at more often."""
+
+
+class Meter(Protocol):
+    """Told of bursts, for the metrics."""
+
+    def burst(self, seconds: float, members: int) -> None:
+        """The Bindings of one commit have all been answered."""
+
+    def bound(self, outcome: str) -> None:
+        """One Binding has this outcome."""
+
+
+class CycleRunner:
+    """Drives cycles.
+
+    ``total`` and ``idle`` are the deadlines of the barrier, in seconds; a group may have shorter ones. ``total`` counts
+    from when the scheduler has come to the first member, ``idle`` without what it spends on others (decision 20).
+    """
+
+    def __init__(
+        self,
+        group_scheduler: GroupScheduler,
+        records: Records,
+        binder: Binder,
+        meter: Meter,
+        clock: Callable[[], float],
+        total: float = 300.0,
+        idle: float = 60.0,
+    ) -> None:
+        self._group_scheduler, self._records, self._binder = group_scheduler, records, binder
+        self._meter, self._clock = meter, clock
+        self._total, self._idle = total, idle
+
+    async def drive(self, cycle: BindingCycle) -> None:
+        """Run a cycle from wherever it stands to its end. Never raises but for cancellation."""
+        try:
+            while not cycle.over:
+                await self._run_safely(cycle)
+        finally:
+            if cycle.over and self._group_scheduler.leads():
+                await self._remove_record(cycle)
+
+    async def _run_safely(self, cycle: BindingCycle) -> None:
+        try:
+            await self._run(cycle)
+        except Exception:
+            log.exception("a binding cycle failed", extra={"podGroup": str(cycle.reservation.group)})
+            if cycle.reservation.committed:
+                await asyncio.sleep(_ROLL_FORWARD_CAP)  # and again: after a commit there is no way back
+            elif not cycle.over:
+                self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail="internal error, see the log"))
+
+    async def _run(self, cycle: BindingCycle) -> None:
+        if cycle.stage is CycleStage.RECORDING:
+            await self._record(cycle)
+        if cycle.stage is CycleStage.GATHERING:
+            self._group_scheduler.nominator.nominate(cycle, list(cycle.reservation.slots))
+            await self._gather(cycle)
+        if cycle.stage is CycleStage.COMMITTING:
+            await self._commit(cycle)
+        if cycle.stage is CycleStage.BINDING:
+            await self._bind_committed(cycle)
+            await self._drain(cycle)
+
+    async def _record(self, cycle: BindingCycle) -> None:
+        if cycle.reservation.need == 0:
+            # The quorum stands: each member binds as it comes, there is nothing that could be left half done.
+            cycle.stage = CycleStage.BINDING
+            self._group_scheduler.nominator.nominate(cycle, list(cycle.reservation.slots))
+            return
+        try:
+            await self._records.write(cycle.group, cycle.reservation)
+        except ApiError as error:
+            self._give_up(cycle, Verdict(Reason.RECORD_FAILED, detail=str(error)))
+            return
+        if not cycle.over:
+            cycle.stage = CycleStage.GATHERING
+
+    def _give_up(self, cycle: BindingCycle, verdict: Verdict) -> None:
+        """End a cycle of which no Binding was sent; what another instance may see by now is left to that one."""
+        if cycle.over:
+            return
+        if self._group_scheduler.leads():
+            self._group_scheduler.cycles.withdraw(cycle, verdict)
+        else:
+            self._group_scheduler.cycles.leave(cycle)
+
+    async def _gather(self, cycle: BindingCycle) -> None:
+        while not cycle.over:
+            verdict = self._judge(cycle)
+            if not self._group_scheduler.leads():
+                self._group_scheduler.cycles.leave(cycle)
+            elif verdict is not None:
+                self._group_scheduler.cycles.abort(cycle, verdict)
+            elif not cycle.quorum_at_bind():
+                await self._wait(cycle, max(self._clock() + _LOOK_SECONDS, self._deadline(cycle)))
+            elif self._still_ready(cycle):
+                cycle.stage = CycleStage.COMMITTING
+                return
+
+    def _still_ready(self, cycle: BindingCycle) -> bool:
+        # The newest cache once more, without an await from here to the commit: members and group may have gone.
+        self._group_scheduler.consider(cycle.reservation.group)
+        return not cycle.over and cycle.quorum_at_bind()
+
+    def _judge(self, cycle: BindingCycle) -> Verdict | None:
+        reservation = cycle.reservation
+        if cycle.out_of_reach() and not self._group_scheduler.moves.leave_out(cycle, reservation.slots):
+            return Verdict(Reason.PLAN_OUTDATED, detail="a planned member was deleted")
+        if cycle.quorum_at_bind():
+            return None
+        self._group_scheduler.nominator.watch(cycle)
+        late = self._clock() > self._deadline(cycle)
+        if late and not self._group_scheduler.moves.leave_out(cycle, cycle.calls):
+            return Verdict(Reason.DEADLINE_EXCEEDED, have=len(cycle.calls), need=reservation.need)
+        return None
+
+    def _deadline(self, cycle: BindingCycle) -> float:
+        """When the cycle will be late, if the scheduler has nothing else to do until then; loop seconds.
+
+        Before the scheduler has come to it, a gang has its room in the ledger alone. From the first member on the
+        scheduler keeps room, too, and a bind call is open that must be answered before its time-out (15 minutes).
+        """
+        total, idle = min(self._total, cycle.group.timeout), min(self._idle, cycle.group.timeout)
+        latest = cycle.started + _LONGEST_QUEUE if cycle.met is None else cycle.met + total
+        return min(latest, cycle.looked + idle - cycle.idled)
+
+    async def _wait(self, cycle: BindingCycle, deadline: float) -> None:
+        cycle.changed.clear()
+        try:
+            async with asyncio.timeout(max(0.01, deadline - self._clock())):
+                await cycle.changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _commit(self, cycle: BindingCycle) -> None:
+        reservation = cycle.reservation
+        chosen = reservation.committed or frozenset(cycle.calls)  # the first, if writing it broke off
+        if not chosen:
+            cycle.stage = CycleStage.BINDING
+            return
+        refusal = self._group_scheduler.permit.refuse_all(cycle, chosen)
+        if refusal is not None:
+            self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=refusal.text))
+            return
+        # From here to the answer neither abort nor deadline may touch the cycle: the swap may be done already.
+        reservation.committed = chosen
+        try:
+            await self._records.write(cycle.group, reservation)
+        except ApiError as error:
+            if not await self._was_committed(cycle, error):
+                self._give_up(cycle, Verdict(Reason.RECORD_FAILED, detail=str(error)))
+                return
+        if not cycle.over:  # the Lease may have been lost meanwhile
+            cycle.stage = CycleStage.BINDING
+
+    async def _was_committed(self, cycle: BindingCycle, error: ApiError) -> bool:
+        """Whether the swap happened although its answer was an error.
+
+        Asks until the API server says; no, if the term ends before.
+        """
+        log.warning("commit answered with an error", extra={"podGroup": str(cycle.group.key), "err": str(error)})
+        pause = _ROLL_FORWARD_BASE
+        while self._group_scheduler.leads():
+            try:
+                return await self._records.is_committed(cycle.reservation)
+            except ApiError:
+                await asyncio.sleep(pause)
+                pause = min(_ROLL_FORWARD_CAP, pause * 2)
+        return False
+
+    async def _bind_committed(self, cycle: BindingCycle) -> None:
+        start = self._clock()
+        committed = cycle.reservation.committed
+        if committed and not cycle.begun:
+            self._look_again(cycle)
+        if committed and not cycle.over:
+            await asyncio.gather(*(self._roll_forward(cycle, uid) for uid in committed))
+            self._meter.burst(self._clock() - start, len(committed))
+
+    def _look_again(self, cycle: BindingCycle) -> None:
+        """The newest cache once more before the first Binding: the commit took its time, or is an earlier term's.
+
+        Nobody is bound yet. So this is the last moment at which the whole gang can still be given up, and planned anew
+        on nodes that the scheduler is asked about.
+        """
+        reservation = cycle.reservation
+        uids = [uid for uid in reservation.committed if uid in reservation.slots]
+        refusal = self._group_scheduler.permit.refuse_all(cycle, uids)
+        if refusal is not None:
+            self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=refusal.text))
+
+    async def _roll_forward(self, cycle: BindingCycle, uid: str) -> None:
+        """Bind one committed member, however long it takes: once one of them is sent there is no way back."""
+        pause = _ROLL_FORWARD_BASE
+        while uid in cycle.reservation.slots and uid not in cycle.bound and not cycle.over:
+            sent = await self.send(cycle, uid)
+            if sent.outcome not in (Outcome.FAILED, Outcome.REFUSED):
+                return
+            void = sent.refusal is not None and sent.refusal.obstacle is not Obstacle.SLOT
+            if void or not self._group_scheduler.leads():
+                # Only as long as nothing was sent is the gang itself asked for: nobody of it is bound.
+                self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=sent.error))
+                return
+            log.warning("a committed member could not be bound yet", extra={"uid": uid, "err": sent.error})
+            self._group_scheduler.note_failure(cycle, uid, sent.error)
+            await asyncio.sleep(pause)
+            pause = min(_ROLL_FORWARD_CAP, pause * 2)
+            self._mend(cycle, uid)
+
+    def _mend(self, cycle: BindingCycle, uid: str) -> None:
+        # The slot itself may have become impossible (its node is gone): the member keeps its domain, not its node.
+        pod, slot = self._group_scheduler.store.pods.get(uid), cycle.reservation.slots.get(uid)
+        if pod is None or slot is None or not pod.pending:
+            return
+        refusal = self._group_scheduler.permit.refuse(cycle, uid, slot.node)
+        if refusal is not None and refusal.obstacle is Obstacle.SLOT:
+            self._group_scheduler.moves.replace(cycle, pod)
+
+    async def send(self, cycle: BindingCycle, uid: str) -> Sent:
+        """Send one member's Binding, if the door lets it, and settle what its answer means for the cycle."""
+        slot = cycle.reservation.slots[uid]
+        node, pod = slot.node, Key(cycle.group.key.namespace, slot.name)
+        told = describe_slot(self._group_scheduler.store.rank_of(uid), cycle.reservation.domain)
+
+        def ask() -> Refusal | None:
+            refusal = self._group_scheduler.permit.refuse(cycle, uid, node)
+            cycle.begun = cycle.begun or (refusal is None and uid in cycle.reservation.committed)
+            return refusal
+
+        sent = await self._binder.bind(pod, uid, node, told, ask)
+        self._meter.bound(sent.outcome.value)
+        if sent.outcome is Outcome.BOUND:
+            cycle.mark_bound(uid, self._clock())
+        elif sent.outcome in (Outcome.LOST, Outcome.ELSEWHERE):
+            if sent.outcome is Outcome.ELSEWHERE:
+                cycle.bound.add(uid)
+            self._group_scheduler.moves.drop(cycle, uid, sent.error)
+        return sent
+
+    async def _drain(self, cycle: BindingCycle) -> None:
+        """Wait for the members beyond the quorum: each binds as it comes, none has to."""
+        while not cycle.over:
+            if not self._group_scheduler.leads():
+                self._group_scheduler.cycles.leave(cycle)
+                return
+            waiting = cycle.reservation.slots.keys() - cycle.bound
+            idle = self._clock() - cycle.progressed > self._idle
+            if idle or not (waiting or self._unseen(cycle)):
+                self._group_scheduler.cycles.finish(cycle)
+                return
+            for uid in (waiting & cycle.calls.keys()) - cycle.sending:
+                cycle.sending.add(uid)
+                self._group_scheduler.spawn(self.bind_surplus(cycle, uid))
+            await self._wait(cycle, cycle.progressed + self._idle)
+
+    def _unseen(self, cycle: BindingCycle) -> bool:
+        # Until our own watch shows a member bound, its slot must stay: it would be planned a second time.
+        pods = (self._group_scheduler.store.pods.get(uid) for uid in cycle.bound)
+        return any(pod is not None and pod.pending for pod in pods)
+
+    async def bind_surplus(self, cycle: BindingCycle, uid: str) -> None:
+        """Bind a member that needs no quorum and is in ``sending``; its call gets the answer, good or bad."""
+        call = cycle.calls.get(uid)
+        if call is None or uid not in cycle.reservation.slots:
+            cycle.sending.discard(uid)
+            return
+        try:
+            sent = await self._send_assumed(cycle, uid)
+        except Exception:
+            log.exception("a member could not be bound", extra={"uid": uid})
+            sent = Sent(Outcome.FAILED, "internal error, see the extender's log")
+        finally:
+            cycle.sending.discard(uid)
+        if sent.outcome in (Outcome.FAILED, Outcome.REFUSED) and cycle.calls.get(uid) is call:
+            cycle.close_call(uid, f"serried: {sent.error}")
+        if sent.refusal is not None:
+            self._take_back(cycle, uid, sent.refusal)
+        cycle.changed.set()  # a newer call of it may have come meanwhile
+
+    def _take_back(self, cycle: BindingCycle, uid: str, refusal: Refusal) -> None:
+        """A member that needs no quorum may not be bound to its slot: it gets another one, or none."""
+        if refusal.obstacle is Obstacle.TERM:
+            self._group_scheduler.cycles.leave(cycle)
+            return
+        pod = self._group_scheduler.store.pods.get(uid)
+        if uid not in cycle.reservation.slots or cycle.over:
+            return
+        movable = refusal.obstacle is Obstacle.SLOT and pod is not None and pod.pending
+        if pod is None or not movable or not self._group_scheduler.moves.replace(cycle, pod):
+            self._group_scheduler.moves.drop(cycle, uid, refusal.text)
+
+    async def _send_assumed(self, cycle: BindingCycle, uid: str) -> Sent:
+        """As ``send``; the room counts until the answer, or else the watch, says more."""
+        # No commit keeps the cycle until then: it may end, and give the slot back, while the Binding is on its way.
+        store, stands = self._group_scheduler.store, False
+        if (pod := store.pods.get(uid)) is not None:
+            store.occupancy.claim(uid, ClaimKind.ASSUMED, cycle.reservation.slots[uid].node, pod.shape.requests)
+        try:
+            sent = await self.send(cycle, uid)
+            stands = sent.outcome is Outcome.BOUND
+        finally:
+            if not stands or uid not in store.pods:
+                store.occupancy.release(uid, ClaimKind.ASSUMED)
+        return sent
+
+    async def _remove_record(self, cycle: BindingCycle) -> None:
+        pause = _ROLL_FORWARD_BASE
+        while True:
+            try:
+                return await self._records.remove(cycle.reservation)
+            except ApiError as error:
+                # If it stays, the next write of this group replaces it, or its owner reference takes it away.
+                log.warning(
+                    "cannot delete a Reservation yet", extra={"podGroup": str(cycle.group.key), "err": str(error)}
+                )
+            await asyncio.sleep(pause)
+            pause = min(_ROLL_FORWARD_CAP, pause * 2)

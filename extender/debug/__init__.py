@@ -1,0 +1,1 @@
+"""``/debug``: what the process knows, for people."""

@@ -1,0 +1,92 @@
+"""``/debug/queue``: who waits for room in which order, what is kept for the first of them, and who passed it."""
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from extender.scheduling.backfill import Head
+from extender.scheduling.group_scheduler import GroupScheduler
+from serried.model.verdict import render
+from serried.plan.order import Waiting
+
+
+class HeadView(BaseModel):
+    """The gang for which room is kept, until when at the latest, and those that were let onto its nodes.
+
+    ``forecast`` is empty if nobody can tell when it will have room; ``passed`` has the time by which each will have
+    ended. After a ``missed`` forecast only those pass that have a deadline.
+    """
+
+    namespace: str
+    name: str
+    domain: str
+    nodes: list[str]
+    forecast: str
+    until: str
+    missed: bool
+    passed: dict[str, str]
+
+
+class WaitingView(BaseModel):
+    """A gang that waits for room. ``countsAs`` is its priority with what waiting has added."""
+
+    namespace: str
+    name: str
+    priority: int
+    countsAs: int  # noqa: N815 - as the API's own names
+    since: str
+    message: str
+
+
+class QueueView(BaseModel):
+    """The queue; ``waiting`` in the order of their turns, ``leftOff`` more are not shown."""
+
+    head: HeadView | None
+    waiting: list[WaitingView]
+    leftOff: int  # noqa: N815
+
+
+def queue_routes(group_scheduler: GroupScheduler) -> APIRouter:
+    """The route, below ``/debug``."""
+    router = APIRouter()
+
+    @router.get("/queue")
+    async def show_queue(limit: int = 500) -> QueueView:
+        queue = group_scheduler.queue
+        waiting = queue.order(group_scheduler.describe(group) for group in queue.backlog)
+        shown = waiting[: max(0, limit)]
+        head = queue.backfill.head
+        return QueueView(
+            head=None if head is None else _view_head(group_scheduler, head),
+            waiting=[_view_waiting(group_scheduler, each) for each in shown],
+            leftOff=len(waiting) - len(shown),
+        )
+
+    return router
+
+
+def _view_head(group_scheduler: GroupScheduler, head: Head) -> HeadView:
+    tell = group_scheduler.queue.backfill.tell_time
+    return HeadView(
+        namespace=head.group.namespace,
+        name=head.group.name,
+        domain=head.forecast.domain,
+        nodes=sorted(head.forecast.nodes),
+        forecast="" if head.forecast.at is None else tell(head.forecast.at),
+        until=tell(head.until),
+        missed=head.late,
+        passed={str(group): tell(end) for group, end in head.passed.items()},
+    )
+
+
+def _view_waiting(group_scheduler: GroupScheduler, waiting: Waiting) -> WaitingView:
+    gang = group_scheduler.gangs.get(waiting.group)
+    verdict = gang.verdict if gang is not None else None
+    since = gang.quorum_since if gang is not None else None
+    return WaitingView(
+        namespace=waiting.group.namespace,
+        name=waiting.group.name,
+        priority=waiting.priority,
+        countsAs=group_scheduler.queue.counts_as(waiting),
+        since="" if since is None else group_scheduler.queue.backfill.tell_time(since),
+        message=render(verdict) if verdict is not None else "",
+    )

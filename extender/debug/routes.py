@@ -1,0 +1,305 @@
+"""``/debug``: why a gang waits, what is reserved, what was decided. Reads the state, changes nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Response
+from pydantic import BaseModel
+
+from extender.debug.queue import queue_routes
+from extender.scheduling.cycle import CycleStage
+from extender.scheduling.gang import GroupState
+from extender.scheduling.group_scheduler import GroupScheduler
+from extender.status.reports import Reports
+from serried.cluster.vacancies import Vacancy
+from serried.model.group import Key, PodGroup
+from serried.model.level import ApiLevel
+from serried.model.pod import Pod
+from serried.model.verdict import render
+
+LEFT_OFF = "X-Left-Off"
+"""The header of ``/debug/groups`` that says how many groups a limit has left off."""
+
+_STATES = ("Unknown", "Waiting", "Scheduled", *CycleStage)
+
+
+class MemberView(BaseModel):
+    """A member: ``node`` is where it runs, ``planned`` the node reserved for it, ``state`` where it stands."""
+
+    name: str
+    uid: str
+    state: str
+    node: str
+    planned: str
+    nominated: str
+
+
+class ObjectView(BaseModel):
+    """The object that a group is, or of which it is a part."""
+
+    apiVersion: str  # noqa: N815 - the API's own name
+    kind: str
+    name: str
+
+
+class GroupView(BaseModel):
+    """A group in one line. ``placed`` of ``minCount`` members are bound or succeeded; minCount 0 is policy basic."""
+
+    namespace: str
+    name: str
+    object: ObjectView | None
+    policy: str
+    minCount: int  # noqa: N815 - the API's own name
+    members: int
+    placed: int
+    waiting: int
+    topologyKey: str  # noqa: N815
+    domain: str
+    state: str
+    reason: str
+    message: str
+
+
+class GroupDetail(GroupView):
+    """A group with its members."""
+
+    detail: list[MemberView]
+
+
+class NodeView(BaseModel):
+    """A node: what it has, and what bound, assumed and reserved pods take of it."""
+
+    name: str
+    allocatable: dict[str, int]
+    used: dict[str, int]
+    unschedulable: bool
+    labels: dict[str, str]
+
+
+class ReservationView(BaseModel):
+    """The slots kept for one gang: member names by node."""
+
+    namespace: str
+    name: str
+    phase: str
+    stage: str
+    domain: str
+    need: int
+    atBind: int  # noqa: N815
+    bound: int
+    slots: dict[str, list[str]]
+
+
+class VacancyView(BaseModel):
+    """The slot of a member that has ended: ``node`` is where it ran, ``heir`` the pod that comes in its place.
+
+    ``claimed`` is whether room is kept there, ``index`` its completion index, None if it has none.
+    """
+
+    namespace: str
+    group: str
+    member: str
+    index: int | None
+    node: str
+    claimed: bool
+    refusal: str
+    heir: str
+    seconds: float
+
+
+class DecisionView(BaseModel):
+    """One decision, newest first."""
+
+    at: str
+    group: str
+    reason: str
+    text: str
+
+
+def debug_routes(
+    group_scheduler: GroupScheduler, reports: Reports, level: ApiLevel, selfcheck: Callable[[], dict[str, Any]]
+) -> APIRouter:
+    """The routes under ``/debug``.
+
+    They are coroutines although they wait for nothing: FastAPI runs plain functions in other threads, and the state
+    belongs to the event loop alone.
+    """
+    router = APIRouter(prefix="/debug", tags=["debug"])
+    router.include_router(queue_routes(group_scheduler))
+
+    @router.get("/groups")
+    async def list_groups(
+        response: Response, limit: str = "500", state: str = "", namespace: str = ""
+    ) -> list[GroupView]:
+        most = _read_limit(limit)
+        if state and state not in _STATES:
+            raise HTTPException(400, f"state is one of {', '.join(_STATES)}, not {state[:100]!r}")
+        keys = _find_groups(group_scheduler, state, namespace)
+        response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
+        return [_view_group(group_scheduler, level, key) for key in keys[:most]]
+
+    @router.get("/groups/{namespace}/{name:path}")
+    async def show_group(namespace: str, name: str) -> GroupDetail:
+        key = group_scheduler.store.forest.lift(Key(namespace, name))
+        members = group_scheduler.store.members(key)
+        if key not in group_scheduler.store.groups and not members:
+            raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
+        view = _view_group(group_scheduler, level, key)
+        return GroupDetail(**view.model_dump(), detail=[_view_member(group_scheduler, pod) for pod in members])
+
+    @router.get("/nodes")
+    async def list_nodes(prefix: str = "", limit: int = 500) -> list[NodeView]:
+        names = sorted(name for name in group_scheduler.store.nodes if name.startswith(prefix))
+        return [_view_node(group_scheduler, name) for name in names[: max(0, limit)]]
+
+    @router.get("/reservations")
+    async def list_reservations() -> list[ReservationView]:
+        return [
+            view
+            for reservation in group_scheduler.ledger
+            if (view := _view_reservation(group_scheduler, reservation.group))
+        ]
+
+    @router.get("/vacancies")
+    async def list_vacancies() -> list[VacancyView]:
+        return [_view_vacancy(group_scheduler, vacancy) for vacancy in group_scheduler.store.vacancies]
+
+    @router.get("/decisions")
+    async def list_decisions(limit: int = 100, group: str = "") -> list[DecisionView]:
+        said = [one for one in reversed(reports.decisions) if not group or one.group == group]
+        return [DecisionView(at=s.at, group=s.group, reason=s.reason, text=s.text) for s in said[: max(0, limit)]]
+
+    @router.get("/selfcheck")
+    async def check() -> dict[str, Any]:
+        return selfcheck()
+
+    return router
+
+
+def _read_limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise HTTPException(400, f"limit is a number of groups, 0 or more, not {text[:100]!r}")
+    return int(text)
+
+
+def _find_groups(group_scheduler: GroupScheduler, state: str, namespace: str) -> list[Key]:
+    keys = group_scheduler.store.groups.keys() | set(group_scheduler.store.member_groups())
+    return sorted(
+        key
+        for key in keys
+        if namespace in ("", key.namespace) and state in ("", _state(group_scheduler.gangs.get(key)))
+    )
+
+
+def _view_group(group_scheduler: GroupScheduler, level: ApiLevel, key: Key) -> GroupView:
+    group, gang = group_scheduler.store.groups.get(key), group_scheduler.gangs.get(key)
+    members = group_scheduler.store.members(key)
+    standing = group_scheduler.store.stand(key)
+    verdict = gang.verdict if gang is not None else None
+    return GroupView(
+        namespace=key.namespace,
+        name=key.name,
+        object=_view_object(group, level),
+        policy="" if group is None else "GroupState" if group.policy.is_gang else "Basic",
+        minCount=(group.policy.min_count or 0) if group else 0,
+        members=len(members),
+        placed=standing.placed,
+        waiting=len(standing.waiting) + len(standing.gated) + len(standing.refused),
+        topologyKey=(group.topology_key or "") if group else "",
+        domain=_domain(group_scheduler, group, gang, standing.bound),
+        state=_state(gang),
+        reason=verdict.reason.value if verdict else "",
+        message=render(verdict) if verdict else "",
+    )
+
+
+def _view_object(group: PodGroup | None, level: ApiLevel) -> ObjectView | None:
+    if group is None:
+        return None
+    holder = group.holder(level.api_version)
+    return ObjectView(apiVersion=holder.api_version, kind=holder.kind, name=holder.name)
+
+
+def _state(gang: GroupState | None) -> str:
+    if gang is None or gang.verdict is None:
+        return "Unknown"
+    if gang.cycle is not None:
+        return gang.cycle.stage.value
+    return "Scheduled" if gang.verdict.reason.value == "Scheduled" else "Waiting"
+
+
+def _domain(
+    group_scheduler: GroupScheduler, group: PodGroup | None, gang: GroupState | None, bound: tuple[Pod, ...]
+) -> str:
+    if group is None or group.topology_key is None:
+        return ""
+    if gang is not None and gang.cycle is not None:
+        return gang.cycle.reservation.domain
+    nodes = (group_scheduler.store.nodes.get(pod.node) for pod in bound)
+    return ",".join(sorted({node.labels.get(group.topology_key, "") for node in nodes if node is not None}))
+
+
+def _view_member(group_scheduler: GroupScheduler, pod: Pod) -> MemberView:
+    slot = group_scheduler.ledger.slot_of(pod.uid)
+    state = "Bound" if pod.bound else pod.phase.value if pod.phase.value != "Active" else "Waiting"
+    if pod.deleting:
+        state = "Deleting"
+    elif pod.gates:
+        state = "Gated"
+    elif slot is not None and not pod.bound:
+        state = "Planned"
+    return MemberView(
+        name=pod.name,
+        uid=pod.uid,
+        state=state,
+        node=pod.node,
+        planned=slot.node if slot else "",
+        nominated=pod.nominated,
+    )
+
+
+def _view_node(group_scheduler: GroupScheduler, name: str) -> NodeView:
+    node = group_scheduler.store.nodes[name]
+    return NodeView(
+        name=name,
+        allocatable=dict(node.allocatable),
+        used=dict(group_scheduler.store.occupancy.used.get(name, {})),
+        unschedulable=node.unschedulable,
+        labels=dict(node.labels),
+    )
+
+
+def _view_reservation(group_scheduler: GroupScheduler, key: Key) -> ReservationView | None:
+    reservation, gang = group_scheduler.ledger.of_group(key), group_scheduler.gangs.get(key)
+    if reservation is None:
+        return None
+    slots: dict[str, list[str]] = {}
+    for slot in reservation.slots.values():
+        slots.setdefault(slot.node, []).append(slot.name)
+    cycle = gang.cycle if gang else None
+    return ReservationView(
+        namespace=key.namespace,
+        name=key.name,
+        phase=reservation.phase,
+        stage=cycle.stage.value if cycle else "",
+        domain=reservation.domain,
+        need=reservation.need,
+        atBind=len(cycle.calls) if cycle else 0,
+        bound=len(cycle.bound) if cycle else 0,
+        slots=slots,
+    )
+
+
+def _view_vacancy(group_scheduler: GroupScheduler, vacancy: Vacancy) -> VacancyView:
+    heir, now = group_scheduler.store.pods.get(vacancy.heir), group_scheduler.clock()
+    return VacancyView(
+        namespace=vacancy.group.namespace,
+        group=vacancy.group.name,
+        member=vacancy.pod.name,
+        index=vacancy.pod.index,
+        node=vacancy.pod.node,
+        claimed=group_scheduler.store.occupancy.node_of(vacancy.claimant) is not None,
+        refusal=vacancy.refusal,
+        heir=heir.name if heir is not None else "",
+        seconds=round(now - (now if vacancy.since is None else vacancy.since), 1),
+    )

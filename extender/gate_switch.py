@@ -1,0 +1,70 @@
+"""The switch between holding by filter and by scheduling gate.
+
+A gate, which the API server adds at creation, costs the scheduler nothing while a gang waits, and a write per pod when
+it goes: right for long queues. The MutatingAdmissionPolicy reads a ConfigMap as its parameter; that ConfigMap is the
+switch.
+"""
+
+import logging
+from collections.abc import Callable
+
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, Forbidden, NotFound
+from serried.kube.wire import Resource
+from serried.model.group import Key
+
+log = logging.getLogger(__name__)
+
+CONFIG_MAPS = Resource("", "v1", "configmaps")
+
+_RETRY_SECONDS = 60.0
+"""A switch that is not there, or not ours to set, is tried again so rarely."""
+
+
+class HoldSwitch:
+    """Sets the switch.
+
+    ``mode`` is filter, gate or auto: auto turns to gates above ``limit`` pods held by filter, and back below half.
+    ``way`` is how new members are held, "" before that is known; ``obstacle`` says why the switch could not be set.
+    """
+
+    def __init__(self, client: ApiClient, switch: Key, mode: str, limit: int, clock: Callable[[], float]) -> None:
+        self.way, self.obstacle = "", ""
+        self._client, self._switch, self._mode, self._limit = client, switch, mode, limit
+        self._clock, self._again = clock, 0.0
+
+    def choose(self, held: int) -> str:
+        """The way for new pods, with so many held by filter now."""
+        if self._mode != "auto":
+            return self._mode
+        if held > self._limit:
+            return "gate"
+        return "filter" if held < self._limit / 2 else self.way or "filter"
+
+    async def settle(self, held: int) -> None:
+        """Write the switch if the way changes. A cluster without the switch holds by filter, whatever was chosen."""
+        way = self.choose(held)
+        if (way == self.way and not self.obstacle) or self._clock() < self._again:
+            return
+        try:
+            body = {"data": {"hold": way}}
+            await self._client.patch_merge(CONFIG_MAPS, self._switch.namespace, self._switch.name, body)
+        except ApiError as error:
+            self._meet(error, way)
+            return
+        self.way, self.obstacle = way, ""
+
+    def _meet(self, error: ApiError, way: str) -> None:
+        """Nobody reads a switch that does not exist, so no pod gets a gate; of any other failure nothing follows."""
+        said = f"the gate's switch cannot be set: {error}"
+        if isinstance(error, NotFound | Forbidden):
+            self._again = self._clock() + _RETRY_SECONDS
+        if isinstance(error, NotFound):
+            self.way = "filter"
+            said = f"there is no ConfigMap {self._switch}: pods get a gate only with manifests/kustomize/overlays/gate"
+        if self._mode == self.way:
+            said = ""  # as was asked for
+        elif said != self.obstacle:
+            level = logging.WARNING if way == "gate" else logging.INFO
+            log.log(level, "cannot set the gate's switch", extra={"configMap": str(self._switch), "err": str(error)})
+        self.obstacle = said

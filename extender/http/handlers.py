@@ -1,0 +1,123 @@
+"""The four verbs as handlers of the listener: bytes in, a decision of the service, bytes out.
+
+kube-scheduler reads no body of an answer that is not 200, so errors travel in the protocol's own ``Error`` field where
+it has one. Nothing here raises: an exception would be a traceback to us and a blank 500 to the scheduler.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from extender.answers import Answer, BindRequest
+from extender.http.server import Hangup, Reply, Routes
+from extender.http.wire import (
+    MOST_BYTES,
+    BadRequest,
+    read_args,
+    read_bind,
+    read_preemption,
+    write_error,
+    write_filter,
+    write_preemption,
+    write_scores,
+)
+from serried.model.pod import Pod
+
+log = logging.getLogger(__name__)
+
+
+class Service(Protocol):
+    """What answers the verbs."""
+
+    def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
+        """Which of the offered nodes the pod may use."""
+
+    def prioritize(self, names: Sequence[str]) -> list[dict[str, object]]:
+        """HostPriorityList."""
+
+    def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> list[str]:
+        """The candidate nodes that may stay, by node name to the UIDs of victims."""
+
+    async def bind(self, request: BindRequest, hangup: Hangup) -> str:
+        """The error of the bind, "" for success."""
+
+
+class Timer(Protocol):
+    """Told how long each verb took, for the metrics."""
+
+    def verb(self, name: str, seconds: float) -> None:
+        """One call was answered."""
+
+
+class Verbs:
+    """Handlers over one service. ``active`` says whether this instance may answer at all."""
+
+    def __init__(self, service: Service, active: Callable[[], bool], timer: Timer, clock: Callable[[], float]) -> None:
+        self._service, self._active, self._timer, self._clock = service, active, timer, clock
+
+    def routes(self) -> Routes:
+        """The four verbs; only bind may take its time."""
+        return Routes(
+            prompt={b"/filter": self.filter, b"/prioritize": self.prioritize, b"/preempt": self.preempt},
+            patient={b"/bind": self.bind},
+            most_bytes=MOST_BYTES,
+        )
+
+    def filter(self, body: bytes) -> Reply:
+        """POST /filter: ExtenderArgs to ExtenderFilterResult."""
+        start = self._clock()
+        try:
+            args = read_args(self._admit(body))
+            return Reply(write_filter(self._service.filter(args.pod, args.names), args))
+        except Exception as error:  # noqa: BLE001 - see the module's contract
+            return _refuse("filter", error, 200)
+        finally:
+            self._timer.verb("filter", self._clock() - start)
+
+    def prioritize(self, body: bytes) -> Reply:
+        """POST /prioritize: ExtenderArgs to HostPriorityList. The protocol has no error here: the status says it."""
+        try:
+            args = read_args(self._admit(body))
+            return Reply(write_scores(self._service.prioritize(args.names)))
+        except Exception as error:  # noqa: BLE001 - see the module's contract
+            return _refuse("prioritize", error, 400)
+
+    def preempt(self, body: bytes) -> Reply:
+        """POST /preempt: ExtenderPreemptionArgs to ExtenderPreemptionResult; no error in the protocol here either."""
+        try:
+            args = read_preemption(self._admit(body))
+            return Reply(write_preemption(args, self._service.preempt(args.pod, args.victims)))
+        except Exception as error:  # noqa: BLE001 - see the module's contract
+            return _refuse("preempt", error, 400)
+
+    async def bind(self, body: bytes, hangup: Hangup) -> Reply:
+        """POST /bind: ExtenderBindingArgs to ExtenderBindingResult; a member's call stays open until its gang binds."""
+        start = self._clock()
+        try:
+            args = read_bind(self._admit(body))
+            return Reply(write_error(await self._service.bind(args, hangup)))
+        except Exception as error:  # noqa: BLE001 - see the module's contract
+            return _refuse("bind", error, 200)
+        finally:
+            self._timer.verb("bind", self._clock() - start)
+
+    def _admit(self, body: bytes) -> bytes:
+        if not self._active():
+            raise _NotActiveError("this instance is not active: its scheduler does not hold the Lease")
+        if len(body) > MOST_BYTES:
+            raise BadRequest(f"the body is larger than {MOST_BYTES} bytes")
+        return body
+
+
+class _NotActiveError(Exception):
+    """Another instance must answer; the connection is closed so that the scheduler's next one finds it."""
+
+
+def _refuse(verb: str, error: Exception, status: int) -> Reply:
+    if isinstance(error, _NotActiveError):
+        return Reply(write_error(f"serried {verb}: {error}"), 503, close=True)
+    if isinstance(error, BadRequest):
+        return Reply(write_error(f"serried {verb}: {error}"), status, close=True)
+    log.error("a verb failed", extra={"verb": verb}, exc_info=error)
+    sentence = f"serried {verb}: internal error ({type(error).__name__}), see the extender's log"
+    return Reply(write_error(sentence), status)

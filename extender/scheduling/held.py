@@ -1,0 +1,56 @@
+"""The pods that filter has turned away."""
+
+from collections.abc import Iterator, Mapping
+
+from serried.model.pod import Pod
+
+_STRANGER_SECONDS = 360.0
+"""Longer than kube-scheduler leaves a pod alone (5 minutes, looked at every 30 s): it asks again before that."""
+
+_MOST_STRANGERS = 50_000
+
+
+class HeldPods:
+    """The pods that filter has turned away, by UID, so that those which turn out to need no gang can be woken.
+
+    A pod that our watch has not shown yet is a stranger: news to our watch only, or gone already, nobody can tell. It
+    is remembered until kube-scheduler would have asked about it again by itself; of too many, the oldest are forgotten.
+    ``len`` and iteration are over the pods that are known. ``pods`` is the Store's own map.
+    """
+
+    def __init__(self, pods: Mapping[str, Pod]) -> None:
+        self._pods = pods
+        self._known: dict[str, None] = {}
+        self._strangers: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._known or uid in self._strangers
+
+    def note(self, uid: str, now: float) -> None:
+        """Filter has turned this pod away at this time."""
+        self._strangers.pop(uid, None)
+        if uid in self._pods:
+            self._known[uid] = None
+            return
+        self._strangers[uid] = now
+        if len(self._strangers) > _MOST_STRANGERS:
+            del self._strangers[next(iter(self._strangers))]
+
+    def forget(self, uid: str) -> bool:
+        """This pod is held no longer; whether it was."""
+        return self._strangers.pop(uid, None) is not None or self._known.pop(uid, "") is None
+
+    def review(self, now: float) -> None:
+        """Keep only pods that may still be waiting; strangers that the watch has shown meanwhile are known now."""
+        for uid in [uid for uid in self._strangers if uid in self._pods]:
+            del self._strangers[uid]
+            self._known[uid] = None
+        while self._strangers and now - self._strangers[oldest := next(iter(self._strangers))] > _STRANGER_SECONDS:
+            del self._strangers[oldest]
+        self._known = {uid: None for uid in self._known if uid in self._pods and self._pods[uid].pending}

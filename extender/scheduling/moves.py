@@ -1,0 +1,134 @@
+"""Slots that change within a cycle: members that leave it, join it, or move in it. Nothing here awaits."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from extender.binding.nominator import Nominator
+from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.gang import GroupState, Mending, ask_for_more, find_offered
+from extender.scheduling.permit import Permit
+from extender.scheduling.repairs import Planner, Repairs
+from extender.scheduling.trees import find_parts_to_leave
+from serried.cluster.ledger import Ledger
+from serried.cluster.store import Store
+from serried.model.group import Key, PodGroup
+from serried.model.plan import Plan
+from serried.model.pod import Pod
+from serried.model.verdict import Verdict
+
+
+class Moves:
+    """Changes the slots of cycles. ``gangs`` is the group scheduler's own map, ``plan`` its planner."""
+
+    def __init__(
+        self,
+        store: Store,
+        ledger: Ledger,
+        nominator: Nominator,
+        repairs: Repairs,
+        permit: Permit,
+        gangs: Mapping[Key, GroupState],
+        plan: Planner,
+        is_asleep: Callable[[Pod], bool],
+        clock: Callable[[], float],
+    ) -> None:
+        self._store, self._ledger, self._nominator, self._repairs = store, ledger, nominator, repairs
+        self._permit = permit
+        self._gangs, self._plan, self._is_asleep, self._clock = gangs, plan, is_asleep, clock
+
+    def drop(self, cycle: BindingCycle, uid: str, error: str) -> None:
+        """Take a member out of a cycle: its call fails, its slot is free."""
+        cycle.close_call(uid, f"serried: {error}")
+        self._ledger.drop(uid)
+        self._nominator.release([uid], [])
+
+    def drop_surplus(self, cycle: BindingCycle, error: str) -> None:
+        """Take out whoever is not committed, not on its way, and has no slot that is kept for it."""
+        kept = cycle.reservation.committed | cycle.bound | cycle.sending
+        for uid in cycle.reservation.slots.keys() - kept:
+            if not self._permit.has_own_slot(cycle, uid):
+                self.drop(cycle, uid, error)
+
+    def refill(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
+        """Give members a slot that came after the plan, or in the place of one that died: in the same domain."""
+        standing = self._store.stand(group.key)
+        mending = self._repairs.settle(gang, group, standing)
+        slots, parts = cycle.reservation.slots.keys() | cycle.bound, cycle.reservation.parts
+        late = tuple(pod for pod in standing.waiting if pod.uid not in slots)
+        if group.tree is not None:  # the others' PodGroups are not in this cycle: each starts whole, in the next one
+            late = tuple(pod for pod in late if self._store.leaf_of(pod.uid) in parts)
+        if not cycle.reservation.need or cycle.reservation.committed:
+            late = self._list_permitted(cycle, group, late, mending)
+        room = self._store.occupancy.freed, self._store.withdrawn, mending.seated
+        tried = (room, tuple((pod.uid, pod.shape) for pod in late))
+        if not late or tried == cycle.refilled:
+            return
+        cycle.refilled = tried
+        excluded = gang.exclusions(late, self._clock(), self._store.nodes)
+        answer = self._repairs.answer(ask_for_more(cycle, late, 0, excluded, self._store), self._plan)
+        if isinstance(answer, Plan):
+            for pod in late:
+                if pod.uid in answer.nodes:
+                    part = self._store.leaf_of(pod.uid)
+                    self._ledger.add(cycle.reservation.group, pod, answer.nodes[pod.uid], part)
+                    if self._is_asleep(pod):
+                        cycle.asleep.add(pod.uid)
+            self._nominator.nominate(cycle, answer.nodes)
+
+    def _list_permitted(
+        self, cycle: BindingCycle, group: PodGroup, late: Sequence[Pod], mending: Mending
+    ) -> tuple[Pod, ...]:
+        """Those that the door would let pass one by one; the others wait to be bound together."""
+        if not late or (group.tree is None and not self._permit.count_missing(cycle, group)):
+            return tuple(late)
+        return tuple(
+            pod for pod in late if pod in mending.heirs or not self._permit.count_missing(cycle, group, [pod.uid])
+        )
+
+    def relocate(self, cycle: BindingCycle, uid: str, names: Sequence[str]) -> str | None:
+        """Move a loose member's slot to one of the offered nodes; None if it stays where it is."""
+        pod = self._store.pods.get(uid)
+        if pod is None or not cycle.loose or not cycle.may_move(uid):
+            return None
+        node = find_offered(cycle.reservation, pod, names, self._store, cycle.closed)
+        if node is not None:
+            self._ledger.move(pod, node)
+        return node
+
+    def restamp(self, cycle: BindingCycle, uid: str) -> None:
+        """A sample had no node for a member: it is stamped (again).
+
+        If the cycle was loose, so is everybody else: the next samples will not do better.
+        """
+        cycle.restamped.add(uid)
+        cycle.confirmed.pop(uid, None)
+        self._nominator.nominate(cycle, [uid])
+        if cycle.loose:
+            cycle.loose = False
+            here = cycle.confirmed.keys() | cycle.calls.keys() | cycle.bound | cycle.stamped
+            self._nominator.nominate(cycle, cycle.reservation.slots.keys() - here - {uid})
+
+    def replace(self, cycle: BindingCycle, pod: Pod) -> bool:
+        """Find one member another slot in the cycle's domain; whether there was one."""
+        gang = self._gangs[cycle.reservation.group]
+        excluded = gang.exclusions([pod], self._clock(), self._store.nodes)
+        answer = self._plan(ask_for_more(cycle, [pod], 1, excluded, self._store))
+        if isinstance(answer, Verdict):
+            return False
+        self._ledger.move(pod, answer.nodes[pod.uid])
+        cycle.confirmed.pop(pod.uid, None)
+        cycle.restamped.discard(pod.uid)
+        self._nominator.nominate(cycle, [pod.uid])
+        return True
+
+    def leave_out(self, cycle: BindingCycle, present: Collection[str]) -> bool:
+        """Go on without the PodGroups of which too few members are ``present`` (UIDs); whether the tree stands so."""
+        left = find_parts_to_leave(cycle, cycle.reservation.find_short(present), self._store)
+        if left is None:
+            return False
+        for uid in [uid for uid, slot in cycle.reservation.slots.items() if slot.part in left]:
+            self.drop(cycle, uid, "the others of its PodGroup did not come")
+        for part in left:
+            del cycle.reservation.parts[part]
+        cycle.reservation.need = sum(cycle.reservation.parts.values())
+        self._store.touched.add(cycle.reservation.group)
+        return True

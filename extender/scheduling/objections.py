@@ -1,0 +1,78 @@
+"""What kube-scheduler alone can count: devices that pods claim, resources that nodes do not show.
+
+A plan takes them for unlimited. What the scheduler says decides: a member that it has refused on every node is not
+planned, and leaves the cycle that it is in, until the scheduler says something else of it. It tries such a pod again by
+itself whenever something changes that could help it, and at the latest after five minutes.
+"""
+
+from collections.abc import Collection, Iterable
+
+from extender.scheduling.cycle import BindingCycle
+from serried.cluster.store import Store
+from serried.model.group import Key
+from serried.model.pod import Pod
+from serried.model.verdict import Reason, Verdict
+from serried.plan.quorum import Standing
+
+_SHOWN = 200
+"""So many letters of the scheduler's reasons are told."""
+
+
+def find_refused(cycle: BindingCycle, store: Store) -> list[str]:
+    """The members with a slot for whom the scheduler has found no node since the cycle began; UIDs.
+
+    A member that has come to filter, or to its bind call, since then is none: what is said of it is older.
+    """
+    pods = [store.pods[uid] for uid in cycle.reservation.slots if uid in store.pods]
+    refused = [pod.uid for pod in pods if pod.refused and pod.pending]
+    if not refused:
+        return []
+    here = cycle.confirmed.keys() | cycle.calls.keys() | cycle.bound | cycle.sending | cycle.reservation.committed
+    return [uid for uid in refused if uid not in here and store.group_of(uid) == cycle.reservation.group]
+
+
+def describe_refused(standing: Standing, need: int, store: Store) -> Verdict:
+    """The verdict of a gang that would have ``need`` members if the scheduler did not refuse some of them."""
+    unclaimed = next((pod for pod in standing.refused if pod.unclaimed), None)
+    if unclaimed is not None:
+        exist = standing.placed + len(standing.waiting) + len(standing.refused)
+        detail = f"{unclaimed.name} has no ResourceClaim from template {unclaimed.unclaimed} yet"
+        return Verdict(Reason.QUORUM_MISSING, have=exist, need=need, detail=detail)
+    pod, have = standing.refused[0], standing.placed + len(standing.waiting)
+    missing, provided = _sort_uncounted([pod], store)
+    counted = [*provided, *(["the devices that are claimed"] if pod.device_claims else [])]
+    said = [f"no node has {', '.join(missing)}"] if missing else []
+    said += [f"only the scheduler can count {' and '.join(counted)}"] if counted else []
+    words = pod.objection if len(pod.objection) <= _SHOWN else pod.objection[:_SHOWN] + "..."
+    detail = f"{', '.join(said)}; the scheduler refuses {pod.name} on every node: {words}"
+    return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=detail)
+
+
+def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
+    """What a plan for these members takes for unlimited, a phrase for each kind."""
+    missing, provided = _sort_uncounted(members, store)
+    said = [f"{_count(members, name)} members ask for {name}, which no node has" for name in missing]
+    said += [f"{_count(members, name)} members ask for {name}, which only the scheduler can count" for name in provided]
+    if claiming := sum(bool(pod.device_claims) for pod in members):
+        said.append(f"{claiming} members claim devices, which only the scheduler can count")
+    groups = {_group_of(pod, store) for pod in members} - {None}
+    if any(key in store.groups and store.groups[key].device_claims for key in groups if key is not None):
+        said.append("the PodGroup claims devices, which only the scheduler can count")
+    return said
+
+
+def _group_of(pod: Pod, store: Store) -> Key | None:
+    """The PodGroup of a member, in a tree or not."""
+    leaf = store.leaf_of(pod.uid)
+    return Key(pod.namespace, leaf) if leaf else store.group_of(pod.uid)
+
+
+def _sort_uncounted(pods: Iterable[Pod], store: Store) -> tuple[list[str], list[str]]:
+    """The resources that no node has and no DeviceClass provides, and those that one provides."""
+    names = sorted({name for pod in pods for name in pod.uncounted})
+    provided = [name for name in names if store.uncounted.is_provided(name)]
+    return [name for name in names if name not in provided], provided
+
+
+def _count(pods: Iterable[Pod], name: str) -> int:
+    return sum(name in pod.uncounted for pod in pods)

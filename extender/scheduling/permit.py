@@ -1,0 +1,179 @@
+"""Whether a member may be bound: the one door for Bindings, asked at every send.
+
+First burst, roll-forward, surplus, late member, heir of a dead one, record of an earlier term: all of them come through
+here, again for each attempt. The stage of a cycle says how far it is; it permits nothing.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.trees import find_split
+from serried.cluster.store import Store
+from serried.model.group import PodGroup
+from serried.model.pod import Pod
+from serried.model.reservation import Reservation
+from serried.model.resources import capacity
+from serried.model.tree import list_leaves
+from serried.plan.fit import admits
+from serried.plan.quorum import count_missing
+
+
+class Obstacle(StrEnum):
+    """What is in the way: this instance does not lead, the PodGroup or the quorum is gone, or the slot will not do."""
+
+    TERM = "term"
+    GROUP = "group"
+    QUORUM = "quorum"
+    SLOT = "slot"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a member may not be bound now; ``text`` is a phrase for people."""
+
+    obstacle: Obstacle
+    text: str
+
+
+NOT_LEADING = Refusal(Obstacle.TERM, "this instance does not lead any more")
+
+
+class Permit:
+    """Asks the Store, and whether this instance leads. Synchronous: what it says holds until the next await."""
+
+    def __init__(self, store: Store, leads: Callable[[], bool]) -> None:
+        self._store, self._leads = store, leads
+
+    def refuse(self, cycle: BindingCycle, uid: str, node: str) -> Refusal | None:
+        """Why this member must not be bound to this node; None if it may.
+
+        A member of a commit of which a Binding has left needs a sound slot only: the others are bound, or on their way,
+        and without it they are the half of a gang.
+        """
+        if not self._leads():
+            return NOT_LEADING
+        slot = cycle.reservation.slots.get(uid)
+        if slot is None or slot.node != node:
+            return Refusal(Obstacle.SLOT, "the member's slot is another by now")
+        pod = self._store.pods.get(uid)
+        if pod is not None and pod.node == node:
+            return None  # it is bound there already, and the API server will say so
+        committed = uid in cycle.reservation.committed
+        void = None if committed and cycle.begun else self._find_void(cycle, [uid])
+        return void or self._find_misfit(cycle, [uid]) or (None if committed else self._find_stray(cycle, [uid]))
+
+    def refuse_all(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
+        """Why these members must not be bound together, of which none is bound yet; None if they may."""
+        if not self._leads():
+            return NOT_LEADING
+        return self._find_void(cycle, uids) or self._find_misfit(cycle, uids) or self._find_stray(cycle, uids)
+
+    # --- the gang ----------------------------------------------------------------------------------------------
+
+    def _group_of(self, cycle: BindingCycle) -> PodGroup:
+        """The cycle's PodGroup as it is now; as it was, if it is gone: what was committed keeps its constraint."""
+        found = self._store.groups.get(cycle.reservation.group)
+        return found if found is not None and found.uid == cycle.group.uid else cycle.group
+
+    def find_group(self, cycle: BindingCycle) -> PodGroup | None:
+        """The PodGroup that the cycle was planned for; None if it is going, gone, or made anew under its name."""
+        found = self._store.groups.get(cycle.reservation.group)
+        return found if found is not None and not found.deleting and found.uid == cycle.group.uid else None
+
+    def _find_void(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
+        """Why these members have no gang to be bound with: its PodGroup is another, or its quorum does not stand."""
+        group = self.find_group(cycle)
+        if group is None:
+            return Refusal(Obstacle.GROUP, "the PodGroup is gone, or was made anew")
+        missing = self.count_missing(cycle, group, uids)
+        if not missing or all(self.has_own_slot(cycle, uid) for uid in uids):
+            return None
+        return Refusal(Obstacle.QUORUM, f"{missing:g} members of the quorum are missing")
+
+    def count_missing(self, cycle: BindingCycle, group: PodGroup, uids: Collection[str] = ()) -> float:
+        """How many members the quorum lacks when the cycle's commit and these members are bound; may be infinite.
+
+        Of a tree, also what the PodGroups of these members lack.
+        """
+        if not group.policy.is_gang:
+            return 0
+        coming = cycle.reservation.committed | cycle.bound | frozenset(uids)
+        waiting = [uid for uid in coming if (pod := self._store.pods.get(uid)) is not None and pod.pending]
+        if group.tree is None:
+            placed = self._store.count_placed(group.key) + len(waiting)
+            return max(0, (group.policy.min_count or 0) - placed)
+        leaves = dict(self._store.stand(group.key).leaves)
+        for uid in waiting:
+            part = self._store.leaf_of(uid)
+            if part in leaves:
+                leaves[part] = replace(leaves[part], placed=leaves[part].placed + 1)
+        # The tree may stand without their PodGroups; these still start whole or not at all.
+        own = {self._store.leaf_of(uid) for uid in uids}
+        short = sum(leaves[leaf.name].need(leaf.need) for leaf in list_leaves(group.tree) if leaf.name in own)
+        return max(count_missing(group.tree, leaves), short)
+
+    def has_own_slot(self, cycle: BindingCycle, uid: str) -> bool:
+        """Whether a member has the slot that is kept for it, and with those kept its gang, which runs, is whole."""
+        slot, vacancy = cycle.reservation.slots.get(uid), self._store.vacancies.of_heir(uid)
+        if slot is None or vacancy is None or vacancy.pod.node != slot.node:
+            return False
+        group = self._store.groups.get(cycle.reservation.group)
+        if group is None:
+            return False
+        if group.tree is not None:  # its PodGroup was whole with those that had come for their slots (`Repairs`)
+            return bool(self._store.stand(group.key).leaves[slot.part].bound)
+        terminating = sum(pod.bound and pod.deleting for pod in self._store.iterate_members(group.key))
+        kept = len(self._store.vacancies.of_group(group.key)) + terminating
+        placed = self._store.count_placed(group.key)
+        return placed + kept >= (group.policy.min_count or 0) and self._find_resident(cycle) is not None
+
+    # --- the slot ----------------------------------------------------------------------------------------------
+
+    def _find_misfit(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
+        misfit = find_misfit(self._group_of(cycle), cycle.reservation, uids, self._store)
+        return None if misfit is None else Refusal(Obstacle.SLOT, misfit)
+
+    def _find_resident(self, cycle: BindingCycle) -> Pod | None:
+        members = self._store.iterate_members(cycle.reservation.group)
+        return next((pod for pod in members if pod.bound and not pod.deleting), None)
+
+    def _find_stray(self, cycle: BindingCycle, uids: Iterable[str]) -> Refusal | None:
+        """Why these slots are not where the gang runs by now: labels of nodes may have changed since the plan."""
+        group = self._group_of(cycle)
+        if group.tree is not None:
+            split = find_split(group, cycle.reservation, uids, self._store, self._store.stand(group.key))
+            return None if split is None else Refusal(Obstacle.SLOT, split)
+        resident = self._find_resident(cycle) if group.topology_key is not None else None
+        home = self._store.nodes.get(resident.node) if resident is not None else None
+        if home is None or group.topology_key is None:
+            return None
+        domain = home.labels.get(group.topology_key, "")
+        if domain == cycle.reservation.domain:
+            return None
+        return Refusal(Obstacle.SLOT, f"the gang runs in {domain or 'no domain'} by now")
+
+
+def find_misfit(group: PodGroup | None, reservation: Reservation, uids: Collection[str], store: Store) -> str | None:
+    """The first reason why these slots cannot be bound as planned, None if all still can.
+
+    The slots' own claims are in the occupancy, so a node is fit when it is not over-committed in anything asked for.
+    """
+    key = group.topology_key if group is not None else None
+    for uid in uids:
+        slot, pod = reservation.slots.get(uid), store.pods.get(uid)
+        if slot is None or pod is None or not pod.pending:
+            return f"member {uid} is gone"
+        node = store.nodes.get(slot.node)
+        if node is None:
+            return f"node {slot.node} is gone"
+        if key is not None and node.labels.get(key) != reservation.domain:
+            return f"node {slot.node} is not in {reservation.domain} any more"
+        if not admits(pod.shape, node):
+            return f"node {slot.node} does not admit {pod.name} any more"
+        used = store.occupancy.used.get(slot.node, {})
+        requests = (name for name, amount in pod.shape.requests if amount > 0)
+        if any(used.get(name, 0) > capacity(node.allocatable, name) for name in requests):
+            return f"node {slot.node} is full"
+    return find_split(group, reservation, uids, store)

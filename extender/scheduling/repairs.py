@@ -1,0 +1,323 @@
+"""What happens to a gang after it was bound: slots of dead members are kept, and a broken gang is told of.
+
+A member that ends without success leaves a vacancy (`serried.cluster.vacancies`), which the Store opens in the same
+step. Here it is dated, given to the member that comes in its place, and closed when nobody wants it any more. All of
+that is memory: a restart keeps the domain, which the bound members pin, but no slot (decision 13).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Protocol
+
+from extender.scheduling.gang import KUBELET_EXCLUSION_SECONDS, WHOLE, GroupState, Mending, find_home
+from extender.scheduling.trees import leave_out
+from extender.scheduling.voices import StatusSink, Watcher
+from serried.cluster.demand import count_wanted
+from serried.cluster.store import Store
+from serried.cluster.vacancies import Vacancy, find_taken, match_heirs
+from serried.model.group import Key, PodGroup
+from serried.model.node import Node
+from serried.model.plan import Plan, PlanRequest
+from serried.model.pod import Pod
+from serried.model.resources import Resources, add, count_slots, subtract
+from serried.model.tree import Tree, list_leaves
+from serried.model.verdict import Reason, Verdict, render
+from serried.plan.fit import admits
+from serried.plan.quorum import Standing, is_whole
+
+
+class Broken(StrEnum):
+    """What is done about a gang that stays broken: it is reported, or what is left of it is evicted, too."""
+
+    REPORT = "report"
+    EVICT = "evict"
+
+
+class Outcome(StrEnum):
+    """What became of a slot that was kept."""
+
+    SAME_NODE = "SameNode"
+    SAME_DOMAIN = "SameDomain"
+    LOST = "Lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """For how many ``seconds`` a slot is kept (0: not at all), and what follows ``grace`` seconds of being broken."""
+
+    seconds: float = 120.0
+    grace: float = 300.0
+    broken: Broken = Broken.REPORT
+
+
+USUAL = Rules()
+
+
+class Planner(Protocol):
+    """Finds nodes for the members of an ask."""
+
+    def __call__(self, ask: PlanRequest, leaving: Iterable[Vacancy] = ()) -> Plan | Verdict:
+        """The plan; kept slots count as used, but for those that the members would be ``leaving``."""
+
+
+class Repairs:
+    """Tends vacancies and broken gangs. Every method is synchronous.
+
+    ``evict`` is called for a gang that stays broken, if the rules say so; ``spawn`` runs what it returns.
+    """
+
+    def __init__(
+        self, store: Store, clock: Callable[[], float], voice: StatusSink, watcher: Watcher, rules: Rules = USUAL
+    ) -> None:
+        self.evict: Callable[[Key], Coroutine[Any, Any, None]] | None = None
+        self._store, self._clock = store, clock
+        self._voice, self._watcher, self._rules = voice, watcher, rules
+        store.vacancies.keeping = True
+
+    # --- one group ---------------------------------------------------------------------------------------------
+
+    def settle(self, gang: GroupState, group: PodGroup, standing: Standing) -> Mending:
+        """Bring the vacancies of a group, and whether it is broken, up to date. Any state of its cycle will do."""
+        committed = gang.cycle is not None and bool(gang.cycle.reservation.committed)
+        intact = is_whole(group, standing)
+        gang.started = gang.started or intact or committed or _was_scheduled(group, standing)
+        gang.home = find_home(group, standing, self._store.nodes) or gang.home
+        if intact or (not gang.stood and _stood_once(group)):
+            gang.stood = group.policy.min_count or 0
+        found = self._store.vacancies.of_group(group.key)
+        if intact and not found:
+            _note_whole(gang)
+            return WHOLE
+        wanted = count_wanted(self._store, group, standing) if gang.started else 0
+        if found:
+            self._close_old(gang, found)
+            self._trim(gang, group.key, standing, wanted)
+            self._find_heirs(group.key, standing)
+        found = self._store.vacancies.of_group(group.key)
+        grown = group.tree is None and gang.stood <= standing.placed  # it lost nobody, but is to have more
+        if intact or grown or not gang.stood or not wanted or not (standing.bound or found):
+            _note_whole(gang)
+        elif gang.broken_since is None and not committed:  # else its first members are just being bound
+            gang.broken_since = self._clock()
+        return self._describe(gang, group, found, standing)
+
+    def _close_old(self, gang: GroupState, vacancies: Iterable[Vacancy]) -> None:
+        """Close those whose time is over; date those that are new."""
+        now = self._clock()
+        for vacancy in vacancies:
+            if vacancy.since is None:
+                vacancy.since = now
+                if vacancy.refusal:
+                    pod = vacancy.pod
+                    gang.refuse(pod.shape, pod.node, now, self._store.nodes, KUBELET_EXCLUSION_SECONDS)
+            elif now - vacancy.since >= self._rules.seconds:
+                self._store.vacancies.close(vacancy)
+                self._watcher.repaired(Outcome.LOST, now - vacancy.since)
+
+    def _trim(self, gang: GroupState, key: Key, standing: Standing, wanted: int) -> None:
+        """Close those that nobody will fill: their members are not wanted, or others have their place already."""
+        placed = [*standing.bound, *filter(self._is_placed, standing.waiting)]
+        kept = 0 if gang.evicting or not self._rules.seconds else max(0, wanted - len(placed))
+        vacancies = self._store.vacancies.of_group(key)
+        taken = find_taken(vacancies, placed)
+        vacancies.sort(key=lambda vacancy: (bool(vacancy.heir), id(vacancy) not in taken))
+        for vacancy in vacancies[: max(0, len(vacancies) - kept)]:
+            self._store.vacancies.close(vacancy)
+
+    def _is_placed(self, pod: Pod) -> bool:
+        return self._store.vacancies.of_heir(pod.uid) is None and self._store.occupancy.node_of(pod.uid) is not None
+
+    def _find_heirs(self, key: Key, standing: Standing) -> None:
+        free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.heir]
+        unplaced = [pod for pod in standing.waiting if self._store.occupancy.node_of(pod.uid) is None]
+        waiting = [pod for pod in unplaced if self._store.vacancies.of_heir(pod.uid) is None]
+        for vacancy, pod in match_heirs(free, waiting):
+            self._store.vacancies.bequeath(vacancy, pod.uid)
+
+    def _describe(self, gang: GroupState, group: PodGroup, vacancies: Sequence[Vacancy], standing: Standing) -> Mending:
+        heirs = tuple(pod for pod in standing.waiting if self._store.vacancies.of_heir(pod.uid) is not None)
+        if not heirs:
+            return WHOLE
+        seated = frozenset(self._seat_heirs(gang, group, heirs, standing))
+        heirs = tuple(pod for pod in heirs if pod.uid in seated)
+        if group.tree is not None:
+            mended = self._find_mending(group.tree, heirs, standing)
+            return Mending(tuple(pod for pod in heirs if self._store.leaf_of(pod.uid) in mended), seated)
+        # With fewer slots than the quorum the gang is not mended but starts anew: as a replica that gets another size.
+        # Whoever is being deleted has a slot yet, which will be kept.
+        kept = len(vacancies) + len(standing.terminating)
+        whole = standing.placed + kept >= (group.policy.min_count or 0)
+        return Mending(heirs if standing.bound and whole else (), seated)
+
+    def _seat_heirs(
+        self, gang: GroupState, group: PodGroup, heirs: Sequence[Pod], standing: Standing
+    ) -> dict[str, str]:
+        """The heirs whose own slot takes them now, each with its node, as a plan would see it."""
+        key = group.topology_key if group.tree is None else None
+        nodes = self._store.nodes
+        homes = (nodes[pod.node] for pod in standing.find_residents(nodes) if pod.node in nodes)
+        pinned = frozenset(home.labels.get(key, "") for home in homes) if key is not None else frozenset[str]()
+        ask = PlanRequest(heirs, 0, key, pinned, gang.exclusions(heirs, self._clock(), nodes))
+        return self._find_seats(ask, self._store.view(ask.priority, heirs).used)
+
+    def _find_mending(self, tree: Tree, heirs: Iterable[Pod], standing: Standing) -> set[str]:
+        """The PodGroups of a tree that run and are whole with these heirs; the others start anew."""
+        coming, below = Counter(self._store.leaf_of(pod.uid) for pod in heirs), standing.leaves
+        kept = {name: coming[name] + len(each.terminating) for name, each in below.items()}
+        return {
+            leaf.name
+            for leaf in list_leaves(tree)
+            if below[leaf.name].bound and below[leaf.name].need(leaf.need) <= kept[leaf.name]
+        }
+
+    def judge(self, gang: GroupState, group: PodGroup, standing: Standing, verdict: Verdict | None) -> Verdict | None:
+        """What is said of a group that stands at ``verdict``: a broken one is broken first of all.
+
+        Where nobody waits there is nobody to tell: the gang is just marked, until the grace is over.
+        """
+        if gang.broken_since is None:
+            return verdict
+        broken = Verdict(Reason.BROKEN, have=standing.placed, need=group.policy.min_count or 0)
+        conflict = verdict is not None and verdict.reason is Reason.DOMAIN_CONFLICT
+        if not (standing.waiting or standing.gated or standing.refused or conflict):
+            gang.verdict = replace(broken, detail="nobody has come in the place of the others")
+            return None
+        if verdict is None or verdict.reason in {Reason.PLANNED, Reason.BINDING}:
+            return verdict
+        return replace(broken, detail=render(verdict))
+
+    # --- where the heirs go ------------------------------------------------------------------------------------
+
+    def answer(self, ask: PlanRequest, plan: Planner) -> Plan | Verdict:
+        """The answer to ``ask``: heirs get their own slots as far as these take them, ``plan`` finds the rest."""
+        inherited = self._inherited(ask.members)
+        if not inherited and not ask.own_slots:
+            return plan(ask)
+        seats = self._find_seats(ask, self._store.view(ask.priority, ask.members).used)
+        if ask.own_slots:
+            return self._take_seats(ask, seats)
+        found = self._plan_beside(seats, ask, plan) if seats else None
+        if found is not None:
+            return found
+        # A gang that starts anew, and that its old slots do not help: their room is better than their places.
+        return plan(ask, inherited if ask.need else ())
+
+    def _take_seats(self, ask: PlanRequest, seats: dict[str, str]) -> Plan | Verdict:
+        if not seats:
+            return Verdict(Reason.NO_CAPACITY, need=len(ask.members), detail="the slots kept for them are taken")
+        return Plan(self._domain_of(ask, seats), seats)
+
+    def _domain_of(self, ask: PlanRequest, seats: Mapping[str, str]) -> str:
+        node = self._store.nodes[next(iter(seats.values()))]
+        return node.labels[ask.topology_key] if ask.topology_key is not None else ""
+
+    def _plan_beside(self, seats: dict[str, str], ask: PlanRequest, plan: Planner) -> Plan | None:
+        """The plan in which these heirs have their own slots; None if it lacks the quorum."""
+        domain = self._domain_of(ask, seats)
+        rest = leave_out(ask, seats, self._store.nodes)
+        if not rest.members:
+            return Plan(domain, seats)
+        found = plan(rest.avoiding(self._find_outgrown(seats, ask.members)))
+        if isinstance(found, Plan):
+            return Plan(domain, {**seats, **found.nodes})
+        return Plan(domain, seats) if ask.need <= len(seats) else None
+
+    def _find_outgrown(self, seats: Mapping[str, str], members: Iterable[Pod]) -> set[str]:
+        """The nodes where an heir takes more than its slot, which alone is known to be used."""
+        asked = {pod.uid: pod.shape.requests for pod in members}
+        inherited = {vacancy.heir: vacancy.pod.shape.requests for vacancy in self._inherited(members)}
+        return {node for uid, node in seats.items() if asked[uid] != inherited[uid]}
+
+    def _inherited(self, members: Iterable[Pod]) -> list[Vacancy]:
+        found = (self._store.vacancies.of_heir(pod.uid) for pod in members)
+        return [vacancy for vacancy in found if vacancy is not None]
+
+    def move_out(self, plan: Plan) -> None:
+        """A gang starts anew with this plan: it leaves those of its old slots that the plan does not use."""
+        for uid, node in plan.nodes.items():
+            vacancy = self._store.vacancies.of_heir(uid)
+            if vacancy is not None and vacancy.pod.node != node:
+                self._store.vacancies.close(vacancy)
+
+    def _find_seats(self, ask: PlanRequest, base: Mapping[str, Resources]) -> dict[str, str]:
+        """Member UID to node: the heirs whose own slot takes them, all in one domain; ``base`` is what is used."""
+        heirs = [(pod, found) for pod in ask.members if (found := self._store.vacancies.of_heir(pod.uid)) is not None]
+        seats: dict[str, str] = {}
+        used: dict[str, Resources] = {}
+        domains = set(ask.pinned)
+        for pod, vacancy in heirs:
+            node = self._store.nodes.get(vacancy.pod.node)
+            if node is None or vacancy.refusal or (pod.uid, node.name) in ask.excluded:
+                continue
+            if not _is_in(node, ask.topology_key, domains) or not admits(pod.shape, node):
+                continue
+            # The heir's own claim is among what is used: another one may be larger, or its node smaller by now.
+            others = subtract(used.get(node.name) or base.get(node.name, {}), dict(vacancy.pod.shape.requests))
+            wish = dict(pod.shape.requests)
+            if count_slots(node.allocatable, others, wish) > 0:
+                seats[pod.uid] = node.name
+                used[node.name] = add(others, wish)
+                if ask.topology_key is not None:
+                    domains.add(node.labels[ask.topology_key])
+        return seats
+
+    # --- terms and time ----------------------------------------------------------------------------------------
+
+    def forget(self, gang: GroupState) -> None:
+        """Nobody asks for now whether a gang is broken: its PodGroup is not there."""
+        _note_whole(gang)
+
+    def end_term(self, gangs: Iterable[GroupState]) -> None:
+        """Others see to the gangs now; what was seen so far says nothing of them when our turn comes again."""
+        self._store.vacancies.clear()
+        for gang in gangs:
+            _note_whole(gang)
+            gang.stood = 0
+
+    def note_filled(self) -> None:
+        """Count the repairs that are done."""
+        filled, self._store.vacancies.filled = self._store.vacancies.filled, []
+        now = self._clock()
+        for vacancy, node in filled:
+            outcome = Outcome.SAME_NODE if node == vacancy.pod.node else Outcome.SAME_DOMAIN
+            self._watcher.repaired(outcome, now - (now if vacancy.since is None else vacancy.since))
+
+    def review(self, key: Key, gang: GroupState) -> Coroutine[Any, Any, None] | None:
+        """Report a gang that is broken for too long, once; returns the work of evicting it, if that is asked."""
+        since = gang.broken_since
+        if since is None or gang.reported or self._clock() - since < self._rules.grace:
+            return None
+        gang.reported = True
+        group = self._store.groups.get(key)
+        need = (group.policy.min_count or 0) if group is not None else 0
+        verdict = Verdict(Reason.BROKEN, have=self._store.stand(key).placed, need=need)
+        self._voice.report_broken(key, replace(verdict, detail=f"broken for {self._clock() - since:.0f} s"))
+        if self._rules.broken is not Broken.EVICT or self.evict is None:
+            return None
+        gang.evicting = True
+        return self.evict(key)
+
+
+def _stood_once(group: PodGroup) -> bool:
+    """Whether the quorum that the group asks for now has stood, by its condition: nothing of it was changed since."""
+    return group.scheduled and group.generation <= 1
+
+
+def _was_scheduled(group: PodGroup, standing: Standing) -> bool:
+    """Whether the quorum has stood before this process looked, as far as the API can tell.
+
+    Two kinds of groups have no condition to say so: there a bound member does, as none is bound before the others.
+    """
+    return group.scheduled or ((group.inline or group.compatible) and bool(standing.bound))
+
+
+def _note_whole(gang: GroupState) -> None:
+    gang.broken_since, gang.reported, gang.evicting = None, False, False
+
+
+def _is_in(node: Node, key: str | None, domains: set[str]) -> bool:
+    if key is None:
+        return True
+    return key in node.labels and (not domains or node.labels[key] in domains)

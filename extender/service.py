@@ -1,0 +1,190 @@
+"""What the verbs answer. Filter, prioritize and preempt are synchronous and constant in the size of the cluster."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
+
+from extender.answers import Answer, BindRequest, Hold, Pass, Steer
+from extender.binding.binder import Binder, Outcome
+from extender.binding.run import CycleRunner
+from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.group_scheduler import GroupScheduler
+from serried.cluster.occupancy import ClaimKind
+from serried.cluster.store import Store
+from serried.decode.malformed import Malformed
+from serried.decode.pods import decode_pod
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, NotFound
+from serried.kube.wire import PODS
+from serried.model.group import Key
+from serried.model.pod import Pod
+
+_COMPLETE_LIST = 100
+"""Up to this many nodes kube-scheduler does not sample (schedule_one.go: minFeasibleNodesToFind)."""
+
+
+class ExtenderService:
+    """Answers kube-scheduler from the Store and the ledger.
+
+    ``synced`` is whether all caches are listed: before, a pod that may be a gang's is held and every other one passes.
+    """
+
+    def __init__(
+        self,
+        group_scheduler: GroupScheduler,
+        cycle_runner: CycleRunner,
+        binder: Binder,
+        client: ApiClient,
+        clock: Callable[[], float],
+    ) -> None:
+        self.synced = False
+        self._group_scheduler, self._cycle_runner, self._binder = group_scheduler, cycle_runner, binder
+        self._client, self._clock = client, clock
+
+    @property
+    def _store(self) -> Store:
+        return self._group_scheduler.store
+
+    def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
+        """Which of the offered nodes the pod may use.
+
+        Notes what the scheduler offered for a planned member, and moves a loose member's slot to an offered node. Both
+        are harmless if the call was a simulation (the native group cycle): nothing is taken that was not held before.
+        """
+        self._group_scheduler.nominator.called()
+        key = self._gang_of(pod)
+        if key is None:
+            return Pass()
+        cycle = self._group_scheduler.cycle_of(pod.uid)
+        if cycle is None or cycle.reservation.group != key:
+            self._group_scheduler.held.note(pod.uid, self._clock())
+            self._note_offer(pod, names)
+            return Hold()
+        self._group_scheduler.nominator.arrived(pod.uid)
+        node = cycle.reservation.slots[pod.uid].node
+        offered = node if node in names else self._group_scheduler.moves.relocate(cycle, pod.uid, names)
+        if offered is None:
+            cycle.asleep.add(pod.uid)
+            self._note_offer(pod, names)
+            self._note_absence(cycle, pod, node, names)
+            return Hold()
+        cycle.confirm(pod.uid, self._clock())
+        self._group_scheduler.held.forget(pod.uid)
+        return Steer(offered)
+
+    def _note_offer(self, pod: Pod, names: Sequence[str]) -> None:
+        # A sample ends with its hundredth node: a shorter list is all that there is, but for a stamp tried by itself.
+        if len(names) < _COMPLETE_LIST and list(names) != [pod.nominated]:
+            self._group_scheduler.offers.note(pod.uid, names)
+
+    def _note_absence(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
+        # The planned node was not offered. That is a refusal only if it was tried: the stamp in this very request
+        # made the scheduler evaluate it first, or the list is complete. A sample without it teaches nothing. Nor does
+        # the first complete list: the scheduler may have begun before it saw what freed the room that was planned on.
+        if pod.nominated and list(names) == [pod.nominated]:
+            return  # an outdated stamp is tried by itself first; the list follows at once
+        if pod.uid not in cycle.restamped and pod.nominated != node:
+            self._group_scheduler.moves.restamp(cycle, pod.uid)
+        elif pod.nominated == node or len(self._store.nodes) <= _COMPLETE_LIST:
+            asyncio.get_running_loop().call_soon(self._group_scheduler.refuse, pod.uid, node)
+
+    def prioritize(self, names: Iterable[str]) -> list[dict[str, object]]:
+        """A constant: a planned member has one node and is not asked about, the rest is the scheduler's to rank.
+
+        The shipped config of the scheduler does not ask (decision 22); one of a user's own may.
+        """
+        return [{"Host": name, "Score": 0} for name in names]
+
+    def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> list[str]:
+        """The candidate nodes that may stay, by node name to victims' UIDs.
+
+        None for a member of a gang: its group's room is planned, never taken pod by pod. For other pods, nodes stay
+        whose victims are not at a bind call that a gang waits for.
+        """
+        if self._gang_of(pod) is not None:
+            return []
+        return [node for node, uids in victims.items() if not any(self._at_bind(uid) for uid in uids)]
+
+    def _at_bind(self, uid: str) -> bool:
+        cycle = self._group_scheduler.cycle_of(uid)
+        return cycle is not None and uid in cycle.calls
+
+    def _gang_of(self, pod: Pod) -> Key | None:
+        """The group for which this pod has to be held or steered, None if it passes like any plain pod.
+
+        Extenders are those of the whole kube-scheduler: a pod of another of its profiles comes here, too. Such a pod is
+        not ours to place, whatever it says of a group, so nobody would ever plan it.
+        """
+        if pod.scheduler not in self._store.schedulers:
+            return None
+        if not self.synced:
+            return Key(pod.namespace, pod.group or "") if pod.linked else None
+        key = self._store.group_of(pod.uid) if pod.uid in self._store.pods else self._store.resolve(pod)
+        group = self._store.groups.get(key) if key else None
+        if group is not None and not group.policy.is_gang and group.topology_key is None:
+            return None
+        gang = self._group_scheduler.gangs.get(key) if key else None
+        return None if gang is not None and gang.passed and group is None else key
+
+    async def bind(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
+        """Bind a pod, a gang's member together with its gang. Returns the error text, "" for success.
+
+        ``hangup`` returns when the scheduler has closed the connection.
+        """
+        pod = self._store.pods.get(request.uid)
+        if pod is None:
+            try:
+                pod = await self._fetch(request)
+            except ApiError as error:
+                return f"cannot read pod {request.pod}: {error}"
+            if pod is None:
+                return f"pod {request.pod} with UID {request.uid} does not exist"
+        return await (
+            self._bind_plain(request, pod) if self._gang_of(pod) is None else self._bind_member(request, hangup)
+        )
+
+    async def _fetch(self, request: BindRequest) -> Pod | None:
+        try:
+            found = await self._client.get(PODS, request.pod.namespace, request.pod.name)
+        except NotFound:
+            return None
+        pod = decode_pod(found)
+        return None if isinstance(pod, Malformed) or pod.uid != request.uid else pod
+
+    async def _bind_plain(self, request: BindRequest, pod: Pod) -> str:
+        # Counted before the write: a plan between the write and its echo must not see the room as free.
+        self._store.occupancy.claim(pod.uid, ClaimKind.ASSUMED, request.node, pod.shape.requests)
+        stands = False
+        try:
+            sent = await self._binder.bind(request.pod, request.uid, request.node)
+            stands = sent.outcome is Outcome.BOUND
+        finally:
+            # A pod that was deleted, or was never seen: the watch will not take the claim back, or will lay its own.
+            if not stands or pod.uid not in self._store.pods:
+                self._store.occupancy.release(pod.uid, ClaimKind.ASSUMED)
+        return sent.error
+
+    async def _bind_member(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
+        cycle = self._group_scheduler.cycle_of(request.uid)
+        if cycle is None:
+            return f"serried: {request.pod} has no planned slot (its plan was given up); it is tried again"
+        node = cycle.reservation.slots[request.uid].node
+        if node != request.node:
+            return f"serried: {request.pod} is planned on {node}, not on {request.node}; it is tried again"
+        if request.uid in cycle.bound:
+            return ""
+        return await self._wait_for_gang(cycle, request.uid, hangup)
+
+    async def _wait_for_gang(
+        self, cycle: BindingCycle, uid: str, hangup: Callable[[], Coroutine[Any, Any, None]]
+    ) -> str:
+        call = cycle.open_call(uid, self._clock())
+        watch: asyncio.Future[Any] = asyncio.ensure_future(hangup())
+        try:
+            waits: list[asyncio.Future[Any]] = [call, watch]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            watch.cancel()
+            if not call.done():
+                cycle.abandon_call(uid, call)
+        return call.result() if call.done() else "the scheduler hung up"

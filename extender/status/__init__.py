@@ -1,0 +1,1 @@
+"""Tells people how their groups stand: conditions and events."""

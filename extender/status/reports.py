@@ -1,0 +1,287 @@
+"""Saying how a group stands: one reason in the PodGroup's condition, in an event and on ``/debug``."""
+
+import asyncio
+import heapq
+import logging
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from extender.status.conditions import Conditions, tell_time
+from serried.cluster.membership import job_of_provisional
+from serried.cluster.parentage import family_of_provisional
+from serried.cluster.store import Store
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, TooMany, Unavailable
+from serried.kube.events import EventWriter
+from serried.model.group import Key, PodGroup
+from serried.model.level import ApiLevel
+from serried.model.parent import JOB, PARENT_APIS
+from serried.model.tree import list_leaves
+from serried.model.verdict import Reason, Verdict, render
+
+log = logging.getLogger(__name__)
+
+_SETTLE_SECONDS = 0.8
+"""A reason that holds this long is told (decision 4)."""
+
+_PASSING_SECONDS = 1.0
+"""The same for a step on the way: nobody has to do anything, and what comes next says more."""
+
+_RESTLESS_SECONDS = 2.0
+"""A group whose reasons change faster than they settle is told of after this time, whatever it stands at then."""
+
+_NOBODY_SECONDS = 30.0
+"""Where no pod waits, none is kept in the dark: a PodGroup whose pods are on their way, a burst that is through."""
+
+_RETRY_SECONDS, _OUTAGE_CAP, _REFUSAL_CAP = 1.0, 30.0, 300.0
+"""The pause after a condition that could not be written doubles up to the cap: an API server that gives no answer will
+give one sooner or later, one that refuses (403, 422) waits for somebody to change something."""
+
+_WRITERS = 8
+"""So many groups may be written at the same time."""
+
+_REMEMBERED = 1000
+"""So many groups more than twice those that exist may be remembered."""
+
+_PASSING = frozenset({Reason.PLANNING, Reason.PLANNED, Reason.BINDING})
+_GOOD_NEWS = _PASSING | {Reason.SCHEDULED}
+
+_OWNERS = {JOB: "batch/v1"} | {kind.value: api.api_version for kind, api in PARENT_APIS.items()}
+"""The kinds that hear the reasons of their gangs, and their apiVersions."""
+
+GANG_BROKEN = "GangBroken"
+"""The event of a gang that stays below its quorum; there is no condition for it (decision 13)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One decision, as ``/debug/decisions`` shows it. ``at`` is RFC 3339."""
+
+    at: str
+    group: str
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """What is to be told of a group: at ``due``, which later verdicts may put off until ``latest``. Loop seconds."""
+
+    verdict: Verdict
+    due: float
+    latest: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """So many times in a row a group's condition could not be written; none is tried before ``until``, loop seconds."""
+
+    times: int
+    until: float
+
+
+class Reports:
+    """Writes conditions and events after the decisions, once a reason has settled.
+
+    The writes of one group are one after the other, and each tells the newest verdict; groups do not wait for each
+    other. A condition that cannot be written is tried again with pauses, which no verdict cuts short; events go on.
+    """
+
+    def __init__(
+        self, client: ApiClient, store: Store, events: EventWriter, level: ApiLevel, clock: Callable[[], float]
+    ) -> None:
+        self.decisions: deque[Said] = deque(maxlen=1000)
+        self._client, self._store, self._events, self._level = client, store, events, level
+        self._conditions = Conditions(client, store, level)
+        self._clock = clock
+        self._pending: dict[Key, _Pending] = {}
+        self._agenda: list[tuple[float, Key]] = []
+        self._writing: set[Key] = set()
+        self._refused: dict[Key, _Refusal] = {}
+        self._told: dict[Key, tuple[str, Verdict]] = {}
+        self._terms = 0
+        self._wake = asyncio.Event()
+
+    def say(self, group: Key, verdict: Verdict) -> None:
+        """Note a verdict; it is written once it has settled."""
+        self.decisions.append(Said(tell_time(), str(group), verdict.reason.value, render(verdict)))
+        before, pending = self._pending.get(group), self._settle(group, verdict)
+        self._pending[group] = pending
+        if before is None or before.due != pending.due:
+            self._note(group, pending.due)
+
+    def end_term(self) -> None:
+        """Another instance may lead from now on: what was not told yet is no longer ours to tell.
+
+        What was told may be told otherwise by others: our next term says it again.
+        """
+        self._terms += 1
+        self._pending.clear()
+        self._refused.clear()
+        self._told.clear()
+        self._conditions.forget()
+
+    def report_broken(self, group: Key, verdict: Verdict) -> None:
+        """Say with an event that a gang stays broken: to whoever looks at the PodGroup, and at its owner."""
+        self.decisions.append(Said(tell_time(), str(group), GANG_BROKEN, render(verdict)))
+        found = self._store.groups.get(group)
+        subject = self._subject(group, found)
+        for about in (*([subject] if subject is not None else ()), *self._list_owners(found)):
+            self._events.emit(about, "Warning", GANG_BROKEN, render(verdict))
+
+    def _settle(self, group: Key, verdict: Verdict) -> _Pending:
+        now, before = self._clock(), self._pending.get(group)
+        through = verdict.reason is Reason.BINDING and verdict.have >= verdict.need
+        if through or not self._store.members(group):
+            return _Pending(verdict, now + _NOBODY_SECONDS, math.inf)
+        due = now + (_PASSING_SECONDS if verdict.reason in _PASSING else _SETTLE_SECONDS)
+        if before is None or before.latest == math.inf:
+            return _Pending(verdict, due, now + _RESTLESS_SECONDS)
+        told = self._told.get(group)
+        news = told is None or told[1].reason is not verdict.reason
+        if news and before.verdict.reason is verdict.reason is not Reason.BINDING:
+            # New numbers must not put the reason off; those of a burst are its progress, and its end says more.
+            return _Pending(verdict, before.due, before.latest)
+        return _Pending(verdict, min(due, before.latest), before.latest)
+
+    def _note(self, group: Key, due: float) -> None:
+        if group not in self._writing:  # else its writer notes what is left when it is done
+            heapq.heappush(self._agenda, (due, group))
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                while len(self._writing) < _WRITERS and (key := self._next()) is not None:
+                    self._writing.add(key)
+                    tasks.create_task(self._tell_safely(key, self._pending.pop(key).verdict))
+                self._wake.clear()
+                try:
+                    async with asyncio.timeout(self._seconds_to_next()):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+
+    def _next(self) -> Key | None:
+        """The next group that is due now. Entries that were put off or taken over by others are passed over."""
+        now = self._clock()
+        while self._agenda and self._agenda[0][0] <= now:
+            due, key = heapq.heappop(self._agenda)
+            if key in self._pending and self._pending[key].due == due and key not in self._writing:
+                return key
+        return None
+
+    def _seconds_to_next(self) -> float | None:
+        if not self._agenda or len(self._writing) >= _WRITERS:
+            return None
+        return max(0.0, self._agenda[0][0] - self._clock())
+
+    async def _tell_safely(self, key: Key, verdict: Verdict) -> None:
+        try:
+            await self._tell(key, verdict)
+        except Exception:
+            # One group that we cannot tell of must not keep the others in the dark.
+            log.exception("could not tell how a group stands", extra={"podGroup": str(key)})
+            self._writing.discard(key)
+            self._wake.set()
+
+    async def _tell(self, key: Key, verdict: Verdict) -> None:
+        group, term = self._store.groups.get(key), self._terms
+        self._emit(key, group, verdict)
+        try:
+            if group is not None and not group.deleting and not self._is_paused(key):
+                await self._conditions.write(group, verdict)
+                self._refused.pop(key, None)
+        except ApiError as error:
+            log.warning("could not write a condition", extra={"podGroup": str(key), "err": str(error)})
+            if term == self._terms:
+                self._pause(key, error)
+        finally:
+            self._writing.discard(key)
+            if term == self._terms:
+                self._try_later(key, group, verdict)
+            if key in self._pending:
+                self._note(key, self._pending[key].due)
+            self._wake.set()
+
+    def _is_paused(self, key: Key) -> bool:
+        return key in self._refused and self._clock() < self._refused[key].until
+
+    def _pause(self, key: Key, error: ApiError) -> None:
+        times = self._refused[key].times if key in self._refused else 0
+        cap = _OUTAGE_CAP if isinstance(error, TooMany | Unavailable) else _REFUSAL_CAP
+        pause = min(cap, _RETRY_SECONDS * 2.0 ** min(20, times))
+        self._refused[key] = _Refusal(times + 1, self._clock() + pause)
+
+    def _try_later(self, key: Key, group: PodGroup | None, verdict: Verdict) -> None:
+        if group is None or group.deleting:
+            self._refused.pop(key, None)
+        elif key in self._refused:
+            # Without a latest time: what is said before then settles as if nothing were left to tell.
+            self._pending.setdefault(key, _Pending(verdict, self._refused[key].until, math.inf))
+
+    def _emit(self, key: Key, group: PodGroup | None, verdict: Verdict) -> None:
+        about = self._subject(key, group)
+        if about is None or self._is_old(key, about["uid"], group, verdict):
+            return
+        self._told[key] = (about["uid"], verdict)
+        if len(self._told) > 2 * len(self._store.groups) + _REMEMBERED:
+            self._forget_gone()
+        kind = "Normal" if verdict.reason in _GOOD_NEWS else "Warning"
+        self._events.emit(about, kind, verdict.reason.value, render(verdict))
+        if verdict.reason not in _PASSING:
+            # Whoever submitted the Job looks at the Job; its status is the Job controller's, an event is free to write.
+            for owner in self._list_owners(group):
+                self._events.emit(owner, kind, verdict.reason.value, render(verdict))
+
+    def _is_old(self, key: Key, uid: str, group: PodGroup | None, verdict: Verdict) -> bool:
+        """Whether an event would say again what the last one about this object said."""
+        told_uid, told = self._told.get(key, ("", None))
+        if told is None or told_uid != uid:
+            # What an earlier process has brought up is no news of ours.
+            return verdict.reason is Reason.SCHEDULED and group is not None and group.scheduled
+        return told == verdict or told.reason is verdict.reason is Reason.SCHEDULED
+
+    def _list_owners(self, group: PodGroup | None) -> list[dict[str, str]]:
+        """The Job or parent that controls a group; of a tree, those of all its PodGroups."""
+        if group is None:
+            return []
+        below = [] if group.tree is None else [Key(group.key.namespace, leaf.name) for leaf in list_leaves(group.tree)]
+        owners = (_owner_of(each) for each in (group, *map(self._store.groups.get, below)))
+        return list({owner["uid"]: owner for owner in owners if owner is not None}.values())
+
+    def _forget_gone(self) -> None:
+        known = self._store.groups.keys() | set(self._store.member_groups())
+        self._told = {key: told for key, told in self._told.items() if key in known}
+
+    def _subject(self, key: Key, group: PodGroup | None) -> dict[str, str] | None:
+        if group is not None:
+            holder = group.holder(self._level.api_version)
+            return _reference(holder.api_version, holder.kind, Key(key.namespace, holder.name), group.uid)
+        member = next(iter(self._store.members(key)), None)
+        if member is None:
+            return None  # its pods are gone, or have found their PodGroup
+        job = self._store.jobs.get(job_of_provisional(key) or key)
+        if job is not None and job_of_provisional(key) is not None:
+            return _reference("batch/v1", "Job", job.key, job.uid)
+        family = family_of_provisional(key)
+        parent = self._store.parents.get(family) if family is not None else None
+        if parent is not None:
+            return _reference(PARENT_APIS[parent.kind].api_version, parent.kind, parent.key, parent.uid)
+        return _reference("v1", "Pod", Key(member.namespace, member.name), member.uid)
+
+
+def _owner_of(group: PodGroup | None) -> dict[str, str] | None:
+    """The Job or parent that controls the group."""
+    owners = group.owners if group is not None else ()
+    owner = next((owner for owner in owners if owner.controller and owner.kind in _OWNERS), None)
+    if group is None or owner is None:
+        return None
+    return _reference(_OWNERS[owner.kind], owner.kind, Key(group.key.namespace, owner.name), owner.uid)
+
+
+def _reference(api_version: str, kind: str, key: Key, uid: str) -> dict[str, str]:
+    return {"apiVersion": api_version, "kind": kind, "namespace": key.namespace, "name": key.name, "uid": uid}
