@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import httpx
@@ -19,6 +20,9 @@ RACK = "topology.serried.dev/rack"
 SCHEDULER = "serried"
 
 Raw = dict[str, Any]
+SCHEDULER_RENEWS_WITHIN_SECONDS = 8.0
+"""Less than its renewDeadline (10 s), by the two seconds that may have passed since it renewed last."""
+
 T = TypeVar("T")
 
 
@@ -175,13 +179,32 @@ class Stage:
     def asleep(self, *processes: str) -> Iterator[None]:
         """These processes of the cluster stand still for as long as the body runs."""
         pids = [self.cluster.pids[name] for name in processes]
+        begun = time.monotonic()
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
             yield
         finally:
+            woken = datetime.now(UTC)
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
+            if "scheduler" in processes and time.monotonic() - begun > SCHEDULER_RENEWS_WITHIN_SECONDS:
+                self._await_scheduler(woken)
+
+    def _await_scheduler(self, woken: datetime) -> None:
+        """One that has slept for too long finds its Lease lost and ends itself; then there is a new one."""
+        eventually("the scheduler renews or ends", lambda: not self._scheduler_runs() or self.lease_renewed() > woken)
+        if not self._scheduler_runs():
+            self.cluster.start("scheduler")
+            self.cluster.await_ready("scheduler")
+
+    def _scheduler_runs(self) -> bool:
+        return self.cluster.alive["scheduler"]
+
+    def lease_renewed(self) -> datetime:
+        """When the scheduler has renewed its Lease last."""
+        lease = self.cluster.api.get("/apis/coordination.k8s.io/v1/namespaces/serried-system/leases/serried")
+        return datetime.fromisoformat(lease["spec"]["renewTime"])
 
     # --- what people see ---------------------------------------------------------------------------------------
 

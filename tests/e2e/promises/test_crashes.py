@@ -1,8 +1,6 @@
 """The promises when a process dies or a connection ends, at the worst moment."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -16,23 +14,13 @@ from tests.e2e.promises.test_gangs import names
 pytestmark = pytest.mark.e2e
 
 
-@contextmanager
-def frozen_scheduler(stage: Stage) -> Iterator[None]:
-    """The scheduler does nothing for the length of the block; shorter than its Lease lasts."""
-    stage.cluster.kill("scheduler", signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        stage.cluster.kill("scheduler", signal.SIGCONT)
-
-
 def revive(stage: Stage) -> None:
     stage.cluster.start("extender")
     stage.cluster.await_ready("extender")
 
 
 def test_a_kill_between_plan_and_bind_ends_whole(stage: Stage) -> None:
-    with frozen_scheduler(stage):
+    with stage.asleep("scheduler"):
         stage.create_group("ring", 4, RACK)
         stage.create_pods(names("ring", 4), "ring")
         record = eventually("the record of the plan", stage.reservations)[0]
@@ -64,7 +52,7 @@ def test_a_kill_in_the_middle_of_the_bindings_ends_whole(stage: Stage) -> None:
 
 
 def test_a_gang_that_no_longer_exists_when_the_extender_returns_leaves_nothing(stage: Stage) -> None:
-    with frozen_scheduler(stage):
+    with stage.asleep("scheduler"):
         stage.create_job("gone", 4)
         eventually("the record of the plan", stage.reservations)
         stage.cluster.kill("extender", signal.SIGKILL)
@@ -97,7 +85,7 @@ def test_watches_that_end_are_resumed(stage: Stage) -> None:
 
 def test_members_that_never_reach_their_bind_call_free_everything_in_time(stage: Stage) -> None:
     # A frozen scheduler never comes; the barrier's deadline (8 s without progress here) gives all of it back.
-    with frozen_scheduler(stage):
+    with stage.asleep("scheduler"):
         stage.create_group("stuck", 2)
         stage.create_pods(names("stuck", 2), "stuck")
         eventually("the record of the plan", stage.reservations)

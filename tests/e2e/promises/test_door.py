@@ -3,7 +3,6 @@
 12 nodes of 32 CPU in 4 racks of 3; every member takes a node of its own.
 """
 
-import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.e2e.promises.stage import RACK, Stage, eventually
-from tests.e2e.promises.test_crashes import frozen_scheduler
 from tests.e2e.promises.test_gangs import names
 from tests.e2e.promises.test_repair import ONE_LEVEL, WHOLE_NODE, others_of_rack, run_gang
 
@@ -76,7 +74,7 @@ def test_of_two_gangs_that_are_drained_at_once_one_is_whole_again_and_the_other_
 def test_a_gang_that_dies_while_a_late_member_is_on_its_way_starts_whole_or_not_at_all(stage: Stage) -> None:
     homes = run_gang(stage, "ring", 3).values()
     fill(stage, 8)
-    with cordoned(stage, *homes), frozen_scheduler(stage):
+    with cordoned(stage, *homes), stage.asleep("scheduler"):
         stage.create_pods(["ring-3"], "ring", cpu=WHOLE_NODE)
         eventually("the late member's slot", stage.held_in_ledger)
         stage.delete_pods("ring-0", "ring-1", "ring-2")
@@ -94,7 +92,7 @@ def test_a_late_member_is_not_bound_to_a_node_that_has_left_the_rack(stage: Stag
     (rack,) = stage.racks("pair")
     (free,) = others_of_rack(stage, set(pair.values()))
     other = "rack-0" if rack != "rack-0" else "rack-1"
-    with frozen_scheduler(stage):
+    with stage.asleep("scheduler"):
         stage.create_pods(["pair-2"], "pair", cpu=WHOLE_NODE)
         eventually("the late member's slot", stage.held_in_ledger)
         stage.cluster.kubectl("label", "node", free, f"{RACK}={other}", "--overwrite")
@@ -127,5 +125,4 @@ def test_a_lease_that_nobody_renews_ends_the_round_without_a_write_and_the_next_
 
 
 def _age_of_lease(stage: Stage) -> float:
-    found = json.loads(stage.cluster.kubectl("get", "lease", "serried", "-n", "serried-system", "-o", "json"))
-    return (datetime.now(UTC) - datetime.fromisoformat(found["spec"]["renewTime"])).total_seconds()
+    return (datetime.now(UTC) - stage.lease_renewed()).total_seconds()
