@@ -180,7 +180,7 @@ class CycleRunner:
             self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=refusal.text))
             return
         # From here to the answer neither abort nor deadline may touch the cycle: the swap may be done already.
-        reservation.committed = chosen
+        self._group_scheduler.ledger.commit(reservation, chosen)
         try:
             await self._records.write(cycle.group, reservation)
         except ApiError as error:

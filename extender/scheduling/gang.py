@@ -273,18 +273,18 @@ def make_reservation(group: PodGroup, ask: PlanRequest, plan: Plan, store: Store
     return Reservation(group.key, group.uid, plan.domain, need, slots, parts=parts)
 
 
-def adjust_need(cycle: BindingCycle, group: PodGroup, store: Store) -> None:
+def adjust_need(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
     """Bring the quorum of a cycle that is not committed up to date.
 
     Members that ran when the plan was made may have ended since: the quorum must not count on them. A minCount that
     follows an elastic Job down lowers it, too.
     """
     if group.tree is not None:
-        adjust_parts(cycle, group, store)
+        adjust_parts(cycle, group, store, ledger)
         return
     placed = store.stand(group.key, without=cycle.bound).placed
     floor = cycle.reservation.need if group.policy == cycle.group.policy else 0
-    cycle.reservation.need = max(floor, (group.policy.min_count or 1) - placed)
+    ledger.adjust_need(cycle.reservation, max(floor, (group.policy.min_count or 1) - placed))
 
 
 def describe_claims(members: Collection[Pod], store: Store) -> str:

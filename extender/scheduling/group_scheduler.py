@@ -353,7 +353,7 @@ class GroupScheduler:
         now = self.clock()
         pods = {pod.uid: pod for pod in ask.members if pod.uid in plan.nodes}
         reservation = make_reservation(group, ask, plan, self.store)
-        self.ledger.hold(reservation, pods)
+        self.ledger.reserve(reservation, pods)
         if ask.need:
             self.repairs.move_out(plan)
         # Every member of a tree has a domain of its own, which an offered node may not be in.
@@ -422,7 +422,7 @@ class GroupScheduler:
     def _tend_quorum(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
         reservation = cycle.reservation
         if reservation.need and not reservation.committed:
-            adjust_need(cycle, group, self.store)
+            adjust_need(cycle, group, self.store, self.ledger)
         elif not reservation.need and self.permit.count_missing(cycle, group):
             # It was planned for a gang that stands. Whoever has no slot of its own waits for the others now.
             self.moves.drop_surplus(cycle, "its gang is below its quorum by now")
@@ -467,6 +467,8 @@ class GroupScheduler:
         if self.moves.replace(cycle, pod):
             return
         self.moves.drop(cycle, uid, f"the scheduler refused {node}")
+        if cycle.reservation.committed:
+            return  # a member beyond the quorum; those that are committed are only ever rolled forward
         if cycle.out_of_reach() and not self.moves.leave_out(cycle, cycle.reservation.slots):
             detail = f"the scheduler refused node {node} for {pod.name}"
             self.cycles.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))

@@ -69,7 +69,7 @@ class Moves:
             for pod in late:
                 if pod.uid in answer.nodes:
                     part = self._store.leaf_of(pod.uid)
-                    self._ledger.add(cycle.reservation.group, pod, answer.nodes[pod.uid], part)
+                    self._ledger.add(cycle.reservation, pod, answer.nodes[pod.uid], part)
                     if self._is_asleep(pod):
                         cycle.asleep.add(pod.uid)
             self._nominator.nominate(cycle, answer.nodes)
@@ -127,8 +127,7 @@ class Moves:
             return False
         for uid in [uid for uid, slot in cycle.reservation.slots.items() if slot.part in left]:
             self.drop(cycle, uid, "the others of its PodGroup did not come")
-        for part in left:
-            del cycle.reservation.parts[part]
-        cycle.reservation.need = sum(cycle.reservation.parts.values())
+        kept = {part: need for part, need in cycle.reservation.parts.items() if part not in left}
+        self._ledger.adjust_parts(cycle.reservation, kept)
         self._store.touched.add(cycle.reservation.group)
         return True

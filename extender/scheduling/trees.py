@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.objections import describe_refused
+from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.model.group import PodGroup
 from serried.model.node import Node
@@ -269,15 +270,16 @@ def _homes_of(reservation: Reservation, uids: Iterable[str]) -> dict[str, list[s
 # --- a cycle's parts -------------------------------------------------------------------------------------------------
 
 
-def adjust_parts(cycle: BindingCycle, group: PodGroup, store: Store) -> None:
+def adjust_parts(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
     """Bring the quorums of a cycle that is not committed up to date: placed members may have ended since the plan."""
     reservation, leaves = cycle.reservation, store.stand(group.key, without=cycle.bound).leaves
     same = group.tree == cycle.group.tree
+    parts = dict(reservation.parts)
     for leaf in _leaves(group):
-        if leaf.name in reservation.parts:
-            floor = reservation.parts[leaf.name] if same else 0
-            reservation.parts[leaf.name] = max(floor, leaves[leaf.name].need(leaf.need))
-    reservation.need = sum(reservation.parts.values())
+        if leaf.name in parts:
+            floor = parts[leaf.name] if same else 0
+            parts[leaf.name] = max(floor, leaves[leaf.name].need(leaf.need))
+    ledger.adjust_parts(reservation, parts)
 
 
 def find_parts_to_leave(cycle: BindingCycle, short: frozenset[str], store: Store) -> frozenset[str] | None:

@@ -405,14 +405,14 @@ class StoreMachine(RuleBasedStateMachine):
             return
         chosen = data.draw(st.sets(st.sampled_from(sorted(waiting)), min_size=1))
         slots = {uid: Slot(uid, waiting[uid].name, data.draw(NODES)) for uid in sorted(chosen)}
-        self.ledger.hold(Reservation(group, "uid", "", len(slots), slots), waiting)
+        self.ledger.reserve(Reservation(group, "uid", "", len(slots), slots), waiting)
         for uid, slot in slots.items():
             self.model.slots[uid] = (group, slot.node, waiting[uid].shape)
 
     @rule(name=st.sampled_from(["g", "h"]))
     def release(self, name: str) -> None:
         group = Key("default", name)
-        self.ledger.release(group)
+        self.ledger.unreserve(group)
         self.model.slots = {uid: slot for uid, slot in self.model.slots.items() if slot[0] != group}
 
     def _draw_pod(self, data: st.DataObject) -> Pod:
@@ -465,7 +465,7 @@ class StoreMachine(RuleBasedStateMachine):
         if not hasattr(self, "store"):
             return
         for reservation in self.ledger:
-            self.ledger.release(reservation.group)
+            self.ledger.unreserve(reservation.group)
         for uid in list(self.store.pods):
             self.store.drop_pod(uid)
         for job in list(self.store.jobs):
