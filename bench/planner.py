@@ -118,7 +118,7 @@ def measure(case: Case, ask: PlanRequest) -> dict[str, float]:
 
 
 def _solve(store: Store, ask: PlanRequest) -> Plan:
-    found = plan_group(store.view(0, ()), ask, store.capacity)
+    found = plan_group(store.snapshots.take(0, ()), ask, store.capacity)
     if not isinstance(found, Plan):
         raise SystemExit(f"refused: {found}")
     return found

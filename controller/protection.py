@@ -131,7 +131,7 @@ class Protection:
 
     def _has_known_pod(self, group: PodGroup) -> bool:
         """Whether the watch shows a pod that keeps the group: its end will be noted, so nothing is read."""
-        members = self._store.members(group.key)
+        members = self._store.members.of_group(group.key)
         return any(pod.group == group.key.name and pod.phase is Phase.ACTIVE for pod in members)
 
     def _forget(self, key: Key) -> None:

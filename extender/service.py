@@ -119,7 +119,7 @@ class ExtenderService:
             return None
         if not self.synced:
             return Key(pod.namespace, pod.group or "") if pod.linked else None
-        key = self._store.group_of(pod.uid) if pod.uid in self._store.pods else self._store.resolve(pod)
+        key = self._store.members.group_of(pod.uid) if pod.uid in self._store.pods else self._store.resolve(pod)
         group = self._store.groups.get(key) if key else None
         if group is not None and not group.policy.is_gang and group.topology_key is None:
             return None

@@ -30,7 +30,7 @@ class Ground:
 
     def view(self, ask: PlanRequest) -> View:
         """What a planner is shown."""
-        return self._store.view(0, ask.members)
+        return self._store.snapshots.take(0, ask.members)
 
     def bind(self, gang: Gang, nodes: Mapping[str, str]) -> None:
         """Let a gang run on these nodes, by pod name. Raises BrokenPromiseError."""

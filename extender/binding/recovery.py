@@ -127,7 +127,10 @@ class Adoption:
         strays = [
             pod
             for pod in self._store.pods.values()
-            if pod.pending and pod.nominated and self._store.group_of(pod.uid) is not None and self._is_free(pod)
+            if pod.pending
+            and pod.nominated
+            and self._store.members.group_of(pod.uid) is not None
+            and self._is_free(pod)
         ]
         few = asyncio.Semaphore(_READERS)
         async with asyncio.TaskGroup() as tasks:

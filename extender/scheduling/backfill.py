@@ -305,7 +305,7 @@ class Backfill:
                 endings.append(Ending(node, vacancy.pod.shape.requests, at))
         for place, pod in enumerate(pods):
             node = pod.node if pod.bound else node_of(pod.uid)
-            if node and self._store.group_of(pod.uid) != group:
+            if node and self._store.members.group_of(pod.uid) != group:
                 endings.append(Ending(node, pod.shape.requests, self._expect(pod)))
             if place % _STEP == 0:
                 yield

@@ -84,7 +84,7 @@ class CycleEndings:
                 self.leave(gang.cycle)
 
     def _put_aside(self, cycle: BindingCycle) -> None:
-        waiting = self._store.stand(cycle.reservation.group).waiting
+        waiting = self._store.members.classify(cycle.reservation.group).waiting
         self._queue.put_aside(cycle.reservation.group, PlanRequest(waiting, 1, cycle.group.topology_key, cycle.pinned))
 
     def _look_again(self, cycle: BindingCycle) -> None:

@@ -237,7 +237,7 @@ def find_taken(group: PodGroup, store: Store, ledger: Ledger) -> frozenset[str]:
         reservation = ledger.of_group(other.key)
         if reservation is not None:
             taken.add(reservation.domain)
-        homes = [pod.node for pod in store.members(other.key) if pod.bound]
+        homes = [pod.node for pod in store.members.of_group(other.key) if pod.bound]
         homes += [vacancy.pod.node for vacancy in store.vacancies.of_group(other.key)]
         taken.update(store.nodes[home].labels.get(key, "") for home in homes if home in store.nodes)
     return frozenset(taken - {""})
@@ -267,7 +267,7 @@ def ask_for_more(
 def make_reservation(group: PodGroup, ask: PlanRequest, plan: Plan, store: Store) -> Reservation:
     """The slots of a plan; of a tree, with the PodGroup of each."""
     names = {pod.uid: pod.name for pod in ask.members}
-    slots = {uid: Slot(uid, names[uid], node, store.leaf_of(uid)) for uid, node in plan.nodes.items()}
+    slots = {uid: Slot(uid, names[uid], node, store.members.leaf_of(uid)) for uid, node in plan.nodes.items()}
     parts = find_parts(ask, plan.nodes)
     need = sum(parts.values()) if ask.parts else ask.need
     return Reservation(group.key, group.uid, plan.domain, need, slots, parts=parts)
@@ -282,7 +282,7 @@ def adjust_need(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledg
     if group.tree is not None:
         adjust_parts(cycle, group, store, ledger)
         return
-    placed = store.stand(group.key, without=cycle.bound).placed
+    placed = store.members.classify(group.key, without=cycle.bound).placed
     floor = cycle.reservation.need if group.policy == cycle.group.policy else 0
     ledger.adjust_need(cycle.reservation, max(floor, (group.policy.min_count or 1) - placed))
 

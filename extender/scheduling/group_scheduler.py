@@ -135,7 +135,7 @@ class GroupScheduler:
         if self.obstacle and not what:
             self.repairs.end_term(self.gangs.values())  # what was promised before was not known yet
         self.obstacle = what
-        self.store.touched.update(self.store.groups, self.store.member_groups(), self.gangs)
+        self.store.touched.update(self.store.groups, self.store.members.groups(), self.gangs)
         self.wake()
 
     async def run(self) -> None:
@@ -183,7 +183,7 @@ class GroupScheduler:
         touched, self.store.touched = self.store.touched, set()
         orphaned, self.store.orphaned = self.store.orphaned, set()
         for uid in orphaned:
-            if self.store.group_of(uid) is None:
+            if self.store.members.group_of(uid) is None:
                 self._let_go(uid)
         return touched
 
@@ -205,7 +205,7 @@ class GroupScheduler:
         self.store.touched.update(self.store.vacancies.groups())  # their time passes without any change
         # Held before its Job or its own object was known here, or while the caches were filled: it is no gang's.
         self.held.review(now)
-        for uid in [uid for uid in self.held if self.store.group_of(uid) is None]:
+        for uid in [uid for uid in self.held if self.store.members.group_of(uid) is None]:
             self._let_go(uid)
         return {key for key, gang in self.gangs.items() if self.planning.is_due(gang)}
 
@@ -226,7 +226,7 @@ class GroupScheduler:
         """Look at one group and do what its state asks for."""
         group = self.store.groups.get(key)
         self.repairs.note_filled()
-        if group is None and not self.store.members(key):
+        if group is None and not self.store.members.of_group(key):
             self._forget(key)
             return
         if group is not None and group.parent is not None:
@@ -236,7 +236,7 @@ class GroupScheduler:
         if gang.cycle is not None:  # whose members are looked at one by one there
             verdict = self._tend(gang)
         else:
-            members = self.store.members(key)
+            members = self.store.members.of_group(key)
             if is_foreign(group, members, self.store):
                 self._drop(key)
                 return
@@ -269,7 +269,7 @@ class GroupScheduler:
         if group is None or group.deleting:
             self.repairs.forget(gang)
             return self._assess_missing(key, gang, members)
-        standing = self.store.stand(key)
+        standing = self.store.members.classify(key)
         if not group.policy.is_gang and group.topology_key is None:
             for pod in standing.waiting:
                 self._let_go(pod.uid)
@@ -433,7 +433,7 @@ class GroupScheduler:
         pod, slot = self.store.pods.get(uid), cycle.reservation.slots[uid]
         if pod is None or pod.deleting or pod.phase is not Phase.ACTIVE:
             self.moves.drop(cycle, uid, "the pod is being deleted")
-        elif uid not in cycle.reservation.committed and self.store.group_of(uid) != cycle.reservation.group:
+        elif uid not in cycle.reservation.committed and self.store.members.group_of(uid) != cycle.reservation.group:
             self.moves.drop(cycle, uid, "the pod has left the group")
         elif pod.node == slot.node and uid not in cycle.bound:
             cycle.mark_bound(uid, self.clock())

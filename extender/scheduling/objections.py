@@ -28,7 +28,7 @@ def find_refused(cycle: BindingCycle, store: Store) -> list[str]:
     if not refused:
         return []
     here = cycle.confirmed.keys() | cycle.calls.keys() | cycle.bound | cycle.sending | cycle.reservation.committed
-    return [uid for uid in refused if uid not in here and store.group_of(uid) == cycle.reservation.group]
+    return [uid for uid in refused if uid not in here and store.members.group_of(uid) == cycle.reservation.group]
 
 
 def describe_refused(standing: Standing, need: int, store: Store) -> Verdict:
@@ -63,8 +63,8 @@ def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
 
 def _group_of(pod: Pod, store: Store) -> Key | None:
     """The PodGroup of a member, in a tree or not."""
-    leaf = store.leaf_of(pod.uid)
-    return Key(pod.namespace, leaf) if leaf else store.group_of(pod.uid)
+    leaf = store.members.leaf_of(pod.uid)
+    return Key(pod.namespace, leaf) if leaf else store.members.group_of(pod.uid)
 
 
 def _sort_uncounted(pods: Iterable[Pod], store: Store) -> tuple[list[str], list[str]]:

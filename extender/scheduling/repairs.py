@@ -144,7 +144,7 @@ class Repairs:
         heirs = tuple(pod for pod in heirs if pod.uid in seated)
         if group.tree is not None:
             mended = self._find_mending(group.tree, heirs, standing)
-            return Mending(tuple(pod for pod in heirs if self._store.leaf_of(pod.uid) in mended), seated)
+            return Mending(tuple(pod for pod in heirs if self._store.members.leaf_of(pod.uid) in mended), seated)
         # With fewer slots than the quorum the gang is not mended but starts anew: as a replica that gets another size.
         # Whoever is being deleted has a slot yet, which will be kept.
         kept = len(vacancies) + len(standing.terminating)
@@ -160,11 +160,11 @@ class Repairs:
         homes = (nodes[pod.node] for pod in standing.find_residents(nodes) if pod.node in nodes)
         pinned = frozenset(home.labels.get(key, "") for home in homes) if key is not None else frozenset[str]()
         ask = PlanRequest(heirs, 0, key, pinned, gang.exclusions(heirs, self._clock(), nodes))
-        return self._find_seats(ask, self._store.view(ask.priority, heirs).used)
+        return self._find_seats(ask, self._store.snapshots.take(ask.priority, heirs).used)
 
     def _find_mending(self, tree: Tree, heirs: Iterable[Pod], standing: Standing) -> set[str]:
         """The PodGroups of a tree that run and are whole with these heirs; the others start anew."""
-        coming, below = Counter(self._store.leaf_of(pod.uid) for pod in heirs), standing.leaves
+        coming, below = Counter(self._store.members.leaf_of(pod.uid) for pod in heirs), standing.leaves
         kept = {name: coming[name] + len(each.terminating) for name, each in below.items()}
         return {
             leaf.name
@@ -195,7 +195,7 @@ class Repairs:
         inherited = self._inherited(ask.members)
         if not inherited and not ask.own_slots:
             return plan(ask)
-        seats = self._find_seats(ask, self._store.view(ask.priority, ask.members).used)
+        seats = self._find_seats(ask, self._store.snapshots.take(ask.priority, ask.members).used)
         if ask.own_slots:
             return self._take_seats(ask, seats)
         found = self._plan_beside(seats, ask, plan) if seats else None
@@ -292,7 +292,7 @@ class Repairs:
         gang.reported = True
         group = self._store.groups.get(key)
         need = (group.policy.min_count or 0) if group is not None else 0
-        verdict = Verdict(Reason.BROKEN, have=self._store.stand(key).placed, need=need)
+        verdict = Verdict(Reason.BROKEN, have=self._store.members.classify(key).placed, need=need)
         self._voice.report_broken(key, replace(verdict, detail=f"broken for {self._clock() - since:.0f} s"))
         if self._rules.broken is not Broken.EVICT or self.evict is None:
             return None

@@ -72,12 +72,12 @@ def ask_for_more_of_tree(
 ) -> PlanRequest:
     """The same for members that join a cycle, or move in it: each to where its PodGroup is."""
     group, reservation = cycle.group, cycle.reservation
-    homes = dict(find_homes(store.stand(group.key), store.nodes))
+    homes = dict(find_homes(store.members.classify(group.key), store.nodes))
     for name, found in _homes_of(reservation, reservation.slots).items():
         homes[name] = [*homes.get(name, ()), *found]
     joining: dict[str, list[Pod]] = {leaf.name: [] for leaf in _leaves(group)}
     for pod in members:
-        joining.setdefault(store.leaf_of(pod.uid), []).append(pod)
+        joining.setdefault(store.members.leaf_of(pod.uid), []).append(pod)
     common = PlanRequest((), 0, excluded=excluded, closed=cycle.closed, style=group.preference.style)
     wish = _Wish(joining, dict.fromkeys(joining, 0), homes, store.nodes, math.inf, common)
     return replace(_ask(group, wish), need=need)
@@ -272,7 +272,7 @@ def _homes_of(reservation: Reservation, uids: Iterable[str]) -> dict[str, list[s
 
 def adjust_parts(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
     """Bring the quorums of a cycle that is not committed up to date: placed members may have ended since the plan."""
-    reservation, leaves = cycle.reservation, store.stand(group.key, without=cycle.bound).leaves
+    reservation, leaves = cycle.reservation, store.members.classify(group.key, without=cycle.bound).leaves
     same = group.tree == cycle.group.tree
     parts = dict(reservation.parts)
     for leaf in _leaves(group):
@@ -290,7 +290,7 @@ def find_parts_to_leave(cycle: BindingCycle, short: frozenset[str], store: Store
     group, parts = store.groups.get(cycle.reservation.group), cycle.reservation.parts
     if group is None or group.tree is None or not short:
         return None
-    leaves = store.stand(group.key, without=cycle.bound).leaves
+    leaves = store.members.classify(group.key, without=cycle.bound).leaves
     ready = {leaf.name for leaf in _leaves(group) if leaves[leaf.name].need(leaf.need) == 0} | (parts.keys() - short)
     kept = _keep(group.tree, ready)
     if kept is None or not kept & parts.keys():

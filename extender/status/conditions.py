@@ -44,7 +44,7 @@ class Conditions:
         if group.inline or group.compatible:
             return  # a Workload has no status, theirs has no conditions: events and /debug have to do
         # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
-        standing = self._store.stand(group.key)
+        standing = self._store.members.classify(group.key)
         if group.tree is None:
             await self._settle(group, verdict, stands=standing.placed >= (group.policy.min_count or 1))
             return

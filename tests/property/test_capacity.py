@@ -57,7 +57,7 @@ class CapacityMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_kept_is_what_would_be_counted(self) -> None:
-        view = self.store.view(0, [])
+        view = self.store.snapshots.take(0, [])
         for shape in _SHAPES:
             ask = PlanRequest([Pod("ns", "m", "m", shape)], 1, closed=frozenset({"n2"}))
             (kind,) = group_classes(ask.members)
@@ -70,7 +70,7 @@ class CapacityMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 4), key=st.sampled_from([RACK, None]))
     def plan(self, count: int, key: str | None) -> None:
-        view = self.store.view(0, [])
+        view = self.store.snapshots.take(0, [])
         ask = PlanRequest([Pod("ns", f"m{i}", f"m{i}", _SHAPES[0], index=i) for i in range(count)], count, key)
         assert plan_gang(view, ask, self.store.capacity) == plan_gang(View(view.nodes, view.used), ask)
 

@@ -333,7 +333,7 @@ class ClaimsMachine(RuleBasedStateMachine):
                 if pod is None or not _counts_by_stamp(pod, priority) or truth.place or truth.pod in own:
                     continue
                 expected.setdefault(pod.nominated, Counter()).update(dict(pod.shape.requests))
-            assert _plain(self.store.view(priority, own).used) == expected
+            assert _plain(self.store.snapshots.take(priority, own).used) == expected
 
     def teardown(self) -> None:
         """When everything is gone, nothing is used and nobody holds anything."""
