@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from extender.answers import Answer, BindRequest, Hold, Pass, Steer
-from extender.binding.binder import Binder, Outcome
+from extender.binding.binder import Binder, BindOutcome
 from extender.binding.run import CycleRunner
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.group_scheduler import GroupScheduler
@@ -157,7 +157,7 @@ class ExtenderService:
         stands = False
         try:
             sent = await self._binder.bind(request.pod, request.uid, request.node)
-            stands = sent.outcome is Outcome.BOUND
+            stands = sent.outcome is BindOutcome.BOUND
         finally:
             # A pod that was deleted, or was never seen: the watch will not take the claim back, or will lay its own.
             if not stands or pod.uid not in self._store.pods:

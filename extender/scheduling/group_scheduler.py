@@ -47,7 +47,7 @@ from serried.model.pod import Phase, Pod
 from serried.model.preference import NO_PREFERENCE
 from serried.model.verdict import Reason, Verdict
 from serried.plan.order import Waiting
-from serried.plan.quorum import Standing
+from serried.plan.quorum import GroupMembers
 
 log = logging.getLogger(__name__)
 
@@ -269,33 +269,37 @@ class GroupScheduler:
         if group is None or group.deleting:
             self.repairs.forget(gang)
             return self._assess_missing(key, gang, members)
-        standing = self.store.members.classify(key)
+        group_members = self.store.members.classify(key)
         if not group.policy.is_gang and group.topology_key is None:
-            for pod in standing.waiting:
+            for pod in group_members.waiting:
                 self._let_go(pod.uid)
-            return Verdict(Reason.SCHEDULED, have=standing.placed) if standing.placed else None
-        mending = self.repairs.settle(gang, group, standing)
-        return self.repairs.judge(gang, group, standing, self._advance(gang, group, standing, mending))
+            return Verdict(Reason.SCHEDULED, have=group_members.placed) if group_members.placed else None
+        mending = self.repairs.settle(gang, group, group_members)
+        return self.repairs.judge(gang, group, group_members, self._advance(gang, group, group_members, mending))
 
-    def _advance(self, gang: GroupState, group: PodGroup, standing: Standing, mending: Mending) -> Verdict | None:
-        shortage = find_shortage(group, standing, self.store, mending)
-        if shortage is not None or not standing.waiting:
+    def _advance(
+        self, gang: GroupState, group: PodGroup, group_members: GroupMembers, mending: Mending
+    ) -> Verdict | None:
+        shortage = find_shortage(group, group_members, self.store, mending)
+        if shortage is not None or not group_members.waiting:
             self.queue.leave(group.key)
-        quiet = shortage is not None and not (standing.waiting or standing.gated or standing.refused)
+        quiet = shortage is not None and not (group_members.waiting or group_members.gated or group_members.refused)
         if quiet and (group.scheduled or (gang.verdict is None and is_suspended(group, self.store))):
             return None  # nobody waits: it ran, and its pods are going one by one, or none are wanted yet
         if shortage is not None:
-            if not standing.refused:  # those exist: the gang keeps its place in the queue
+            if not group_members.refused:  # those exist: the gang keeps its place in the queue
                 gang.quorum_since = None
             return shortage
         if gang.quorum_since is None:
             gang.quorum_since = self.clock()
-        if not standing.waiting:
-            return find_conflict(group, standing, self.store.nodes) or Verdict(Reason.SCHEDULED, have=standing.placed)
+        if not group_members.waiting:
+            return find_conflict(group, group_members, self.store.nodes) or Verdict(
+                Reason.SCHEDULED, have=group_members.placed
+            )
         if self.obstacle:
             self.queue.leave(group.key)
             return Verdict(Reason.RECORDS_UNREADABLE, detail=self.obstacle)
-        return self._try(gang, group, standing, mending)
+        return self._try(gang, group, group_members, mending)
 
     def _assess_missing(self, key: Key, gang: GroupState, members: list[Pod]) -> Verdict | None:
         if not any(pod.pending for pod in members):
@@ -312,13 +316,13 @@ class GroupScheduler:
                 self._let_go(pod.uid)
         return Verdict(Reason.JOB_UNKNOWN)
 
-    def _try(self, gang: GroupState, group: PodGroup, standing: Standing, mending: Mending) -> Verdict | None:
+    def _try(self, gang: GroupState, group: PodGroup, group_members: GroupMembers, mending: Mending) -> Verdict | None:
         now = self.clock()
         if now < gang.not_before:
             return self.queue.foresee(self.describe(group.key))
         tried = (
-            tuple((pod.uid, pod.shape) for pod in standing.waiting),
-            (standing.placed, len(standing.terminating)),
+            tuple((pod.uid, pod.shape) for pod in group_members.waiting),
+            (group_members.placed, len(group_members.terminating)),
             (group.policy, group.tree),
             mending,
         )
@@ -326,9 +330,9 @@ class GroupScheduler:
         if group.key in self.queue.backlog and gang.tried == tried and now < gang.retry_at:
             return self.queue.foresee(self.describe(group.key))
         gang.retry_at, gang.tried = math.inf, tried
-        excluded = gang.exclusions(standing.waiting, now, self.store.nodes)
+        excluded = gang.exclusions(group_members.waiting, now, self.store.nodes)
         opening = find_opening(group, now - (now if gang.quorum_since is None else gang.quorum_since))
-        ask = ask_for(group, standing, excluded, self.store.nodes, opening, mending, gang.home)
+        ask = ask_for(group, group_members, excluded, self.store.nodes, opening, mending, gang.home)
         if isinstance(ask, Verdict):
             self.queue.leave(group.key)
             gang.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it

@@ -50,10 +50,10 @@ class Moves:
 
     def refill(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
         """Give members a slot that came after the plan, or in the place of one that died: in the same domain."""
-        standing = self._store.members.classify(group.key)
-        mending = self._repairs.settle(gang, group, standing)
+        group_members = self._store.members.classify(group.key)
+        mending = self._repairs.settle(gang, group, group_members)
         slots, parts = cycle.reservation.slots.keys() | cycle.bound, cycle.reservation.parts
-        late = tuple(pod for pod in standing.waiting if pod.uid not in slots)
+        late = tuple(pod for pod in group_members.waiting if pod.uid not in slots)
         if group.tree is not None:  # the others' PodGroups are not in this cycle: each starts whole, in the next one
             late = tuple(pod for pod in late if self._store.members.leaf_of(pod.uid) in parts)
         if not cycle.reservation.need or cycle.reservation.committed:

@@ -12,7 +12,7 @@ from serried.cluster.store import Store
 from serried.model.group import Key
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
-from serried.plan.quorum import Standing
+from serried.plan.quorum import GroupMembers
 
 _SHOWN = 200
 """So many letters of the scheduler's reasons are told."""
@@ -31,14 +31,14 @@ def find_refused(cycle: BindingCycle, store: Store) -> list[str]:
     return [uid for uid in refused if uid not in here and store.members.group_of(uid) == cycle.reservation.group]
 
 
-def describe_refused(standing: Standing, need: int, store: Store) -> Verdict:
+def describe_refused(group_members: GroupMembers, need: int, store: Store) -> Verdict:
     """The verdict of a gang that would have ``need`` members if the scheduler did not refuse some of them."""
-    unclaimed = next((pod for pod in standing.refused if pod.unclaimed), None)
+    unclaimed = next((pod for pod in group_members.refused if pod.unclaimed), None)
     if unclaimed is not None:
-        exist = standing.placed + len(standing.waiting) + len(standing.refused)
+        exist = group_members.placed + len(group_members.waiting) + len(group_members.refused)
         detail = f"{unclaimed.name} has no ResourceClaim from template {unclaimed.unclaimed} yet"
         return Verdict(Reason.QUORUM_MISSING, have=exist, need=need, detail=detail)
-    pod, have = standing.refused[0], standing.placed + len(standing.waiting)
+    pod, have = group_members.refused[0], group_members.placed + len(group_members.waiting)
     missing, provided = _sort_uncounted([pod], store)
     counted = [*provided, *(["the devices that are claimed"] if pod.device_claims else [])]
     said = [f"no node has {', '.join(missing)}"] if missing else []

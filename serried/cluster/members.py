@@ -8,7 +8,7 @@ from serried.model.group import Key, PodGroup
 from serried.model.parent import Family, Parent
 from serried.model.pod import Pod
 from serried.model.tree import list_leaves
-from serried.plan.quorum import Standing, combine, count_placed, size_up
+from serried.plan.quorum import GroupMembers, classify, combine, count_placed
 
 
 class Members:
@@ -66,22 +66,22 @@ class Members:
         min_count = (found.policy.min_count or 0) if found is not None else 0
         return count_placed(self.iterate(group), job, min_count)
 
-    def classify(self, group: Key, without: Collection[str] = ()) -> Standing:
+    def classify(self, group: Key, without: Collection[str] = ()) -> GroupMembers:
         """The members of a group by what they are to a plan, as if the pods ``without`` (UIDs) were not there."""
         found = self._groups.get(group)
         members = [pod for pod in self.of_group(group) if pod.uid not in without]
         if found is None or found.tree is None:
-            return self._size_up(found, members)
+            return self._classify(found, members)
         below: dict[str, list[Pod]] = {leaf.name: [] for leaf in list_leaves(found.tree)}
         for pod in members:
             below.setdefault(self.leaf_of(pod.uid), []).append(pod)
         leaves = {name: self._groups.get(Key(group.namespace, name)) for name in below}
-        return combine({name: self._size_up(leaves[name], pods) for name, pods in below.items()})
+        return combine({name: self._classify(leaves[name], pods) for name, pods in below.items()})
 
-    def _size_up(self, group: PodGroup | None, members: Iterable[Pod]) -> Standing:
+    def _classify(self, group: PodGroup | None, members: Iterable[Pod]) -> GroupMembers:
         job = self._membership.job_of(group) if group is not None else None
         min_count = (group.policy.min_count or 0) if group is not None else 0
-        return size_up(members, self._schedulers, job, min_count, self._parents)
+        return classify(members, self._schedulers, job, min_count, self._parents)
 
     # --- the Store's own ---------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from serried.cluster.nominations import Nominations
 from serried.cluster.occupancy import Occupancy
 from serried.cluster.vacancies import Vacancy
 from serried.model.node import Node
-from serried.model.plan import Overlay, View
+from serried.model.plan import Overlay, Snapshot
 from serried.model.pod import Pod
 from serried.model.resources import Resources, add, subtract
 
@@ -19,7 +19,7 @@ class Snapshots:
         self._occupancy = occupancy
         self._nominations = nominations
 
-    def take(self, priority: int, members: Iterable[Pod], leaving: Iterable[Vacancy] = ()) -> View:
+    def take(self, priority: int, members: Iterable[Pod], leaving: Iterable[Vacancy] = ()) -> Snapshot:
         """The cluster for one plan of ``members``, which have this priority.
 
         Nominations of others count as used if their priority is equal or higher. So do slots that are kept, except for
@@ -34,5 +34,5 @@ class Snapshots:
             base = used.get(pod.nominated) or self._occupancy.used.get(pod.nominated, {})
             used[pod.nominated] = add(base, dict(pod.shape.requests))
         if not used:
-            return View(self._nodes, self._occupancy.used)
-        return View(self._nodes, Overlay(used, self._occupancy.used), used.keys())
+            return Snapshot(self._nodes, self._occupancy.used)
+        return Snapshot(self._nodes, Overlay(used, self._occupancy.used), used.keys())

@@ -26,7 +26,7 @@ class Overlay(Mapping[str, Resources]):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Snapshot:
     """The cluster as one plan sees it: nodes in a fixed order and what is used on each, by node name.
 
     ``used`` counts bound pods, reservations, assumed pods and nominated pods of equal or higher priority; a node

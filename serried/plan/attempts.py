@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from serried.model.preference import Style
 from serried.plan.classes import MemberClass
-from serried.plan.mixing import MOST_CLASSES, Budget, Room, mix_in_steps
+from serried.plan.mixing import MOST_CLASSES, Bin, Budget, mix_in_steps
 from serried.plan.narrowing import narrow
 from serried.plan.packing import Batch, Packing
 from serried.plan.steps import Work
@@ -64,7 +64,7 @@ def _mix(trial: Trial, placement: Placement, budget: Budget) -> Work[dict[str, s
         {name for each in free for name in each}, key=lambda name: (-max(f.get(name, 0) for f in free), name)
     )
     rooms = [
-        Room(name, trial.census.allocatable(name), trial.census.used(name), tuple(each.get(name, 0) for each in free))
+        Bin(name, trial.census.allocatable(name), trial.census.used(name), tuple(each.get(name, 0) for each in free))
         for name in names
     ]
     yield

@@ -10,7 +10,7 @@ from itertools import islice
 from operator import itemgetter
 
 from serried.model.node import Node
-from serried.model.plan import Overlay, View
+from serried.model.plan import Overlay, Snapshot
 from serried.model.pod import Shape
 from serried.model.resources import Resources, count_slots
 from serried.plan.fit import admits, list_named
@@ -285,12 +285,12 @@ class Frozen(Capacity):
         """Take over domains; none of these is changed when a node is: they are made anew."""
         self._homes, self._domains = homes.copy(), domains.copy()
 
-    def show(self, view: View) -> View:
-        """A view of the same instant, with what it alone sees as used."""
-        if not view.over:
-            return View(self._nodes, self._used)
-        over = {name: view.used[name] for name in view.over}
-        return View(self._nodes, Overlay(over, self._used), over.keys())
+    def show(self, snapshot: Snapshot) -> Snapshot:
+        """A snapshot of the same instant, with what it alone sees as used."""
+        if not snapshot.over:
+            return Snapshot(self._nodes, self._used)
+        over = {name: snapshot.used[name] for name in snapshot.over}
+        return Snapshot(self._nodes, Overlay(over, self._used), over.keys())
 
     def _make(self, shape: Shape) -> Work[Table]:
         known = self._origin.know(shape, self.version_then)

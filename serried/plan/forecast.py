@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
 
-from serried.model.plan import Overlay, Plan, PlanRequest, View
+from serried.model.plan import Overlay, Plan, PlanRequest, Snapshot
 from serried.model.resources import Resources
 from serried.plan.capacity import Capacity, Domain, Fork, Table
 from serried.plan.classes import MemberClass, find_least, group_classes
@@ -49,25 +49,25 @@ class Forecast:
 
 
 def foresee(
-    view: View, ask: PlanRequest, endings: Iterable[Ending], capacity: Capacity | None = None
+    snapshot: Snapshot, ask: PlanRequest, endings: Iterable[Ending], capacity: Capacity | None = None
 ) -> Forecast | None:
-    """The forecast for a gang that ``view`` has no room for; None if there is none even when all of that has ended.
+    """The forecast for a gang that ``snapshot`` has no room for; None if there is none even when all of that has ended.
 
     One pass over the endings: the cost is that of one count of the cluster, an update for each ending, and a few
     plans of one domain. For members of one shape the time is exact, for others it may be later than it need be.
-    ``capacity`` are the view's slots as far as they are counted already.
+    ``capacity`` are the snapshot's slots as far as they are counted already.
     """
-    return finish(solve_forecast(view, ask, endings, capacity))
+    return finish(solve_forecast(snapshot, ask, endings, capacity))
 
 
 def solve_forecast(
-    view: View, ask: PlanRequest, endings: Iterable[Ending], capacity: Capacity | None = None
+    snapshot: Snapshot, ask: PlanRequest, endings: Iterable[Ending], capacity: Capacity | None = None
 ) -> Work[Forecast | None]:
-    """As `foresee`, in steps, between which neither view nor capacity may change."""
+    """As `foresee`, in steps, between which neither snapshot nor capacity may change."""
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1 or not ask.members:
         return None
-    stage = _Stage(view, ask, capacity)
+    stage = _Stage(snapshot, ask, capacity)
     yield from stage.count()
     timed, untimed = yield from stage.sort(endings)
     played = 0
@@ -103,15 +103,15 @@ class _Stage:
     ``breadth`` is how many classes there are: an ending is counted for each of them.
     """
 
-    def __init__(self, view: View, ask: PlanRequest, capacity: Capacity | None) -> None:
-        self._ask, self._base = ask, view.used
+    def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> None:
+        self._ask, self._base = ask, snapshot.used
         self._freed: dict[str, Resources] = {}
-        nodes = view.nodes
+        nodes = snapshot.nodes
         if ask.closed:
             nodes = {name: node for name, node in nodes.items() if name not in ask.closed}
-        self._view = View(nodes, Overlay(self._freed, view.used))
-        origin = capacity if capacity is not None else Capacity(view.nodes, view.used)
-        self._capacity = Fork(origin, nodes, self._view.used, {*view.over, *ask.closed})
+        self._snapshot = Snapshot(nodes, Overlay(self._freed, snapshot.used))
+        origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
+        self._capacity = Fork(origin, nodes, self._snapshot.used, {*snapshot.over, *ask.closed})
         self._classes: list[tuple[MemberClass, Table]] = []
         self._least: Table | None = None
         self._tried: dict[str, int] = {}
@@ -171,7 +171,7 @@ class _Stage:
         """The plan of the gang in one domain as the cluster is now."""
         self._tried[domain] = self._total(domain)
         pinned = frozenset({domain}) if self._ask.topology_key is not None else frozenset[str]()
-        answer = yield from solve_group(self._view, replace(self._ask, pinned=pinned), self._capacity)
+        answer = yield from solve_group(self._snapshot, replace(self._ask, pinned=pinned), self._capacity)
         return answer if isinstance(answer, Plan) else None
 
     def is_promising(self, domain: str) -> Work[bool]:
@@ -204,7 +204,7 @@ class _Stage:
 
     def _domain(self, name: str) -> str | None:
         """The domain of a node that the gang may use; None for no such node."""
-        node = self._view.nodes.get(name)
+        node = self._snapshot.nodes.get(name)
         if node is None:
             return None
         if self._ask.topology_key is None:

@@ -19,7 +19,7 @@ _COMPARISONS = 8
 """How many comparisons of two states cost as much as the making of one."""
 
 
-class Room(NamedTuple):
+class Bin(NamedTuple):
     """A node as it is: what it has, what is used, and how many members of each class it takes at most."""
 
     name: str
@@ -41,7 +41,7 @@ class Budget:
 
 
 def mix(
-    wanted: Counts, need: int, requests: Sequence[Resources], rooms: Sequence[Room], budget: Budget
+    wanted: Counts, need: int, requests: Sequence[Resources], rooms: Sequence[Bin], budget: Budget
 ) -> dict[str, Counts] | None:
     """How many members of each class each node gets, ``need`` in all.
 
@@ -51,7 +51,7 @@ def mix(
 
 
 def mix_in_steps(
-    wanted: Counts, need: int, requests: Sequence[Resources], rooms: Sequence[Room], budget: Budget
+    wanted: Counts, need: int, requests: Sequence[Resources], rooms: Sequence[Bin], budget: Budget
 ) -> Work[dict[str, Counts] | None]:
     """As `mix`."""
     if len(wanted) > MOST_CLASSES:

@@ -14,7 +14,7 @@ from operator import itemgetter
 from serried.model.pod import Pod
 from serried.model.preference import Style
 from serried.model.resources import add, count_slots
-from serried.plan.classes import Census, MemberClass, Room
+from serried.plan.classes import Census, MemberClass, NodeSlots
 from serried.plan.steps import Work
 from serried.plan.subdomains import Path, share_out
 from serried.plan.topology import Placement
@@ -30,13 +30,13 @@ Batch = tuple[MemberClass, Sequence[Pod]]
 _NONE: Shut = frozenset()
 
 
-def choose_nodes(count: int, rooms: Iterable[Room]) -> list[Room]:
+def choose_nodes(count: int, rooms: Iterable[NodeSlots]) -> list[NodeSlots]:
     """How many members each chosen node gets, in name order; fewer than ``count`` in all if there is less room."""
     rooms = list(rooms)
     enough = [room for room in rooms if room[0] >= count]
     if enough:  # the usual end of what follows, without an order of all
         return [(count, min(enough)[1])] if count else []
-    chosen: list[Room] = []
+    chosen: list[NodeSlots] = []
     largest_first = sorted((-free, name) for free, name in rooms)
     for position, (free, name) in enumerate(largest_first):
         if -free < count:
@@ -50,7 +50,7 @@ def choose_nodes(count: int, rooms: Iterable[Room]) -> list[Room]:
     return sorted(chosen, key=lambda room: room[1])
 
 
-def spread_nodes(count: int, rooms: Iterable[Room]) -> list[Room]:
+def spread_nodes(count: int, rooms: Iterable[NodeSlots]) -> list[NodeSlots]:
     """The same, with as equal a number of members on each node as there is room for."""
     given: dict[str, int] = {}
     # Fewest members first, then the node that had most room.
@@ -65,7 +65,9 @@ def spread_nodes(count: int, rooms: Iterable[Room]) -> list[Room]:
     return sorted(((taken, name) for name, taken in given.items()), key=lambda room: room[1])
 
 
-def fill(count: int, rooms: Sequence[Room], levels: Sequence[Callable[[str], str]], style: Style) -> list[Room]:
+def fill(
+    count: int, rooms: Sequence[NodeSlots], levels: Sequence[Callable[[str], str]], style: Style
+) -> list[NodeSlots]:
     """How many members each chosen node gets, along the topology.
 
     ``levels`` give a node's domain ("" without one) at each level below the placement, the widest first: as few domains
@@ -74,7 +76,7 @@ def fill(count: int, rooms: Sequence[Room], levels: Sequence[Callable[[str], str
     spread = style is Style.SPREAD
     if not levels:
         return spread_nodes(count, rooms) if spread else choose_nodes(count, rooms)
-    inside: dict[str, list[Room]] = {}
+    inside: dict[str, list[NodeSlots]] = {}
     for room in rooms:
         inside.setdefault(levels[0](room[1]), []).append(room)
     sums = [(sum(free for free, _ in each), domain) for domain, each in inside.items()]
@@ -86,7 +88,7 @@ def fill(count: int, rooms: Sequence[Room], levels: Sequence[Callable[[str], str
     ]
 
 
-def _sum_paths(rooms: Sequence[Room], levels: Sequence[Callable[[str], str]]) -> dict[Path, int]:
+def _sum_paths(rooms: Sequence[NodeSlots], levels: Sequence[Callable[[str], str]]) -> dict[Path, int]:
     sums: dict[Path, int] = {}
     for free, name in rooms:
         path = tuple([level(name) for level in levels])
@@ -94,7 +96,7 @@ def _sum_paths(rooms: Sequence[Room], levels: Sequence[Callable[[str], str]]) ->
     return sums
 
 
-def match_members(members: Sequence[Pod], rooms: Sequence[Room], shut: Mapping[str, Shut]) -> dict[str, str]:
+def match_members(members: Sequence[Pod], rooms: Sequence[NodeSlots], shut: Mapping[str, Shut]) -> dict[str, str]:
     """Member uid to node name where some nodes are shut to some members: as many as possible, earlier ones first.
 
     Augmenting paths of bipartite matching: a member may push another one to a node that is open to that one. Exact
@@ -112,7 +114,7 @@ def match_members(members: Sequence[Pod], rooms: Sequence[Room], shut: Mapping[s
 
 
 class _Match:
-    def __init__(self, rooms: Sequence[Room]) -> None:
+    def __init__(self, rooms: Sequence[NodeSlots]) -> None:
         self.guests: dict[str, dict[Shut, list[str]]] = {name: {} for _, name in rooms}
         self._free = {name: slots for slots, name in rooms}
         self._names = list(self._free)
@@ -207,7 +209,7 @@ class Packing:
         self._take(kind, placed.values())
         yield
 
-    def _find_shut(self, members: Sequence[Pod], rooms: Sequence[Room]) -> dict[str, Shut]:
+    def _find_shut(self, members: Sequence[Pod], rooms: Sequence[NodeSlots]) -> dict[str, Shut]:
         """The nodes among these that are shut to each member; {} if none is to any."""
         if not self._shut:
             return {}
@@ -215,7 +217,7 @@ class Packing:
         shut = {member.uid: frozenset(self._shut.get(member.uid, _NONE) & names) for member in members}
         return shut if any(shut.values()) else {}
 
-    def _rooms(self, kind: MemberClass) -> list[Room]:
+    def _rooms(self, kind: MemberClass) -> list[NodeSlots]:
         rooms, taken = self._census.rooms(kind, self._placement.names), self._taken
         if not taken:
             return rooms

@@ -17,7 +17,7 @@ _NO_PARENTS: Mapping[Family, Parent] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GroupMembers:
     """The members of one group, sorted by what they are to the planner.
 
     ``placed`` counts bound members and those that need no pod any more, because they have succeeded or were given up:
@@ -33,7 +33,7 @@ class Standing:
     waiting: tuple[Pod, ...]
     gated: tuple[Pod, ...]
     terminating: tuple[Pod, ...] = ()
-    leaves: Mapping[str, "Standing"] = field(default_factory=dict)
+    leaves: Mapping[str, "GroupMembers"] = field(default_factory=dict)
     refused: tuple[Pod, ...] = ()
 
     def need(self, min_count: int) -> int:
@@ -51,13 +51,13 @@ class Standing:
         return tuple(pod for pod in self.terminating if pod.node in nodes and not is_unreachable(nodes[pod.node]))
 
 
-def size_up(
+def classify(
     members: Iterable[Pod],
     schedulers: Collection[str],
     job: Job | None = None,
     min_count: int = 0,
     parents: Mapping[Family, Parent] = _NO_PARENTS,
-) -> Standing:
+) -> GroupMembers:
     """Sort the members of a group. Pending members of other schedulers are not ours to place and do not count.
 
     ``job`` is the Job whose gang it is, if it is one's: it remembers completed pods that have been deleted since, and
@@ -80,11 +80,11 @@ def size_up(
             (gated if pod.gated_by_others else refused if pod.refused else waiting).append(pod)
     waiting.sort(key=order_by_rank(parents))
     placed = len(bound) + _count_done(succeeded, job, min_count)
-    return Standing(placed, tuple(bound), tuple(waiting), tuple(gated), tuple(terminating), refused=tuple(refused))
+    return GroupMembers(placed, tuple(bound), tuple(waiting), tuple(gated), tuple(terminating), refused=tuple(refused))
 
 
 def count_placed(members: Iterable[Pod], job: Job | None = None, min_count: int = 0) -> int:
-    """``Standing.placed`` alone, for those who ask for each member of a burst."""
+    """``GroupMembers.placed`` alone, for those who ask for each member of a burst."""
     bound = succeeded = 0
     for pod in members:
         bound += pod.bound and not pod.deleting
@@ -99,28 +99,28 @@ def _count_done(succeeded: int, job: Job | None, min_count: int) -> int:
     return done
 
 
-def combine(leaves: Mapping[str, Standing]) -> Standing:
+def combine(leaves: Mapping[str, GroupMembers]) -> GroupMembers:
     """How a tree stands: the sum of its PodGroups."""
-    standings = leaves.values()
-    return Standing(
-        sum(each.placed for each in standings),
-        tuple(pod for each in standings for pod in each.bound),
-        tuple(pod for each in standings for pod in each.waiting),
-        tuple(pod for each in standings for pod in each.gated),
-        tuple(pod for each in standings for pod in each.terminating),
+    found = leaves.values()
+    return GroupMembers(
+        sum(each.placed for each in found),
+        tuple(pod for each in found for pod in each.bound),
+        tuple(pod for each in found for pod in each.waiting),
+        tuple(pod for each in found for pod in each.gated),
+        tuple(pod for each in found for pod in each.terminating),
         leaves,
-        tuple(pod for each in standings for pod in each.refused),
+        tuple(pod for each in found for pod in each.refused),
     )
 
 
-def is_whole(group: PodGroup, standing: Standing) -> bool:
+def is_whole(group: PodGroup, group_members: GroupMembers) -> bool:
     """Whether the quorum of a group, or of a tree, is placed. A basic group without tree has none."""
     if group.tree is not None:
-        return count_missing(group.tree, standing.leaves) == 0
-    return standing.placed >= (group.policy.min_count or 0)
+        return count_missing(group.tree, group_members.leaves) == 0
+    return group_members.placed >= (group.policy.min_count or 0)
 
 
-def count_missing(tree: Tree, leaves: Mapping[str, Standing]) -> float:
+def count_missing(tree: Tree, leaves: Mapping[str, GroupMembers]) -> float:
     """The fewest members that are still to be placed before a tree stands; infinite if it has too few groups."""
     if isinstance(tree, Leaf):
         return leaves[tree.name].need(tree.need)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from serried.model.plan import Overlay, Plan, PlanRequest, View
+from serried.model.plan import Overlay, Plan, PlanRequest, Snapshot
 from serried.model.resources import Resources, add
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.capacity import Capacity, Fork
@@ -40,29 +40,29 @@ class Seating:
     homes: Mapping[str, tuple[Within, str]] = field(default_factory=dict)
 
 
-def plan_group(view: View, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
+def plan_group(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
     """As `plan_gang`; for a tree at least ``ask.wanted`` of the groups below, each whole, or the reason why not.
 
     Deterministic. A plan keeps all constraints; a refusal can be wrong where the search is given up after some time.
     """
-    return finish(solve_group(view, ask, capacity))
+    return finish(solve_group(snapshot, ask, capacity))
 
 
-def solve_group(view: View, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
-    """As `plan_group`, in steps, between which neither view nor capacity may change."""
-    return solve_gang(view, ask, capacity) if not ask.parts else _Search(view, capacity).plan(ask)
+def solve_group(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
+    """As `plan_group`, in steps, between which neither snapshot nor capacity may change."""
+    return solve_gang(snapshot, ask, capacity) if not ask.parts else _Search(snapshot, capacity).plan(ask)
 
 
 class _Search:
     """The options of a choice come from a generator, which says None after a step that has led to none yet."""
 
-    def __init__(self, view: View, capacity: Capacity | None) -> None:
-        self._base = view.used
+    def __init__(self, snapshot: Snapshot, capacity: Capacity | None) -> None:
+        self._base = snapshot.used
         self._seated: dict[str, Resources] = {}
         # With each choice a few nodes are used otherwise: only they are counted anew.
-        self._view = View(view.nodes, Overlay(self._seated, view.used))
-        origin = capacity if capacity is not None else Capacity(view.nodes, view.used)
-        self._capacity = Fork(origin, view.nodes, self._view.used, view.over)
+        self._snapshot = Snapshot(snapshot.nodes, Overlay(self._seated, snapshot.used))
+        origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
+        self._capacity = Fork(origin, snapshot.nodes, self._snapshot.used, snapshot.over)
         self._left = 0
         self._obstacle: tuple[PlanRequest, Seating] | None = None
 
@@ -149,7 +149,7 @@ class _Search:
         if ask.need == 0 and (ask.pinned or ask.topology_key is None):
             return sorted(ask.pinned) or [""]
         self._show(seating)
-        trial = Trial(self._view, replace(ask, levels=(), spills=True), self._capacity)
+        trial = Trial(self._snapshot, replace(ask, levels=(), spills=True), self._capacity)
         yield from trial.count()
         (step,) = list_steps(trial.ask)
         hopes = yield from hope_for(trial, step, generate_placements(trial.census, step, trial.ask))
@@ -189,7 +189,7 @@ class _Search:
     def _solve(self, ask: PlanRequest, seating: Seating) -> Work[Plan | Verdict]:
         """The plan of one group beside those that are seated."""
         self._show(seating)
-        return (yield from solve_gang(self._view, ask, self._capacity))
+        return (yield from solve_gang(self._snapshot, ask, self._capacity))
 
     def _show(self, seating: Seating) -> None:
         for name in self._seated.keys() - seating.used.keys():

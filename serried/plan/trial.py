@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from serried.model.plan import PlanRequest, View
+from serried.model.plan import PlanRequest, Snapshot
 from serried.plan.capacity import Capacity, Domain, LevelKey
 from serried.plan.classes import Census, MemberClass, find_least, group_classes
 from serried.plan.mixing import Budget
@@ -24,14 +24,14 @@ class Trial:
     if it could not be found again because the budgets are used up.
     """
 
-    def __init__(self, view: View, ask: PlanRequest, capacity: Capacity | None = None) -> None:
+    def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> None:
         uids = {member.uid for member in ask.members}
         self.classes = group_classes(ask.members)
-        self.census = Census(view, ask, capacity)
+        self.census = Census(snapshot, ask, capacity)
         self.ask = ask
         self.budget, self.spare_budget = Budget(_STEPS), Budget(_SPARE_STEPS)
         self.packings: dict[tuple[Step, Domain], Mapping[str, str]] = {}
-        self._barred = frozenset(pair for pair in ask.excluded if pair[0] in uids and pair[1] in view.nodes)
+        self._barred = frozenset(pair for pair in ask.excluded if pair[0] in uids and pair[1] in snapshot.nodes)
         self._barred_nodes = frozenset(name for _, name in self._barred)
         self._totals: dict[LevelKey, list[Mapping[Domain, int]]] = {}
         self._least: MemberClass | None = None

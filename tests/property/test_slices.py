@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serried.cluster.store import Store
 from serried.model.node import Node
-from serried.model.plan import Plan, PlanRequest, View
+from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.pod import Pod, Shape
 from serried.plan.check import still_holds
 from serried.plan.classes import Census, group_classes
@@ -108,10 +108,10 @@ CHANGES = st.lists(
 )
 
 
-def freeze(store: Store) -> View:
+def freeze(store: Store) -> Snapshot:
     """The cluster as it is, copied whole."""
-    view = store.snapshots.take(0, [])
-    return View(dict(view.nodes), {name: dict(view.used[name]) for name in view.used})
+    snapshot = store.snapshots.take(0, [])
+    return Snapshot(dict(snapshot.nodes), {name: dict(snapshot.used[name]) for name in snapshot.used})
 
 
 def slice_up(work: Work[Result], store: Store, changes: list[Change]) -> Result:
@@ -167,9 +167,9 @@ def test_what_a_plan_in_slices_has_counted_is_true_of_the_cluster_as_it_is_then(
 ) -> None:
     frozen = store.capacity.freeze()
     slice_up(solve_gang(frozen.show(store.snapshots.take(0, [])), ask, frozen), store, changes)
-    view = store.snapshots.take(0, [])
+    snapshot = store.snapshots.take(0, [])
     for kind in group_classes(ask.members):
-        kept, anew = Census(view, ask, store.capacity), Census(view, ask, None)
+        kept, anew = Census(snapshot, ask, store.capacity), Census(snapshot, ask, None)
         assert sorted(kept.rooms(kind, None)) == sorted(anew.rooms(kind, None))
         assert kept.total(kind) == anew.total(kind)
 

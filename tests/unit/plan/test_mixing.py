@@ -1,12 +1,12 @@
 import pytest
 
-from serried.plan.mixing import Budget, Counts, Room, mix
+from serried.plan.mixing import Bin, Budget, Counts, mix
 
 CPU, MEMORY = {"cpu": 3, "memory": 1, "pods": 1}, {"cpu": 1, "memory": 3, "pods": 1}
 
 
-def room(name: str, cpu: int, memory: int, slots: Counts = (9, 9)) -> Room:
-    return Room(name, {"cpu": cpu, "memory": memory, "pods": 9}, {}, slots)
+def room(name: str, cpu: int, memory: int, slots: Counts = (9, 9)) -> Bin:
+    return Bin(name, {"cpu": cpu, "memory": memory, "pods": 9}, {}, slots)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def room(name: str, cpu: int, memory: int, slots: Counts = (9, 9)) -> Room:
         pytest.param((1, 1, 1, 1, 1), 1, [room("n1", 9, 9, (1,) * 5)], None, id="too many kinds to try"),
     ],
 )
-def test_mixes(wanted: Counts, need: int, rooms: list[Room], found: dict[str, Counts] | None) -> None:
+def test_mixes(wanted: Counts, need: int, rooms: list[Bin], found: dict[str, Counts] | None) -> None:
     requests = [CPU, MEMORY, CPU, CPU, CPU][: len(wanted)]
     assert mix(wanted, need, requests, rooms, Budget(1000)) == found
 
