@@ -71,8 +71,8 @@ class Conditions:
         reason = "SchedulerError" if verdict.reason in _OWN_FAULTS else "Unschedulable"
         wanted = _SCHEDULED if stands else ("False", reason, render(verdict))
         written = self._written.get(item.uid)
-        # Once True it never goes back (facts C1); later reasons are told by events and /debug. Our own watch may not
-        # have shown yet what we wrote last.
+        # Once True it never goes back (PodGroupInitiallyScheduled in k8s.io/api/scheduling/v1beta1/types.go); later
+        # reasons are told by events and /debug. Our own watch may not have shown yet what we wrote last.
         if item.scheduled or (written or item.condition) == wanted or (written is not None and written[0] == "True"):
             return
         try:

@@ -1,4 +1,4 @@
-"""How many members of a gang its owner wants to run now: slots of dead members beyond that are nobody's."""
+"""How many members of a gang its owner wants to run now: slots of dead members beyond that are not kept."""
 
 from serried.cluster.store import Store
 from serried.model.group import Job, Key, OwnerRef, PodGroup
@@ -7,10 +7,10 @@ from serried.plan.quorum import GroupMembers
 
 
 def count_wanted(store: Store, group: PodGroup, group_members: GroupMembers) -> int:
-    """How many members are to run at a time. Who needs no pod any more is not wanted.
+    """How many members are to run at a time, without those that need no pod any more.
 
-    0 where the owner has ended, or is about to, is suspended, is being deleted or is gone. Where no owner that is known
-    says a number, it is what minCount still takes, as long as anybody is left. Of a tree: what its PodGroups want.
+    0 if the owner has ended, or is about to, is suspended, is being deleted or is gone. If no known owner says a
+    number, it is what minCount still takes, as long as a member is left. A tree wants what its PodGroups want.
     """
     if group.tree is not None:
         below = (
@@ -56,7 +56,7 @@ def _count_of_parent(store: Store, group: PodGroup, owner: OwnerRef) -> int | No
 
 
 def _is_beyond(parent: Parent, replica: str | None) -> bool:
-    """Whether a replica is one of those that a smaller number of replicas leaves out."""
+    """Whether the parent's number of replicas does not reach up to this one (any more)."""
     return (
         replica is not None and parent.replicas is not None and replica.isdecimal() and int(replica) >= parent.replicas
     )

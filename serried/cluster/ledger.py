@@ -25,9 +25,9 @@ class Ledger:
            +----- unreserve ------+------------------------------------------+
 
     What a restart finds is reserved in the phase that its record has. ``withdraw`` is for a commit of which no Binding
-    was sent, and ``unreserve`` of what is Committed for one whose Bindings all stand, or that another instance drives
-    on: whoever calls knows (`extender.scheduling.endings`). A verb for a reservation that is not held (any more), and
-    one that the drawing does not have, raise IllegalTransition.
+    was sent. A Committed reservation is unreserved when its Bindings stand, or when another instance drives them on;
+    the caller knows (`extender.scheduling.endings`). A verb for a reservation that is not held (any more), and one that
+    the drawing does not have, raise IllegalTransition.
     """
 
     def __init__(self, occupancy: Occupancy) -> None:

@@ -190,7 +190,7 @@ class Store:
         self._rejoin(turned)
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
-        # Before its claims go, so that nobody finds the room free first; whether the slot is wanted, others know.
+        # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
         key = self.members.group_of(pod.uid)
         group = self.groups.get(key) if key is not None else None
         if group is not None and group.policy.is_gang and not group.deleting and pod.scheduler in self.schedulers:

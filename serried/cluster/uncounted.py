@@ -20,7 +20,7 @@ from serried.model.resources import PROVIDED, is_extended
 class Uncounted:
     """Renames in the shapes of pods what cannot be counted everywhere (``resources.PROVIDED``).
 
-    These are the resources that a DeviceClass provides, and those that no node has: nodes with some are counted, the
+    These are the resources that a DeviceClass provides, and the ones that no node has: nodes with some are counted, the
     others are without limit. ``put_*``, ``drop_*`` and ``note_node`` return the pods, as they came, whose shapes may be
     others now. Each costs the pods that ask for the resource, no others.
     """

@@ -36,7 +36,7 @@ PARENT_APIS = {
 }
 
 MOST_TEMPLATES = 8
-"""A Workload may have so many PodGroup templates (facts C2)."""
+"""How many PodGroup templates a Workload may have (upstream's pkg/apis/scheduling, MaxPodGroupTemplates)."""
 
 REPLICA = "scheduling.serried.dev/replica"
 """Label of a PodGroup that exists once for each replica: the replica's index."""

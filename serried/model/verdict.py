@@ -38,28 +38,33 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DomainShortage:
-    """How far one domain is from holding the quorum: ``slots`` of ``needed`` members fit."""
+    """How far one domain is from holding the quorum."""
 
     domain: str
+
     slots: int
+    """How many members the domain has room for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A reason with its numbers.
-
-    ``have`` of ``need`` members; ``key`` the topology key, the class, or the group ahead; ``domains`` the best domains
-    that were too small, best first (``domain_count`` in all); ``detail`` what else there is to say, a phrase without a
-    full stop.
-    """
+    """A reason with its numbers: ``have`` of ``need`` members, or of the groups of a tree."""
 
     reason: Reason
     have: int = 0
     need: int = 0
+
     key: str = ""
+    """The topology key, the PriorityClass, or the group ahead in the queue."""
+
     domains: tuple[DomainShortage, ...] = ()
+    """The best of the domains that were too small, the best first."""
+
     domain_count: int = 0
+    """How many domains were too small in all."""
+
     detail: str = ""
+    """What else there is to say, a phrase without a full stop."""
 
 
 _SENTENCES: dict[Reason, str] = {

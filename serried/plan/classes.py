@@ -77,15 +77,15 @@ class Census:
             found = self._tables[kind] = self._capacity.table(kind.shape)
         return found
 
-    def rooms(self, kind: MemberClass, names: Iterable[str] | None) -> list[NodeSlots]:
+    def node_slots(self, kind: MemberClass, names: Iterable[str] | None) -> list[NodeSlots]:
         """(slots, node name) of those nodes that take at least one member; None means all nodes."""
         by_node = self._table(kind).by_node
         if not self._special:
             return [(by_node[name], name) for name in (by_node if names is None else names) if name in by_node]
         corrected = self._correct(kind)
         known = by_node.keys() | corrected.keys() if names is None else names
-        rooms = [(corrected[name] if name in corrected else by_node.get(name, 0), name) for name in known]
-        return [room for room in rooms if room[0]]
+        node_slots = [(corrected[name] if name in corrected else by_node.get(name, 0), name) for name in known]
+        return [room for room in node_slots if room[0]]
 
     def total(self, kind: MemberClass) -> int:
         """The slots of a class in the whole cluster."""

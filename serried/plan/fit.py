@@ -43,7 +43,7 @@ def slots(shape: Shape, node: Node, used: Resources | None) -> int:
 
 
 def is_unreachable(node: Node) -> bool:
-    """Whether the node's kubelet has been silent for too long: what becomes of its pods nobody knows."""
+    """Whether the node's kubelet has been silent for too long, so that it is not known what becomes of its pods."""
     return any(taint.key == _UNREACHABLE for taint in node.taints)
 
 

@@ -1,6 +1,6 @@
 """Where and when a gang that does not fit now will find room first.
 
-The endings of running pods are played in the order of time, and those that nobody can time after them, node by node,
+The endings of running pods are played in the order of time. Endings without a known time come after them, node by node,
 the nodes with the fewest of them first. The first domain in which the gang then fits is its forecast.
 """
 
@@ -20,32 +20,40 @@ from serried.plan.steps import Work, finish
 from serried.plan.tree import solve_group
 
 _GROWTH = 1.1
-"""Members of several shapes may need more than slots for each: after a vain plan the next waits for so much more.
+"""By which factor the slots of a domain must have grown since a vain plan before the next one is tried there.
 
-The last plan of a domain, when all that can end there has ended, waits for nothing."""
+Members of several shapes may need more than slots for each. The last plan of a domain, when all that can end there has
+ended, waits for nothing.
+"""
 
-_STEP = 500
-"""So many endings are sorted or played in one step, at the most."""
+_ENDINGS_PER_STEP = 500
+"""How many endings are sorted or played in one step, at the most."""
 
 
 class Ending(NamedTuple):
-    """A pod that will leave its node, at ``at`` or, for None, nobody knows when. ``requests`` as in its Shape."""
+    """A pod that will leave its node."""
 
     node: str
+
     requests: tuple[tuple[str, int], ...]
+    """As in the pod's Shape."""
+
     at: float | None
+    """When it leaves, in seconds since 1970; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """``nodes`` of ``domain`` ("" without a topology key) are expected to have room for the gang from ``at`` on.
-
-    None for ``at``: they are the nearest to it, and nobody can tell when.
-    """
+    """Where a gang is expected to find room."""
 
     domain: str
+    """The domain of the topology key, "" without a key."""
+
     nodes: frozenset[str]
+    """The nodes that the gang would get."""
+
     at: float | None
+    """From when on, in seconds since 1970; None if these nodes are the nearest to it, but the time is not known."""
 
 
 def foresee(
@@ -77,7 +85,7 @@ def solve_forecast(
             if found is not None:
                 return Forecast(found.domain, frozenset(found.nodes.values()), at)
         played += len(batch)
-        if played >= _STEP // stage.breadth:
+        if played >= _ENDINGS_PER_STEP // stage.breadth:
             played = 0
             yield
     return None
@@ -104,7 +112,8 @@ class _Stage:
     """
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> None:
-        self._ask, self._base = ask, snapshot.used
+        self._ask = ask
+        self._base = snapshot.used
         self._freed: dict[str, Resources] = {}
         nodes = snapshot.nodes
         if ask.closed:
@@ -133,11 +142,11 @@ class _Stage:
         self.breadth = len(self._classes)
 
     def sort(self, endings: Iterable[Ending]) -> Work[tuple[Iterator[Ending], Mapping[str, Sequence[Ending]]]]:
-        """Those that matter, by time, and those without one by node."""
+        """The endings that matter: by time, and by node if they have none."""
         runs: list[list[Ending]] = [[]]
         untimed: dict[str, list[Ending]] = {}
         for place, ending in enumerate(endings):
-            if place % _STEP == 0:
+            if place % _ENDINGS_PER_STEP == 0:
                 runs[-1].sort(key=_at)
                 runs.append([])
                 yield

@@ -1,4 +1,4 @@
-"""How a group stands: who counts toward minCount, and who still has to be placed."""
+"""The members of a group: which count toward minCount, and which have still to be placed."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping
@@ -18,23 +18,34 @@ _NO_PARENTS: Mapping[Family, Parent] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class GroupMembers:
-    """The members of one group, sorted by what they are to the planner.
-
-    ``placed`` counts bound members and those that need no pod any more, because they have succeeded or were given up:
-    all count toward minCount, or a gang could never replace a failed pod after another one completed
-    (kubernetes/kubernetes#142330). ``terminating`` still run, but are being deleted: they count toward nothing, or
-    their replacements would be bound one by one against a quorum that is about to go. ``waiting`` may be placed now,
-    lowest rank first; ``gated`` carry a scheduling gate of another owner, ``refused`` ask for what kube-scheduler alone
-    counts, and it found no node for them. ``leaves`` are the PodGroups of a tree by name, whose sum it is then.
-    """
+    """The members of one group, sorted by what they are to the planner; of a tree the sum of its PodGroups."""
 
     placed: int
+    """How many members count toward minCount: bound ones, and succeeded or given-up ones, which need no pod.
+
+    Without the latter a gang could never replace a failed pod after another one completed
+    (kubernetes/kubernetes#142330).
+    """
+
     bound: tuple[Pod, ...]
+
     waiting: tuple[Pod, ...]
+    """Members that may be placed now, lowest rank first."""
+
     gated: tuple[Pod, ...]
+    """Members that carry a scheduling gate of another owner."""
+
     terminating: tuple[Pod, ...] = ()
+    """Members that still run, but are being deleted. They do not count toward minCount.
+
+    Else their replacements would be bound one by one against a quorum that is about to go.
+    """
+
     leaves: Mapping[str, "GroupMembers"] = field(default_factory=dict)
+    """Of a tree, its PodGroups by name."""
+
     refused: tuple[Pod, ...] = ()
+    """Members that ask for what kube-scheduler alone counts, and for which it found no node."""
 
     def need(self, min_count: int) -> int:
         """How many waiting members the quorum still takes; 0 when it stands."""
@@ -43,8 +54,8 @@ class GroupMembers:
     def find_residents(self, nodes: Mapping[str, Node]) -> tuple[Pod, ...]:
         """The members whose nodes say in which domain the group is.
 
-        While nobody else runs these are the terminating ones, so that a gang is never in two domains at a time; but not
-        those on an unreachable node: nobody will ever hear that they have ended.
+        Where no member is bound these are the terminating ones, so that a gang is never in two domains at a time. Those
+        on an unreachable node are left out, because no watch will ever show that they have ended.
         """
         if self.bound:
             return self.bound
@@ -60,10 +71,10 @@ def classify(
 ) -> GroupMembers:
     """Sort the members of a group. Pending members of other schedulers are not ours to place and do not count.
 
-    ``job`` is the Job whose gang it is, if it is one's: it remembers completed pods that have been deleted since, and
-    the indexes that have failed for good (``backoffLimitPerIndex``). Of one that completes more than ``min_count``,
-    those that are over count only when fewer are left than that: before, the next ones are a gang again. ``parents``
-    are all that are known.
+    ``job`` is the Job whose gang the group is, if it is one: it remembers completed pods that have been deleted since,
+    and the indexes that have failed for good (``backoffLimitPerIndex``). If it completes more pods than ``min_count``,
+    completed ones count only once fewer than ``min_count`` are left: before that the next ones are a gang again.
+    ``parents`` are all known parents.
     """
     bound: list[Pod] = []
     terminating: list[Pod] = []
@@ -84,7 +95,7 @@ def classify(
 
 
 def count_placed(members: Iterable[Pod], job: Job | None = None, min_count: int = 0) -> int:
-    """``GroupMembers.placed`` alone, for those who ask for each member of a burst."""
+    """``GroupMembers.placed`` alone: cheap enough to be asked for each member of a burst."""
     bound = succeeded = 0
     for pod in members:
         bound += pod.bound and not pod.deleting

@@ -21,7 +21,7 @@ Path = tuple[str, ...]
 """The names of a domain and of those it is in, from a level on, the widest first."""
 
 Share = tuple[int, str]
-"""How many members a domain gets."""
+"""How many members a domain gets, and its name."""
 
 Front = Sequence[tuple[Cost, int]]
 """The most members that a domain holds at each cost in the levels inside it, cheapest first."""
@@ -62,7 +62,7 @@ def share_out(count: int, rooms: Mapping[Path, int], steps: int = STEPS) -> list
 
 
 def _take_largest(count: int, fewest: int, rooms: Mapping[Path, int], widest: Mapping[Path, int]) -> list[Share]:
-    """So many of the largest domains, and of all that is inside them as few of the next level as will do."""
+    """The largest domains, this many, and of all that is inside them as few of the next level as will do."""
     chosen = set(sorted(widest, key=lambda path: (-widest[path], path))[:fewest])
     inside = {path: room for path, room in _sum_by(rooms, 2).items() if path[:1] in chosen}
     shares = _sum_by({path: share for share, path in leave_largest(count, inside.items())}, 1)
@@ -124,7 +124,7 @@ def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, bud
 def _trace(count: int, ordered: Sequence[_Domain], tables: Sequence[Mapping[Cost, int]]) -> list[Share]:
     """The cheapest way through the tables that leaves the largest domains out."""
     cheapest = min(spent for spent, held in tables[-1].items() if held >= count)
-    # Several ways at once, by what they may spend yet: so many members are to be placed yet, and these are.
+    # Several ways at once, by what they may spend yet: how many members are left to be placed, and who has been.
     ways: dict[Cost, tuple[int, tuple[Share, ...]]] = {cheapest: (count, ())}
     for domain, table in zip(reversed(ordered), reversed(tables[:-1]), strict=True):
         skipping = {left: way for left, way in ways.items() if table.get(left, -1) >= way[0]}

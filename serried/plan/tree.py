@@ -19,8 +19,8 @@ from serried.plan.steps import Work, finish
 from serried.plan.topology import generate_placements, list_steps
 from serried.plan.trial import Trial
 
-_TRIES = 100
-"""So often a search may take a choice back; a try costs about as much as the plan of a gang."""
+_MIN_TRIES = 100
+"""How often the search for the smallest tree may take a choice back; a try costs about as much as a gang's plan."""
 
 Within = tuple[tuple[str, str], ...]
 
@@ -30,14 +30,16 @@ Options = Iterator[Option | None]
 
 @dataclass(frozen=True, slots=True)
 class Seating:
-    """Members that have their nodes so far: UID to node, what they add to the use of these, and where groups are.
-
-    ``homes`` has what surrounds each group that is placed or stands, and its own domain, by the group's name.
-    """
+    """The members that have their nodes so far."""
 
     nodes: Mapping[str, str] = field(default_factory=dict)
+    """Node name by member UID."""
+
     used: Mapping[str, Resources] = field(default_factory=dict)
+    """What is used on these nodes with the members."""
+
     homes: Mapping[str, tuple[Within, str]] = field(default_factory=dict)
+    """By the name of each group that is placed or stands: the domains around it, and its own."""
 
 
 def plan_group(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
@@ -69,7 +71,7 @@ class _Search:
     def plan(self, ask: PlanRequest) -> Work[Plan | Verdict]:
         if len(ask.pinned) > 1:
             return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(ask.pinned)))
-        self._left = _TRIES + 2 * _count_groups(ask)
+        self._left = _MIN_TRIES + 2 * _count_groups(ask)
         found = None
         for option in self._seat(ask, Seating()):
             if option is not None:
@@ -184,10 +186,10 @@ class _Search:
         answer = yield from self._solve(_confine(late, domain), seating)
         return seating if isinstance(answer, Verdict) else self._take(ask, answer, seating)
 
-    # --- the cluster as it is with those that are seated ---------------------------------------------------------
+    # --- the cluster with the members that are seated ------------------------------------------------------------
 
     def _solve(self, ask: PlanRequest, seating: Seating) -> Work[Plan | Verdict]:
-        """The plan of one group beside those that are seated."""
+        """The plan of one group beside the members that are seated."""
         self._show(seating)
         return (yield from solve_gang(self._snapshot, ask, self._capacity))
 
@@ -233,7 +235,7 @@ def _count_groups(ask: PlanRequest) -> int:
 
 
 def _put_in_order(ask: PlanRequest) -> list[PlanRequest]:
-    """The groups below in the order in which they choose: whoever can go to the fewest places first.
+    """The groups below in the order in which they choose: the one that can go to the fewest places first.
 
     Of equals the largest; if not all are wanted the smallest, so that many find room.
     """

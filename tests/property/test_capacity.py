@@ -62,7 +62,7 @@ class CapacityMachine(RuleBasedStateMachine):
             ask = PlanRequest([Pod("ns", "m", "m", shape)], 1, closed=frozenset({"n2"}))
             (kind,) = group_classes(ask.members)
             kept, anew = Census(snapshot, ask, self.store.capacity), Census(snapshot, ask, None)
-            assert sorted(kept.rooms(kind, None)) == sorted(anew.rooms(kind, None))
+            assert sorted(kept.node_slots(kind, None)) == sorted(anew.node_slots(kind, None))
             assert kept.total(kind) == anew.total(kind)
             for key in _KEYS:
                 assert _without_empty(kept.totals(kind, key)) == _without_empty(anew.totals(kind, key))
@@ -86,7 +86,7 @@ TestCapacity = CapacityMachine.TestCase
 def test_only_the_classes_that_were_asked_for_last_are_kept_where_all_would_be_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("serried.plan.capacity._ENTRIES_KEPT", 0)
+    monkeypatch.setattr("serried.plan.capacity._MAX_ENTRIES_KEPT", 0)
     capacity = Capacity({}, {})
     first = capacity.table(pod("p").cpu(1).value().shape)
     for cpu in range(2, 20):

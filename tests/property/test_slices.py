@@ -128,7 +128,7 @@ def slice_up(work: Work[Result], store: Store, changes: list[Change]) -> Result:
             break
 
 
-@patch("serried.plan.capacity._STEP", 1)
+@patch("serried.plan.capacity._NODES_PER_STEP", 1)
 @given(store=stores(), ask=asks(), changes=CHANGES)
 def test_a_plan_in_slices_is_that_of_the_cluster_at_its_begin(
     store: Store, ask: PlanRequest, changes: list[Change]
@@ -139,7 +139,7 @@ def test_a_plan_in_slices_is_that_of_the_cluster_at_its_begin(
     assert found == plan_gang(before, ask)
 
 
-@patch("serried.plan.capacity._STEP", 1)
+@patch("serried.plan.capacity._NODES_PER_STEP", 1)
 @given(store=stores(), ask=trees(), changes=CHANGES)
 def test_so_is_the_plan_of_a_tree(store: Store, ask: PlanRequest, changes: list[Change]) -> None:
     before, frozen = freeze(store), store.capacity.freeze()
@@ -148,8 +148,8 @@ def test_so_is_the_plan_of_a_tree(store: Store, ask: PlanRequest, changes: list[
     assert found == plan_group(before, ask)
 
 
-@patch("serried.plan.capacity._STEP", 1)
-@patch("serried.plan.forecast._STEP", 1)
+@patch("serried.plan.capacity._NODES_PER_STEP", 1)
+@patch("serried.plan.forecast._ENDINGS_PER_STEP", 1)
 @given(store=stores(), ask=asks(), changes=CHANGES, times=st.lists(st.none() | st.integers(1, 9), max_size=4))
 def test_so_is_a_forecast(store: Store, ask: PlanRequest, changes: list[Change], times: list[int | None]) -> None:
     pods = [found for found in store.pods.values() if found.bound]
@@ -160,7 +160,7 @@ def test_so_is_a_forecast(store: Store, ask: PlanRequest, changes: list[Change],
     assert found == foresee(before, ask, endings)
 
 
-@patch("serried.plan.capacity._STEP", 1)
+@patch("serried.plan.capacity._NODES_PER_STEP", 1)
 @given(store=stores(), ask=asks(), changes=CHANGES)
 def test_what_a_plan_in_slices_has_counted_is_true_of_the_cluster_as_it_is_then(
     store: Store, ask: PlanRequest, changes: list[Change]
@@ -170,7 +170,7 @@ def test_what_a_plan_in_slices_has_counted_is_true_of_the_cluster_as_it_is_then(
     snapshot = store.snapshots.take(0, [])
     for kind in group_classes(ask.members):
         kept, anew = Census(snapshot, ask, store.capacity), Census(snapshot, ask, None)
-        assert sorted(kept.rooms(kind, None)) == sorted(anew.rooms(kind, None))
+        assert sorted(kept.node_slots(kind, None)) == sorted(anew.node_slots(kind, None))
         assert kept.total(kind) == anew.total(kind)
 
 
