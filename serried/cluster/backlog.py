@@ -149,7 +149,8 @@ class Backlog:
 
     def _may_help(self, demand: Demand, waiters: _Waiters, node: Node, before: Resources | None) -> bool:
         """Whether any slot that counts is free; where there are many shapes it costs less to ask the planner."""
-        used, domain = self._used.get(node.name, {}), _domain(demand, node) or ""
+        used = self._used.get(node.name, {})
+        domain = _domain(demand, node) or ""
         many = len(demand.shapes) > _MAX_SHAPES_COUNTED
         free = [shape for shape in demand.shapes if slots(shape, node, used)] if not many else []
         if many or any(before is None or slots(shape, node, before) < slots(shape, node, used) for shape in free):

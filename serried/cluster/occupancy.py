@@ -57,7 +57,8 @@ class FreedNodes:
 
     def take(self) -> Freed | None:
         """The nodes, and from now on none; None if they were too many to remember."""
-        freed, self._before = self._before, {}
+        freed = self._before
+        self._before = {}
         return freed
 
 

@@ -249,7 +249,8 @@ class Capacity:
         found = self._homes.get(key)
         if found is None:
             found, domains = self._sort(key)
-            self._homes[key], self._domains[key] = found, domains
+            self._homes[key] = found
+            self._domains[key] = domains
             while len(self._homes) > _MAX_KEYS_KEPT:
                 oldest, _ = self._homes.popitem(last=False)
                 del self._domains[oldest]

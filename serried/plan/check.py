@@ -21,7 +21,8 @@ def still_holds(plan: Plan, ask: PlanRequest, then: Mapping[str, Node], now: Sna
         node = now.nodes.get(name)
         if node is None or node.labels != then[name].labels or not admits(member.shape, node):
             return False
-        taken, request = used.get(name) or now.used.get(name, {}), dict(member.shape.requests)
+        taken = used.get(name) or now.used.get(name, {})
+        request = dict(member.shape.requests)
         if not count_slots(node.allocatable, taken, request):
             return False
         used[name] = add(taken, request)

@@ -58,7 +58,8 @@ class Census:
     """
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> None:
-        self._snapshot, self._closed = snapshot, ask.closed
+        self._snapshot = snapshot
+        self._closed = ask.closed
         self._capacity = capacity or Capacity(snapshot.nodes, snapshot.used)
         self._special = tuple(name for name in {*snapshot.over, *ask.closed} if name in snapshot.nodes)
         self._corrected: dict[MemberClass, dict[str, int]] = {}

@@ -129,7 +129,8 @@ def _compare(value: str | None, values: tuple[str, ...]) -> int | None:
         return None
     if not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(values[0]):
         return None
-    left, right = int(value), int(values[0])
+    left = int(value)
+    right = int(values[0])
     return (left > right) - (left < right)
 
 

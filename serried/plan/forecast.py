@@ -198,7 +198,8 @@ class _Stage:
                 # Who was short now is asked first next time: the others need not be counted before it has room.
                 self._classes.insert(0, self._classes.pop(place))
                 return False
-        total, tried = self._total(domain), self._tried.get(domain, -1)
+        total = self._total(domain)
+        tried = self._tried.get(domain, -1)
         return total > tried and (total >= tried * _GROWTH or not self._left[domain])
 
     def _total(self, domain: str) -> int:

@@ -42,7 +42,8 @@ def narrow(trial: Trial, below: Sequence[str], placement: Placement, nodes: Node
                 break
             found = yield from attempt(among)
             if len(found) >= len(nodes):
-                nodes, used = found, set(chosen)
+                nodes = found
+                used = set(chosen)
                 break
         names = [name for name in names if paths[name] in used]
     return nodes

@@ -218,7 +218,8 @@ class Packing:
         return shut if any(shut.values()) else {}
 
     def _node_slots(self, kind: MemberClass) -> list[NodeSlots]:
-        node_slots, taken = self._census.node_slots(kind, self._placement.names), self._taken
+        node_slots = self._census.node_slots(kind, self._placement.names)
+        taken = self._taken
         if not taken:
             return node_slots
         node_slots = [(self._recount(kind, name) if name in taken else free, name) for free, name in node_slots]

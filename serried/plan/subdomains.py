@@ -54,7 +54,8 @@ def share_out(count: int, rooms: Mapping[Path, int], steps: int = STEPS) -> list
         return dense
     fronts = {domain.name: domain.front for domain in domains}
     least = tuple(_count_fewest(count, _sum_by(rooms, level).values()) for level in range(2, depth + 1))
-    plain, cost = _price(simple, fronts), _price(dense, fronts)
+    plain = _price(simple, fronts)
+    cost = _price(dense, fronts)
     if plain == least:
         return simple
     found = simple if plain <= cost else dense
@@ -114,7 +115,8 @@ def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, bud
             if spent[0] == fewest:
                 continue
             for more, gain in ways:
-                key, total = (spent[0] + 1, *_add(spent[1:], more)), min(count, held + gain)
+                key = (spent[0] + 1, *_add(spent[1:], more))
+                total = min(count, held + gain)
                 if key[1] <= cost[0] and total + most[fewest - key[0]] >= count and total > table.get(key, -1):
                     table[key] = total
         tables.append(table)
@@ -138,7 +140,8 @@ def _use(
     used: dict[Cost, tuple[int, tuple[Share, ...]]] = {}
     for left, (count, shares) in ways.items():
         for more, gain in domain.front:
-            rest, share = _subtract(left, (1, *more)), min(gain, count)
+            rest = _subtract(left, (1, *more))
+            share = min(gain, count)
             if rest in table and table[rest] >= count - share and count - share < used.get(rest, (count,))[0]:
                 used[rest] = count - share, (*shares, (share, domain.name))
     return used
