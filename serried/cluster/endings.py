@@ -25,10 +25,13 @@ _STAYING = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "State
 
 
 class Trust(Enum):
-    """What an ending may be read off: what the kubelet or the Job controller will enforce, or measurements as well."""
+    """What an ending may be read off."""
 
     DEADLINES = "deadlines"
+    """What the kubelet or the Job controller will enforce."""
+
     MEASURED = "measured"
+    """That, and how long earlier Jobs of the kind ran."""
 
 
 class Endings:

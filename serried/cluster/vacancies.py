@@ -1,7 +1,8 @@
 """The slots of members that have ended: each stays claimed for a while, for the member that comes in its place.
 
 A slot passes from the dead member to its vacancy, and from there to its heir, within one transition of the Store: no
-plan can ever see its room as free in between (decision 13). Times are the caller's loop seconds.
+plan can ever see its room as free in between (docs/decisions/0013-repair-in-place.md). Times are the caller's loop
+seconds.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator

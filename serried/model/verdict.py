@@ -94,15 +94,15 @@ _SENTENCES: dict[Reason, str] = {
     Reason.SCHEDULED: "{have} members are bound",
 }
 
-_DOMAINS_SHOWN = 5
+_MAX_DOMAINS_SHOWN = 5
 
 
 def render(verdict: Verdict) -> str:
     """The sentence for people: ``Reason: text (per domain numbers); detail``."""
     text = _SENTENCES[verdict.reason].format(have=verdict.have, need=verdict.need, key=verdict.key)
     if verdict.domains:
-        shown = ", ".join(f"{d.domain}: {d.slots}" for d in verdict.domains[:_DOMAINS_SHOWN])
-        more = verdict.domain_count - len(verdict.domains[:_DOMAINS_SHOWN])
+        shown = ", ".join(f"{d.domain}: {d.slots}" for d in verdict.domains[:_MAX_DOMAINS_SHOWN])
+        more = verdict.domain_count - len(verdict.domains[:_MAX_DOMAINS_SHOWN])
         text += f" ({shown}{f', {more} more' if more > 0 else ''})"
     if verdict.detail:
         text += f"; {verdict.detail}"

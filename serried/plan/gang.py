@@ -10,7 +10,7 @@ from serried.plan.steps import Work, finish
 from serried.plan.topology import CLUSTER, Step, generate_placements, list_steps
 from serried.plan.trial import Trial
 
-_DOMAINS_REPORTED = 10
+_MAX_DOMAINS_REPORTED = 10
 
 
 def plan_gang(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
@@ -53,7 +53,7 @@ def _refuse(trial: Trial, step: Step) -> Work[Verdict]:
     hopes = yield from hope_for(trial, step, generate_placements(trial.census, step, ask))
     # Only what is told is measured: with many domains and classes the rest would cost more than the plan.
     candidates = []
-    for each in _rank(hopes)[:_DOMAINS_REPORTED]:
+    for each in _rank(hopes)[:_MAX_DOMAINS_REPORTED]:
         candidates.append((yield from measure(trial, step, each.placement)))  # noqa: PERF401 - no list can yield
     if len(step.key) == len(ask.within):
         return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1))

@@ -1,4 +1,4 @@
-"""In which order waiting gangs are planned (decision 12)."""
+"""In which order waiting gangs are planned (docs/decisions/0012-the-head-of-the-queue.md)."""
 
 import math
 from bisect import bisect_right

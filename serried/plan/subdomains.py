@@ -4,7 +4,7 @@ Over as few as possible, then over as few of the next narrower level, and so on;
 one that leaves the largest domains whole, so that the largest gang still fits one. One level is exact in one pass. Over
 several levels a dynamic program counts in domains, not in members, so it does not grow with the gang. Beyond a budget
 of steps the largest domains are taken, and the largest ones inside all of them: still the fewest of the widest level,
-and seldom more than the fewest of the narrower ones (decision 14).
+and seldom more than the fewest of the narrower ones (docs/decisions/0014-placement-measured.md).
 """
 
 from bisect import bisect_left
@@ -26,8 +26,8 @@ Share = tuple[int, str]
 Front = Sequence[tuple[Cost, int]]
 """The most members that a domain holds at each cost in the levels inside it, cheapest first."""
 
-STEPS = 5_000
-"""Some ten milliseconds, at the most."""
+MAX_STEPS = 5_000
+"""How many steps one search may take: some ten milliseconds."""
 
 
 class _Domain(NamedTuple):
@@ -36,7 +36,7 @@ class _Domain(NamedTuple):
     front: Front
 
 
-def share_out(count: int, rooms: Mapping[Path, int], steps: int = STEPS) -> list[Share]:
+def share_out(count: int, rooms: Mapping[Path, int], steps: int = MAX_STEPS) -> list[Share]:
     """How many of ``count`` members each domain of the widest level gets.
 
     ``rooms`` are the slots of the narrowest domains. Fewer than ``count`` in all if there is less room. Over several
