@@ -139,7 +139,8 @@ async def make_cases(kubeconfig: Path) -> list[Case]:
 
 
 def _as_cached(pod: JSON) -> JSON:
-    # kube-scheduler's informer drops managedFields, kind and apiVersion (facts A1).
+    # kube-scheduler's cache has no managedFields (NewInformerFactory in upstream's pkg/scheduler/scheduler.go), and
+    # decoding drops kind and apiVersion.
     metadata = {name: value for name, value in pod["metadata"].items() if name != "managedFields"}
     return {"metadata": metadata, "spec": pod["spec"], "status": pod["status"]}
 

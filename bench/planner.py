@@ -24,7 +24,7 @@ from bench.machine import describe_machine, measure_noise
 from serried.cluster.store import Store
 from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Pod, Shape
-from serried.plan.subdomains import STEPS, Path, share_out
+from serried.plan.subdomains import MAX_STEPS, Path, share_out
 from serried.plan.tree import plan_group
 from tests.support.builders import RACK, node, pod
 
@@ -118,7 +118,7 @@ def measure(case: Case, ask: PlanRequest) -> dict[str, float]:
 
 
 def _solve(store: Store, ask: PlanRequest) -> Plan:
-    found = plan_group(store.view(0, ()), ask, store.capacity)
+    found = plan_group(store.snapshots.take(0, ()), ask, store.capacity)
     if not isinstance(found, Plan):
         raise SystemExit(f"refused: {found}")
     return found
@@ -143,7 +143,7 @@ class Split:
 
 
 _SPLITS = ((3, 4, 20, 150), (10, 10, 20, 1_000), (10, 10, 100, 4_000), (30, 10, 20, 1_000), (100, 10, 100, 4_096))
-_WAYS = (0, STEPS, 10_000_000)
+_WAYS = (0, MAX_STEPS, 10_000_000)
 _DRAWS = 10
 
 

@@ -15,7 +15,7 @@ from controller.jobs import Jobs
 from controller.loop import Loop, Task
 from controller.parents import Parents
 from controller.priorities import Priorities
-from controller.protection import PACE, Pace, Protection
+from controller.protection import RELEASE_TIMING, Protection, ReleaseTiming
 from controller.queue import WorkQueue
 from controller.reads import JOB_PODS, LEADER_PODS, read_named_groups, read_pods_of, watched_kinds
 from controller.rules import Elastic, Rules, Suspended, Track
@@ -43,7 +43,7 @@ class Controller:
         client: ApiClient,
         level: ApiLevel,
         metrics: ControllerMetrics,
-        pace: Pace = PACE,
+        timing: ReleaseTiming = RELEASE_TIMING,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self._settings, self._metrics = settings, metrics
@@ -66,7 +66,7 @@ class Controller:
         )
         writes = Writes(client, level, self.events)
         read_named = partial(read_named_groups, client)
-        protection = Protection(self.store, read_named, writes.remove_finalizer, clock, pace)
+        protection = Protection(self.store, read_named, writes.remove_finalizer, clock, timing)
         echoes = Echoes(self.store, clock)
         priorities = Priorities(self.store, writes) if level == FALLBACK else None
         resolve = priorities.resolve if priorities is not None else _unresolved

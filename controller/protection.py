@@ -24,7 +24,7 @@ _WRITES_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ReleaseTiming:
     """Times in seconds.
 
     ``grace`` is how long a PodGroup is left to kube-controller-manager, which frees it where its gate is on. The pause
@@ -36,7 +36,7 @@ class Pace:
     longest: float = 30.0
 
 
-PACE = Pace()
+RELEASE_TIMING = ReleaseTiming()
 
 
 @dataclass(slots=True)
@@ -60,10 +60,10 @@ class Protection:
         read_named: Callable[[str], Awaitable[AbstractSet[str]]],
         remove: Callable[[RemoveFinalizer], Awaitable[None]],
         clock: Callable[[], float],
-        pace: Pace = PACE,
+        timing: ReleaseTiming = RELEASE_TIMING,
     ) -> None:
         self._store, self._read_named, self._remove = store, read_named, remove
-        self._clock, self._pace = clock, pace
+        self._clock, self._timing = clock, timing
         self._waits: dict[str, dict[Key, _Wait]] = {}
 
     def note(self, key: Key) -> bool:
@@ -74,14 +74,14 @@ class Protection:
         waits = self._waits.setdefault(key.namespace, {})
         if key in waits:
             return False
-        ripe = self._clock() + self._pace.grace
-        waits[key] = _Wait(ripe, self._to_tick(ripe), self._pace.first)
+        ripe = self._clock() + self._timing.grace
+        waits[key] = _Wait(ripe, self._to_tick(ripe), self._timing.first)
         return True
 
     def note_end(self, key: Key) -> bool:
         """A pod that names the PodGroup ended; whether to look earlier than it was due."""
         wait = self._waits.get(key.namespace, {}).get(key)
-        due = self._to_tick(self._clock() + self._pace.grace)
+        due = self._to_tick(self._clock() + self._timing.grace)
         if wait is None or wait.due <= due:
             return False
         wait.due = due
@@ -131,7 +131,7 @@ class Protection:
 
     def _has_known_pod(self, group: PodGroup) -> bool:
         """Whether the watch shows a pod that keeps the group: its end will be noted, so nothing is read."""
-        members = self._store.members(group.key)
+        members = self._store.members.of_group(group.key)
         return any(pod.group == group.key.name and pod.phase is Phase.ACTIVE for pod in members)
 
     def _forget(self, key: Key) -> None:
@@ -142,7 +142,7 @@ class Protection:
 
     def _postpone(self, wait: _Wait) -> None:
         wait.due = self._to_tick(self._clock() + wait.pause)
-        wait.pause = min(wait.pause * 2, self._pace.longest)
+        wait.pause = min(wait.pause * 2, self._timing.longest)
 
     def _to_tick(self, when: float) -> float:
-        return math.ceil(when / self._pace.first) * self._pace.first
+        return math.ceil(when / self._timing.first) * self._timing.first

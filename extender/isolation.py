@@ -66,7 +66,7 @@ class Isolation:
         return [pod for uid, pod in self._waiting.items() if self._is_member(uid)]
 
     def _is_member(self, uid: str) -> bool:
-        key = self._store.group_of(uid)
+        key = self._store.members.group_of(uid)
         group = self._store.groups.get(key) if key is not None else None
         return key is not None and (group is None or group.policy.is_gang or group.topology_key is not None)
 

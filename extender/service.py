@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from extender.answers import Answer, BindRequest, Hold, Pass, Steer
-from extender.binding.binder import Binder, Outcome
+from extender.binding.binder import Binder, BindOutcome
 from extender.binding.run import CycleRunner
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.group_scheduler import GroupScheduler
@@ -119,7 +119,7 @@ class ExtenderService:
             return None
         if not self.synced:
             return Key(pod.namespace, pod.group or "") if pod.linked else None
-        key = self._store.group_of(pod.uid) if pod.uid in self._store.pods else self._store.resolve(pod)
+        key = self._store.members.group_of(pod.uid) if pod.uid in self._store.pods else self._store.resolve(pod)
         group = self._store.groups.get(key) if key else None
         if group is not None and not group.policy.is_gang and group.topology_key is None:
             return None
@@ -157,7 +157,7 @@ class ExtenderService:
         stands = False
         try:
             sent = await self._binder.bind(request.pod, request.uid, request.node)
-            stands = sent.outcome is Outcome.BOUND
+            stands = sent.outcome is BindOutcome.BOUND
         finally:
             # A pod that was deleted, or was never seen: the watch will not take the claim back, or will lay its own.
             if not stands or pod.uid not in self._store.pods:

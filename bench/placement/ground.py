@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from bench.cluster.nodes import RACK
 from bench.placement.scenario import Gang, Scenario
 from serried.cluster.store import Store
-from serried.model.plan import PlanRequest, View
+from serried.model.plan import PlanRequest, Snapshot
 from serried.model.pod import Pod, Shape
 from serried.model.resources import count_slots
 
@@ -28,9 +28,9 @@ class Ground:
             self._store.put_pod(_pod(filler.name, shape_of(filler.cpu), filler.node))
         self._gangs: dict[str, list[str]] = {filler.name: [filler.name] for filler in scenario.filler}
 
-    def view(self, ask: PlanRequest) -> View:
+    def snapshot(self, ask: PlanRequest) -> Snapshot:
         """What a planner is shown."""
-        return self._store.view(0, ask.members)
+        return self._store.snapshots.take(0, ask.members)
 
     def bind(self, gang: Gang, nodes: Mapping[str, str]) -> None:
         """Let a gang run on these nodes, by pod name. Raises BrokenPromiseError."""

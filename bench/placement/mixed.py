@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bench.cluster.nodes import RACK
 from serried.model.node import Node
-from serried.model.plan import Plan, PlanRequest, View
+from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.pod import Pod, Shape
 from serried.plan.gang import plan_gang
 from tests.support.oracle import find_most
@@ -31,22 +31,22 @@ def measure_misses(count: int, seed: int) -> Misses:
     source = random.Random(seed)
     solvable = missed = fewer = 0
     for _ in range(count):
-        view, ask = _draw(source)
-        most = find_most(view, ask)
+        snapshot, ask = _draw(source)
+        most = find_most(snapshot, ask)
         if most < ask.need:
             continue
         solvable += 1
-        plan = plan_gang(view, ask)
+        plan = plan_gang(snapshot, ask)
         missed += not isinstance(plan, Plan)
         fewer += isinstance(plan, Plan) and len(plan.nodes) < most
     return Misses(count, solvable, missed, fewer)
 
 
-def _draw(source: random.Random) -> tuple[View, PlanRequest]:
+def _draw(source: random.Random) -> tuple[Snapshot, PlanRequest]:
     nodes = {f"n{index}": _draw_node(source, f"n{index}") for index in range(_NODES)}
     shapes = [_draw_shape(source) for _ in range(_CLASSES)]
     members = [Pod("default", f"p{index}", f"u{index}", source.choice(shapes)) for index in range(_MEMBERS)]
-    return View(nodes, {}), PlanRequest(members, source.randint(1, _MEMBERS), RACK)
+    return Snapshot(nodes, {}), PlanRequest(members, source.randint(1, _MEMBERS), RACK)
 
 
 def _draw_node(source: random.Random, name: str) -> Node:

@@ -64,7 +64,7 @@ class Offline:
         key = RACK if gang.wish == "required" else None
         levels = (RACK,) if gang.wish == "preferred" else ()
         ask = PlanRequest(members_of(gang), gang.size, key, levels=levels)
-        return self._rule(ground.view(ask), ask) or {}
+        return self._rule(ground.snapshot(ask), ask) or {}
 
     async def remove(self, pods: Sequence[str]) -> None:
         """Nothing to do: the ground is all there is."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bench.cluster.nodes import RACK
 from serried.model.node import Node
-from serried.model.plan import Plan, PlanRequest, View
+from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.pod import Pod, Shape
 from serried.plan.gang import plan_gang
 from tests.support.oracle import count_domains, find_fewest
@@ -33,19 +33,19 @@ def measure_splits(classes: int, count: int, seed: int) -> Splits:
     source = random.Random(seed)
     split = blocks = racks = 0
     for _ in range(count):
-        view, ask = _draw(source, classes)
-        fewest = find_fewest(view, ask, (BLOCK, RACK))
+        snapshot, ask = _draw(source, classes)
+        fewest = find_fewest(snapshot, ask, (BLOCK, RACK))
         if fewest is None or fewest[0] == 1:
             continue
         split += 1
-        plan = plan_gang(view, ask)
-        used = count_domains(view, plan.nodes.values(), (BLOCK, RACK)) if isinstance(plan, Plan) else ()
+        plan = plan_gang(snapshot, ask)
+        used = count_domains(snapshot, plan.nodes.values(), (BLOCK, RACK)) if isinstance(plan, Plan) else ()
         blocks += not used or used[0] > fewest[0]
         racks += bool(used) and used[0] == fewest[0] and used > fewest
     return Splits(classes, count, split, blocks, racks)
 
 
-def _draw(source: random.Random, classes: int) -> tuple[View, PlanRequest]:
+def _draw(source: random.Random, classes: int) -> tuple[Snapshot, PlanRequest]:
     nodes = [
         _draw_node(source, f"b{block}", f"b{block}-r{rack}", place)
         for block in range(source.randint(2, _MOST_BLOCKS))
@@ -54,7 +54,7 @@ def _draw(source: random.Random, classes: int) -> tuple[View, PlanRequest]:
     ]
     shapes = [_draw_shape(source) for _ in range(classes)]
     members = [Pod("default", f"p{index}", f"u{index}", source.choice(shapes)) for index in range(_MEMBERS)]
-    return View({node.name: node for node in nodes}, {}), PlanRequest(members, _MEMBERS, levels=(RACK, BLOCK))
+    return Snapshot({node.name: node for node in nodes}, {}), PlanRequest(members, _MEMBERS, levels=(RACK, BLOCK))
 
 
 def _draw_node(source: random.Random, block: str, rack: str, place: int) -> Node:

@@ -19,7 +19,7 @@ DOMAIN = "scheduling.serried.dev/domain"
 """Annotation of a gang's bound pod: the value of the gang's topology key on its node."""
 
 
-class Outcome(StrEnum):
+class BindOutcome(StrEnum):
     """What became of one Binding."""
 
     BOUND = "Bound"
@@ -36,7 +36,7 @@ class Sent:
     With ``refusal`` it was not sent, or not again.
     """
 
-    outcome: Outcome
+    outcome: BindOutcome
     error: str = ""
     node: str = ""
     refusal: Refusal | None = None
@@ -125,18 +125,18 @@ class Binder:
             try:
                 await self._client.bind(pod.namespace, pod.name, uid, node, annotations, check)
             except _Refused as refused:
-                return Sent(Outcome.REFUSED, refused.refusal.text, refusal=refused.refusal)
+                return Sent(BindOutcome.REFUSED, refused.refusal.text, refusal=refused.refusal)
             except NotFound:
-                return Sent(Outcome.LOST, f"pod {pod} does not exist any more")
+                return Sent(BindOutcome.LOST, f"pod {pod} does not exist any more")
             except (Conflict, AlreadyExists) as error:
                 return await self._settle_conflict(pod, uid, node, error)
             except TooMany as error:
                 self._window.narrow()
-                return Sent(Outcome.FAILED, str(error))
+                return Sent(BindOutcome.FAILED, str(error))
             except ApiError as error:
-                return Sent(Outcome.FAILED, str(error))
+                return Sent(BindOutcome.FAILED, str(error))
             self._window.widen()
-            return Sent(Outcome.BOUND)
+            return Sent(BindOutcome.BOUND)
 
     async def _settle_conflict(self, pod: Key, uid: str, node: str, conflict: ApiError) -> Sent:
         # 409 has three meanings: bound already (also by our own Binding whose answer was lost), another pod of that
@@ -144,12 +144,12 @@ class Binder:
         try:
             found = await self._client.get(PODS, pod.namespace, pod.name)
         except NotFound:
-            return Sent(Outcome.LOST, f"pod {pod} does not exist any more")
+            return Sent(BindOutcome.LOST, f"pod {pod} does not exist any more")
         except ApiError as error:
-            return Sent(Outcome.FAILED, str(error))
+            return Sent(BindOutcome.FAILED, str(error))
         at = str(found.get("spec", {}).get("nodeName") or "")
         if found["metadata"].get("uid") != uid:
-            return Sent(Outcome.LOST, f"pod {pod} was made anew")
+            return Sent(BindOutcome.LOST, f"pod {pod} was made anew")
         if not at:
-            return Sent(Outcome.FAILED, str(conflict))
-        return Sent(Outcome.BOUND) if at == node else Sent(Outcome.ELSEWHERE, f"pod {pod} is bound to {at}", at)
+            return Sent(BindOutcome.FAILED, str(conflict))
+        return Sent(BindOutcome.BOUND) if at == node else Sent(BindOutcome.ELSEWHERE, f"pod {pod} is bound to {at}", at)

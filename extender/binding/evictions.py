@@ -26,7 +26,7 @@ class Evictions:
         Before each one it is looked again: a gang that was repaired meanwhile keeps what it has. Dying half-way, or at
         the end of the term, leaves a broken gang, which the next process reports, and evicts, after a grace of its own.
         """
-        while left := [pod for pod in self._group_scheduler.store.members(key) if self._is_due(key, pod.uid)]:
+        while left := [pod for pod in self._group_scheduler.store.members.of_group(key) if self._is_due(key, pod.uid)]:
             for pod in left:
                 if self._is_due(key, pod.uid):
                     await self._evict(pod)

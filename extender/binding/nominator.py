@@ -232,7 +232,8 @@ class Nominator:
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
 
     async def _kick(self, pod: Pod) -> None:
-        # Any update of the pod itself wakes it (TargetPod, facts A5); the value only has to be new.
+        # Any update of the pod itself wakes it (upstream's pkg/scheduler/backend/queue/scheduling_queue.go); the value
+        # only has to be new.
         note = {KICK_ANNOTATION: f"{self._clock():.3f}"}
         body = {"metadata": {"uid": pod.uid, "annotations": note}}
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)

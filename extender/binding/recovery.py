@@ -75,10 +75,9 @@ class Adoption:
         if not committed and len(pods) < len(reservation.slots):
             return False
         bound = {uid for uid in reservation.slots if (pod := self._store.pods.get(uid)) is not None and pod.bound}
-        reservation.slots = {uid: slot for uid, slot in reservation.slots.items() if uid in pods}
-        self._group_scheduler.ledger.hold(reservation, pods)
+        self._group_scheduler.ledger.reserve(reservation, pods)
         if not committed and find_misfit(group, reservation, pods, self._store) is not None:
-            self._group_scheduler.ledger.release(reservation.group)
+            self._group_scheduler.ledger.unreserve(reservation.group)
             return False
         now = self._group_scheduler.clock()
         cycle = BindingCycle(group, reservation, now, now, CycleStage.BINDING if committed else CycleStage.GATHERING)
@@ -97,7 +96,7 @@ class Adoption:
         here = {home.labels.get(key, "") for home in homes if home is not None} if key is not None else set[str]()
         if len(here) == 1:
             # Its nodes may have got another label meanwhile: the others follow those that run.
-            cycle.reservation.domain = here.pop()
+            self._group_scheduler.ledger.rename_domain(cycle.reservation, here.pop())
 
     def _find_group(self, reservation: Reservation) -> PodGroup | None:
         """The record's own PodGroup, not one made anew under its name.
@@ -128,7 +127,10 @@ class Adoption:
         strays = [
             pod
             for pod in self._store.pods.values()
-            if pod.pending and pod.nominated and self._store.group_of(pod.uid) is not None and self._is_free(pod)
+            if pod.pending
+            and pod.nominated
+            and self._store.members.group_of(pod.uid) is not None
+            and self._is_free(pod)
         ]
         few = asyncio.Semaphore(_READERS)
         async with asyncio.TaskGroup() as tasks:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from extender.binding.binder import Binder, Outcome, Sent, describe_slot
+from extender.binding.binder import Binder, BindOutcome, Sent, describe_slot
 from extender.binding.reservations import Records
 from extender.scheduling.cycle import BindingCycle, CycleStage
 from extender.scheduling.group_scheduler import GroupScheduler
@@ -180,7 +180,7 @@ class CycleRunner:
             self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=refusal.text))
             return
         # From here to the answer neither abort nor deadline may touch the cycle: the swap may be done already.
-        reservation.committed = chosen
+        self._group_scheduler.ledger.commit(reservation, chosen)
         try:
             await self._records.write(cycle.group, reservation)
         except ApiError as error:
@@ -231,7 +231,7 @@ class CycleRunner:
         pause = _ROLL_FORWARD_BASE
         while uid in cycle.reservation.slots and uid not in cycle.bound and not cycle.over:
             sent = await self.send(cycle, uid)
-            if sent.outcome not in (Outcome.FAILED, Outcome.REFUSED):
+            if sent.outcome not in (BindOutcome.FAILED, BindOutcome.REFUSED):
                 return
             void = sent.refusal is not None and sent.refusal.obstacle is not Obstacle.SLOT
             if void or not self._group_scheduler.leads():
@@ -266,10 +266,10 @@ class CycleRunner:
 
         sent = await self._binder.bind(pod, uid, node, told, ask)
         self._meter.bound(sent.outcome.value)
-        if sent.outcome is Outcome.BOUND:
+        if sent.outcome is BindOutcome.BOUND:
             cycle.mark_bound(uid, self._clock())
-        elif sent.outcome in (Outcome.LOST, Outcome.ELSEWHERE):
-            if sent.outcome is Outcome.ELSEWHERE:
+        elif sent.outcome in (BindOutcome.LOST, BindOutcome.ELSEWHERE):
+            if sent.outcome is BindOutcome.ELSEWHERE:
                 cycle.bound.add(uid)
             self._group_scheduler.moves.drop(cycle, uid, sent.error)
         return sent
@@ -305,10 +305,10 @@ class CycleRunner:
             sent = await self._send_assumed(cycle, uid)
         except Exception:
             log.exception("a member could not be bound", extra={"uid": uid})
-            sent = Sent(Outcome.FAILED, "internal error, see the extender's log")
+            sent = Sent(BindOutcome.FAILED, "internal error, see the extender's log")
         finally:
             cycle.sending.discard(uid)
-        if sent.outcome in (Outcome.FAILED, Outcome.REFUSED) and cycle.calls.get(uid) is call:
+        if sent.outcome in (BindOutcome.FAILED, BindOutcome.REFUSED) and cycle.calls.get(uid) is call:
             cycle.close_call(uid, f"serried: {sent.error}")
         if sent.refusal is not None:
             self._take_back(cycle, uid, sent.refusal)
@@ -334,7 +334,7 @@ class CycleRunner:
             store.occupancy.claim(uid, ClaimKind.ASSUMED, cycle.reservation.slots[uid].node, pod.shape.requests)
         try:
             sent = await self.send(cycle, uid)
-            stands = sent.outcome is Outcome.BOUND
+            stands = sent.outcome is BindOutcome.BOUND
         finally:
             if not stands or uid not in store.pods:
                 store.occupancy.release(uid, ClaimKind.ASSUMED)

@@ -141,7 +141,7 @@ def debug_routes(
     @router.get("/groups/{namespace}/{name:path}")
     async def show_group(namespace: str, name: str) -> GroupDetail:
         key = group_scheduler.store.forest.lift(Key(namespace, name))
-        members = group_scheduler.store.members(key)
+        members = group_scheduler.store.members.of_group(key)
         if key not in group_scheduler.store.groups and not members:
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
         view = _view_group(group_scheduler, level, key)
@@ -183,7 +183,7 @@ def _read_limit(text: str) -> int:
 
 
 def _find_groups(group_scheduler: GroupScheduler, state: str, namespace: str) -> list[Key]:
-    keys = group_scheduler.store.groups.keys() | set(group_scheduler.store.member_groups())
+    keys = group_scheduler.store.groups.keys() | set(group_scheduler.store.members.groups())
     return sorted(
         key
         for key in keys
@@ -193,8 +193,8 @@ def _find_groups(group_scheduler: GroupScheduler, state: str, namespace: str) ->
 
 def _view_group(group_scheduler: GroupScheduler, level: ApiLevel, key: Key) -> GroupView:
     group, gang = group_scheduler.store.groups.get(key), group_scheduler.gangs.get(key)
-    members = group_scheduler.store.members(key)
-    standing = group_scheduler.store.stand(key)
+    members = group_scheduler.store.members.of_group(key)
+    group_members = group_scheduler.store.members.classify(key)
     verdict = gang.verdict if gang is not None else None
     return GroupView(
         namespace=key.namespace,
@@ -203,10 +203,10 @@ def _view_group(group_scheduler: GroupScheduler, level: ApiLevel, key: Key) -> G
         policy="" if group is None else "GroupState" if group.policy.is_gang else "Basic",
         minCount=(group.policy.min_count or 0) if group else 0,
         members=len(members),
-        placed=standing.placed,
-        waiting=len(standing.waiting) + len(standing.gated) + len(standing.refused),
+        placed=group_members.placed,
+        waiting=len(group_members.waiting) + len(group_members.gated) + len(group_members.refused),
         topologyKey=(group.topology_key or "") if group else "",
-        domain=_domain(group_scheduler, group, gang, standing.bound),
+        domain=_domain(group_scheduler, group, gang, group_members.bound),
         state=_state(gang),
         reason=verdict.reason.value if verdict else "",
         message=render(verdict) if verdict else "",

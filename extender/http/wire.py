@@ -92,7 +92,8 @@ def write_filter(answer: Answer, args: Args) -> bytes:
     """ExtenderFilterResult.
 
     Nodes that are not mentioned count as unresolvable, so a hold needs to name one node only: it carries the text,
-    and neither the answer nor the scheduler's event grows with the cluster (facts A4).
+    and neither the answer nor the scheduler's event grows with the cluster
+    (NewDefaultNodeToStatus in upstream's pkg/scheduler/framework).
     """
     if isinstance(answer, Steer):
         return orjson.dumps({"NodeNames": [answer.node]})

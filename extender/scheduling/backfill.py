@@ -16,7 +16,7 @@ from serried.cluster.endings import Trust
 from serried.cluster.store import Store
 from serried.kube.wire import write_time
 from serried.model.group import Key
-from serried.model.plan import PlanRequest, View
+from serried.model.plan import PlanRequest, Snapshot
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from serried.plan.capacity import Capacity
@@ -284,9 +284,9 @@ class Backfill:
     # --- forecasts ---------------------------------------------------------------------------------------------
 
     def _foresee(self, group: Key, ask: PlanRequest) -> Forecast | None:
-        def make(view: View, capacity: Capacity) -> Work[Forecast | None]:
+        def make(snapshot: Snapshot, capacity: Capacity) -> Work[Forecast | None]:
             endings = yield from self._endings(group)
-            return (yield from solve_forecast(view, ask, endings, capacity))
+            return (yield from solve_forecast(snapshot, ask, endings, capacity))
 
         return self._studies.foresee(group, ask, make)
 
@@ -296,7 +296,7 @@ class Backfill:
         A slot that is kept for the next member ends as the last one would have; the group's own is room at once.
         """
         node_of, endings = self._store.occupancy.node_of, []
-        # As they are now: who comes or goes between two steps is not in the view either.
+        # As they are now: who comes or goes between two steps is not in the snapshot either.
         pods, vacancies = list(self._store.pods.values()), list(self._store.vacancies)
         for vacancy in vacancies:
             node, own = node_of(vacancy.claimant), vacancy.group == group
@@ -305,7 +305,7 @@ class Backfill:
                 endings.append(Ending(node, vacancy.pod.shape.requests, at))
         for place, pod in enumerate(pods):
             node = pod.node if pod.bound else node_of(pod.uid)
-            if node and self._store.group_of(pod.uid) != group:
+            if node and self._store.members.group_of(pod.uid) != group:
                 endings.append(Ending(node, pod.shape.requests, self._expect(pod)))
             if place % _STEP == 0:
                 yield

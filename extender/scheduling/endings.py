@@ -60,7 +60,7 @@ class CycleEndings:
 
     def withdraw(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle that may have committed, but of which no Binding was sent: it is as if it had not."""
-        cycle.reservation.committed = frozenset()
+        self._ledger.withdraw(cycle.reservation)
         self.abort(cycle, verdict)
 
     def finish(self, cycle: BindingCycle) -> None:
@@ -84,7 +84,7 @@ class CycleEndings:
                 self.leave(gang.cycle)
 
     def _put_aside(self, cycle: BindingCycle) -> None:
-        waiting = self._store.stand(cycle.reservation.group).waiting
+        waiting = self._store.members.classify(cycle.reservation.group).waiting
         self._queue.put_aside(cycle.reservation.group, PlanRequest(waiting, 1, cycle.group.topology_key, cycle.pinned))
 
     def _look_again(self, cycle: BindingCycle) -> None:
@@ -100,7 +100,7 @@ class CycleEndings:
 
     def _detach(self, cycle: BindingCycle) -> None:
         key = cycle.reservation.group
-        self._ledger.release(key)
+        self._ledger.unreserve(key)
         gang = self._gangs.setdefault(key, GroupState(self._clock()))
         if gang.cycle is cycle:
             gang.cycle = None

@@ -26,7 +26,7 @@ from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
 from serried.plan.fit import slots
 from serried.plan.levels import Opening, open_levels
-from serried.plan.quorum import Standing
+from serried.plan.quorum import GroupMembers
 
 EXCLUSION_SECONDS = 30.0
 
@@ -114,7 +114,9 @@ WHOLE = Mending()
 """Nothing is to be mended."""
 
 
-def find_shortage(group: PodGroup, standing: Standing, store: Store, mending: Mending = WHOLE) -> Verdict | None:
+def find_shortage(
+    group: PodGroup, group_members: GroupMembers, store: Store, mending: Mending = WHOLE
+) -> Verdict | None:
     """Why there is nobody to plan for yet; None if the quorum exists, or an heir can be placed without one."""
     if group.priority_class and group.priority is None:
         return Verdict(Reason.PRIORITY_UNKNOWN, key=group.priority_class)
@@ -122,17 +124,17 @@ def find_shortage(group: PodGroup, standing: Standing, store: Store, mending: Me
     if mending.heirs:
         return None
     if group.tree is not None:
-        return find_tree_shortage(group, standing, store)
-    need = standing.need(min_count)
-    if need and standing.gated:
-        return Verdict(Reason.MEMBER_GATED, have=len(standing.gated), need=min_count)
-    return _find_missing(standing, min_count, store) if need > len(standing.waiting) else None
+        return find_tree_shortage(group, group_members, store)
+    need = group_members.need(min_count)
+    if need and group_members.gated:
+        return Verdict(Reason.MEMBER_GATED, have=len(group_members.gated), need=min_count)
+    return _find_missing(group_members, min_count, store) if need > len(group_members.waiting) else None
 
 
-def _find_missing(standing: Standing, min_count: int, store: Store) -> Verdict:
-    have = standing.placed + len(standing.waiting) + len(standing.refused)
-    if standing.refused and have >= min_count:
-        return describe_refused(standing, min_count, store)
+def _find_missing(group_members: GroupMembers, min_count: int, store: Store) -> Verdict:
+    have = group_members.placed + len(group_members.waiting) + len(group_members.refused)
+    if group_members.refused and have >= min_count:
+        return describe_refused(group_members, min_count, store)
     return Verdict(Reason.QUORUM_MISSING, have=have, need=min_count)
 
 
@@ -152,26 +154,26 @@ def is_foreign(group: PodGroup | None, members: Sequence[Pod], store: Store) -> 
     return not any(pod.scheduler in store.schedulers for pod in members)
 
 
-def find_home(group: PodGroup, standing: Standing, nodes: Mapping[str, Node]) -> str:
+def find_home(group: PodGroup, group_members: GroupMembers, nodes: Mapping[str, Node]) -> str:
     """The domain of the first resident whose node is there, "" if none is or no key is asked for."""
     key = group.topology_key
     if key is None:
         return ""
-    residents = standing.find_residents(nodes)
+    residents = group_members.find_residents(nodes)
     return next((nodes[pod.node].labels.get(key, "") for pod in residents if pod.node in nodes), "")
 
 
-def find_conflict(group: PodGroup, standing: Standing, nodes: Mapping[str, Node]) -> Verdict | None:
+def find_conflict(group: PodGroup, group_members: GroupMembers, nodes: Mapping[str, Node]) -> Verdict | None:
     """How the bound members contradict the group's constraint, None if they do not.
 
     Only somebody else can have brought that about: another scheduler, or whoever changed a node's label.
     """
     if group.tree is not None:
-        return find_tree_conflict(group, find_homes(standing, nodes), nodes)
+        return find_tree_conflict(group, find_homes(group_members, nodes), nodes)
     key = group.topology_key
     if key is None:
         return None
-    homes = [nodes[pod.node] for pod in standing.find_residents(nodes) if pod.node in nodes]
+    homes = [nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes]
     stray = next((node for node in homes if key not in node.labels), None)
     if stray is not None:
         return Verdict(
@@ -183,7 +185,7 @@ def find_conflict(group: PodGroup, standing: Standing, nodes: Mapping[str, Node]
 
 def ask_for(
     group: PodGroup,
-    standing: Standing,
+    group_members: GroupMembers,
     excluded: frozenset[tuple[str, str]],
     nodes: Mapping[str, Node],
     opening: Opening,
@@ -195,19 +197,19 @@ def ask_for(
     ``opening`` are the levels that it may try by now. ``home`` is the domain of members whose nodes are gone: as long
     as they count, nobody goes elsewhere.
     """
-    conflict = find_conflict(group, standing, nodes)
+    conflict = find_conflict(group, group_members, nodes)
     if conflict is not None:
         return conflict
     if group.tree is not None:
-        return ask_for_tree(group, standing, excluded, nodes, opening, mending.heirs)
+        return ask_for_tree(group, group_members, excluded, nodes, opening, mending.heirs)
     ask = PlanRequest(
-        standing.waiting,
-        standing.need(group.policy.min_count or 1),
+        group_members.waiting,
+        group_members.need(group.policy.min_count or 1),
         group.topology_key,
         excluded=excluded,
         levels=opening.keys,
         spills=opening.spills,
-        homes=frozenset(pod.node for pod in standing.bound),
+        homes=frozenset(pod.node for pod in group_members.bound),
         style=group.preference.style,
     )
     if mending.heirs:
@@ -215,8 +217,8 @@ def ask_for(
     key = group.topology_key
     if key is None:
         return ask
-    domains = frozenset(nodes[pod.node].labels[key] for pod in standing.find_residents(nodes) if pod.node in nodes)
-    if not domains and standing.bound and home:
+    domains = frozenset(nodes[pod.node].labels[key] for pod in group_members.find_residents(nodes) if pod.node in nodes)
+    if not domains and group_members.bound and home:
         domains = frozenset({home})
     return replace(ask, pinned=domains)
 
@@ -237,7 +239,7 @@ def find_taken(group: PodGroup, store: Store, ledger: Ledger) -> frozenset[str]:
         reservation = ledger.of_group(other.key)
         if reservation is not None:
             taken.add(reservation.domain)
-        homes = [pod.node for pod in store.members(other.key) if pod.bound]
+        homes = [pod.node for pod in store.members.of_group(other.key) if pod.bound]
         homes += [vacancy.pod.node for vacancy in store.vacancies.of_group(other.key)]
         taken.update(store.nodes[home].labels.get(key, "") for home in homes if home in store.nodes)
     return frozenset(taken - {""})
@@ -267,24 +269,24 @@ def ask_for_more(
 def make_reservation(group: PodGroup, ask: PlanRequest, plan: Plan, store: Store) -> Reservation:
     """The slots of a plan; of a tree, with the PodGroup of each."""
     names = {pod.uid: pod.name for pod in ask.members}
-    slots = {uid: Slot(uid, names[uid], node, store.leaf_of(uid)) for uid, node in plan.nodes.items()}
+    slots = {uid: Slot(uid, names[uid], node, store.members.leaf_of(uid)) for uid, node in plan.nodes.items()}
     parts = find_parts(ask, plan.nodes)
     need = sum(parts.values()) if ask.parts else ask.need
     return Reservation(group.key, group.uid, plan.domain, need, slots, parts=parts)
 
 
-def adjust_need(cycle: BindingCycle, group: PodGroup, store: Store) -> None:
+def adjust_need(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
     """Bring the quorum of a cycle that is not committed up to date.
 
     Members that ran when the plan was made may have ended since: the quorum must not count on them. A minCount that
     follows an elastic Job down lowers it, too.
     """
     if group.tree is not None:
-        adjust_parts(cycle, group, store)
+        adjust_parts(cycle, group, store, ledger)
         return
-    placed = store.stand(group.key, without=cycle.bound).placed
+    placed = store.members.classify(group.key, without=cycle.bound).placed
     floor = cycle.reservation.need if group.policy == cycle.group.policy else 0
-    cycle.reservation.need = max(floor, (group.policy.min_count or 1) - placed)
+    ledger.adjust_need(cycle.reservation, max(floor, (group.policy.min_count or 1) - placed))
 
 
 def describe_claims(members: Collection[Pod], store: Store) -> str:

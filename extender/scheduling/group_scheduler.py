@@ -47,7 +47,7 @@ from serried.model.pod import Phase, Pod
 from serried.model.preference import NO_PREFERENCE
 from serried.model.verdict import Reason, Verdict
 from serried.plan.order import Waiting
-from serried.plan.quorum import Standing
+from serried.plan.quorum import GroupMembers
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class GroupScheduler:
         if self.obstacle and not what:
             self.repairs.end_term(self.gangs.values())  # what was promised before was not known yet
         self.obstacle = what
-        self.store.touched.update(self.store.groups, self.store.member_groups(), self.gangs)
+        self.store.touched.update(self.store.groups, self.store.members.groups(), self.gangs)
         self.wake()
 
     async def run(self) -> None:
@@ -183,7 +183,7 @@ class GroupScheduler:
         touched, self.store.touched = self.store.touched, set()
         orphaned, self.store.orphaned = self.store.orphaned, set()
         for uid in orphaned:
-            if self.store.group_of(uid) is None:
+            if self.store.members.group_of(uid) is None:
                 self._let_go(uid)
         return touched
 
@@ -205,7 +205,7 @@ class GroupScheduler:
         self.store.touched.update(self.store.vacancies.groups())  # their time passes without any change
         # Held before its Job or its own object was known here, or while the caches were filled: it is no gang's.
         self.held.review(now)
-        for uid in [uid for uid in self.held if self.store.group_of(uid) is None]:
+        for uid in [uid for uid in self.held if self.store.members.group_of(uid) is None]:
             self._let_go(uid)
         return {key for key, gang in self.gangs.items() if self.planning.is_due(gang)}
 
@@ -226,7 +226,7 @@ class GroupScheduler:
         """Look at one group and do what its state asks for."""
         group = self.store.groups.get(key)
         self.repairs.note_filled()
-        if group is None and not self.store.members(key):
+        if group is None and not self.store.members.of_group(key):
             self._forget(key)
             return
         if group is not None and group.parent is not None:
@@ -236,7 +236,7 @@ class GroupScheduler:
         if gang.cycle is not None:  # whose members are looked at one by one there
             verdict = self._tend(gang)
         else:
-            members = self.store.members(key)
+            members = self.store.members.of_group(key)
             if is_foreign(group, members, self.store):
                 self._drop(key)
                 return
@@ -269,33 +269,37 @@ class GroupScheduler:
         if group is None or group.deleting:
             self.repairs.forget(gang)
             return self._assess_missing(key, gang, members)
-        standing = self.store.stand(key)
+        group_members = self.store.members.classify(key)
         if not group.policy.is_gang and group.topology_key is None:
-            for pod in standing.waiting:
+            for pod in group_members.waiting:
                 self._let_go(pod.uid)
-            return Verdict(Reason.SCHEDULED, have=standing.placed) if standing.placed else None
-        mending = self.repairs.settle(gang, group, standing)
-        return self.repairs.judge(gang, group, standing, self._advance(gang, group, standing, mending))
+            return Verdict(Reason.SCHEDULED, have=group_members.placed) if group_members.placed else None
+        mending = self.repairs.settle(gang, group, group_members)
+        return self.repairs.judge(gang, group, group_members, self._advance(gang, group, group_members, mending))
 
-    def _advance(self, gang: GroupState, group: PodGroup, standing: Standing, mending: Mending) -> Verdict | None:
-        shortage = find_shortage(group, standing, self.store, mending)
-        if shortage is not None or not standing.waiting:
+    def _advance(
+        self, gang: GroupState, group: PodGroup, group_members: GroupMembers, mending: Mending
+    ) -> Verdict | None:
+        shortage = find_shortage(group, group_members, self.store, mending)
+        if shortage is not None or not group_members.waiting:
             self.queue.leave(group.key)
-        quiet = shortage is not None and not (standing.waiting or standing.gated or standing.refused)
+        quiet = shortage is not None and not (group_members.waiting or group_members.gated or group_members.refused)
         if quiet and (group.scheduled or (gang.verdict is None and is_suspended(group, self.store))):
             return None  # nobody waits: it ran, and its pods are going one by one, or none are wanted yet
         if shortage is not None:
-            if not standing.refused:  # those exist: the gang keeps its place in the queue
+            if not group_members.refused:  # those exist: the gang keeps its place in the queue
                 gang.quorum_since = None
             return shortage
         if gang.quorum_since is None:
             gang.quorum_since = self.clock()
-        if not standing.waiting:
-            return find_conflict(group, standing, self.store.nodes) or Verdict(Reason.SCHEDULED, have=standing.placed)
+        if not group_members.waiting:
+            return find_conflict(group, group_members, self.store.nodes) or Verdict(
+                Reason.SCHEDULED, have=group_members.placed
+            )
         if self.obstacle:
             self.queue.leave(group.key)
             return Verdict(Reason.RECORDS_UNREADABLE, detail=self.obstacle)
-        return self._try(gang, group, standing, mending)
+        return self._try(gang, group, group_members, mending)
 
     def _assess_missing(self, key: Key, gang: GroupState, members: list[Pod]) -> Verdict | None:
         if not any(pod.pending for pod in members):
@@ -312,13 +316,13 @@ class GroupScheduler:
                 self._let_go(pod.uid)
         return Verdict(Reason.JOB_UNKNOWN)
 
-    def _try(self, gang: GroupState, group: PodGroup, standing: Standing, mending: Mending) -> Verdict | None:
+    def _try(self, gang: GroupState, group: PodGroup, group_members: GroupMembers, mending: Mending) -> Verdict | None:
         now = self.clock()
         if now < gang.not_before:
             return self.queue.foresee(self.describe(group.key))
         tried = (
-            tuple((pod.uid, pod.shape) for pod in standing.waiting),
-            (standing.placed, len(standing.terminating)),
+            tuple((pod.uid, pod.shape) for pod in group_members.waiting),
+            (group_members.placed, len(group_members.terminating)),
             (group.policy, group.tree),
             mending,
         )
@@ -326,9 +330,9 @@ class GroupScheduler:
         if group.key in self.queue.backlog and gang.tried == tried and now < gang.retry_at:
             return self.queue.foresee(self.describe(group.key))
         gang.retry_at, gang.tried = math.inf, tried
-        excluded = gang.exclusions(standing.waiting, now, self.store.nodes)
+        excluded = gang.exclusions(group_members.waiting, now, self.store.nodes)
         opening = find_opening(group, now - (now if gang.quorum_since is None else gang.quorum_since))
-        ask = ask_for(group, standing, excluded, self.store.nodes, opening, mending, gang.home)
+        ask = ask_for(group, group_members, excluded, self.store.nodes, opening, mending, gang.home)
         if isinstance(ask, Verdict):
             self.queue.leave(group.key)
             gang.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
@@ -353,7 +357,7 @@ class GroupScheduler:
         now = self.clock()
         pods = {pod.uid: pod for pod in ask.members if pod.uid in plan.nodes}
         reservation = make_reservation(group, ask, plan, self.store)
-        self.ledger.hold(reservation, pods)
+        self.ledger.reserve(reservation, pods)
         if ask.need:
             self.repairs.move_out(plan)
         # Every member of a tree has a domain of its own, which an offered node may not be in.
@@ -422,7 +426,7 @@ class GroupScheduler:
     def _tend_quorum(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
         reservation = cycle.reservation
         if reservation.need and not reservation.committed:
-            adjust_need(cycle, group, self.store)
+            adjust_need(cycle, group, self.store, self.ledger)
         elif not reservation.need and self.permit.count_missing(cycle, group):
             # It was planned for a gang that stands. Whoever has no slot of its own waits for the others now.
             self.moves.drop_surplus(cycle, "its gang is below its quorum by now")
@@ -433,7 +437,7 @@ class GroupScheduler:
         pod, slot = self.store.pods.get(uid), cycle.reservation.slots[uid]
         if pod is None or pod.deleting or pod.phase is not Phase.ACTIVE:
             self.moves.drop(cycle, uid, "the pod is being deleted")
-        elif uid not in cycle.reservation.committed and self.store.group_of(uid) != cycle.reservation.group:
+        elif uid not in cycle.reservation.committed and self.store.members.group_of(uid) != cycle.reservation.group:
             self.moves.drop(cycle, uid, "the pod has left the group")
         elif pod.node == slot.node and uid not in cycle.bound:
             cycle.mark_bound(uid, self.clock())
@@ -467,6 +471,8 @@ class GroupScheduler:
         if self.moves.replace(cycle, pod):
             return
         self.moves.drop(cycle, uid, f"the scheduler refused {node}")
+        if cycle.reservation.committed:
+            return  # a member beyond the quorum; those that are committed are only ever rolled forward
         if cycle.out_of_reach() and not self.moves.leave_out(cycle, cycle.reservation.slots):
             detail = f"the scheduler refused node {node} for {pod.name}"
             self.cycles.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))

@@ -50,15 +50,15 @@ class Moves:
 
     def refill(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
         """Give members a slot that came after the plan, or in the place of one that died: in the same domain."""
-        standing = self._store.stand(group.key)
-        mending = self._repairs.settle(gang, group, standing)
+        group_members = self._store.members.classify(group.key)
+        mending = self._repairs.settle(gang, group, group_members)
         slots, parts = cycle.reservation.slots.keys() | cycle.bound, cycle.reservation.parts
-        late = tuple(pod for pod in standing.waiting if pod.uid not in slots)
+        late = tuple(pod for pod in group_members.waiting if pod.uid not in slots)
         if group.tree is not None:  # the others' PodGroups are not in this cycle: each starts whole, in the next one
-            late = tuple(pod for pod in late if self._store.leaf_of(pod.uid) in parts)
+            late = tuple(pod for pod in late if self._store.members.leaf_of(pod.uid) in parts)
         if not cycle.reservation.need or cycle.reservation.committed:
             late = self._list_permitted(cycle, group, late, mending)
-        room = self._store.occupancy.freed, self._store.withdrawn, mending.seated
+        room = self._store.occupancy.freed, self._store.nominations.withdrawn, mending.seated
         tried = (room, tuple((pod.uid, pod.shape) for pod in late))
         if not late or tried == cycle.refilled:
             return
@@ -68,8 +68,8 @@ class Moves:
         if isinstance(answer, Plan):
             for pod in late:
                 if pod.uid in answer.nodes:
-                    part = self._store.leaf_of(pod.uid)
-                    self._ledger.add(cycle.reservation.group, pod, answer.nodes[pod.uid], part)
+                    part = self._store.members.leaf_of(pod.uid)
+                    self._ledger.add(cycle.reservation, pod, answer.nodes[pod.uid], part)
                     if self._is_asleep(pod):
                         cycle.asleep.add(pod.uid)
             self._nominator.nominate(cycle, answer.nodes)
@@ -127,8 +127,7 @@ class Moves:
             return False
         for uid in [uid for uid, slot in cycle.reservation.slots.items() if slot.part in left]:
             self.drop(cycle, uid, "the others of its PodGroup did not come")
-        for part in left:
-            del cycle.reservation.parts[part]
-        cycle.reservation.need = sum(cycle.reservation.parts.values())
+        kept = {part: need for part, need in cycle.reservation.parts.items() if part not in left}
+        self._ledger.adjust_parts(cycle.reservation, kept)
         self._store.touched.add(cycle.reservation.group)
         return True

@@ -12,7 +12,7 @@ from serried.cluster.store import Store
 from serried.model.group import Key
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
-from serried.plan.quorum import Standing
+from serried.plan.quorum import GroupMembers
 
 _SHOWN = 200
 """So many letters of the scheduler's reasons are told."""
@@ -28,17 +28,17 @@ def find_refused(cycle: BindingCycle, store: Store) -> list[str]:
     if not refused:
         return []
     here = cycle.confirmed.keys() | cycle.calls.keys() | cycle.bound | cycle.sending | cycle.reservation.committed
-    return [uid for uid in refused if uid not in here and store.group_of(uid) == cycle.reservation.group]
+    return [uid for uid in refused if uid not in here and store.members.group_of(uid) == cycle.reservation.group]
 
 
-def describe_refused(standing: Standing, need: int, store: Store) -> Verdict:
+def describe_refused(group_members: GroupMembers, need: int, store: Store) -> Verdict:
     """The verdict of a gang that would have ``need`` members if the scheduler did not refuse some of them."""
-    unclaimed = next((pod for pod in standing.refused if pod.unclaimed), None)
+    unclaimed = next((pod for pod in group_members.refused if pod.unclaimed), None)
     if unclaimed is not None:
-        exist = standing.placed + len(standing.waiting) + len(standing.refused)
+        exist = group_members.placed + len(group_members.waiting) + len(group_members.refused)
         detail = f"{unclaimed.name} has no ResourceClaim from template {unclaimed.unclaimed} yet"
         return Verdict(Reason.QUORUM_MISSING, have=exist, need=need, detail=detail)
-    pod, have = standing.refused[0], standing.placed + len(standing.waiting)
+    pod, have = group_members.refused[0], group_members.placed + len(group_members.waiting)
     missing, provided = _sort_uncounted([pod], store)
     counted = [*provided, *(["the devices that are claimed"] if pod.device_claims else [])]
     said = [f"no node has {', '.join(missing)}"] if missing else []
@@ -63,8 +63,8 @@ def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
 
 def _group_of(pod: Pod, store: Store) -> Key | None:
     """The PodGroup of a member, in a tree or not."""
-    leaf = store.leaf_of(pod.uid)
-    return Key(pod.namespace, leaf) if leaf else store.group_of(pod.uid)
+    leaf = store.members.leaf_of(pod.uid)
+    return Key(pod.namespace, leaf) if leaf else store.members.group_of(pod.uid)
 
 
 def _sort_uncounted(pods: Iterable[Pod], store: Store) -> tuple[list[str], list[str]]:

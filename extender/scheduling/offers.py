@@ -30,7 +30,7 @@ class Offers:
 
     def note(self, uid: str, names: Sequence[str]) -> None:
         """The scheduler takes these nodes for a pod, and no others."""
-        pod, key = self._store.pods.get(uid), self._store.group_of(uid)
+        pod, key = self._store.pods.get(uid), self._store.members.group_of(uid)
         gang = self._gangs.get(key) if key is not None else None
         if pod is None or key is None or gang is None or not pod.counted_elsewhere:
             return
@@ -58,4 +58,6 @@ class Offers:
             return None
         if self._moves.leave_out(cycle, cycle.reservation.slots):
             return None
-        return describe_refused(self._store.stand(cycle.group.key), cycle.group.policy.min_count or 1, self._store)
+        return describe_refused(
+            self._store.members.classify(cycle.group.key), cycle.group.policy.min_count or 1, self._store
+        )

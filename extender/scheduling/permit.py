@@ -102,15 +102,15 @@ class Permit:
         coming = cycle.reservation.committed | cycle.bound | frozenset(uids)
         waiting = [uid for uid in coming if (pod := self._store.pods.get(uid)) is not None and pod.pending]
         if group.tree is None:
-            placed = self._store.count_placed(group.key) + len(waiting)
+            placed = self._store.members.count_placed(group.key) + len(waiting)
             return max(0, (group.policy.min_count or 0) - placed)
-        leaves = dict(self._store.stand(group.key).leaves)
+        leaves = dict(self._store.members.classify(group.key).leaves)
         for uid in waiting:
-            part = self._store.leaf_of(uid)
+            part = self._store.members.leaf_of(uid)
             if part in leaves:
                 leaves[part] = replace(leaves[part], placed=leaves[part].placed + 1)
         # The tree may stand without their PodGroups; these still start whole or not at all.
-        own = {self._store.leaf_of(uid) for uid in uids}
+        own = {self._store.members.leaf_of(uid) for uid in uids}
         short = sum(leaves[leaf.name].need(leaf.need) for leaf in list_leaves(group.tree) if leaf.name in own)
         return max(count_missing(group.tree, leaves), short)
 
@@ -123,10 +123,10 @@ class Permit:
         if group is None:
             return False
         if group.tree is not None:  # its PodGroup was whole with those that had come for their slots (`Repairs`)
-            return bool(self._store.stand(group.key).leaves[slot.part].bound)
-        terminating = sum(pod.bound and pod.deleting for pod in self._store.iterate_members(group.key))
+            return bool(self._store.members.classify(group.key).leaves[slot.part].bound)
+        terminating = sum(pod.bound and pod.deleting for pod in self._store.members.iterate(group.key))
         kept = len(self._store.vacancies.of_group(group.key)) + terminating
-        placed = self._store.count_placed(group.key)
+        placed = self._store.members.count_placed(group.key)
         return placed + kept >= (group.policy.min_count or 0) and self._find_resident(cycle) is not None
 
     # --- the slot ----------------------------------------------------------------------------------------------
@@ -136,14 +136,14 @@ class Permit:
         return None if misfit is None else Refusal(Obstacle.SLOT, misfit)
 
     def _find_resident(self, cycle: BindingCycle) -> Pod | None:
-        members = self._store.iterate_members(cycle.reservation.group)
+        members = self._store.members.iterate(cycle.reservation.group)
         return next((pod for pod in members if pod.bound and not pod.deleting), None)
 
     def _find_stray(self, cycle: BindingCycle, uids: Iterable[str]) -> Refusal | None:
         """Why these slots are not where the gang runs by now: labels of nodes may have changed since the plan."""
         group = self._group_of(cycle)
         if group.tree is not None:
-            split = find_split(group, cycle.reservation, uids, self._store, self._store.stand(group.key))
+            split = find_split(group, cycle.reservation, uids, self._store, self._store.members.classify(group.key))
             return None if split is None else Refusal(Obstacle.SLOT, split)
         resident = self._find_resident(cycle) if group.topology_key is not None else None
         home = self._store.nodes.get(resident.node) if resident is not None else None

@@ -63,7 +63,7 @@ class Planning:
 
         The cycle's group is looked at again when it is. Late members wait for the pause after a plan in vain.
         """
-        group = self._store.group_of(ask.members[0].uid)
+        group = self._store.members.group_of(ask.members[0].uid)
         gang = self._gangs.get(group) if group is not None and not ask.need else None
         unfinished = Verdict(Reason.PLAN_UNFINISHED, need=len(ask.members))
         if gang is not None and self._clock() < gang.not_before:

@@ -62,7 +62,7 @@ class Queue:
         if group is None:
             return 0
         if group.compatible or group.inline:  # its pods alone have one
-            return min((pod.priority for pod in self._store.members(key)), default=0)
+            return min((pod.priority for pod in self._store.members.of_group(key)), default=0)
         return group.priority or 0
 
     def order(self, waiting: Iterable[Waiting]) -> list[Waiting]:
@@ -178,7 +178,9 @@ class Queue:
                 self._rouse(waiting.group)
 
     def _take_freed(self) -> set[Key]:
-        return self.backlog.wake(self._store.occupancy.freed_nodes.take(), self._store.withdrawn_nodes.take())
+        return self.backlog.wake(
+            self._store.occupancy.freed_nodes.take(), self._store.nominations.withdrawn_nodes.take()
+        )
 
     def _rouse(self, group: Key) -> None:
         self.backlog.leave(group)

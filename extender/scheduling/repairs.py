@@ -25,7 +25,7 @@ from serried.model.resources import Resources, add, count_slots, subtract
 from serried.model.tree import Tree, list_leaves
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.fit import admits
-from serried.plan.quorum import Standing, is_whole
+from serried.plan.quorum import GroupMembers, is_whole
 
 
 class Broken(StrEnum):
@@ -35,7 +35,7 @@ class Broken(StrEnum):
     EVICT = "evict"
 
 
-class Outcome(StrEnum):
+class RepairOutcome(StrEnum):
     """What became of a slot that was kept."""
 
     SAME_NODE = "SameNode"
@@ -78,30 +78,30 @@ class Repairs:
 
     # --- one group ---------------------------------------------------------------------------------------------
 
-    def settle(self, gang: GroupState, group: PodGroup, standing: Standing) -> Mending:
+    def settle(self, gang: GroupState, group: PodGroup, group_members: GroupMembers) -> Mending:
         """Bring the vacancies of a group, and whether it is broken, up to date. Any state of its cycle will do."""
         committed = gang.cycle is not None and bool(gang.cycle.reservation.committed)
-        intact = is_whole(group, standing)
-        gang.started = gang.started or intact or committed or _was_scheduled(group, standing)
-        gang.home = find_home(group, standing, self._store.nodes) or gang.home
+        intact = is_whole(group, group_members)
+        gang.started = gang.started or intact or committed or _was_scheduled(group, group_members)
+        gang.home = find_home(group, group_members, self._store.nodes) or gang.home
         if intact or (not gang.stood and _stood_once(group)):
             gang.stood = group.policy.min_count or 0
         found = self._store.vacancies.of_group(group.key)
         if intact and not found:
             _note_whole(gang)
             return WHOLE
-        wanted = count_wanted(self._store, group, standing) if gang.started else 0
+        wanted = count_wanted(self._store, group, group_members) if gang.started else 0
         if found:
             self._close_old(gang, found)
-            self._trim(gang, group.key, standing, wanted)
-            self._find_heirs(group.key, standing)
+            self._trim(gang, group.key, group_members, wanted)
+            self._find_heirs(group.key, group_members)
         found = self._store.vacancies.of_group(group.key)
-        grown = group.tree is None and gang.stood <= standing.placed  # it lost nobody, but is to have more
-        if intact or grown or not gang.stood or not wanted or not (standing.bound or found):
+        grown = group.tree is None and gang.stood <= group_members.placed  # it lost nobody, but is to have more
+        if intact or grown or not gang.stood or not wanted or not (group_members.bound or found):
             _note_whole(gang)
         elif gang.broken_since is None and not committed:  # else its first members are just being bound
             gang.broken_since = self._clock()
-        return self._describe(gang, group, found, standing)
+        return self._describe(gang, group, found, group_members)
 
     def _close_old(self, gang: GroupState, vacancies: Iterable[Vacancy]) -> None:
         """Close those whose time is over; date those that are new."""
@@ -114,11 +114,11 @@ class Repairs:
                     gang.refuse(pod.shape, pod.node, now, self._store.nodes, KUBELET_EXCLUSION_SECONDS)
             elif now - vacancy.since >= self._rules.seconds:
                 self._store.vacancies.close(vacancy)
-                self._watcher.repaired(Outcome.LOST, now - vacancy.since)
+                self._watcher.repaired(RepairOutcome.LOST, now - vacancy.since)
 
-    def _trim(self, gang: GroupState, key: Key, standing: Standing, wanted: int) -> None:
+    def _trim(self, gang: GroupState, key: Key, group_members: GroupMembers, wanted: int) -> None:
         """Close those that nobody will fill: their members are not wanted, or others have their place already."""
-        placed = [*standing.bound, *filter(self._is_placed, standing.waiting)]
+        placed = [*group_members.bound, *filter(self._is_placed, group_members.waiting)]
         kept = 0 if gang.evicting or not self._rules.seconds else max(0, wanted - len(placed))
         vacancies = self._store.vacancies.of_group(key)
         taken = find_taken(vacancies, placed)
@@ -129,42 +129,44 @@ class Repairs:
     def _is_placed(self, pod: Pod) -> bool:
         return self._store.vacancies.of_heir(pod.uid) is None and self._store.occupancy.node_of(pod.uid) is not None
 
-    def _find_heirs(self, key: Key, standing: Standing) -> None:
+    def _find_heirs(self, key: Key, group_members: GroupMembers) -> None:
         free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.heir]
-        unplaced = [pod for pod in standing.waiting if self._store.occupancy.node_of(pod.uid) is None]
+        unplaced = [pod for pod in group_members.waiting if self._store.occupancy.node_of(pod.uid) is None]
         waiting = [pod for pod in unplaced if self._store.vacancies.of_heir(pod.uid) is None]
         for vacancy, pod in match_heirs(free, waiting):
             self._store.vacancies.bequeath(vacancy, pod.uid)
 
-    def _describe(self, gang: GroupState, group: PodGroup, vacancies: Sequence[Vacancy], standing: Standing) -> Mending:
-        heirs = tuple(pod for pod in standing.waiting if self._store.vacancies.of_heir(pod.uid) is not None)
+    def _describe(
+        self, gang: GroupState, group: PodGroup, vacancies: Sequence[Vacancy], group_members: GroupMembers
+    ) -> Mending:
+        heirs = tuple(pod for pod in group_members.waiting if self._store.vacancies.of_heir(pod.uid) is not None)
         if not heirs:
             return WHOLE
-        seated = frozenset(self._seat_heirs(gang, group, heirs, standing))
+        seated = frozenset(self._seat_heirs(gang, group, heirs, group_members))
         heirs = tuple(pod for pod in heirs if pod.uid in seated)
         if group.tree is not None:
-            mended = self._find_mending(group.tree, heirs, standing)
-            return Mending(tuple(pod for pod in heirs if self._store.leaf_of(pod.uid) in mended), seated)
+            mended = self._find_mending(group.tree, heirs, group_members)
+            return Mending(tuple(pod for pod in heirs if self._store.members.leaf_of(pod.uid) in mended), seated)
         # With fewer slots than the quorum the gang is not mended but starts anew: as a replica that gets another size.
         # Whoever is being deleted has a slot yet, which will be kept.
-        kept = len(vacancies) + len(standing.terminating)
-        whole = standing.placed + kept >= (group.policy.min_count or 0)
-        return Mending(heirs if standing.bound and whole else (), seated)
+        kept = len(vacancies) + len(group_members.terminating)
+        whole = group_members.placed + kept >= (group.policy.min_count or 0)
+        return Mending(heirs if group_members.bound and whole else (), seated)
 
     def _seat_heirs(
-        self, gang: GroupState, group: PodGroup, heirs: Sequence[Pod], standing: Standing
+        self, gang: GroupState, group: PodGroup, heirs: Sequence[Pod], group_members: GroupMembers
     ) -> dict[str, str]:
         """The heirs whose own slot takes them now, each with its node, as a plan would see it."""
         key = group.topology_key if group.tree is None else None
         nodes = self._store.nodes
-        homes = (nodes[pod.node] for pod in standing.find_residents(nodes) if pod.node in nodes)
+        homes = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
         pinned = frozenset(home.labels.get(key, "") for home in homes) if key is not None else frozenset[str]()
         ask = PlanRequest(heirs, 0, key, pinned, gang.exclusions(heirs, self._clock(), nodes))
-        return self._find_seats(ask, self._store.view(ask.priority, heirs).used)
+        return self._find_seats(ask, self._store.snapshots.take(ask.priority, heirs).used)
 
-    def _find_mending(self, tree: Tree, heirs: Iterable[Pod], standing: Standing) -> set[str]:
+    def _find_mending(self, tree: Tree, heirs: Iterable[Pod], group_members: GroupMembers) -> set[str]:
         """The PodGroups of a tree that run and are whole with these heirs; the others start anew."""
-        coming, below = Counter(self._store.leaf_of(pod.uid) for pod in heirs), standing.leaves
+        coming, below = Counter(self._store.members.leaf_of(pod.uid) for pod in heirs), group_members.leaves
         kept = {name: coming[name] + len(each.terminating) for name, each in below.items()}
         return {
             leaf.name
@@ -172,16 +174,18 @@ class Repairs:
             if below[leaf.name].bound and below[leaf.name].need(leaf.need) <= kept[leaf.name]
         }
 
-    def judge(self, gang: GroupState, group: PodGroup, standing: Standing, verdict: Verdict | None) -> Verdict | None:
+    def judge(
+        self, gang: GroupState, group: PodGroup, group_members: GroupMembers, verdict: Verdict | None
+    ) -> Verdict | None:
         """What is said of a group that stands at ``verdict``: a broken one is broken first of all.
 
         Where nobody waits there is nobody to tell: the gang is just marked, until the grace is over.
         """
         if gang.broken_since is None:
             return verdict
-        broken = Verdict(Reason.BROKEN, have=standing.placed, need=group.policy.min_count or 0)
+        broken = Verdict(Reason.BROKEN, have=group_members.placed, need=group.policy.min_count or 0)
         conflict = verdict is not None and verdict.reason is Reason.DOMAIN_CONFLICT
-        if not (standing.waiting or standing.gated or standing.refused or conflict):
+        if not (group_members.waiting or group_members.gated or group_members.refused or conflict):
             gang.verdict = replace(broken, detail="nobody has come in the place of the others")
             return None
         if verdict is None or verdict.reason in {Reason.PLANNED, Reason.BINDING}:
@@ -195,7 +199,7 @@ class Repairs:
         inherited = self._inherited(ask.members)
         if not inherited and not ask.own_slots:
             return plan(ask)
-        seats = self._find_seats(ask, self._store.view(ask.priority, ask.members).used)
+        seats = self._find_seats(ask, self._store.snapshots.take(ask.priority, ask.members).used)
         if ask.own_slots:
             return self._take_seats(ask, seats)
         found = self._plan_beside(seats, ask, plan) if seats else None
@@ -281,7 +285,7 @@ class Repairs:
         filled, self._store.vacancies.filled = self._store.vacancies.filled, []
         now = self._clock()
         for vacancy, node in filled:
-            outcome = Outcome.SAME_NODE if node == vacancy.pod.node else Outcome.SAME_DOMAIN
+            outcome = RepairOutcome.SAME_NODE if node == vacancy.pod.node else RepairOutcome.SAME_DOMAIN
             self._watcher.repaired(outcome, now - (now if vacancy.since is None else vacancy.since))
 
     def review(self, key: Key, gang: GroupState) -> Coroutine[Any, Any, None] | None:
@@ -292,7 +296,7 @@ class Repairs:
         gang.reported = True
         group = self._store.groups.get(key)
         need = (group.policy.min_count or 0) if group is not None else 0
-        verdict = Verdict(Reason.BROKEN, have=self._store.stand(key).placed, need=need)
+        verdict = Verdict(Reason.BROKEN, have=self._store.members.classify(key).placed, need=need)
         self._voice.report_broken(key, replace(verdict, detail=f"broken for {self._clock() - since:.0f} s"))
         if self._rules.broken is not Broken.EVICT or self.evict is None:
             return None
@@ -305,12 +309,12 @@ def _stood_once(group: PodGroup) -> bool:
     return group.scheduled and group.generation <= 1
 
 
-def _was_scheduled(group: PodGroup, standing: Standing) -> bool:
+def _was_scheduled(group: PodGroup, group_members: GroupMembers) -> bool:
     """Whether the quorum has stood before this process looked, as far as the API can tell.
 
     Two kinds of groups have no condition to say so: there a bound member does, as none is bound before the others.
     """
-    return group.scheduled or ((group.inline or group.compatible) and bool(standing.bound))
+    return group.scheduled or ((group.inline or group.compatible) and bool(group_members.bound))
 
 
 def _note_whole(gang: GroupState) -> None:

@@ -16,7 +16,7 @@ from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy
 from serried.model.group import Key
 from serried.model.node import Node
-from serried.model.plan import Plan, PlanRequest, View
+from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.verdict import Reason, Verdict
 from serried.plan.capacity import Capacity
 from serried.plan.check import still_holds
@@ -52,7 +52,7 @@ _RESTARTS = 3
 _KEPT = 4
 """So many answers of a group wait to be asked for."""
 
-Make = Callable[[View, Capacity], Work[Any]]
+Make = Callable[[Snapshot, Capacity], Work[Any]]
 
 
 class Unfinished(Exception):
@@ -137,8 +137,8 @@ class Studies:
 
         ``straight`` is how long it may run straight through, in seconds.
         """
-        group = self._store.group_of(ask.members[0].uid) if ask.members else None
-        make: Make = lambda view, capacity: solve_group(view, ask, capacity)  # noqa: E731
+        group = self._store.members.group_of(ask.members[0].uid) if ask.members else None
+        make: Make = lambda snapshot, capacity: solve_group(snapshot, ask, capacity)  # noqa: E731
         return self._answer(group or Key("", ""), ask, tuple(leaving), make, straight, forecast=False)
 
     def foresee(self, group: Key, ask: PlanRequest, make: Make) -> Forecast | None:
@@ -169,7 +169,7 @@ class Studies:
 
     def _run_straight(self, ask: PlanRequest, leaving: tuple[Vacancy, ...], make: Make, limit: float) -> Answer | None:
         begun = self._stopwatch()
-        work = make(self._store.view(ask.priority, ask.members, leaving), self._store.capacity)
+        work = make(self._store.snapshots.take(ask.priority, ask.members, leaving), self._store.capacity)
         try:
             while self._stopwatch() - begun < limit:
                 next(work)
@@ -191,7 +191,7 @@ class Studies:
     def _holds(self, study: _Study, ask: PlanRequest) -> bool:
         if not isinstance(study.found, Plan):
             return True
-        now = self._store.view(ask.priority, ask.members, study.leaving)
+        now = self._store.snapshots.take(ask.priority, ask.members, study.leaving)
         return still_holds(study.found, ask, study.nodes, now)
 
     def _renew(self, study: _Study, ask: PlanRequest) -> Answer:
@@ -203,7 +203,7 @@ class Studies:
         last, again = study.restarts >= _RESTARTS, ask
         if study.spent > GO and ask.topology_key is not None:
             again = replace(ask, pinned=frozenset({study.found.domain}))
-        make: Make = lambda view, capacity: solve_group(view, again, capacity)  # noqa: E731
+        make: Make = lambda snapshot, capacity: solve_group(snapshot, again, capacity)  # noqa: E731
         answer = self._run_straight(again, study.leaving, make, GO if last else STRAIGHT)
         if answer is not None and (again is ask or isinstance(answer.found, Plan)):
             self._studies[study.group].remove(study)
@@ -229,7 +229,7 @@ class Studies:
 
     def collect(self, ask: PlanRequest) -> Toll:
         """As ``settle``, but what is still being made goes on."""
-        group = self._store.group_of(ask.members[0].uid) or Key("", "")
+        group = self._store.members.group_of(ask.members[0].uid) or Key("", "")
         if group in self._studies:
             kept = [each for each in self._studies[group] if each.forecast or not each.told]
             self._studies[group] = kept
@@ -322,9 +322,9 @@ class Studies:
             self.tell(study.group)
 
     def _begin(self, study: _Study) -> Work[Any]:
-        view = self._store.view(study.ask.priority, study.ask.members, study.leaving)
+        snapshot = self._store.snapshots.take(study.ask.priority, study.ask.members, study.leaving)
         frozen = self._store.capacity.freeze()
-        shown = frozen.show(view)
+        shown = frozen.show(snapshot)
         study.nodes, study.room = shown.nodes, self._measure_room()
         study.work = study.make(shown, frozen)
         return study.work
@@ -340,7 +340,7 @@ class Studies:
             self._slow.setdefault(study.group, _PLAN)
 
     def _measure_room(self) -> tuple[int, int]:
-        return self._store.occupancy.freed, self._store.withdrawn
+        return self._store.occupancy.freed, self._store.nominations.withdrawn
 
 
 def _is(one: object, other: object) -> bool:

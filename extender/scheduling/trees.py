@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.objections import describe_refused
+from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.model.group import PodGroup
 from serried.model.node import Node
@@ -19,7 +20,7 @@ from serried.model.reservation import Reservation
 from serried.model.tree import Branch, Leaf, Tree, list_branches, list_leaves
 from serried.model.verdict import Reason, Verdict
 from serried.plan.levels import Opening, open_levels
-from serried.plan.quorum import Standing, count_missing, is_whole
+from serried.plan.quorum import GroupMembers, count_missing, is_whole
 
 Homes = Mapping[str, Sequence[str]]
 """PodGroup in the tree to the nodes of its members."""
@@ -45,14 +46,14 @@ class _Wish:
 
 def ask_for_tree(
     group: PodGroup,
-    standing: Standing,
+    group_members: GroupMembers,
     excluded: frozenset[tuple[str, str]],
     nodes: Mapping[str, Node],
     opening: Opening,
     heirs: Collection[Pod] = (),
 ) -> PlanRequest:
     """The planner's question for every PodGroup that has its quorum; for ``heirs`` alone if there are any."""
-    leaves = standing.leaves
+    leaves = group_members.leaves
     if heirs:
         uids = {pod.uid for pod in heirs}
         members = {name: tuple(pod for pod in each.waiting if pod.uid in uids) for name, each in leaves.items()}
@@ -61,7 +62,7 @@ def ask_for_tree(
         able = [leaf for leaf in _leaves(group) if is_able(leaf, leaves[leaf.name])]
         need = {leaf.name: leaves[leaf.name].need(leaf.need) for leaf in able}
         members = {name: leaves[name].waiting for name in need}
-    homes = find_homes(standing, nodes)
+    homes = find_homes(group_members, nodes)
     common = PlanRequest((), 0, excluded=excluded, style=group.preference.style, own_slots=bool(heirs))
     return _ask(group, _Wish(members, need, homes, nodes, opening.waited, common))
 
@@ -71,12 +72,12 @@ def ask_for_more_of_tree(
 ) -> PlanRequest:
     """The same for members that join a cycle, or move in it: each to where its PodGroup is."""
     group, reservation = cycle.group, cycle.reservation
-    homes = dict(find_homes(store.stand(group.key), store.nodes))
+    homes = dict(find_homes(store.members.classify(group.key), store.nodes))
     for name, found in _homes_of(reservation, reservation.slots).items():
         homes[name] = [*homes.get(name, ()), *found]
     joining: dict[str, list[Pod]] = {leaf.name: [] for leaf in _leaves(group)}
     for pod in members:
-        joining.setdefault(store.leaf_of(pod.uid), []).append(pod)
+        joining.setdefault(store.members.leaf_of(pod.uid), []).append(pod)
     common = PlanRequest((), 0, excluded=excluded, closed=cycle.closed, style=group.preference.style)
     wish = _Wish(joining, dict.fromkeys(joining, 0), homes, store.nodes, math.inf, common)
     return replace(_ask(group, wish), need=need)
@@ -167,20 +168,22 @@ def find_parts(ask: PlanRequest, placed: Collection[str]) -> dict[str, int]:
 # --- what is missing, what contradicts -------------------------------------------------------------------------------
 
 
-def find_tree_shortage(group: PodGroup, standing: Standing, store: Store) -> Verdict | None:
+def find_tree_shortage(group: PodGroup, group_members: GroupMembers, store: Store) -> Verdict | None:
     """Why there is nobody to plan for in a tree; None if enough PodGroups have their quorum, or one more has."""
-    if not (standing.waiting or standing.gated) and is_whole(group, standing):
+    if not (group_members.waiting or group_members.gated) and is_whole(group, group_members):
         return None
-    leaves = standing.leaves
+    leaves = group_members.leaves
     waiting = {name: each.waiting for name, each in leaves.items()}
     able = any(waiting[leaf.name] and is_able(leaf, leaves[leaf.name]) for leaf in _leaves(group))
     if able and _would_stand(group, leaves, {name: pods for name, pods in waiting.items() if not leaves[name].gated}):
         return None
-    if standing.gated and _would_stand(group, leaves, {n: (*pods, *leaves[n].gated) for n, pods in waiting.items()}):
-        return Verdict(Reason.MEMBER_GATED, have=len(standing.gated), need=group.policy.min_count or 1)
+    if group_members.gated and _would_stand(
+        group, leaves, {n: (*pods, *leaves[n].gated) for n, pods in waiting.items()}
+    ):
+        return Verdict(Reason.MEMBER_GATED, have=len(group_members.gated), need=group.policy.min_count or 1)
     waiting = {name: (*pods, *leaves[name].refused) for name, pods in waiting.items()}
-    if standing.refused and _would_stand(group, leaves, waiting):
-        return describe_refused(standing, group.policy.min_count or 1, store)
+    if group_members.refused and _would_stand(group, leaves, waiting):
+        return describe_refused(group_members, group.policy.min_count or 1, store)
     short = [leaf for leaf in _leaves(group) if leaves[leaf.name].need(leaf.need) > len(waiting[leaf.name])]
     have = {leaf.name: min(leaf.need, leaves[leaf.name].placed + len(waiting[leaf.name])) for leaf in _leaves(group)}
     said = [f"{leaf.name} has {have[leaf.name]} of {leaf.need}" for leaf in short]
@@ -201,13 +204,13 @@ def find_tree_shortage(group: PodGroup, standing: Standing, store: Store) -> Ver
 _SHOWN = 5
 
 
-def is_able(leaf: Leaf, standing: Standing) -> bool:
+def is_able(leaf: Leaf, group_members: GroupMembers) -> bool:
     """Whether a PodGroup stands, or can with those that wait; one with a gated member waits for that one."""
-    need = standing.need(leaf.need)
-    return need == 0 or (need <= len(standing.waiting) and not standing.gated)
+    need = group_members.need(leaf.need)
+    return need == 0 or (need <= len(group_members.waiting) and not group_members.gated)
 
 
-def _would_stand(group: PodGroup, leaves: Mapping[str, Standing], more: Mapping[str, Sequence[Pod]]) -> bool:
+def _would_stand(group: PodGroup, leaves: Mapping[str, GroupMembers], more: Mapping[str, Sequence[Pod]]) -> bool:
     filled = {
         name: replace(each, placed=each.placed + len(more.get(name, ()))) if len(more.get(name, ())) else each
         for name, each in leaves.items()
@@ -233,9 +236,9 @@ def find_tree_conflict(group: PodGroup, homes: Homes, nodes: Mapping[str, Node])
     return None
 
 
-def find_homes(standing: Standing, nodes: Mapping[str, Node]) -> Homes:
+def find_homes(group_members: GroupMembers, nodes: Mapping[str, Node]) -> Homes:
     """The nodes of the residents of each PodGroup of a tree."""
-    return {name: [pod.node for pod in each.find_residents(nodes)] for name, each in standing.leaves.items()}
+    return {name: [pod.node for pod in each.find_residents(nodes)] for name, each in group_members.leaves.items()}
 
 
 def find_split(
@@ -243,7 +246,7 @@ def find_split(
     reservation: Reservation,
     uids: Iterable[str],
     store: Store,
-    beside: Standing | None = None,
+    beside: GroupMembers | None = None,
 ) -> str | None:
     """Why slots of a tree cannot be bound as planned, ``beside`` those that run: nodes have other labels by now.
 
@@ -269,15 +272,16 @@ def _homes_of(reservation: Reservation, uids: Iterable[str]) -> dict[str, list[s
 # --- a cycle's parts -------------------------------------------------------------------------------------------------
 
 
-def adjust_parts(cycle: BindingCycle, group: PodGroup, store: Store) -> None:
+def adjust_parts(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
     """Bring the quorums of a cycle that is not committed up to date: placed members may have ended since the plan."""
-    reservation, leaves = cycle.reservation, store.stand(group.key, without=cycle.bound).leaves
+    reservation, leaves = cycle.reservation, store.members.classify(group.key, without=cycle.bound).leaves
     same = group.tree == cycle.group.tree
+    parts = dict(reservation.parts)
     for leaf in _leaves(group):
-        if leaf.name in reservation.parts:
-            floor = reservation.parts[leaf.name] if same else 0
-            reservation.parts[leaf.name] = max(floor, leaves[leaf.name].need(leaf.need))
-    reservation.need = sum(reservation.parts.values())
+        if leaf.name in parts:
+            floor = parts[leaf.name] if same else 0
+            parts[leaf.name] = max(floor, leaves[leaf.name].need(leaf.need))
+    ledger.adjust_parts(reservation, parts)
 
 
 def find_parts_to_leave(cycle: BindingCycle, short: frozenset[str], store: Store) -> frozenset[str] | None:
@@ -288,7 +292,7 @@ def find_parts_to_leave(cycle: BindingCycle, short: frozenset[str], store: Store
     group, parts = store.groups.get(cycle.reservation.group), cycle.reservation.parts
     if group is None or group.tree is None or not short:
         return None
-    leaves = store.stand(group.key, without=cycle.bound).leaves
+    leaves = store.members.classify(group.key, without=cycle.bound).leaves
     ready = {leaf.name for leaf in _leaves(group) if leaves[leaf.name].need(leaf.need) == 0} | (parts.keys() - short)
     kept = _keep(group.tree, ready)
     if kept is None or not kept & parts.keys():

@@ -44,9 +44,9 @@ class Conditions:
         if group.inline or group.compatible:
             return  # a Workload has no status, theirs has no conditions: events and /debug have to do
         # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
-        standing = self._store.stand(group.key)
+        group_members = self._store.members.classify(group.key)
         if group.tree is None:
-            await self._settle(group, verdict, stands=standing.placed >= (group.policy.min_count or 1))
+            await self._settle(group, verdict, stands=group_members.placed >= (group.policy.min_count or 1))
             return
         trees: list[Tree] = [*list_branches(group.tree), *list_leaves(group.tree)]
         refusals: list[ApiError] = []
@@ -54,7 +54,7 @@ class Conditions:
             found = self._find(Key(group.key.namespace, tree.name), tree)
             try:
                 if found is not None:
-                    await self._settle(found, verdict, stands=count_missing(tree, standing.leaves) == 0)
+                    await self._settle(found, verdict, stands=count_missing(tree, group_members.leaves) == 0)
             except ApiError as error:
                 refusals.append(error)
         if refusals:
@@ -71,8 +71,8 @@ class Conditions:
         reason = "SchedulerError" if verdict.reason in _OWN_FAULTS else "Unschedulable"
         wanted = _SCHEDULED if stands else ("False", reason, render(verdict))
         written = self._written.get(item.uid)
-        # Once True it never goes back (facts C1); later reasons are told by events and /debug. Our own watch may not
-        # have shown yet what we wrote last.
+        # Once True it never goes back (PodGroupInitiallyScheduled in k8s.io/api/scheduling/v1beta1/types.go); later
+        # reasons are told by events and /debug. Our own watch may not have shown yet what we wrote last.
         if item.scheduled or (written or item.condition) == wanted or (written is not None and written[0] == "True"):
             return
         try:

@@ -134,7 +134,7 @@ class Reports:
     def _settle(self, group: Key, verdict: Verdict) -> _Pending:
         now, before = self._clock(), self._pending.get(group)
         through = verdict.reason is Reason.BINDING and verdict.have >= verdict.need
-        if through or not self._store.members(group):
+        if through or not self._store.members.of_group(group):
             return _Pending(verdict, now + _NOBODY_SECONDS, math.inf)
         due = now + (_PASSING_SECONDS if verdict.reason in _PASSING else _SETTLE_SECONDS)
         if before is None or before.latest == math.inf:
@@ -254,14 +254,14 @@ class Reports:
         return list({owner["uid"]: owner for owner in owners if owner is not None}.values())
 
     def _forget_gone(self) -> None:
-        known = self._store.groups.keys() | set(self._store.member_groups())
+        known = self._store.groups.keys() | set(self._store.members.groups())
         self._told = {key: told for key, told in self._told.items() if key in known}
 
     def _subject(self, key: Key, group: PodGroup | None) -> dict[str, str] | None:
         if group is not None:
             holder = group.holder(self._level.api_version)
             return _reference(holder.api_version, holder.kind, Key(key.namespace, holder.name), group.uid)
-        member = next(iter(self._store.members(key)), None)
+        member = next(iter(self._store.members.of_group(key)), None)
         if member is None:
             return None  # its pods are gone, or have found their PodGroup
         job = self._store.jobs.get(job_of_provisional(key) or key)

@@ -1,28 +1,30 @@
-"""How many members of a gang its owner wants to run now: slots of dead members beyond that are nobody's."""
+"""How many members of a gang its owner wants to run now: slots of dead members beyond that are not kept."""
 
 from serried.cluster.store import Store
 from serried.model.group import Job, Key, OwnerRef, PodGroup
 from serried.model.parent import JOB, REPLICA, Family, Parent, ParentKind, stages_of
-from serried.plan.quorum import Standing
+from serried.plan.quorum import GroupMembers
 
 
-def count_wanted(store: Store, group: PodGroup, standing: Standing) -> int:
-    """How many members are to run at a time. Who needs no pod any more is not wanted.
+def count_wanted(store: Store, group: PodGroup, group_members: GroupMembers) -> int:
+    """How many members are to run at a time, without those that need no pod any more.
 
-    0 where the owner has ended, or is about to, is suspended, is being deleted or is gone. Where no owner that is known
-    says a number, it is what minCount still takes, as long as anybody is left. Of a tree: what its PodGroups want.
+    0 if the owner has ended, or is about to, is suspended, is being deleted or is gone. If no known owner says a
+    number, it is what minCount still takes, as long as a member is left. A tree wants what its PodGroups want.
     """
     if group.tree is not None:
-        below = ((store.groups.get(Key(group.key.namespace, name)), each) for name, each in standing.leaves.items())
+        below = (
+            (store.groups.get(Key(group.key.namespace, name)), each) for name, each in group_members.leaves.items()
+        )
         return sum(count_wanted(store, leaf, each) for leaf, each in below if leaf is not None)
     job = store.membership.job_of(group)
     if job is not None:
         return _count_of_job(job)
     size = _count_of_owner(store, group)
     if size is None:
-        left = standing.bound or standing.waiting or standing.gated or standing.refused
+        left = group_members.bound or group_members.waiting or group_members.gated or group_members.refused
         size = (group.policy.min_count or 0) if left else 0
-    return max(0, size - (standing.placed - len(standing.bound)))
+    return max(0, size - (group_members.placed - len(group_members.bound)))
 
 
 def _count_of_job(job: Job) -> int:
@@ -54,7 +56,7 @@ def _count_of_parent(store: Store, group: PodGroup, owner: OwnerRef) -> int | No
 
 
 def _is_beyond(parent: Parent, replica: str | None) -> bool:
-    """Whether a replica is one of those that a smaller number of replicas leaves out."""
+    """Whether the parent's number of replicas does not reach up to this one (any more)."""
     return (
         replica is not None and parent.replicas is not None and replica.isdecimal() and int(replica) >= parent.replicas
     )

@@ -14,18 +14,24 @@ from serried.model.group import Job, Key
 from serried.model.parent import JOB
 from serried.model.pod import Pod
 
-_JOBS_REMEMBERED = 5
-_WORKS_REMEMBERED = 2000
+_MAX_JOBS = 5
+"""Of how many Jobs of one kind of work the run times are remembered."""
+
+_MAX_WORKS = 2000
+"""Of how many kinds of work they are."""
 
 _STAYING = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet", "Node"})
-"""Controllers of pods that run until somebody wants them gone (Node: static pods)."""
+"""Controllers of pods that run until a user ends them (Node: static pods)."""
 
 
 class Trust(Enum):
-    """What an ending may be read off: what the kubelet or the Job controller will enforce, or measurements as well."""
+    """What an ending may be read off."""
 
     DEADLINES = "deadlines"
+    """What the kubelet or the Job controller will enforce."""
+
     MEASURED = "measured"
+    """That, and how long earlier Jobs of the kind ran."""
 
 
 class Endings:
@@ -46,16 +52,16 @@ class Endings:
         runs = self._runs.setdefault(job.work, OrderedDict())
         runs[job.uid] = max(1, pod.ends - pod.started, runs.get(job.uid, 0))
         self._runs.move_to_end(job.work)
-        if len(runs) > _JOBS_REMEMBERED:
+        if len(runs) > _MAX_JOBS:
             runs.popitem(last=False)
-        if len(self._runs) > _WORKS_REMEMBERED:
+        if len(self._runs) > _MAX_WORKS:
             self._runs.popitem(last=False)
 
     def expect(self, pod: Pod, now: float, trust: Trust = Trust.MEASURED) -> float | None:
         """When the pod will have left its node if it runs now or begins now.
 
-        None if nobody can tell, infinity if it is there to stay. What was measured and has been outlived is taken
-        twice, four times and so on, until it lies ahead.
+        None if that is not known, infinity if it is there to stay. A measured run time that the pod has outlived is
+        doubled until its end lies ahead.
         """
         job = self._job_of(pod)
         start = now if pod.started is None else float(pod.started)

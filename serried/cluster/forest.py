@@ -11,8 +11,8 @@ from serried.model.composite import Composite
 from serried.model.group import Key, PodGroup, Policy, key_tree, root_of_tree
 from serried.model.tree import Branch, Leaf, Tree, list_leaves
 
-_DEEPEST = 8
-"""So many CompositePodGroups above each other are followed; the API takes trees of four levels."""
+_MAX_DEPTH = 8
+"""How many CompositePodGroups above each other are followed; the API takes trees of four levels."""
 
 
 class Forest:
@@ -82,7 +82,7 @@ class Forest:
         root = self.composites.get(key) if key is not None else None
         if root is None or root.deleting or root.parent is not None:
             return None
-        branch = self._grow(root, _DEEPEST)
+        branch = self._grow(root, _MAX_DEPTH)
         if branch is None:
             return None
         return PodGroup(
@@ -120,8 +120,8 @@ class Forest:
         return Branch(composite.key.name, need, composite.topology_key, tuple(below))
 
     def _find_priority(self, root: Composite, branch: Branch) -> int | None:
-        # All templates of a Workload have one priority. Where nobody resolves that of a CompositePodGroup (the fallback
-        # API), its PodGroups have it.
+        # All templates of a Workload have one priority. That of a CompositePodGroup is not resolved in the
+        # fallback API: there its PodGroups have it.
         if root.priority is not None:
             return root.priority
         leaves = [self._groups.get(Key(root.key.namespace, leaf.name)) for leaf in list_leaves(branch)]

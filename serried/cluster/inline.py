@@ -1,6 +1,7 @@
 """PodGroups that are parts of a Workload (v1alpha1, 1.35): one for each template, and one for each replica key in use.
 
-Every replica key is a gang of its own under the template's policy (facts C1).
+Every ``podGroupReplicaKey`` is a gang of its own under the template's policy (WorkloadReference in
+k8s.io/api/core/v1/types.go of 1.35).
 """
 
 from collections.abc import Iterable

@@ -1,19 +1,34 @@
 """The reservation ledger: which slots are kept for which members, between plan and bound.
 
 In memory it is the truth that every plan and every filter call reads; the Reservation object follows it and lets a
-restart rebuild it. Every slot lays a RESERVED claim in the Occupancy, so room is spoken for the moment a plan is held.
+restart rebuild it. Every slot lays a RESERVED claim in the Occupancy, so room is spoken for the moment a plan is made.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from serried.cluster.occupancy import ClaimKind, Occupancy
 from serried.model.group import Key
 from serried.model.pod import Pod
-from serried.model.reservation import Reservation, Slot
+from serried.model.reservation import IllegalTransition, Reservation, Slot
 
 
 class Ledger:
-    """Reservations by group; at most one a group, and one slot a pod."""
+    r"""Owns the reservations: at most one a group, and one slot a pod. Nothing else changes them.
+
+                          add, move, drop, rename_domain
+                          adjust_need, adjust_parts            add, move, drop, rename_domain
+                                    +---+                                +---+
+                                    |   v                                |   v
+        nothing --- reserve ---> Planned ----------- commit ----------> Committed
+           ^                      |   ^                                  |   |
+           |                      |   +------------ withdraw ------------+   |
+           +----- unreserve ------+------------------------------------------+
+
+    What a restart finds is reserved in the phase that its record has. ``withdraw`` is for a commit of which no Binding
+    was sent. A Committed reservation is unreserved when its Bindings stand, or when another instance drives them on;
+    the caller knows (`extender.scheduling.endings`). A verb for a reservation that is not held (any more), and one that
+    the drawing does not have, raise IllegalTransition.
+    """
 
     def __init__(self, occupancy: Occupancy) -> None:
         self._occupancy = occupancy
@@ -39,49 +54,83 @@ class Ledger:
         reservation = self._by_uid.get(uid)
         return reservation.slots.get(uid) if reservation else None
 
-    def hold(self, reservation: Reservation, pods: Mapping[str, Pod]) -> None:
-        """Keep every slot of a reservation; ``pods`` has each member by UID.
+    # --- one group ---------------------------------------------------------------------------------------------
 
-        Raises ValueError if the group holds one already: release it first.
+    def reserve(self, reservation: Reservation, pods: Mapping[str, Pod]) -> None:
+        """Keep the slots of those members that are among ``pods`` (by UID); the others have none.
+
+        The group must hold no reservation: that one is unreserved first.
         """
         if reservation.group in self._by_group:
-            raise ValueError(f"{reservation.group} already holds a reservation")
+            raise IllegalTransition(f"{reservation.group} already holds a reservation")
         self._by_group[reservation.group] = reservation
+        reservation.keep(pods.keys())
         for uid, slot in reservation.slots.items():
             self._take(uid, reservation)
             self._occupancy.claim(uid, ClaimKind.RESERVED, slot.node, pods[uid].shape.requests)
 
-    def add(self, group: Key, pod: Pod, node: str, part: str = "") -> None:
-        """Keep one more slot in the group's reservation. Raises KeyError if it has none."""
-        reservation = self._by_group[group]
-        self._take(pod.uid, reservation)
-        reservation.slots[pod.uid] = Slot(pod.uid, pod.name, node, part)
-        self._occupancy.claim(pod.uid, ClaimKind.RESERVED, node, pod.shape.requests)
+    def commit(self, reservation: Reservation, uids: Collection[str]) -> None:
+        """From now on the Bindings of these members may be sent. The same commit may be repeated."""
+        self._require_held(reservation)
+        reservation.commit(uids)
 
-    def move(self, pod: Pod, node: str) -> None:
-        """Give a member another node within its reservation. Raises KeyError if it has no slot."""
-        self._by_uid[pod.uid].slots[pod.uid].node = node
-        self._occupancy.claim(pod.uid, ClaimKind.RESERVED, node, pod.shape.requests)
+    def withdraw(self, reservation: Reservation) -> None:
+        """The commit does not count: no Binding was sent. Nothing happens if there was none."""
+        self._require_held(reservation)
+        reservation.withdraw()
 
-    def _take(self, uid: str, reservation: Reservation) -> None:
-        # One slot a pod: a member that has come over from another group takes its old slot from there.
-        before = self._by_uid.get(uid)
-        if before is not None and before is not reservation:
-            del before.slots[uid]
-        self._by_uid[uid] = reservation
+    def adjust_need(self, reservation: Reservation, need: int) -> None:
+        """The quorum takes ``need`` members."""
+        self._require_held(reservation)
+        reservation.adjust_need(need)
 
-    def drop(self, uid: str) -> None:
-        """Give one slot back; the rest of the reservation stays."""
-        reservation = self._by_uid.pop(uid, None)
-        if reservation is not None:
-            del reservation.slots[uid]
-            self._occupancy.release(uid, ClaimKind.RESERVED)
+    def adjust_parts(self, reservation: Reservation, parts: Mapping[str, int]) -> None:
+        """The quorum of a tree takes these numbers of members of each PodGroup; one without number is left out."""
+        self._require_held(reservation)
+        reservation.adjust_parts(parts)
 
-    def release(self, group: Key) -> Reservation | None:
-        """Give every slot of a group back; returns what it held."""
+    def rename_domain(self, reservation: Reservation, domain: str) -> None:
+        """The domain has another name by now: its nodes were given another label."""
+        self._require_held(reservation)
+        reservation.rename_domain(domain)
+
+    def unreserve(self, group: Key) -> Reservation | None:
+        """Give every slot of a group back; returns what it held, None if it held nothing."""
         reservation = self._by_group.pop(group, None)
         if reservation is not None:
             for uid in reservation.slots:
                 del self._by_uid[uid]
                 self._occupancy.release(uid, ClaimKind.RESERVED)
         return reservation
+
+    # --- one member --------------------------------------------------------------------------------------------
+
+    def add(self, reservation: Reservation, pod: Pod, node: str, part: str = "") -> None:
+        """Keep one more slot."""
+        self._require_held(reservation)
+        self._take(pod.uid, reservation)
+        reservation.put(Slot(pod.uid, pod.name, node, part))
+        self._occupancy.claim(pod.uid, ClaimKind.RESERVED, node, pod.shape.requests)
+
+    def move(self, pod: Pod, node: str) -> None:
+        """Give a member another node within its reservation. Raises KeyError if it has no slot."""
+        self._by_uid[pod.uid].move(pod.uid, node)
+        self._occupancy.claim(pod.uid, ClaimKind.RESERVED, node, pod.shape.requests)
+
+    def drop(self, uid: str) -> None:
+        """Give one slot back; the rest of the reservation stays. Nothing happens if the pod has none."""
+        reservation = self._by_uid.pop(uid, None)
+        if reservation is not None:
+            reservation.drop(uid)
+            self._occupancy.release(uid, ClaimKind.RESERVED)
+
+    def _take(self, uid: str, reservation: Reservation) -> None:
+        # One slot a pod: a member that has come over from another group takes its old slot from there.
+        before = self._by_uid.get(uid)
+        if before is not None and before is not reservation:
+            before.drop(uid)
+        self._by_uid[uid] = reservation
+
+    def _require_held(self, reservation: Reservation) -> None:
+        if self._by_group.get(reservation.group) is not reservation:
+            raise IllegalTransition(f"{reservation.group} does not hold this reservation (any more)")

@@ -1,8 +1,8 @@
 """What is used on each node, with each pod counted exactly once.
 
-A pod on its way passes through several hands: our ledger reserves a slot for it, its bind call is seen (assumed), the
-watch shows it bound. These overlap, in any order. Each hand lays its own claim; only the strongest claim of a pod
-counts, so no overlap is ever counted twice and no gap between two hands ever shows room that is not there.
+Several say where a pod on its way is: our ledger reserves a slot for it, its bind call is seen (assumed), the watch
+shows it bound. These overlap, in any order. Each lays a claim of its own kind; only the strongest claim of a pod
+counts, so no overlap is ever counted twice, and no gap between two claims ever shows room that is not there.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,21 +10,24 @@ from enum import IntEnum
 
 from serried.model.resources import Resources
 
-_REMEMBERED = 256
-"""On so many nodes room may be freed between two looks; more are as good as everywhere."""
+_MAX_FREED_NODES = 256
+"""On how many nodes room may be freed between two looks; more are as good as everywhere."""
 
 
 class ClaimKind(IntEnum):
-    """Who says that a pod uses a node; the higher one is believed.
-
-    VACANT is the slot of a member that has ended (`vacancies`): it lies under the vacancy's own name, and under the
-    pod's UID once one has come in its place.
-    """
+    """Who says that a pod uses a node; the highest is believed."""
 
     VACANT = 0
+    """The slot of a member that has ended (`vacancies`), under the vacancy's name or that of the pod in its place."""
+
     RESERVED = 1
+    """The ledger has a slot for the pod."""
+
     ASSUMED = 2
+    """The pod's bind call was seen."""
+
     BOUND = 3
+    """The watch shows the pod on the node."""
 
 
 Claim = tuple[str, tuple[tuple[str, int], ...]]
@@ -36,7 +39,7 @@ Freed = Mapping[str, Resources | None]
 
 
 class FreedNodes:
-    """The nodes on which room was freed since somebody last asked."""
+    """The nodes on which room was freed since the last ``take``."""
 
     def __init__(self) -> None:
         self._before: dict[str, Resources | None] | None = {}
@@ -49,27 +52,27 @@ class FreedNodes:
             self._before[node] = None
         elif node not in self._before:
             self._before[node] = dict(before)
-        if len(self._before) > _REMEMBERED:
+        if len(self._before) > _MAX_FREED_NODES:
             self._before = None
 
     def take(self) -> Freed | None:
         """The nodes, and from now on none; None if they were too many to remember."""
-        freed, self._before = self._before, {}
+        freed = self._before
+        self._before = {}
         return freed
 
 
 class Occupancy:
-    """Claims by pod UID and their sum by node.
-
-    ``freed`` counts the times that room became free anywhere, ``freed_nodes`` has the nodes where it did: a gang that
-    did not fit need not be planned again before it is free on one that could help it. ``note_used`` is told the name
-    of each node whose sum has changed.
-    """
+    """Claims by pod UID and their sum by node. ``note_used`` is told the name of each node whose sum has changed."""
 
     def __init__(self, note_used: Callable[[str], None] = lambda _: None) -> None:
         self.freed = 0
-        self._note_used = note_used
+        """How many times room became free, on whatever node."""
+
         self.freed_nodes = FreedNodes()
+        """Where it did: a gang that did not fit is planned again when one of these nodes could help it."""
+
+        self._note_used = note_used
         self._used: dict[str, Resources] = {}
         self._claims: dict[str, dict[ClaimKind, Claim]] = {}
 
@@ -78,35 +81,36 @@ class Occupancy:
         """Used amounts by node name; a node without entry is empty. Live, not a copy."""
         return self._used
 
-    def claim(self, uid: str, hand: ClaimKind, node: str, requests: tuple[tuple[str, int], ...]) -> None:
-        """Lay or move the claim of one hand on a pod."""
+    def claim(self, uid: str, kind: ClaimKind, node: str, requests: tuple[tuple[str, int], ...]) -> None:
+        """Lay or move a pod's claim of one kind."""
         claims = self._claims.setdefault(uid, {})
         before = _strongest(claims)
-        claims[hand] = (node, requests)
+        claims[kind] = (node, requests)
         self._settle(before, _strongest(claims))
 
-    def release(self, uid: str, hand: ClaimKind) -> None:
-        """Drop the claim of one hand; nothing happens if it had none."""
+    def release(self, uid: str, kind: ClaimKind) -> None:
+        """Drop a pod's claim of one kind; nothing happens if it has none."""
         claims = self._claims.get(uid)
-        if claims is None or hand not in claims:
+        if claims is None or kind not in claims:
             return
         before = _strongest(claims)
-        del claims[hand]
+        del claims[kind]
         self._settle(before, _strongest(claims))
         if not claims:
             del self._claims[uid]
 
-    def hand_over(self, uid: str, hand: ClaimKind, heir: str) -> None:
-        """One hand's claim on ``uid`` becomes the VACANT claim of ``heir``, and what else ``uid`` had is dropped.
+    def hand_over(self, uid: str, kind: ClaimKind, heir: str) -> None:
+        """The claim of one kind on ``uid`` becomes the VACANT claim of ``heir``; other claims on ``uid`` are dropped.
 
-        Nothing happens if there is no such claim. Where the claim just gets another name, not even ``freed`` notices:
-        the room was never free.
+        Nothing happens if there is no such claim. ``freed`` does not change if the claim only gets another name: the
+        room was never free.
         """
         claims = self._claims.get(uid, {})
-        if hand not in claims:
+        if kind not in claims:
             return
         del self._claims[uid]
-        before, kept = _strongest(claims), claims[hand]
+        before = _strongest(claims)
+        kept = claims[kind]
         heirs = self._claims.setdefault(heir, {})
         already = _strongest(heirs)
         heirs[ClaimKind.VACANT] = kept

@@ -1,17 +1,19 @@
 """The cluster as the watches tell it: objects by identity, indexes by group, and the changes not yet looked at."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 from serried.cluster.endings import Endings
 from serried.cluster.forest import Forest
-from serried.cluster.indexes import discard
 from serried.cluster.inline import build_groups, is_replica, workload_of
 from serried.cluster.kinship import Kinship
+from serried.cluster.members import Members
 from serried.cluster.membership import Membership, job_of_provisional
-from serried.cluster.occupancy import ClaimKind, FreedNodes, Occupancy
+from serried.cluster.nominations import Nominations
+from serried.cluster.occupancy import ClaimKind, Occupancy
 from serried.cluster.parentage import Parentage, family_of_provisional
+from serried.cluster.snapshots import Snapshots
 from serried.cluster.uncounted import Uncounted
-from serried.cluster.vacancies import Vacancies, Vacancy
+from serried.cluster.vacancies import Vacancies
 from serried.cluster.volumes import Volumes
 from serried.model.composite import Composite
 from serried.model.device import DeviceClass
@@ -19,31 +21,23 @@ from serried.model.eligibility import GangJobs
 from serried.model.group import Job, Key, PodGroup, Workload, is_compatible
 from serried.model.node import Node
 from serried.model.parent import JOB, REPLICA, Family, Parent
-from serried.model.plan import Overlay, View
 from serried.model.pod import Phase, Pod
 from serried.model.priority import PriorityClass
-from serried.model.resources import Resources, add, subtract
-from serried.model.tree import list_leaves
 from serried.model.volume import Volume, VolumeClaim
 from serried.plan.capacity import Capacity
-from serried.plan.quorum import Standing, combine, count_placed, size_up
 
 
 class Store:
-    """Holds nodes, pods, PodGroups, Workloads, Jobs and their parents. Every transition is O(what the object touches).
+    """Follows the watches: each ``put_*`` and ``drop_*`` is one change of one object. Its cost is O(what that touches).
 
-    ``touched`` collects the groups that a change may concern, and ``orphaned`` the pods that left a group and belong
-    to none now; the reader empties both. ``withdrawn`` counts the nominations that ended without the pod having gone
-    there, ``withdrawn_nodes`` has the nodes that they named: room for others, like ``Occupancy.freed``, but no news to
-    a gang that has just given its own stamps up.
-    ``obstacle`` says why there may be Workloads and PodGroups that are not here, ``compatible_obstacle`` the same of
-    PodGroups of scheduler-plugins. ``capacity`` has counted ahead what plans ask for. ``vacancies`` are the slots of
-    bound members of gangs that have ended without success; who reads them closes those that nobody wants. Maps are
+    The objects by kind are maps, the rest are facets with one idea each: a caller takes those that it needs. Maps are
     public to read, and only these methods change them.
     """
 
     def __init__(self, schedulers: Collection[str], gang_jobs: GangJobs = GangJobs.BY_SHAPE) -> None:
         self.schedulers = frozenset(schedulers)
+
+        # The objects, by kind.
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.groups: dict[Key, PodGroup] = {}
@@ -51,73 +45,39 @@ class Store:
         self.jobs: dict[Key, Job] = {}
         self.parents: dict[Family, Parent] = {}
         self.priority_classes: dict[str, PriorityClass] = {}
+
+        # Room: who uses what, and what plans are given.
         self.occupancy = Occupancy(self._note_used)
         self.capacity = Capacity(self.nodes, self.occupancy.used)
-        self.endings = Endings(self.jobs)
         self.vacancies = Vacancies(self.occupancy)
-        self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers, gang_jobs)
+        self.nominations = Nominations(self.occupancy)
+        self.snapshots = Snapshots(self.nodes, self.occupancy, self.nominations)
+        self.endings = Endings(self.jobs)
+
+        # What decides on the shape of a pod beside the pod itself.
         self.volumes = Volumes()
         self.uncounted = Uncounted()
+
+        # Groups: which there are, and who is a member.
         self.forest = Forest(self.groups)
         self._kinship = Kinship()
+        self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers, gang_jobs)
         self.parentage = Parentage(self.parents, self.groups, self.workloads, self._kinship, self.schedulers, gang_jobs)
-        self.withdrawn = 0
-        self.withdrawn_nodes = FreedNodes()
+        self.members = Members(self.pods, self.groups, self.parents, self.membership, self.schedulers)
+
         self.obstacle = ""
+        """Why there may be Workloads and PodGroups that are not here; "" for no reason."""
+
         self.compatible_obstacle = ""
+        """The same of the PodGroups of scheduler-plugins."""
+
         self.touched: set[Key] = set()
+        """The groups that a change may concern; the reader empties it."""
+
         self.orphaned: set[str] = set()
-        self._group_of: dict[str, Key] = {}
-        self._leaf_of: dict[str, Key] = {}
-        self._members: dict[Key, dict[str, None]] = {}
-        self._nominated: dict[str, Pod] = {}
-        self._uids: dict[Key, str] = {}
+        """The pods (UIDs) that left a group and belong to none now; the reader empties it."""
 
     # --- reading -----------------------------------------------------------------------------------------------
-
-    def group_of(self, uid: str) -> Key | None:
-        """The group of a known pod, maybe provisional; None for a pod of no group or an unknown pod."""
-        return self._group_of.get(uid)
-
-    def leaf_of(self, uid: str) -> str:
-        """The PodGroup of a member within its tree; "" for a pod whose group is in none."""
-        return self._leaf_of[uid].name if uid in self._leaf_of else ""
-
-    def members(self, group: Key) -> list[Pod]:
-        """Every known pod of the group, also bound and finished ones, in the order of arrival."""
-        return [self.pods[uid] for uid in self._members.get(group, ())]
-
-    def iterate_members(self, group: Key) -> Iterator[Pod]:
-        """The same one by one, for those who look for the first of a kind."""
-        return (self.pods[uid] for uid in self._members.get(group, ()))
-
-    def count_placed(self, group: Key) -> int:
-        """How many members of a group that is no tree count toward its quorum: ``stand(group).placed``."""
-        found = self.groups.get(group)
-        job = self.membership.job_of(found) if found is not None else None
-        min_count = (found.policy.min_count or 0) if found is not None else 0
-        return count_placed(self.iterate_members(group), job, min_count)
-
-    def stand(self, group: Key, without: Collection[str] = ()) -> Standing:
-        """How the group stands, as if the pods ``without`` (UIDs) were not there."""
-        found = self.groups.get(group)
-        members = [pod for pod in self.members(group) if pod.uid not in without]
-        if found is None or found.tree is None:
-            return self._size_up(found, members)
-        below: dict[str, list[Pod]] = {leaf.name: [] for leaf in list_leaves(found.tree)}
-        for pod in members:
-            below.setdefault(self.leaf_of(pod.uid), []).append(pod)
-        leaves = {name: self.groups.get(Key(group.namespace, name)) for name in below}
-        return combine({name: self._size_up(leaves[name], pods) for name, pods in below.items()})
-
-    def _size_up(self, group: PodGroup | None, members: Iterable[Pod]) -> Standing:
-        job = self.membership.job_of(group) if group is not None else None
-        min_count = (group.policy.min_count or 0) if group is not None else 0
-        return size_up(members, self.schedulers, job, min_count, self.parents)
-
-    def member_groups(self) -> list[Key]:
-        """The groups that have a pod, with or without a PodGroup object."""
-        return list(self._members)
 
     def pods_of_job(self, job: Key) -> list[Pod]:
         """The known pods that a Job of this name controls, whatever its UID."""
@@ -131,10 +91,6 @@ class Store:
         """Whether this is a provisional key of pods whose Job or parent has not been seen (any more)."""
         job, family = job_of_provisional(group), family_of_provisional(group)
         return (job is not None and job not in self.jobs) or (family is not None and family not in self.parents)
-
-    def uid_of(self, pod: Key) -> str | None:
-        """The UID of the pod that has this name now."""
-        return self._uids.get(pod)
 
     def rank_of(self, uid: str) -> int | None:
         """The rank of a member in its gang; None for an unknown pod, or where nothing numbers the members."""
@@ -155,27 +111,6 @@ class Store:
         started = started and not self.obstacle
         return self.membership.resolve(pod, job_started=started)
 
-    def view(self, priority: int, members: Iterable[Pod], leaving: Iterable[Vacancy] = ()) -> View:
-        """The cluster for one plan of ``members``: nominations of equal or higher priority count as used.
-
-        Slots that are kept count as used, too, but for those that the members would be ``leaving``. The cost is that
-        of the nominated pods and these slots, not of the cluster: nothing is copied that they do not touch.
-        """
-        own = {pod.uid for pod in members}
-        used: dict[str, Resources] = {}
-        for vacancy in leaving:
-            node = self.occupancy.node_of(vacancy.claimant)
-            if node is not None:
-                used[node] = subtract(used.get(node) or self.occupancy.used[node], dict(vacancy.pod.shape.requests))
-        for pod in self._nominated.values():
-            if pod.priority < priority or pod.uid in own or self.occupancy.node_of(pod.uid) is not None:
-                continue
-            base = used.get(pod.nominated) or self.occupancy.used.get(pod.nominated, {})
-            used[pod.nominated] = add(base, dict(pod.shape.requests))
-        if not used:
-            return View(self.nodes, self.occupancy.used)
-        return View(self.nodes, Overlay(used, self.occupancy.used), used.keys())
-
     def meet_obstacle(self, what: str) -> None:
         """What keeps us from seeing Workloads and PodGroups, a phrase; "" for nothing (any more)."""
         turned = bool(self.obstacle) is not bool(what)
@@ -194,7 +129,7 @@ class Store:
         return self.compatible_obstacle if is_compatible(group) else self.obstacle
 
     def _touch_missing(self) -> None:
-        self.touched.update(group for group in self._members if group not in self.groups)
+        self.touched.update(group for group in self.members.groups() if group not in self.groups)
 
     # --- nodes -------------------------------------------------------------------------------------------------
 
@@ -224,7 +159,6 @@ class Store:
         pod = self.volumes.confine(self.uncounted.relax(pod))
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
-        self._uids[Key(pod.namespace, pod.name)] = pod.uid
         if old is not None and old.bound and pod.phase is Phase.FAILED:
             self._vacate(old, pod.refusal)
         self._claim(pod)
@@ -232,7 +166,7 @@ class Store:
             self.vacancies.fill(pod.uid, pod.node)
         elif not pod.pending:
             self.vacancies.disinherit(pod.uid)
-        self._nominate(pod.uid, pod if pod.nominated and pod.pending else None)
+        self.nominations.follow(pod.uid, pod if pod.nominated and pod.pending else None)
         if pod.phase is Phase.SUCCEEDED and (old is None or old.phase is not Phase.SUCCEEDED):
             self.endings.learn(pod)
         turned = self._kinship.follow(old, pod)
@@ -244,23 +178,20 @@ class Store:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
-        key = Key(pod.namespace, pod.name)
-        if self._uids.get(key) == uid:
-            del self._uids[key]
         if pod.bound:
             self._vacate(pod)
         self.vacancies.disinherit(uid)
         self.occupancy.forget(uid)
         self.volumes.forget(uid)
         self.uncounted.forget(uid)
-        self._nominate(uid, None)
+        self.nominations.follow(uid, None)
         turned = self._kinship.follow(pod, None)
         self._leave(uid)
         self._rejoin(turned)
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
-        # Before its claims go, so that nobody finds the room free first; whether the slot is wanted, others know.
-        key = self._group_of.get(pod.uid)
+        # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
+        key = self.members.group_of(pod.uid)
         group = self.groups.get(key) if key is not None else None
         if group is not None and group.policy.is_gang and not group.deleting and pod.scheduler in self.schedulers:
             self.vacancies.open(group.key, pod, refusal)
@@ -273,43 +204,26 @@ class Store:
         else:
             self.occupancy.release(pod.uid, ClaimKind.BOUND)
 
-    def _nominate(self, uid: str, pod: Pod | None) -> None:
-        # A nomination counts as used in every view: when it goes without the pod having gone there, that is room.
-        before = self._nominated.pop(uid, None)
-        if pod is not None:
-            self._nominated[uid] = pod
-        if before is None or (pod is not None and pod.nominated == before.nominated):
-            return
-        if self.occupancy.node_of(uid) != before.nominated:
-            self.withdrawn += 1
-            self.withdrawn_nodes.add(before.nominated)
-
     def _join(self, pod: Pod) -> None:
         own = self._resolve_own(pod)
         group = self.forest.lift(own) if own is not None else None
-        before = self._group_of.get(pod.uid)
+        before = self.members.group_of(pod.uid)
         if before != group:
             self._leave(pod.uid)
             if group is not None:
-                self._group_of[pod.uid] = group
-                self._members.setdefault(group, {})[pod.uid] = None
+                self.members.join(pod.uid, group)
                 self._note_named(group)
-        if own is not None and own != group:
-            self._leaf_of[pod.uid] = own
-        else:
-            self._leaf_of.pop(pod.uid, None)
+        self.members.note_leaf(pod.uid, own if own != group else None)
         if group is not None:
             self.touched.add(group)
         elif before is not None or pod.held_by_gate:
             self.orphaned.add(pod.uid)
 
     def _leave(self, uid: str) -> None:
-        self._leaf_of.pop(uid, None)
-        group = self._group_of.pop(uid, None)
+        group = self.members.leave(uid)
         if group is not None:
-            discard(self._members, group, uid)
             self.touched.add(group)
-            if group not in self._members and is_replica(group):
+            if group not in self.members and is_replica(group):
                 self.drop_group(group)
 
     def _note_named(self, group: Key) -> None:
@@ -372,7 +286,7 @@ class Store:
             elif self.groups.get(tree) != built:
                 self.put_group(built)
         for key in moved:
-            for pod in self.members(key):
+            for pod in self.members.of_group(key):
                 self._join(pod)
 
     def put_workload(self, workload: Workload) -> None:
@@ -380,7 +294,7 @@ class Store:
         old = self.workloads.get(workload.key)
         self.workloads[workload.key] = workload
         if workload.inline:
-            self._put_inline(workload, [group for group in self._members if workload_of(group) == workload.key])
+            self._put_inline(workload, [group for group in self.members.groups() if workload_of(group) == workload.key])
         self._rejoin(self._index_workload(old, workload))
 
     def drop_workload(self, key: Key) -> None:
@@ -442,7 +356,7 @@ class Store:
             self._rejoin([Family(JOB, job.key)])
         elif _progress(old) != _progress(job):
             # Its pods belong where they did; only how its gang stands may be another.
-            groups = {self._group_of.get(pod.uid) for pod in self.pods_of_job(job.key)}
+            groups = {self.members.group_of(pod.uid) for pod in self.pods_of_job(job.key)}
             groups.update(group.key for group in self.membership.groups_controlled_by(job))
             self.touched.update(key for key in groups if key is not None)
 

@@ -20,7 +20,7 @@ from serried.model.resources import PROVIDED, is_extended
 class Uncounted:
     """Renames in the shapes of pods what cannot be counted everywhere (``resources.PROVIDED``).
 
-    These are the resources that a DeviceClass provides, and those that no node has: nodes with some are counted, the
+    These are the resources that a DeviceClass provides, and the ones that no node has: nodes with some are counted, the
     others are without limit. ``put_*``, ``drop_*`` and ``note_node`` return the pods, as they came, whose shapes may be
     others now. Each costs the pods that ask for the resource, no others.
     """
@@ -73,12 +73,14 @@ class Uncounted:
 
     def note_node(self, old: Node | None, new: Node | None) -> list[Pod]:
         """A node came, changed or went."""
-        less, more = _list_extended(old), _list_extended(new)
+        less = _list_extended(old)
+        more = _list_extended(new)
         return self._turn(self._nodes, less, more) if less or more else []
 
     def _turn(self, counts: Counter[str], less: Iterable[str], more: Iterable[str]) -> list[Pod]:
         """The pods that ask for a resource that has its first source now, or has lost its last."""
-        less, more = frozenset(less), frozenset(more)
+        less = frozenset(less)
+        more = frozenset(more)
         turned = [name for name in more - less if name not in counts]
         counts.update(more - less)
         for name in less - more:

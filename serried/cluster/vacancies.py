@@ -1,7 +1,8 @@
 """The slots of members that have ended: each stays claimed for a while, for the member that comes in its place.
 
 A slot passes from the dead member to its vacancy, and from there to its heir, within one transition of the Store: no
-plan can ever see its room as free in between (decision 13). Times are the caller's loop seconds.
+plan can ever see its room as free in between (docs/decisions/0013-repair-in-place.md). Times are the caller's loop
+seconds.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -14,17 +15,21 @@ from serried.model.pod import Pod
 
 @dataclass(slots=True, eq=False)
 class Vacancy:
-    """The slot of a member that ended without success; ``pod`` is that member as it was last seen alive.
-
-    ``refusal`` is why the kubelet would not run it: then its node is not kept. ``since`` is None until the vacancy is
-    dated. ``heir`` is the UID of the member in its place, "" while there is none.
-    """
+    """The slot of a member that ended without success."""
 
     group: Key
+
     pod: Pod
+    """The member as it was last seen alive."""
+
     refusal: str = ""
+    """Why the kubelet would not run the member: then its node is not kept. "" for any other end."""
+
     since: float | None = None
+    """When the vacancy was first looked at, in loop seconds; None before that."""
+
     heir: str = ""
+    """The UID of the member in its place, "" while there is none."""
 
     @property
     def claimant(self) -> str:
@@ -33,15 +38,15 @@ class Vacancy:
 
 
 class Vacancies:
-    """Vacancies by group, in the order in which they came.
-
-    None is opened before ``keeping`` is set, by the one who closes them again. ``filled`` collects those whose heir was
-    bound, with the node it got; the reader empties it.
-    """
+    """Vacancies by group, in the order in which they came."""
 
     def __init__(self, occupancy: Occupancy) -> None:
         self.keeping = False
+        """Whether vacancies are opened at all: set by the one that closes them again."""
+
         self.filled: list[tuple[Vacancy, str]] = []
+        """Those whose heir was bound, with the node that it got; the reader empties the list."""
+
         self._occupancy = occupancy
         self._by_group: dict[Key, dict[str, Vacancy]] = {}
         self._by_heir: dict[str, Vacancy] = {}
@@ -90,7 +95,7 @@ class Vacancies:
             self._occupancy.hand_over(uid, ClaimKind.VACANT, vacancy.claimant)
 
     def fill(self, uid: str, node: str) -> None:
-        """A member is bound to ``node``; nothing happens if it is nobody's heir."""
+        """A member is bound to ``node``; nothing happens if it is the heir of no vacancy."""
         vacancy = self._by_heir.get(uid)
         if vacancy is not None:
             self.close(vacancy)
@@ -111,23 +116,25 @@ class Vacancies:
             self.close(vacancy)
 
     def clear(self) -> None:
-        """Nobody's slot is kept any longer."""
+        """No slot of any group is kept any longer."""
         for group in self.groups():
             self.close_group(group)
         self.filled.clear()
 
 
 def match_heirs(vacancies: Iterable[Vacancy], waiting: Iterable[Pod]) -> list[tuple[Vacancy, Pod]]:
-    """Who comes in whose place: by name, else by index under the same owner, else by shape under the same owner.
+    """Which pod takes which vacancy: by name, else by index under the same owner, else by shape under the same owner.
 
-    A pod with an index takes the slot of that index or none. Each vacancy and each pod is in one pair at most; those
-    that come first are served first.
+    A pod with an index takes the slot of that index or none. Each vacancy and each pod is in one pair at most; earlier
+    ones are served first.
     """
     pairs: list[tuple[Vacancy, Pod]] = []
-    open_slots, heirs = list(vacancies), list(waiting)
+    open_slots = list(vacancies)
+    heirs = list(waiting)
     for tell in (_name, _index, _kind):
         found = _pair(tell, open_slots, heirs)
-        slots, pods = {id(vacancy) for vacancy, _ in found}, {pod.uid for _, pod in found}
+        slots = {id(vacancy) for vacancy, _ in found}
+        pods = {pod.uid for _, pod in found}
         open_slots = [vacancy for vacancy in open_slots if id(vacancy) not in slots]
         heirs = [pod for pod in heirs if pod.uid not in pods]
         pairs += found
@@ -135,7 +142,7 @@ def match_heirs(vacancies: Iterable[Vacancy], waiting: Iterable[Pod]) -> list[tu
 
 
 def find_taken(vacancies: Iterable[Vacancy], placed: Iterable[Pod]) -> set[int]:
-    """The vacancies (by ``id``) in whose place, by name or by index, is somebody already: one that came early."""
+    """The vacancies (by ``id``) whose place another member has already, by name or by index: it came early."""
     members = list(placed)
     marks = {(tell, tell(pod)) for pod in members for tell in (_name, _index)}
     return {

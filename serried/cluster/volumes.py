@@ -12,14 +12,14 @@ from serried.model.volume import Volume, VolumeClaim
 
 Terms = tuple[NodeSelectorTerm, ...]
 
-_MOST_TERMS = 64
-"""Volumes that would make more alternatives than this are left to the scheduler."""
+_MAX_TERMS = 64
+"""Into how many alternatives volumes may divide a pod's nodes; what makes more is left to the scheduler."""
 
 
 class Volumes:
     """Confines the shapes of pods to the nodes that reach the volumes of all their claims.
 
-    A claim that is not known, or not bound, confines nobody. ``put_*`` and ``drop_*`` return the pods, as they came,
+    A claim that is not known, or not bound, confines no pod. ``put_*`` and ``drop_*`` return the pods, as they came,
     whose shapes may be others now. Pods that wait for no node are not kept: each has the shape of when it last came.
     """
 
@@ -110,7 +110,7 @@ def _confine(shape: Shape, terms: Terms) -> Shape:
         return replace(shape, node_terms=terms)
     # A term that says nothing matches nothing; together with another one it would say what that one does.
     left, right = (tuple(filter(_says_something, each)) for each in (shape.node_terms, terms))
-    if len(left) * len(right) > _MOST_TERMS:
+    if len(left) * len(right) > _MAX_TERMS:
         return shape
     both = (NodeSelectorTerm(a.labels + b.labels, a.fields + b.fields) for a in left for b in right)
     return replace(shape, node_terms=tuple(both))

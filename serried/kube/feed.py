@@ -26,7 +26,7 @@ from serried.decode.priority import decode_priority_class
 from serried.decode.volumes import decode_volume, decode_volume_claim
 from serried.kube.changes import Deleted, Denied, Event, Listed, Relisted, Unserved, Upserted
 from serried.kube.client import ApiClient
-from serried.kube.reflector import Pace, Reflector
+from serried.kube.reflector import Reflector, WatchTiming
 from serried.kube.wire import (
     DEVICE_CLASSES,
     EVERYTHING,
@@ -108,7 +108,7 @@ OPTIONAL_KINDS = frozenset(
 GROUP_KINDS = frozenset({Kind.WORKLOADS, Kind.POD_GROUPS})
 """What gangs are made of, at the level in use."""
 
-_PACE, _OPTIONAL_PACE = Pace(), Pace(unserved=15.0)
+_WATCH_TIMING, _OPTIONAL_WATCH_TIMING = WatchTiming(), WatchTiming(unserved=15.0)
 _REMEMBERED_PROBLEMS = 1000
 
 
@@ -155,7 +155,7 @@ class Feed:
                 resources[kind],
                 self._sink(kind, channels[kind]),
                 selection=selections.get(kind, EVERYTHING),
-                pace=_OPTIONAL_PACE if kind in OPTIONAL_KINDS else _PACE,
+                timing=_OPTIONAL_WATCH_TIMING if kind in OPTIONAL_KINDS else _WATCH_TIMING,
             )
             for kind in followed
         }

@@ -71,7 +71,7 @@ _KEPT_OUT = frozenset({Cause.UNSERVED, Cause.FORBIDDEN})
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WatchTiming:
     """Times in seconds. ``timeout`` is the range of a watch's length, ``silence`` the longest pause in one.
 
     After ends without progress the waits have full jitter up to ``backoff * 2**n``, at most ``cap``; ``unserved`` is
@@ -114,20 +114,20 @@ class Reflector:
         sink: Sink,
         *,
         selection: Selection = EVERYTHING,
-        pace: Pace = Pace(),
+        timing: WatchTiming = WatchTiming(),
     ) -> None:
         self.resource = resource
         self.listed = asyncio.Event()
         self.last_event_monotonic = 0.0
         self._client = client
         self._selection = selection
-        self._pace = pace
+        self._timing = timing
         self._path = resource.path(selection.namespace)
         self._feed = Feed(resource, sink)
         self._version = ""
         self._listing = False
-        self._ways = _Ways(pace)
-        self._slice = _Slice(pace)
+        self._ways = _Ways(timing)
+        self._slice = _Slice(timing)
         self._followed = 0
         self._reached = True
         self._forced = False
@@ -157,10 +157,10 @@ class Reflector:
 
     def _delay(self, cause: Cause) -> float:
         if cause in {Cause.UNSERVED, Cause.FORBIDDEN}:
-            return self._pace.unserved
+            return self._timing.unserved
         if cause in _RESUMED_AT_ONCE and self._fruitless <= 1:
             return 0.0
-        limit: float = min(self._pace.cap, self._pace.backoff * 2.0 ** min(self._fruitless, 16))
+        limit: float = min(self._timing.cap, self._timing.backoff * 2.0 ** min(self._fruitless, 16))
         return random.uniform(0.0, limit)  # noqa: S311
 
     async def _end_of_follow(self) -> tuple[Cause, float]:
@@ -213,7 +213,7 @@ class Reflector:
         return cause
 
     async def _follow(self) -> Cause:
-        timeout = random.randint(*self._pace.timeout)  # noqa: S311
+        timeout = random.randint(*self._timing.timeout)  # noqa: S311
         if not self._version and self._ways.streams:
             self._begin_list()
             return await self._stream_list(timeout)
@@ -267,15 +267,18 @@ class Reflector:
         begun = loop.time()
         lines = LineSplitter()
         try:
-            async with self._client.stream(self._path, params) as chunks, asyncio.timeout(self._pace.silence) as limit:
+            async with (
+                self._client.stream(self._path, params) as chunks,
+                asyncio.timeout(self._timing.silence) as limit,
+            ):
                 async for chunk in chunks:
                     self._slice.resume()
                     for line in lines.feed(chunk):
                         await self._take(decode_change(line))
                         await self._slice.pause()
-                    limit.reschedule(loop.time() + self._pace.silence)
+                    limit.reschedule(loop.time() + self._timing.silence)
         except TimeoutError:
-            return self._complain(Cause.SILENT, f"neither event nor bookmark for {self._pace.silence:g} s")
+            return self._complain(Cause.SILENT, f"neither event nor bookmark for {self._timing.silence:g} s")
         return Cause.SCHEDULED if loop.time() - begun >= timeout - 1 else Cause.ENDED
 
     async def _take(self, change: Change) -> None:
@@ -303,9 +306,9 @@ class Reflector:
 class _Ways:
     """Which way the next list goes, as far as lists have broken off: streamed or in pages, and how large these are."""
 
-    def __init__(self, pace: Pace) -> None:
-        self.page = pace.page
-        self._pace = pace
+    def __init__(self, timing: WatchTiming) -> None:
+        self.page = timing.page
+        self._timing = timing
         self._cuts = 0
         self._pages_until = -math.inf
 
@@ -316,7 +319,7 @@ class _Ways:
 
     def turn_to_pages(self) -> None:
         """List in pages for a while: a server that does not stream now may do so after its next upgrade."""
-        self._pages_until = time.monotonic() + self._pace.in_pages
+        self._pages_until = time.monotonic() + self._timing.in_pages
 
     def cut(self) -> None:
         """A list broke off."""
@@ -333,14 +336,14 @@ class _Ways:
 
     def complete(self) -> None:
         """A list came whole."""
-        self._cuts, self.page = 0, self._pace.page
+        self._cuts, self.page = 0, self._timing.page
 
 
 class _Slice:
     """Counts the changes applied, and the time spent on them, since the loop last served others."""
 
-    def __init__(self, pace: Pace) -> None:
-        self._pace = pace
+    def __init__(self, timing: WatchTiming) -> None:
+        self._timing = timing
         self.reset()
 
     def reset(self) -> None:
@@ -359,6 +362,6 @@ class _Slice:
         self._changes += 1
         self._spent += now - self._mark
         self._mark = now
-        if self._changes >= self._pace.slice_changes or self._spent >= self._pace.slice_seconds:
+        if self._changes >= self._timing.slice_changes or self._spent >= self._timing.slice_seconds:
             await asyncio.sleep(0)
             self.reset()

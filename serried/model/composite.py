@@ -7,16 +7,19 @@ from serried.model.group import Key, OwnerRef
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """A CompositePodGroup: ``min_group_count`` of the groups below are placed together, None for policy basic.
-
-    ``parent`` is the name of the one above it. The other fields are as those of a PodGroup.
-    """
+    """A CompositePodGroup. Fields without a comment are as in PodGroup."""
 
     key: Key
     uid: str
+
     min_group_count: int | None
+    """How many of the groups below are placed together; None for policy basic."""
+
     topology_key: str | None = None
+
     parent: str | None = None
+    """The name of the CompositePodGroup above it."""
+
     priority_class: str = ""
     priority: int | None = None
     owners: tuple[OwnerRef, ...] = ()

@@ -7,10 +7,13 @@ from serried.model.resources import DEVICE_CLASS_PREFIX
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """A DeviceClass. ``resource`` is its spec.extendedResourceName, "" if it names none."""
+    """A DeviceClass."""
 
     name: str
+
     resource: str = ""
+    """spec.extendedResourceName, "" if it names none."""
+
     version: str = ""
 
     @property

@@ -11,14 +11,16 @@ from serried.model.group import GangPolicy, Job
 
 
 class GangJobs(StrEnum):
-    """Which Jobs may be gangs: also those that do not ask, by their shape (KEP-5547), those that ask (KEP-5764), none.
-
-    With NONE nothing is made for Jobs, and no pod waits for what would have been made.
-    """
+    """Which Jobs may be gangs."""
 
     BY_SHAPE = "by-shape"
+    """Jobs that ask, and Jobs of a certain shape (KEP-5547)."""
+
     ASKED = "asked"
+    """Jobs that ask (KEP-5764)."""
+
     NONE = "none"
+    """No Job: nothing is made for Jobs, and no pod waits for what would have been made."""
 
 
 def is_gang_job(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = GangJobs.BY_SHAPE) -> bool:

@@ -190,23 +190,25 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A Workload. ``job`` is the Job name of its controllerRef, None if it refers to something else.
-
-    ``parent`` is the kind and name of its controllerRef if that is of a kind with several Jobs or replicas
-    (`model.parent`).
-    ``inline``: its templates are the PodGroups themselves (v1alpha1).
-    """
+    """A Workload."""
 
     key: Key
     uid: str
+
     job: str | None
+    """The Job name of its controllerRef; None if that refers to something else."""
+
     templates: tuple[Template, ...]
     owners: tuple[OwnerRef, ...] = ()
     labels: Labels = field(default_factory=dict)
     deleting: bool = False
     version: str = ""
+
     inline: bool = False
+    """Whether its templates are the PodGroups themselves (v1alpha1)."""
+
     parent: tuple[str, str] | None = None
+    """The kind and name of its controllerRef if that is of a kind with several Jobs or replicas (`model.parent`)."""
 
 
 class GangPolicy(StrEnum):
@@ -220,46 +222,73 @@ class GangPolicy(StrEnum):
 class Job:
     """A batch/v1 Job, with the fields that eligibility (KEP-5547) and the reconciler need.
 
-    ``completions`` is None when the Job has none. ``group`` is the group its pod template names itself (field or
-    label): then the Job is not ours. ``topology_key`` is its annotation
-    ``scheduling.serried.dev/required-topology``, ``gang_policy`` its annotation ``scheduling.serried.dev/gang-policy``.
-    ``disruption`` is its annotation ``scheduling.serried.dev/disruption-mode``, ``priority_class`` what its pods name.
-    Where ``spec.scheduling`` says one of these, it counts and not the annotation; ``min_count`` and ``claims`` are said
-    there only. ``contradiction`` is whether field and annotation disagree on being a gang, ``problem`` what an
-    annotation says that nobody can follow, a phrase.
-    ``selects_itself`` is ``manualSelector``: then nothing says which pods are the Job's but their owner references.
-    ``completed`` and ``given_up`` count the indexes (without indexes: the pods) that need no pod any more.
-    ``started`` is when it began, in seconds since 1970, or was last resumed; ``lifetime`` after how many seconds it is
-    ended (activeDeadlineSeconds). ``ending`` is whether it is decided that it ends, though pods of it may still run:
-    it makes no more. ``work`` is equal for Jobs whose pods do the same.
+    What ``spec.scheduling`` says counts before the annotation of the same meaning.
     """
 
     key: Key
     uid: str
     parallelism: int
+
     completions: int | None
+    """None if the Job has none."""
+
     indexed: bool
     scheduler: str = "default-scheduler"
+
     group: str | None = None
+    """The group that its pod template names itself (field or label): then the Job is not ours."""
+
     topology_key: str | None = None
+    """The annotation ``scheduling.serried.dev/required-topology``."""
+
     gang_policy: GangPolicy | None = None
+    """The annotation ``scheduling.serried.dev/gang-policy``."""
+
     disruption: Disruption | None = None
+    """The annotation ``scheduling.serried.dev/disruption-mode``."""
+
     priority_class: str = ""
+    """The PriorityClass that its pods name."""
+
     min_count: int | None = None
+    """What ``spec.scheduling`` says; no annotation does."""
+
     claims: tuple[Claim, ...] = ()
+    """As ``min_count``."""
+
     contradiction: bool = False
+    """Whether field and annotation disagree on being a gang."""
+
     problem: str = ""
+    """What is wrong in an annotation, a phrase."""
+
     selects_itself: bool = False
+    """``manualSelector``: then nothing but owner references says which pods are the Job's."""
+
     owner: OwnerRef | None = None
     suspended: bool = False
     finished: bool = False
+
     ending: bool = False
+    """Whether it makes no more pods because it will end, though some may still run."""
+
     deleting: bool = False
+
     completed: int = 0
+    """How many indexes (without indexes: pods) have succeeded."""
+
     given_up: int = 0
+    """How many indexes have failed for good."""
+
     started: int | None = None
+    """When it began, or was last resumed, in seconds since 1970."""
+
     lifetime: int | None = None
+    """After how many seconds it is ended (activeDeadlineSeconds)."""
+
     work: int = 0
+    """A number that is equal for Jobs whose pods do the same."""
+
     version: str = ""
     preference: Preference = NO_PREFERENCE
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A coordination.k8s.io/v1 Lease: ``holder`` is "" when nobody holds it.
-
-    ``renewed`` is the renewTime in seconds since 1970 by the holder's clock, None without one; ``duration`` how many
-    seconds later others may take the Lease.
-    """
+    """A coordination.k8s.io/v1 Lease."""
 
     holder: str
+    """Empty when no process holds it."""
+
     renewed: int | None = None
+    """The renewTime in seconds since 1970, by the holder's clock; None without one."""
+
     duration: int = 0
+    """How many seconds after ``renewed`` others may take the Lease."""

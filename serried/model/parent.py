@@ -36,7 +36,7 @@ PARENT_APIS = {
 }
 
 MOST_TEMPLATES = 8
-"""A Workload may have so many PodGroup templates (facts C2)."""
+"""How many PodGroup templates a Workload may have (upstream's pkg/apis/scheduling, MaxPodGroupTemplates)."""
 
 REPLICA = "scheduling.serried.dev/replica"
 """Label of a PodGroup that exists once for each replica: the replica's index."""
@@ -53,19 +53,22 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pod stands in its parent, as its labels say.
-
-    ``stage`` is a replicated Job's name, or ``LEADER`` or ``WORKERS``; ``replica`` the replica's index, "" where there
-    are none. ``uid`` is the parent's, "" where the labels do not give it. ``job`` is the index of its Job among those
-    of the replicated Job, 0 where there is but one.
-    """
+    """Where a pod stands in its parent, as its labels say."""
 
     kind: ParentKind
     parent: str
+
     stage: str
+    """The name of a replicated Job, or ``LEADER`` or ``WORKERS``."""
+
     replica: str = ""
+    """The index of the replica, "" where there are none."""
+
     uid: str = ""
+    """The UID of the parent, "" where the labels do not give it."""
+
     job: int = 0
+    """The index of the pod's Job in the replicated Job; 0 where there is one Job only."""
 
 
 LEADER = "leader"
@@ -73,18 +76,24 @@ WORKERS = "workers"
 
 
 class Stage(NamedTuple):
-    """Pods that are created together: ``size`` of them run at a time, in each replica if there are replicas."""
+    """Pods that are created together."""
 
     name: str
+
     size: int
+    """How many of them run at a time, in each replica if there are replicas."""
 
 
 class Span(NamedTuple):
-    """The ranks of a stage's pods: they begin with ``first``, and each of its Jobs has ``each`` of them."""
+    """The ranks of a stage's pods."""
 
     stage: str
+
     first: int
+    """The lowest rank."""
+
     each: int
+    """How many ranks each Job of the stage has."""
 
 
 WHOLE = ""
@@ -93,33 +102,45 @@ WHOLE = ""
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A JobSet or a LeaderWorkerSet.
-
-    ``gang_policy`` is the word of its annotation, "" without. ``staged`` names the field that makes a later stage wait
-    for an earlier one to run, "" if all are created at once; ``obstacle`` the one that makes pods of one stage wait for
-    each other. ``replicas`` is how often it has all its stages, None for a kind without replicas. ``group`` is the
-    group that a pod template names itself; ``jobs_ask`` whether a template of a child Job asks to be a gang.
-    ``priority_class`` is what all pod templates name alike, ``problem`` what an annotation says wrongly. ``spans`` are
-    the ranks of a JobSet's pods, in the order of its replicated Jobs. Status counts for ``finished`` only.
-    """
+    """A JobSet or a LeaderWorkerSet. Of its status only ``finished`` is read."""
 
     kind: ParentKind
     key: Key
     uid: str
     stages: tuple[Stage, ...]
     schedulers: frozenset[str]
+
     gang_policy: str = ""
+    """The word of its annotation, "" without one."""
+
     staged: str = ""
+    """The field that makes a later stage wait for an earlier one to run, "" if all are created at once."""
+
     obstacle: str = ""
+    """The field that makes pods of one stage wait for each other, "" for none."""
+
     replicas: int | None = None
+    """How often it has all its stages; None for a kind without replicas."""
+
     group: str | None = None
+    """The group that a pod template names itself."""
+
     jobs_ask: bool = False
+    """Whether a template of a child Job asks to be a gang."""
+
     topology_key: str | None = None
     preference: Preference = NO_PREFERENCE
     disruption: Disruption | None = None
+
     priority_class: str = ""
+    """The PriorityClass that all pod templates name alike."""
+
     problem: str = ""
+    """What is wrong in an annotation, a phrase."""
+
     spans: tuple[Span, ...] = ()
+    """The ranks of a JobSet's pods, in the order of its replicated Jobs."""
+
     finished: bool = False
     deleting: bool = False
     version: str = field(default="", compare=False)

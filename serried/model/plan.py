@@ -13,7 +13,8 @@ class Overlay(Mapping[str, Resources]):
     """A few nodes' amounts over those of all the others, without a copy."""
 
     def __init__(self, over: Mapping[str, Resources], base: Mapping[str, Resources]) -> None:
-        self._over, self._base = over, base
+        self._over = over
+        self._base = base
 
     def __getitem__(self, node: str) -> Resources:
         return self._over[node] if node in self._over else self._base[node]
@@ -26,55 +27,75 @@ class Overlay(Mapping[str, Resources]):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """The cluster as one plan sees it: nodes in a fixed order and what is used on each, by node name.
+class Snapshot:
+    """The cluster as one plan sees it.
 
-    ``used`` counts bound pods, reservations, assumed pods and nominated pods of equal or higher priority; a node
-    without entry is empty. Neither is copied: a plan must be finished before the state changes, which holds
-    because plans run without await. ``over`` are the nodes on which more is used than bound pods and reservations.
+    Nothing is copied: a plan must be finished before the state changes, which holds because plans run without await.
     """
 
     nodes: Mapping[str, Node]
+    """The nodes by name, in a fixed order."""
+
     used: Mapping[str, Resources]
+    """What bound, assumed, reserved and nominated pods use, by node name. A node without entry is empty.
+
+    Nominated pods count if their priority is not lower than that of the members to be planned.
+    """
+
     over: Collection[str] = ()
+    """The names of the nodes on which this plan sees another use than the occupancy has."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What is to be placed.
-
-    ``members`` are the pending members in the order in which they get room (lowest index first); at least ``need``
-    of them must be placed or none is. ``topology_key`` confines all of them to one domain; ``pinned`` are the
-    domains that existing members occupy (more than one is an error, none means free choice). ``excluded`` holds
-    (member uid, node name) pairs that the scheduler has refused, ``closed`` the names of nodes that no member may use,
-    ``taken`` the domains of the key that are others' alone.
-
-    ``levels`` are label keys, the narrowest first: the quorum goes into one domain of the first key that has one with
-    room, else over as few domains as possible; with ``spills`` False it waits then. ``homes`` are the nodes of
-    existing members: others join them at the narrowest level that has room. With ``own_slots`` each member takes the
-    slot that is kept for it, or none.
-
-    For a tree of groups ``parts`` are the asks of the groups below, and ``members`` those of all of them. A part with
-    ``need`` 0 stands already; of the others ``wanted`` must be placed, each whole. ``name`` is the group's own in its
-    tree, ``within`` the (key, domain) pairs in which the groups above it are, the widest first.
-    """
+    """What is to be placed: the members of one group, or of a tree of groups."""
 
     members: Sequence[Pod]
+    """The waiting members in the order in which they get room, the lowest rank first; of a tree those of all parts."""
+
     need: int
+    """How many members must be placed; with fewer none is. 0: the quorum stands, or the part of a tree does."""
+
     topology_key: str | None = None
+    """The label key of which all members must be in one domain; None without constraint."""
+
     pinned: frozenset[str] = frozenset()
+    """The domains that existing members occupy. None leaves the choice free, more than one is a conflict."""
+
     excluded: frozenset[tuple[str, str]] = frozenset()
+    """The (member UID, node name) pairs that the scheduler has refused."""
+
     closed: frozenset[str] = frozenset()
+    """The names of the nodes that no member may use."""
+
     taken: frozenset[str] = frozenset()
+    """The domains of the topology key that other gangs have for themselves."""
+
     levels: tuple[str, ...] = ()
+    """Preferred label keys, the narrowest first: the first that has a domain with room for the quorum counts."""
+
     spills: bool = True
+    """Whether the quorum goes over as few domains as possible if no level holds it; else it waits."""
+
     homes: frozenset[str] = frozenset()
+    """The nodes of existing members: others join them at the narrowest level that has room."""
+
     style: Style = Style.PACK
+
     own_slots: bool = False
+    """Whether each member takes the slot that is kept for it, or none."""
+
     name: str = ""
+    """The group's name in its tree."""
+
     within: tuple[tuple[str, str], ...] = ()
+    """The (key, domain) pairs in which the groups above this one are, the widest first."""
+
     parts: tuple["PlanRequest", ...] = ()
+    """Of a tree, the requests of the groups below."""
+
     wanted: int = 0
+    """How many of the parts that do not stand yet must be placed, each whole."""
 
     @property
     def priority(self) -> int:
@@ -103,11 +124,13 @@ def _is_alike(one: Pod, other: Pod) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where each member goes: ``nodes`` maps member uid to node name. ``domain`` is "" without a required key.
-
-    ``spare`` more members of their kind would find room in the same domain (an estimate where classes are mixed).
-    """
+    """Where each member goes."""
 
     domain: str
+    """The value of the required key that all nodes share; "" without a key."""
+
     nodes: Mapping[str, str]
+    """Node name by member UID."""
+
     spare: int = 0
+    """How many more members of their kind the domain has room for; an estimate where classes are mixed."""

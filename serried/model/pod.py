@@ -18,23 +18,27 @@ One for filter and preempt, one for bind: kube-scheduler takes no name in two ex
 HELD = "Serried holds this pod for its gang: see the PodGroup's condition and events"
 """What filter says of a node that a held pod does not get; kube-scheduler puts it into the pod's condition.
 
-Constant on purpose: a text that changes makes the scheduler patch the pod and retry in a loop (facts A5).
+Constant on purpose: a text that changes is an update of the pod, after which the scheduler tries it again, in a loop
+(upstream's pkg/scheduler/backend/queue/scheduling_queue.go).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What decides where a pod fits. Members with equal shapes are one class to the planner.
-
-    ``requests`` is sorted by name and always has ``pods``; host ports and anti-affinity by host name are in it as
-    amounts of what every node has (``resources.SHARES``), claims of devices as amounts of what nodes need not show
-    (``resources.PROVIDED``). ``node_terms`` is required node affinity: None when there is
-    none, any one term suffices otherwise.
-    """
+    """What decides where a pod fits. Members with equal shapes are one class to the planner."""
 
     requests: tuple[tuple[str, int], ...]
+    """Amounts sorted by name; ``pods`` is always among them.
+
+    Host ports and anti-affinity by host name are amounts of what every node has (``resources.SHARES``), claims of
+    devices are amounts of what nodes need not show (``resources.PROVIDED``).
+    """
+
     node_selector: tuple[tuple[str, str], ...] = ()
+
     node_terms: tuple[NodeSelectorTerm, ...] | None = None
+    """Required node affinity: any one term suffices; None without."""
+
     tolerations: tuple[Toleration, ...] = ()
 
 
@@ -57,7 +61,7 @@ class Owner:
 
 
 class Phase(StrEnum):
-    """PodPhase, reduced to what counts: pods that still need or use a node, and those that are done."""
+    """PodPhase, reduced to what counts: a pod still needs or uses a node, or it is done."""
 
     ACTIVE = "Active"
     SUCCEEDED = "Succeeded"
@@ -66,51 +70,75 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod. Identity is the ``uid``: Jobs and StatefulSets make pods anew under an old name.
-
-    ``group`` is the name of the PodGroup that the pod itself names (field, then labels), None if it names none.
-    ``claims`` are the names of the PersistentVolumeClaims that it mounts. ``place`` is where it stands in a JobSet or
-    LeaderWorkerSet. ``gates`` are all scheduling gates, ours included.
-    ``index`` is its number among the pods of its Indexed Job (the completion index), or of its replica of a
-    LeaderWorkerSet (the worker index; the leader has 0).
-    ``unschedulable``: the scheduler has tried the pod in vain and will not try it again before an event tells it to.
-    ``started`` is when the kubelet took it up, in seconds since 1970, ``lifetime`` after how many seconds it is ended
-    (activeDeadlineSeconds). ``ends`` is when it succeeded, or by when it is to be gone if it is being deleted.
-    ``refusal`` is the reason for which the kubelet has refused a bound pod (``OutOfcpu``), "" for any other end.
-    ``marked``: names all MARKERS, so that an isolated scheduler asks about it.
-    ``device_claims`` are what its claims of devices are made from, ``uncounted`` the extended resources that nodes need
-    not show (`cluster.uncounted`): what there is of both, kube-scheduler alone knows. ``objection`` is why it found no
-    node for the pod when it tried it last, "" if it did not say so; ``unclaimed`` the template of a claim that is still
-    to be made, before which it does not try the pod at all.
-    """
+    """A pod."""
 
     namespace: str
     name: str
     uid: str
+    """The pod's identity: Jobs and StatefulSets make pods anew under an old name."""
+
     shape: Shape
     scheduler: str = "default-scheduler"
+
     node: str = ""
+    """``spec.nodeName``."""
+
     nominated: str = ""
+    """``status.nominatedNodeName``."""
+
     priority: int = 0
     phase: Phase = Phase.ACTIVE
+
     group: str | None = None
+    """The name of the PodGroup that the pod itself names (field, then labels); None if it names none."""
+
     link: Link | None = None
     owner: Owner | None = None
+
     place: Place | None = None
+    """Where the pod stands in a JobSet or LeaderWorkerSet."""
+
     claims: tuple[str, ...] = ()
+    """The names of the PersistentVolumeClaims that the pod mounts."""
+
     gates: tuple[str, ...] = ()
+    """All scheduling gates, ours included."""
+
     index: int | None = None
+    """The completion index in an Indexed Job, or the worker index in a LeaderWorkerSet's replica (the leader has 0)."""
+
     deleting: bool = False
+
     unschedulable: bool = False
+    """The scheduler has tried the pod in vain, and tries it again only after an event."""
+
     started: int | None = None
+    """When the kubelet took the pod up, in seconds since 1970."""
+
     lifetime: int | None = None
+    """After how many seconds the pod is ended (activeDeadlineSeconds)."""
+
     ends: int | None = None
+    """When the pod succeeded, or by when it is to be gone if it is being deleted, in seconds since 1970."""
+
     refusal: str = ""
+    """Why the kubelet has refused the bound pod (``OutOfcpu``); "" for any other end."""
+
     marked: bool = False
+    """Whether the pod names all MARKERS, so that an isolated scheduler asks about it."""
+
     device_claims: tuple[str, ...] = ()
+    """What the pod's claims of devices are made from: kube-scheduler alone knows what there is of it."""
+
     uncounted: tuple[str, ...] = ()
+    """The extended resources that nodes need not show (`cluster.uncounted`): as ``device_claims``."""
+
     objection: str = ""
+    """Why kube-scheduler found no node for the pod when it tried it last; "" if it did not say so."""
+
     unclaimed: str = ""
+    """The template of a claim that is still to be made; kube-scheduler does not try the pod before that."""
+
     version: str = ""
 
     @property

@@ -15,19 +15,26 @@ class Style(StrEnum):
 
 
 class Level(NamedTuple):
-    """A label key, and how many seconds the gang waits for one domain of it before it takes a wider one."""
+    """A preferred level of the topology."""
 
     key: str
+    """The label key."""
+
     wait: float = 0.0
+    """How many seconds the gang waits for one domain of the level before it takes a wider one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """``levels`` are the narrowest first. ``exclusive``: no domain of the required key is shared with another such."""
+    """What a gang would like."""
 
     levels: tuple[Level, ...] = ()
+    """Preferred levels, the narrowest first."""
+
     style: Style = Style.PACK
+
     exclusive: bool = False
+    """Whether no domain of the required key is shared with another exclusive gang."""
 
 
 NO_PREFERENCE = Preference()

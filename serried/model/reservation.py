@@ -1,48 +1,152 @@
 """The slots that are kept for one gang between its plan and its last Binding."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from serried.model.group import Key
 
 
-@dataclass(slots=True)
+class IllegalTransition(ValueError):
+    """A reservation was asked for a step that its state does not allow: an error in our own code."""
+
+
+class ReservationPhase(StrEnum):
+    """How far a reservation is, in the words of the Reservation object."""
+
+    PLANNED = "Planned"
+    COMMITTED = "Committed"
+
+
+@dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of one member; ``part`` is its PodGroup within a tree."""
+    """The place of one member."""
 
     uid: str
     name: str
     node: str
     part: str = ""
+    """The member's PodGroup within a tree."""
 
 
-@dataclass(slots=True)
 class Reservation:
-    """The slots of one group. ``need`` of them must be at bind before any is bound (0: each binds as it comes).
+    """The slots of one group, open to every reader.
 
-    Of a tree, ``parts`` says how many of each PodGroup; ``need`` is their sum.
-    ``committed`` are the UIDs whose Bindings may have been sent: from then on they are only ever rolled forward.
+    Its verbs are the ledger's (`serried.cluster.ledger.Ledger`), whose docstring draws the states: nothing else calls
+    them, because the claims on the nodes have to follow.
     """
 
-    group: Key
-    group_uid: str
-    domain: str
-    need: int
-    slots: dict[str, Slot] = field(default_factory=dict)
-    committed: frozenset[str] = frozenset()
-    parts: dict[str, int] = field(default_factory=dict)
+    __slots__ = ("_committed", "_domain", "_need", "_parts", "_slots", "group", "group_uid")
+
+    def __init__(
+        self,
+        group: Key,
+        group_uid: str,
+        domain: str,
+        need: int,
+        slots: Mapping[str, Slot] | None = None,
+        committed: Collection[str] = (),
+        parts: Mapping[str, int] | None = None,
+    ) -> None:
+        self.group = group
+        self.group_uid = group_uid
+        self._domain = domain
+        self._need = need
+        self._slots = dict(slots or {})
+        self._committed = frozenset(committed)
+        self._parts = dict(parts or {})
 
     @property
-    def phase(self) -> str:
+    def domain(self) -> str:
+        """The value of the topology key that all nodes share; "" without a key."""
+        return self._domain
+
+    @property
+    def need(self) -> int:
+        """How many members must be at bind before any is bound; 0: each binds as it comes."""
+        return self._need
+
+    @property
+    def parts(self) -> Mapping[str, int]:
+        """Of a tree, how many members of each PodGroup ``need`` is made of; else empty."""
+        return self._parts
+
+    @property
+    def slots(self) -> Mapping[str, Slot]:
+        """The slots by member UID."""
+        return self._slots
+
+    @property
+    def committed(self) -> frozenset[str]:
+        """The UIDs whose Bindings may have been sent; from then on they are only ever rolled forward."""
+        return self._committed
+
+    @property
+    def phase(self) -> ReservationPhase:
         """Planned or Committed, as the Reservation object says it."""
-        return "Committed" if self.committed else "Planned"
+        return ReservationPhase.COMMITTED if self._committed else ReservationPhase.PLANNED
 
     def lacks(self, uids: Collection[str]) -> bool:
         """Whether these members are too few for the quorum."""
-        return bool(self.find_short(uids)) if self.parts else len(uids) < self.need
+        return bool(self.find_short(uids)) if self._parts else len(uids) < self._need
 
     def find_short(self, uids: Iterable[str]) -> frozenset[str]:
         """The parts of a tree of which these members are too few."""
-        here = Counter(self.slots[uid].part for uid in uids if uid in self.slots)
-        return frozenset(part for part, need in self.parts.items() if here[part] < need)
+        here = Counter(self._slots[uid].part for uid in uids if uid in self._slots)
+        return frozenset(part for part, need in self._parts.items() if here[part] < need)
+
+    # --- the verbs of the ledger -------------------------------------------------------------------------------
+
+    def put(self, slot: Slot) -> None:
+        """One more member has a slot."""
+        self._slots[slot.uid] = slot
+
+    def move(self, uid: str, node: str) -> None:
+        """A member's slot is on another node. Raises KeyError if it has none."""
+        self._slots[uid] = replace(self._slots[uid], node=node)
+
+    def drop(self, uid: str) -> None:
+        """A member has no slot any more. Raises KeyError if it had none."""
+        del self._slots[uid]
+
+    def keep(self, uids: Collection[str]) -> None:
+        """Only these members have slots."""
+        self._slots = {uid: slot for uid, slot in self._slots.items() if uid in uids}
+
+    def rename_domain(self, domain: str) -> None:
+        """The nodes carry another value of the topology key by now."""
+        self._domain = domain
+
+    def commit(self, uids: Collection[str]) -> None:
+        """Planned becomes Committed. The same commit again changes nothing; another one is illegal."""
+        chosen = frozenset(uids)
+        if self._committed == chosen and chosen:
+            return
+        self._require_planned("be committed")
+        if not chosen or not self._slots.keys() >= chosen:
+            raise IllegalTransition(f"{self.group} cannot commit members that have no slot")
+        self._committed = chosen
+
+    def withdraw(self) -> None:
+        """Committed becomes Planned: no Binding was sent. Nothing happens before the commit."""
+        self._committed = frozenset()
+
+    def adjust_need(self, need: int) -> None:
+        """The quorum takes another number of members. Illegal after the commit, and for a tree."""
+        self._require_planned("change its quorum")
+        if self._parts:
+            raise IllegalTransition(f"{self.group} is a tree, whose quorum is that of its parts")
+        self._need = need
+
+    def adjust_parts(self, parts: Mapping[str, int]) -> None:
+        """The quorum takes these numbers of each PodGroup; who is not among them takes no part. Illegal as before."""
+        self._require_planned("change its quorum")
+        if not parts.keys() <= self._parts.keys():
+            raise IllegalTransition(f"{self.group} cannot take in PodGroups that it was not planned with")
+        self._parts = dict(parts)
+        self._need = sum(parts.values())
+
+    def _require_planned(self, what: str) -> None:
+        if self._committed:
+            raise IllegalTransition(f"{self.group} is Committed and cannot {what}")

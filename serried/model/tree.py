@@ -9,20 +9,26 @@ from serried.model.preference import NO_PREFERENCE, Preference
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A PodGroup in a tree; it stands when ``need`` of its members are placed (policy basic: one)."""
+    """A PodGroup in a tree."""
 
     name: str
+
     need: int
+    """How many members must be placed before it stands; one for policy basic."""
+
     topology_key: str | None = None
     preference: Preference = NO_PREFERENCE
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A CompositePodGroup in a tree; it stands when ``need`` of the groups ``below`` do (policy basic: one)."""
+    """A CompositePodGroup in a tree."""
 
     name: str
+
     need: int
+    """How many of the groups below must stand before it does; one for policy basic."""
+
     topology_key: str | None
     below: tuple["Tree", ...]
 

@@ -15,7 +15,6 @@ class Reason(StrEnum):
     POD_GROUP_MISSING = "PodGroupMissing"
     API_MISSING = "WorkloadAPIMissing"
     PRIORITY_UNKNOWN = "PriorityUnknown"
-    POD_GROUP_AMBIGUOUS = "PodGroupAmbiguous"
     QUORUM_MISSING = "QuorumMissing"
     MEMBER_GATED = "MemberGated"
     NO_DOMAIN_FITS = "NoDomainFits"
@@ -38,28 +37,33 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DomainShortage:
-    """How far one domain is from holding the quorum: ``slots`` of ``needed`` members fit."""
+    """How far one domain is from holding the quorum."""
 
     domain: str
+
     slots: int
+    """How many members the domain has room for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A reason with its numbers.
-
-    ``have`` of ``need`` members; ``key`` the topology key, the class, or the group ahead; ``domains`` the best domains
-    that were too small, best first (``domain_count`` in all); ``detail`` what else there is to say, a phrase without a
-    full stop.
-    """
+    """A reason with its numbers: ``have`` of ``need`` members, or of the groups of a tree."""
 
     reason: Reason
     have: int = 0
     need: int = 0
+
     key: str = ""
+    """The topology key, the PriorityClass, or the group ahead in the queue."""
+
     domains: tuple[DomainShortage, ...] = ()
+    """The best of the domains that were too small, the best first."""
+
     domain_count: int = 0
+    """How many domains were too small in all."""
+
     detail: str = ""
+    """What else there is to say, a phrase without a full stop."""
 
 
 _SENTENCES: dict[Reason, str] = {
@@ -67,7 +71,6 @@ _SENTENCES: dict[Reason, str] = {
     Reason.POD_GROUP_MISSING: "waiting for the PodGroup to be created",
     Reason.API_MISSING: "waiting for the API of Workloads and PodGroups",
     Reason.PRIORITY_UNKNOWN: "waiting for the value of PriorityClass {key}",
-    Reason.POD_GROUP_AMBIGUOUS: "more than one Workload or PodGroup matches, so ordinary scheduling applies",
     Reason.QUORUM_MISSING: "{have} of {need} members exist",
     Reason.MEMBER_GATED: "{have} members carry a scheduling gate of another owner",
     Reason.NO_DOMAIN_FITS: "no domain of {key} has room for {need} members",
@@ -91,15 +94,15 @@ _SENTENCES: dict[Reason, str] = {
     Reason.SCHEDULED: "{have} members are bound",
 }
 
-_DOMAINS_SHOWN = 5
+_MAX_DOMAINS_SHOWN = 5
 
 
 def render(verdict: Verdict) -> str:
     """The sentence for people: ``Reason: text (per domain numbers); detail``."""
     text = _SENTENCES[verdict.reason].format(have=verdict.have, need=verdict.need, key=verdict.key)
     if verdict.domains:
-        shown = ", ".join(f"{d.domain}: {d.slots}" for d in verdict.domains[:_DOMAINS_SHOWN])
-        more = verdict.domain_count - len(verdict.domains[:_DOMAINS_SHOWN])
+        shown = ", ".join(f"{d.domain}: {d.slots}" for d in verdict.domains[:_MAX_DOMAINS_SHOWN])
+        more = verdict.domain_count - len(verdict.domains[:_MAX_DOMAINS_SHOWN])
         text += f" ({shown}{f', {more} more' if more > 0 else ''})"
     if verdict.detail:
         text += f"; {verdict.detail}"

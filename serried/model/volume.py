@@ -8,17 +8,23 @@ from serried.model.selectors import NodeSelectorTerm
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A PersistentVolume. ``terms`` are the nodes that reach it: None for all, else any one term suffices."""
+    """A PersistentVolume."""
 
     name: str
+
     terms: tuple[NodeSelectorTerm, ...] | None = None
+    """The nodes that reach it: any one term suffices; None for all nodes."""
+
     version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeClaim:
-    """A PersistentVolumeClaim. ``volume`` is the one that it is bound to, "" while there is none."""
+    """A PersistentVolumeClaim."""
 
     key: Key
+
     volume: str = ""
+    """The name of the volume that it is bound to, "" while there is none."""
+
     version: str = ""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from serried.model.preference import Style
 from serried.plan.classes import MemberClass
-from serried.plan.mixing import MOST_CLASSES, Budget, Room, mix_in_steps
+from serried.plan.mixing import MAX_CLASSES, Bin, Budget, mix_in_steps
 from serried.plan.narrowing import narrow
 from serried.plan.packing import Batch, Packing
 from serried.plan.steps import Work
@@ -52,25 +52,25 @@ def _attempt(trial: Trial, below: Sequence[str], placement: Placement, budget: B
             return best
     if len(best) >= max(trial.ask.need, 1) or barred or len(trial.classes) == 1:
         return best
-    if len(trial.classes) > MOST_CLASSES or not (yield from trial.may_hold(placement)):
+    if len(trial.classes) > MAX_CLASSES or not (yield from trial.may_hold(placement)):
         return best
     return (yield from _mix(trial, placement, budget)) or best
 
 
 def _mix(trial: Trial, placement: Placement, budget: Budget) -> Work[dict[str, str]]:
     """Nodes for the quorum by `mixing.mix`, {} if it finds none."""
-    free = [{name: slots for slots, name in trial.census.rooms(kind, placement.names)} for kind in trial.classes]
+    free = [{name: slots for slots, name in trial.census.node_slots(kind, placement.names)} for kind in trial.classes]
     names = sorted(
         {name for each in free for name in each}, key=lambda name: (-max(f.get(name, 0) for f in free), name)
     )
-    rooms = [
-        Room(name, trial.census.allocatable(name), trial.census.used(name), tuple(each.get(name, 0) for each in free))
+    bins = [
+        Bin(name, trial.census.allocatable(name), trial.census.used(name), tuple(each.get(name, 0) for each in free))
         for name in names
     ]
     yield
     wanted = tuple(len(kind.members) for kind in trial.classes)
     requests = [kind.request for kind in trial.classes]
-    found = (yield from mix_in_steps(wanted, max(trial.ask.need, 1), requests, rooms, budget)) or {}
+    found = (yield from mix_in_steps(wanted, max(trial.ask.need, 1), requests, bins, budget)) or {}
     nodes: dict[str, str] = {}
     for place, kind in enumerate(trial.classes):
         order = (name for name in sorted(found) for _ in range(found[name][place]))

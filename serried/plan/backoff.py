@@ -2,7 +2,8 @@
 
 import math
 
-_BASE, _CAP = 1.0, 10.0
+_BASE_SECONDS = 1.0
+_CAP_SECONDS = 10.0
 
 
 def backoff(failures: int, size: int) -> float:
@@ -12,4 +13,4 @@ def backoff(failures: int, size: int) -> float:
     more with it whenever it fails.
     """
     # 2.0 ** 1024 is an OverflowError, and no cap is anywhere near 2 ** 20 seconds.
-    return min(_CAP * math.sqrt(max(1, size)), _BASE * 2.0 ** min(20, max(0, failures - 1)))
+    return min(_CAP_SECONDS * math.sqrt(max(1, size)), _BASE_SECONDS * 2.0 ** min(20, max(0, failures - 1)))

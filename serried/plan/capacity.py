@@ -1,7 +1,7 @@
 """Slots counted ahead: how many members of each class every node, and every domain, would take.
 
 A plan needs the slots of its class on all nodes, and between two plans only a few nodes change. So the numbers are kept
-and brought up to date: the first plan for a class looks at every node, each later one at those that changed since.
+and brought up to date: the first plan for a class looks at every node, a later one at the nodes that changed since.
 """
 
 from collections import OrderedDict
@@ -10,7 +10,7 @@ from itertools import islice
 from operator import itemgetter
 
 from serried.model.node import Node
-from serried.model.plan import Overlay, View
+from serried.model.plan import Overlay, Snapshot
 from serried.model.pod import Shape
 from serried.model.resources import Resources, count_slots
 from serried.plan.fit import admits, list_named
@@ -22,14 +22,17 @@ LevelKey = tuple[str, ...]
 Domain = tuple[str, ...]
 """The values of a LevelKey's labels."""
 
-_CLASSES_KEPT = 16
-_ENTRIES_KEPT = 1 << 20
-"""More classes than that are kept while all their tables together have no more entries: some 60 MB."""
+_MIN_CLASSES_KEPT = 16
+"""How many classes are kept whatever their size."""
 
-_KEYS_KEPT = 16
-_NAMES_KEPT = 1024
-_STEP = 500
-"""So many nodes are counted in one step, which takes less than a millisecond."""
+_MAX_ENTRIES_KEPT = 1 << 20
+"""How many entries the tables of all classes may have before the oldest ones go: some 60 MB."""
+
+_MAX_KEYS_KEPT = 16
+_MIN_NAMES_KEPT = 1024
+
+_NODES_PER_STEP = 500
+"""How many nodes are counted in one step; that takes less than a millisecond."""
 
 _NOTHING: Resources = {}
 
@@ -38,7 +41,8 @@ class Table:
     """The slots of one class. ``by_node`` has the nodes that take at least one member, ``total`` is their sum."""
 
     def __init__(self, shape: Shape) -> None:
-        self.shape, self.request = shape, dict(shape.requests)
+        self.shape = shape
+        self.request = dict(shape.requests)
         self.by_node: dict[str, int] = {}
         self.total = 0
         self.version = 0
@@ -48,14 +52,16 @@ class Table:
     def copy(self) -> "Table":
         """The same numbers, which may go their own way."""
         twin = Table(self.shape)
-        twin.by_node, twin.total, twin.version = self.by_node.copy(), self.total, self.version
+        twin.by_node = self.by_node.copy()
+        twin.total = self.total
+        twin.version = self.version
         twin._sums = {key: (homes, sums.copy()) for key, (homes, sums) in self._sums.items()}
         return twin
 
     def fill(self, nodes: Iterable[Node], used: Mapping[str, Resources]) -> Work[None]:
         """Count every node; nothing was counted before."""
         rest = iter(nodes)
-        while batch := list(islice(rest, _STEP)):
+        while batch := list(islice(rest, _NODES_PER_STEP)):
             for node in batch:
                 free = self.count(node, used.get(node.name, _NOTHING))
                 if free:
@@ -82,13 +88,13 @@ class Table:
             domain = homes.get(name)
             if domain is not None:
                 sums[domain] = sums.get(domain, 0) + free
-        while len(self._sums) >= _KEYS_KEPT:
+        while len(self._sums) >= _MAX_KEYS_KEPT:
             del self._sums[next(iter(self._sums))]
         self._sums[key] = homes, sums
         return sums
 
     def put(self, name: str, free: int) -> None:
-        """A node takes so many members now."""
+        """A node has room for ``free`` members now."""
         more = free - self.by_node.get(name, 0)
         if not more:
             return
@@ -106,13 +112,14 @@ class Table:
 class Capacity:
     """The tables of the classes that were asked for last, and the domains of the keys that were.
 
-    ``nodes`` and ``used`` (by node name; a node without entry is empty) are read live: whoever changes them says so
+    ``nodes`` and ``used`` (by node name; a node without entry is empty) are read live: their owner tells of changes
     with `note_node` and `note_used`, and nothing is counted before it is asked for. Amounts that are used on a node
     are replaced when they change, never changed themselves.
     """
 
     def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
-        self._nodes, self._used = nodes, used
+        self._nodes = nodes
+        self._used = used
         self._tables: OrderedDict[Shape, Table] = OrderedDict()
         # By recency: what changed since a version is at the end.
         self._changed: OrderedDict[str, int] = OrderedDict()
@@ -149,7 +156,7 @@ class Capacity:
 
     def count(self, shape: Shape) -> Work[Table]:
         """As ``table``, in steps; nothing may change between these."""
-        if len(self._changed) > 2 * len(self._nodes) + _NAMES_KEPT:
+        if len(self._changed) > 2 * len(self._nodes) + _MIN_NAMES_KEPT:
             self._forget()
         table = self._tables.get(shape)
         if table is None:
@@ -170,7 +177,7 @@ class Capacity:
         for place, name in enumerate(names, 1):
             node = self._nodes.get(name)
             table.put(name, 0 if node is None else table.count(node, self._used.get(name, _NOTHING)))
-            if place % _STEP == 0:
+            if place % _NODES_PER_STEP == 0:
                 yield
 
     def freeze(self) -> "Frozen":
@@ -190,7 +197,7 @@ class Capacity:
             self._keep(table)
 
     def know(self, shape: Shape, version: int) -> tuple[Table, list[str]] | None:
-        """A table, and the nodes whose numbers may have been others at that version; None if nobody can tell."""
+        """A table, and the nodes whose numbers may have been others at that version; None if that is not known."""
         table = self._tables.get(shape)
         if table is None or version < self._forgotten:
             return None
@@ -199,11 +206,11 @@ class Capacity:
 
     def _keep(self, table: Table) -> None:
         self._tables[table.shape] = table
-        while len(self._tables) > _CLASSES_KEPT and self._is_full():
+        while len(self._tables) > _MIN_CLASSES_KEPT and self._is_full():
             self._tables.popitem(last=False)
 
     def _is_full(self) -> bool:
-        return sum(1 + len(table.by_node) for table in self._tables.values()) > _ENTRIES_KEPT
+        return sum(1 + len(table.by_node) for table in self._tables.values()) > _MAX_ENTRIES_KEPT
 
     def _make(self, shape: Shape) -> Work[Table]:
         table = Table(shape)
@@ -242,8 +249,9 @@ class Capacity:
         found = self._homes.get(key)
         if found is None:
             found, domains = self._sort(key)
-            self._homes[key], self._domains[key] = found, domains
-            while len(self._homes) > _KEYS_KEPT:
+            self._homes[key] = found
+            self._domains[key] = domains
+            while len(self._homes) > _MAX_KEYS_KEPT:
                 oldest, _ = self._homes.popitem(last=False)
                 del self._domains[oldest]
         self._homes.move_to_end(key)
@@ -277,20 +285,22 @@ class Frozen(Capacity):
 
     def __init__(self, origin: Capacity, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
         super().__init__(nodes, used)
-        self._origin, self.version_then = origin, origin.version
+        self._origin = origin
+        self.version_then = origin.version
 
     def sort_like(
         self, homes: OrderedDict[LevelKey, dict[str, Domain]], domains: dict[LevelKey, dict[Domain, dict[str, None]]]
     ) -> None:
         """Take over domains; none of these is changed when a node is: they are made anew."""
-        self._homes, self._domains = homes.copy(), domains.copy()
+        self._homes = homes.copy()
+        self._domains = domains.copy()
 
-    def show(self, view: View) -> View:
-        """A view of the same instant, with what it alone sees as used."""
-        if not view.over:
-            return View(self._nodes, self._used)
-        over = {name: view.used[name] for name in view.over}
-        return View(self._nodes, Overlay(over, self._used), over.keys())
+    def show(self, snapshot: Snapshot) -> Snapshot:
+        """A snapshot of the same instant, with what it alone sees as used."""
+        if not snapshot.over:
+            return Snapshot(self._nodes, self._used)
+        over = {name: snapshot.used[name] for name in snapshot.over}
+        return Snapshot(self._nodes, Overlay(over, self._used), over.keys())
 
     def _make(self, shape: Shape) -> Work[Table]:
         known = self._origin.know(shape, self.version_then)
@@ -316,7 +326,8 @@ class Fork(Capacity):
         self, origin: Capacity, nodes: Mapping[str, Node], used: Mapping[str, Resources], others: Collection[str]
     ) -> None:
         super().__init__(nodes, used)
-        self._origin, self._others = origin, others
+        self._origin = origin
+        self._others = others
 
     def homes(self, key: LevelKey) -> Mapping[str, Domain]:
         """The domain of each node that carries every label of the key."""

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from serried.model.plan import PlanRequest, View
+from serried.model.plan import PlanRequest, Snapshot
 from serried.model.pod import Pod, Shape
 from serried.model.resources import Resources, count_slots
 from serried.plan.capacity import Capacity, Domain, LevelKey, Table
 from serried.plan.fit import admits
 from serried.plan.steps import Work
 
-Room = tuple[int, str]
+NodeSlots = tuple[int, str]
 """Slots, and the name of the node (or of the domain) that has them."""
 
 _NOTHING: Resources = {}
@@ -53,14 +53,15 @@ def find_least(classes: Sequence[MemberClass]) -> MemberClass:
 class Census:
     """What `Capacity` has counted, corrected for what only this plan sees. It lives as long as one plan.
 
-    Other numbers hold on the nodes that are closed to the gang, and on those whose use the view sees differently
-    (nominated pods). ``capacity`` None counts the whole view anew.
+    Other numbers hold on the nodes that are closed to the gang, and on those whose use the snapshot sees differently
+    (nominated pods). ``capacity`` None counts the whole snapshot anew.
     """
 
-    def __init__(self, view: View, ask: PlanRequest, capacity: Capacity | None) -> None:
-        self._view, self._closed = view, ask.closed
-        self._capacity = capacity or Capacity(view.nodes, view.used)
-        self._special = tuple(name for name in {*view.over, *ask.closed} if name in view.nodes)
+    def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> None:
+        self._snapshot = snapshot
+        self._closed = ask.closed
+        self._capacity = capacity or Capacity(snapshot.nodes, snapshot.used)
+        self._special = tuple(name for name in {*snapshot.over, *ask.closed} if name in snapshot.nodes)
         self._corrected: dict[MemberClass, dict[str, int]] = {}
         self._tables: dict[MemberClass, Table] = {}
 
@@ -77,15 +78,15 @@ class Census:
             found = self._tables[kind] = self._capacity.table(kind.shape)
         return found
 
-    def rooms(self, kind: MemberClass, names: Iterable[str] | None) -> list[Room]:
+    def node_slots(self, kind: MemberClass, names: Iterable[str] | None) -> list[NodeSlots]:
         """(slots, node name) of those nodes that take at least one member; None means all nodes."""
         by_node = self._table(kind).by_node
         if not self._special:
             return [(by_node[name], name) for name in (by_node if names is None else names) if name in by_node]
         corrected = self._correct(kind)
         known = by_node.keys() | corrected.keys() if names is None else names
-        rooms = [(corrected[name] if name in corrected else by_node.get(name, 0), name) for name in known]
-        return [room for room in rooms if room[0]]
+        node_slots = [(corrected[name] if name in corrected else by_node.get(name, 0), name) for name in known]
+        return [room for room in node_slots if room[0]]
 
     def total(self, kind: MemberClass) -> int:
         """The slots of a class in the whole cluster."""
@@ -115,15 +116,15 @@ class Census:
 
     def label(self, key: str, node: str) -> str:
         """The value of a node's label, "" without it."""
-        return self._view.nodes[node].labels.get(key, "")
+        return self._snapshot.nodes[node].labels.get(key, "")
 
     def used(self, node: str) -> Resources:
-        """What the view says is used on a node."""
-        return self._view.used.get(node, _NOTHING)
+        """What the snapshot says is used on a node."""
+        return self._snapshot.used.get(node, _NOTHING)
 
     def allocatable(self, node: str) -> Resources:
         """What a node has."""
-        return self._view.nodes[node].allocatable
+        return self._snapshot.nodes[node].allocatable
 
     def _differences(self, kind: MemberClass, table: Table) -> list[tuple[str, int]]:
         return [(name, free - table.by_node.get(name, 0)) for name, free in self._correct(kind).items()]
@@ -135,7 +136,7 @@ class Census:
         return found
 
     def _count(self, kind: MemberClass, name: str) -> int:
-        node = self._view.nodes[name]
+        node = self._snapshot.nodes[name]
         if name in self._closed or not admits(kind.shape, node):
             return 0
         return count_slots(node.allocatable, self.used(name), kind.request)

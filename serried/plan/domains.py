@@ -13,21 +13,27 @@ from serried.plan.trial import Trial
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A placement with its numbers.
-
-    ``placed`` members would get a node; there is ``room`` for so many of their kind (equal to ``placed`` where
-    classes are mixed or nodes excluded); ``slack`` slots stay free, summed over the classes. ``parts`` is how many
-    domains of each narrower level they would take, ``around`` how many slots the wider domains have around it.
-    ``apart`` is 1 if no existing member is there, though elsewhere.
-    """
+    """A placement with its numbers."""
 
     placement: Placement
+
     placed: int
+    """How many members would get a node."""
+
     room: int
+    """How many members of their kind would; equal to ``placed`` where classes are mixed or nodes excluded."""
+
     slack: int
+    """How many slots would stay free, summed over the classes."""
+
     parts: tuple[int, ...] = ()
+    """How many domains of each narrower level the members would take."""
+
     around: tuple[int, ...] = ()
+    """How many slots the wider domains around the placement have."""
+
     apart: int = 0
+    """1 if existing members are elsewhere and none is here, else 0."""
 
 
 def measure(trial: Trial, step: Step, placement: Placement) -> Work[Candidate]:
@@ -77,7 +83,7 @@ def _count_parts(trial: Trial, step: Step, nodes: Iterable[str]) -> tuple[int, .
 
 
 def feasible(candidates: Iterable[Candidate], need: int) -> list[Candidate]:
-    """Those that hold the quorum, or at least one member where no quorum is needed any more."""
+    """The candidates that hold the quorum, or at least one member where no quorum is needed any more."""
     return [candidate for candidate in candidates if candidate.placed >= max(need, 1)]
 
 

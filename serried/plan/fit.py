@@ -43,7 +43,7 @@ def slots(shape: Shape, node: Node, used: Resources | None) -> int:
 
 
 def is_unreachable(node: Node) -> bool:
-    """Whether the node's kubelet has been silent for too long: what becomes of its pods nobody knows."""
+    """Whether the node's kubelet has been silent for too long, so that it is not known what becomes of its pods."""
     return any(taint.key == _UNREACHABLE for taint in node.taints)
 
 
@@ -129,7 +129,8 @@ def _compare(value: str | None, values: tuple[str, ...]) -> int | None:
         return None
     if not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(values[0]):
         return None
-    left, right = int(value), int(values[0])
+    left = int(value)
+    right = int(values[0])
     return (left > right) - (left < right)
 
 

@@ -1,6 +1,6 @@
 """Where and when a gang that does not fit now will find room first.
 
-The endings of running pods are played in the order of time, and those that nobody can time after them, node by node,
+The endings of running pods are played in the order of time. Endings without a known time come after them, node by node,
 the nodes with the fewest of them first. The first domain in which the gang then fits is its forecast.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
 
-from serried.model.plan import Overlay, Plan, PlanRequest, View
+from serried.model.plan import Overlay, Plan, PlanRequest, Snapshot
 from serried.model.resources import Resources
 from serried.plan.capacity import Capacity, Domain, Fork, Table
 from serried.plan.classes import MemberClass, find_least, group_classes
@@ -20,54 +20,62 @@ from serried.plan.steps import Work, finish
 from serried.plan.tree import solve_group
 
 _GROWTH = 1.1
-"""Members of several shapes may need more than slots for each: after a vain plan the next waits for so much more.
+"""By which factor the slots of a domain must have grown since a vain plan before the next one is tried there.
 
-The last plan of a domain, when all that can end there has ended, waits for nothing."""
+Members of several shapes may need more than slots for each. The last plan of a domain, when all that can end there has
+ended, waits for nothing.
+"""
 
-_STEP = 500
-"""So many endings are sorted or played in one step, at the most."""
+_ENDINGS_PER_STEP = 500
+"""How many endings are sorted or played in one step, at the most."""
 
 
 class Ending(NamedTuple):
-    """A pod that will leave its node, at ``at`` or, for None, nobody knows when. ``requests`` as in its Shape."""
+    """A pod that will leave its node."""
 
     node: str
+
     requests: tuple[tuple[str, int], ...]
+    """As in the pod's Shape."""
+
     at: float | None
+    """When it leaves, in seconds since 1970; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """``nodes`` of ``domain`` ("" without a topology key) are expected to have room for the gang from ``at`` on.
-
-    None for ``at``: they are the nearest to it, and nobody can tell when.
-    """
+    """Where a gang is expected to find room."""
 
     domain: str
+    """The domain of the topology key, "" without a key."""
+
     nodes: frozenset[str]
+    """The nodes that the gang would get."""
+
     at: float | None
+    """From when on, in seconds since 1970; None if these nodes are the nearest to it, but the time is not known."""
 
 
 def foresee(
-    view: View, ask: PlanRequest, endings: Iterable[Ending], capacity: Capacity | None = None
+    snapshot: Snapshot, ask: PlanRequest, endings: Iterable[Ending], capacity: Capacity | None = None
 ) -> Forecast | None:
-    """The forecast for a gang that ``view`` has no room for; None if there is none even when all of that has ended.
+    """The forecast for a gang that ``snapshot`` has no room for; None if there is none even when all of that has ended.
 
     One pass over the endings: the cost is that of one count of the cluster, an update for each ending, and a few
     plans of one domain. For members of one shape the time is exact, for others it may be later than it need be.
-    ``capacity`` are the view's slots as far as they are counted already.
+    ``capacity`` are the snapshot's slots as far as they are counted already.
     """
-    return finish(solve_forecast(view, ask, endings, capacity))
+    return finish(solve_forecast(snapshot, ask, endings, capacity))
 
 
 def solve_forecast(
-    view: View, ask: PlanRequest, endings: Iterable[Ending], capacity: Capacity | None = None
+    snapshot: Snapshot, ask: PlanRequest, endings: Iterable[Ending], capacity: Capacity | None = None
 ) -> Work[Forecast | None]:
-    """As `foresee`, in steps, between which neither view nor capacity may change."""
+    """As `foresee`, in steps, between which neither snapshot nor capacity may change."""
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1 or not ask.members:
         return None
-    stage = _Stage(view, ask, capacity)
+    stage = _Stage(snapshot, ask, capacity)
     yield from stage.count()
     timed, untimed = yield from stage.sort(endings)
     played = 0
@@ -77,7 +85,7 @@ def solve_forecast(
             if found is not None:
                 return Forecast(found.domain, frozenset(found.nodes.values()), at)
         played += len(batch)
-        if played >= _STEP // stage.breadth:
+        if played >= _ENDINGS_PER_STEP // stage.breadth:
             played = 0
             yield
     return None
@@ -103,15 +111,16 @@ class _Stage:
     ``breadth`` is how many classes there are: an ending is counted for each of them.
     """
 
-    def __init__(self, view: View, ask: PlanRequest, capacity: Capacity | None) -> None:
-        self._ask, self._base = ask, view.used
+    def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> None:
+        self._ask = ask
+        self._base = snapshot.used
         self._freed: dict[str, Resources] = {}
-        nodes = view.nodes
+        nodes = snapshot.nodes
         if ask.closed:
             nodes = {name: node for name, node in nodes.items() if name not in ask.closed}
-        self._view = View(nodes, Overlay(self._freed, view.used))
-        origin = capacity if capacity is not None else Capacity(view.nodes, view.used)
-        self._capacity = Fork(origin, nodes, self._view.used, {*view.over, *ask.closed})
+        self._snapshot = Snapshot(nodes, Overlay(self._freed, snapshot.used))
+        origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
+        self._capacity = Fork(origin, nodes, self._snapshot.used, {*snapshot.over, *ask.closed})
         self._classes: list[tuple[MemberClass, Table]] = []
         self._least: Table | None = None
         self._tried: dict[str, int] = {}
@@ -133,11 +142,11 @@ class _Stage:
         self.breadth = len(self._classes)
 
     def sort(self, endings: Iterable[Ending]) -> Work[tuple[Iterator[Ending], Mapping[str, Sequence[Ending]]]]:
-        """Those that matter, by time, and those without one by node."""
+        """The endings that matter: by time, and by node if they have none."""
         runs: list[list[Ending]] = [[]]
         untimed: dict[str, list[Ending]] = {}
         for place, ending in enumerate(endings):
-            if place % _STEP == 0:
+            if place % _ENDINGS_PER_STEP == 0:
                 runs[-1].sort(key=_at)
                 runs.append([])
                 yield
@@ -171,7 +180,7 @@ class _Stage:
         """The plan of the gang in one domain as the cluster is now."""
         self._tried[domain] = self._total(domain)
         pinned = frozenset({domain}) if self._ask.topology_key is not None else frozenset[str]()
-        answer = yield from solve_group(self._view, replace(self._ask, pinned=pinned), self._capacity)
+        answer = yield from solve_group(self._snapshot, replace(self._ask, pinned=pinned), self._capacity)
         return answer if isinstance(answer, Plan) else None
 
     def is_promising(self, domain: str) -> Work[bool]:
@@ -189,7 +198,8 @@ class _Stage:
                 # Who was short now is asked first next time: the others need not be counted before it has room.
                 self._classes.insert(0, self._classes.pop(place))
                 return False
-        total, tried = self._total(domain), self._tried.get(domain, -1)
+        total = self._total(domain)
+        tried = self._tried.get(domain, -1)
         return total > tried and (total >= tried * _GROWTH or not self._left[domain])
 
     def _total(self, domain: str) -> int:
@@ -204,7 +214,7 @@ class _Stage:
 
     def _domain(self, name: str) -> str | None:
         """The domain of a node that the gang may use; None for no such node."""
-        node = self._view.nodes.get(name)
+        node = self._snapshot.nodes.get(name)
         if node is None:
             return None
         if self._ask.topology_key is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from serried.model.plan import Plan, PlanRequest, View
+from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.verdict import DomainShortage, Reason, Verdict
 from serried.plan.capacity import Capacity
 from serried.plan.domains import Candidate, assign, choose, feasible, hope, hope_for, measure
@@ -10,23 +10,23 @@ from serried.plan.steps import Work, finish
 from serried.plan.topology import CLUSTER, Step, generate_placements, list_steps
 from serried.plan.trial import Trial
 
-_DOMAINS_REPORTED = 10
+_MAX_DOMAINS_REPORTED = 10
 
 
-def plan_gang(view: View, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
+def plan_gang(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
     """Nodes for at least ``ask.need`` members in one domain, or the reason why not.
 
     Members beyond the quorum get a node as far as they fit into the same domain. With ``need`` 0 (members that come
     late, or are surplus) one placed member is enough. Deterministic: the order of nodes does not matter. Exact for
     members of one shape, and for a few dozen of several; else a refusal of several can be wrong, a plan never.
 
-    ``capacity`` are the view's slots as far as they are counted already; without it, every node is looked at.
+    ``capacity`` are the snapshot's slots as far as they are counted already; without it, every node is looked at.
     """
-    return finish(solve_gang(view, ask, capacity))
+    return finish(solve_gang(snapshot, ask, capacity))
 
 
-def solve_gang(view: View, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
-    """As `plan_gang`, in steps, between which neither view nor capacity may change."""
+def solve_gang(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
+    """As `plan_gang`, in steps, between which neither snapshot nor capacity may change."""
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1:
         return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(pinned)))
@@ -34,7 +34,7 @@ def solve_gang(view: View, ask: PlanRequest, capacity: Capacity | None = None) -
         return Verdict(Reason.QUORUM_MISSING, have=len(ask.members), need=ask.need)
     if not ask.members:
         return Plan(next(iter(pinned), ""), {})
-    trial = Trial(view, ask, capacity)
+    trial = Trial(snapshot, ask, capacity)
     yield from trial.count()
     for step in list_steps(ask):
         best = yield from choose(trial, step, generate_placements(trial.census, step, ask))
@@ -53,7 +53,7 @@ def _refuse(trial: Trial, step: Step) -> Work[Verdict]:
     hopes = yield from hope_for(trial, step, generate_placements(trial.census, step, ask))
     # Only what is told is measured: with many domains and classes the rest would cost more than the plan.
     candidates = []
-    for each in _rank(hopes)[:_DOMAINS_REPORTED]:
+    for each in _rank(hopes)[:_MAX_DOMAINS_REPORTED]:
         candidates.append((yield from measure(trial, step, each.placement)))  # noqa: PERF401 - no list can yield
     if len(step.key) == len(ask.within):
         return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1))

@@ -1,4 +1,4 @@
-"""Which levels a gang may try after it has waited so long."""
+"""Which preferred levels a gang may try, by how long it has waited."""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +9,16 @@ from serried.model.preference import Level
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """``keys`` may be tried after ``waited`` seconds, the narrowest first; in ``next_in`` more is open, or infinite."""
+    """What is open to a gang by now."""
 
     keys: tuple[str, ...]
+    """The label keys that it may try, the narrowest first."""
+
     next_in: float
+    """In how many seconds more is open; infinite if all is."""
+
     waited: float = 0.0
+    """How many seconds it has waited."""
 
     @property
     def spills(self) -> bool:

@@ -1,8 +1,8 @@
 """How many members of each class every node gets, where packing one class after another does not do.
 
 Node by node, all ways to fill it are tried (only those to which no member can be added), and of the numbers of members
-that are still left only those that are not worse than others in every class. That is exact, and fast for a few classes
-of a few dozen members; a budget of steps ends it where it is not.
+that are still left only those are kept that are not worse than others in every class. That is exact, and fast for a few
+classes of a few dozen members; a budget of steps ends it where it is not.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,18 +14,22 @@ from serried.plan.steps import Work, finish
 Counts = tuple[int, ...]
 """A number for each class, in their order."""
 
-MOST_CLASSES = 4
-_COMPARISONS = 8
+MAX_CLASSES = 4
+"""With how many classes of members a mix is tried."""
+
+_COMPARISONS_PER_STEP = 8
 """How many comparisons of two states cost as much as the making of one."""
 
 
-class Room(NamedTuple):
-    """A node as it is: what it has, what is used, and how many members of each class it takes at most."""
+class Bin(NamedTuple):
+    """A node as it is."""
 
     name: str
     allocatable: Resources
     used: Resources
+
     slots: Counts
+    """How many members of each class it takes at most, each class as if it were alone."""
 
 
 class Budget:
@@ -35,34 +39,34 @@ class Budget:
         self.left = steps
 
     def take(self, steps: int) -> bool:
-        """Whether there was so much left."""
+        """Spend steps; whether the budget had them."""
         self.left -= steps
         return self.left >= 0
 
 
 def mix(
-    wanted: Counts, need: int, requests: Sequence[Resources], rooms: Sequence[Room], budget: Budget
+    wanted: Counts, need: int, requests: Sequence[Resources], bins: Sequence[Bin], budget: Budget
 ) -> dict[str, Counts] | None:
     """How many members of each class each node gets, ``need`` in all.
 
     None if there is no such way, or if the budget is used up before one is found.
     """
-    return finish(mix_in_steps(wanted, need, requests, rooms, budget))
+    return finish(mix_in_steps(wanted, need, requests, bins, budget))
 
 
 def mix_in_steps(
-    wanted: Counts, need: int, requests: Sequence[Resources], rooms: Sequence[Room], budget: Budget
+    wanted: Counts, need: int, requests: Sequence[Resources], bins: Sequence[Bin], budget: Budget
 ) -> Work[dict[str, Counts] | None]:
     """As `mix`."""
-    if len(wanted) > MOST_CLASSES:
+    if len(wanted) > MAX_CLASSES:
         return None
     enough = sum(wanted) - need
     # What is still to be placed, and how it came to that: a chain of (state before, counts on this node).
     frontier: dict[Counts, tuple[Counts, ...]] = {wanted: ()}
-    for place, room in enumerate(rooms):
-        most = tuple(map(min, wanted, room.slots))
+    for place, each in enumerate(bins):
+        most = tuple(map(min, wanted, each.slots))
         ways: list[Counts] = []
-        for way in _fill(most, requests, room.allocatable, room.used):
+        for way in _fill(most, requests, each.allocatable, each.used):
             if way is not None:
                 ways.append(way)
             if len(frontier) * len(ways) > budget.left:
@@ -72,11 +76,11 @@ def mix_in_steps(
         if not budget.take(reached):
             return None
         frontier = yield from _step(frontier, ways)
-        if not budget.take(reached * len(frontier) // _COMPARISONS):
+        if not budget.take(reached * len(frontier) // _COMPARISONS_PER_STEP):
             return None
         done = min(frontier, key=sum)
         if sum(done) <= enough:
-            return {each.name: given for each, given in zip(rooms[: place + 1], frontier[done], strict=True)}
+            return {filled.name: given for filled, given in zip(bins[: place + 1], frontier[done], strict=True)}
     return None
 
 

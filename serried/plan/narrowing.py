@@ -25,7 +25,7 @@ def narrow(trial: Trial, below: Sequence[str], placement: Placement, nodes: Node
     """As many members on as few domains of the levels ``below`` as are found, the widest level first."""
     if len(trial.classes) > trial.spare_budget.left:
         return nodes
-    free = [{name: slots for slots, name in trial.census.rooms(kind, placement.names)} for kind in trial.classes]
+    free = [{name: slots for slots, name in trial.census.node_slots(kind, placement.names)} for kind in trial.classes]
     if not trial.spare_budget.take(sum(map(len, free))):
         return nodes
     names = sorted({name for each in free for name in each})
@@ -42,7 +42,8 @@ def narrow(trial: Trial, below: Sequence[str], placement: Placement, nodes: Node
                 break
             found = yield from attempt(among)
             if len(found) >= len(nodes):
-                nodes, used = found, set(chosen)
+                nodes = found
+                used = set(chosen)
                 break
         names = [name for name in names if paths[name] in used]
     return nodes

@@ -1,4 +1,4 @@
-"""In which order waiting gangs are planned (decision 12)."""
+"""In which order waiting gangs are planned (docs/decisions/0012-the-head-of-the-queue.md)."""
 
 import math
 from bisect import bisect_right
@@ -10,26 +10,27 @@ from serried.model.group import Key
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A group whose quorum stands. ``since`` is the time of its first complete quorum, on any one clock.
-
-    ``broken`` is a gang that ran and has lost its quorum: what is left of it holds room, and does nothing with it.
-    """
+    """A group whose quorum exists."""
 
     group: Key
     priority: int
+
     since: float
+    """When its members were first enough for the quorum, in seconds of any one clock."""
+
     broken: bool = False
+    """Whether it ran and has lost its quorum: what is left of it holds room, and does nothing with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ageing:
-    """How waiting counts: one level of priority more for each ``step`` (seconds; infinite for none).
-
-    ``levels`` are the priorities that exist, ascending and without repeats. Nobody rises above the highest of them.
-    """
+    """How waiting counts: as a higher priority."""
 
     step: float = math.inf
+    """After how many seconds each a group counts with the next higher level; infinite for never."""
+
     levels: Sequence[int] = ()
+    """The priorities that exist, ascending and without repeats. No group rises above the highest of them."""
 
     def raised(self, waiting: Waiting, now: float) -> int:
         """The priority that a group counts with; ``now`` is on the clock of ``since``."""
@@ -46,8 +47,5 @@ class Ageing:
 
 
 def order_groups(waiting: Iterable[Waiting], ageing: Ageing, now: float) -> list[Waiting]:
-    """Highest priority first, then those that are broken, then the longest complete, then by key.
-
-    Who has waited counts as of higher priority.
-    """
+    """Highest priority first, as waiting has raised it; then broken groups, then the longest complete, then by key."""
     return sorted(waiting, key=lambda group: ageing.place(group, now))

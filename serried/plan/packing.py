@@ -14,7 +14,7 @@ from operator import itemgetter
 from serried.model.pod import Pod
 from serried.model.preference import Style
 from serried.model.resources import add, count_slots
-from serried.plan.classes import Census, MemberClass, Room
+from serried.plan.classes import Census, MemberClass, NodeSlots
 from serried.plan.steps import Work
 from serried.plan.subdomains import Path, share_out
 from serried.plan.topology import Placement
@@ -30,14 +30,14 @@ Batch = tuple[MemberClass, Sequence[Pod]]
 _NONE: Shut = frozenset()
 
 
-def choose_nodes(count: int, rooms: Iterable[Room]) -> list[Room]:
+def choose_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]:
     """How many members each chosen node gets, in name order; fewer than ``count`` in all if there is less room."""
-    rooms = list(rooms)
-    enough = [room for room in rooms if room[0] >= count]
+    node_slots = list(node_slots)
+    enough = [room for room in node_slots if room[0] >= count]
     if enough:  # the usual end of what follows, without an order of all
         return [(count, min(enough)[1])] if count else []
-    chosen: list[Room] = []
-    largest_first = sorted((-free, name) for free, name in rooms)
+    chosen: list[NodeSlots] = []
+    largest_first = sorted((-free, name) for free, name in node_slots)
     for position, (free, name) in enumerate(largest_first):
         if -free < count:
             chosen.append((-free, name))
@@ -50,11 +50,11 @@ def choose_nodes(count: int, rooms: Iterable[Room]) -> list[Room]:
     return sorted(chosen, key=lambda room: room[1])
 
 
-def spread_nodes(count: int, rooms: Iterable[Room]) -> list[Room]:
+def spread_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]:
     """The same, with as equal a number of members on each node as there is room for."""
     given: dict[str, int] = {}
     # Fewest members first, then the node that had most room.
-    heap = [(0, -free, name) for free, name in rooms]
+    heap = [(0, -free, name) for free, name in node_slots]
     heapq.heapify(heap)
     while heap and count:
         taken, free, name = heapq.heappop(heap)
@@ -65,7 +65,9 @@ def spread_nodes(count: int, rooms: Iterable[Room]) -> list[Room]:
     return sorted(((taken, name) for name, taken in given.items()), key=lambda room: room[1])
 
 
-def fill(count: int, rooms: Sequence[Room], levels: Sequence[Callable[[str], str]], style: Style) -> list[Room]:
+def fill(
+    count: int, node_slots: Sequence[NodeSlots], levels: Sequence[Callable[[str], str]], style: Style
+) -> list[NodeSlots]:
     """How many members each chosen node gets, along the topology.
 
     ``levels`` give a node's domain ("" without one) at each level below the placement, the widest first: as few domains
@@ -73,12 +75,12 @@ def fill(count: int, rooms: Sequence[Room], levels: Sequence[Callable[[str], str
     """
     spread = style is Style.SPREAD
     if not levels:
-        return spread_nodes(count, rooms) if spread else choose_nodes(count, rooms)
-    inside: dict[str, list[Room]] = {}
-    for room in rooms:
+        return spread_nodes(count, node_slots) if spread else choose_nodes(count, node_slots)
+    inside: dict[str, list[NodeSlots]] = {}
+    for room in node_slots:
         inside.setdefault(levels[0](room[1]), []).append(room)
     sums = [(sum(free for free, _ in each), domain) for domain, each in inside.items()]
-    chosen = spread_nodes(count, sums) if spread else share_out(count, _sum_paths(rooms, levels))
+    chosen = spread_nodes(count, sums) if spread else share_out(count, _sum_paths(node_slots, levels))
     return [
         room
         for share, domain in sorted(chosen, key=itemgetter(1))
@@ -86,22 +88,22 @@ def fill(count: int, rooms: Sequence[Room], levels: Sequence[Callable[[str], str
     ]
 
 
-def _sum_paths(rooms: Sequence[Room], levels: Sequence[Callable[[str], str]]) -> dict[Path, int]:
+def _sum_paths(node_slots: Sequence[NodeSlots], levels: Sequence[Callable[[str], str]]) -> dict[Path, int]:
     sums: dict[Path, int] = {}
-    for free, name in rooms:
+    for free, name in node_slots:
         path = tuple([level(name) for level in levels])
         sums[path] = sums.get(path, 0) + free
     return sums
 
 
-def match_members(members: Sequence[Pod], rooms: Sequence[Room], shut: Mapping[str, Shut]) -> dict[str, str]:
+def match_members(members: Sequence[Pod], node_slots: Sequence[NodeSlots], shut: Mapping[str, Shut]) -> dict[str, str]:
     """Member uid to node name where some nodes are shut to some members: as many as possible, earlier ones first.
 
     Augmenting paths of bipartite matching: a member may push another one to a node that is open to that one. Exact
     for members of one class. Members to which the same nodes are shut are alike, and paths are looked for among kinds
     of members, of which there are few.
     """
-    match = _Match(rooms)
+    match = _Match(node_slots)
     full: set[Shut] = set()
     for member in members:
         kind = shut[member.uid]
@@ -112,9 +114,9 @@ def match_members(members: Sequence[Pod], rooms: Sequence[Room], shut: Mapping[s
 
 
 class _Match:
-    def __init__(self, rooms: Sequence[Room]) -> None:
-        self.guests: dict[str, dict[Shut, list[str]]] = {name: {} for _, name in rooms}
-        self._free = {name: slots for slots, name in rooms}
+    def __init__(self, node_slots: Sequence[NodeSlots]) -> None:
+        self.guests: dict[str, dict[Shut, list[str]]] = {name: {} for _, name in node_slots}
+        self._free = {name: slots for slots, name in node_slots}
         self._names = list(self._free)
         self._next: dict[Shut, int] = {}
 
@@ -187,18 +189,18 @@ class Packing:
     def put(self, batch: Batch) -> Work[None]:
         """Place as many members of the batch as fit, the first ones first."""
         kind, members = batch
-        rooms = self._rooms(kind)
+        node_slots = self._node_slots(kind)
         yield
-        shut = self._find_shut(members, rooms)
+        shut = self._find_shut(members, node_slots)
         everywhere = frozenset.intersection(*shut.values()) if shut else _NONE
         if everywhere:  # to a class that is refused as one it is as if these nodes were not there
-            rooms = [room for room in rooms if room[1] not in everywhere]
-        chosen = fill(len(members), rooms, self._levels, self._style)
+            node_slots = [room for room in node_slots if room[1] not in everywhere]
+        chosen = fill(len(members), node_slots, self._levels, self._style)
         yield
         if any(each != everywhere for each in shut.values()):
             hosts = {name for _, name in chosen}
-            free = {name: slots for slots, name in rooms}
-            others = sorted((slots, name) for slots, name in rooms if name not in hosts)
+            free = {name: slots for slots, name in node_slots}
+            others = sorted((slots, name) for slots, name in node_slots if name not in hosts)
             placed = match_members(members, [(free[name], name) for _, name in chosen] + others, shut)
         else:
             order = (name for count, name in chosen for _ in range(count))
@@ -207,20 +209,21 @@ class Packing:
         self._take(kind, placed.values())
         yield
 
-    def _find_shut(self, members: Sequence[Pod], rooms: Sequence[Room]) -> dict[str, Shut]:
+    def _find_shut(self, members: Sequence[Pod], node_slots: Sequence[NodeSlots]) -> dict[str, Shut]:
         """The nodes among these that are shut to each member; {} if none is to any."""
         if not self._shut:
             return {}
-        names = {name for _, name in rooms}
+        names = {name for _, name in node_slots}
         shut = {member.uid: frozenset(self._shut.get(member.uid, _NONE) & names) for member in members}
         return shut if any(shut.values()) else {}
 
-    def _rooms(self, kind: MemberClass) -> list[Room]:
-        rooms, taken = self._census.rooms(kind, self._placement.names), self._taken
+    def _node_slots(self, kind: MemberClass) -> list[NodeSlots]:
+        node_slots = self._census.node_slots(kind, self._placement.names)
+        taken = self._taken
         if not taken:
-            return rooms
-        rooms = [(self._recount(kind, name) if name in taken else free, name) for free, name in rooms]
-        return [room for room in rooms if room[0]]
+            return node_slots
+        node_slots = [(self._recount(kind, name) if name in taken else free, name) for free, name in node_slots]
+        return [room for room in node_slots if room[0]]
 
     def _recount(self, kind: MemberClass, name: str) -> int:
         used = add(self._census.used(name), self._taken[name])

@@ -1,6 +1,6 @@
-"""Work that is done in steps, so that whoever runs it may do something else between two of them.
+"""Work that is done in steps, so that its caller may do something else between two of them.
 
-A step is short: a few thousand slots counted, or members of one shape packed. Here is no clock: who runs the work
+A step is short: a few thousand slots counted, or members of one shape packed. Here is no clock: the caller
 decides when to stop.
 """
 

@@ -4,7 +4,7 @@ Over as few as possible, then over as few of the next narrower level, and so on;
 one that leaves the largest domains whole, so that the largest gang still fits one. One level is exact in one pass. Over
 several levels a dynamic program counts in domains, not in members, so it does not grow with the gang. Beyond a budget
 of steps the largest domains are taken, and the largest ones inside all of them: still the fewest of the widest level,
-and seldom more than the fewest of the narrower ones (decision 14).
+and seldom more than the fewest of the narrower ones (docs/decisions/0014-placement-measured.md).
 """
 
 from bisect import bisect_left
@@ -21,13 +21,13 @@ Path = tuple[str, ...]
 """The names of a domain and of those it is in, from a level on, the widest first."""
 
 Share = tuple[int, str]
-"""How many members a domain gets."""
+"""How many members a domain gets, and its name."""
 
 Front = Sequence[tuple[Cost, int]]
 """The most members that a domain holds at each cost in the levels inside it, cheapest first."""
 
-STEPS = 5_000
-"""Some ten milliseconds, at the most."""
+MAX_STEPS = 5_000
+"""How many steps one search may take: some ten milliseconds."""
 
 
 class _Domain(NamedTuple):
@@ -36,7 +36,7 @@ class _Domain(NamedTuple):
     front: Front
 
 
-def share_out(count: int, rooms: Mapping[Path, int], steps: int = STEPS) -> list[Share]:
+def share_out(count: int, rooms: Mapping[Path, int], steps: int = MAX_STEPS) -> list[Share]:
     """How many of ``count`` members each domain of the widest level gets.
 
     ``rooms`` are the slots of the narrowest domains. Fewer than ``count`` in all if there is less room. Over several
@@ -54,7 +54,8 @@ def share_out(count: int, rooms: Mapping[Path, int], steps: int = STEPS) -> list
         return dense
     fronts = {domain.name: domain.front for domain in domains}
     least = tuple(_count_fewest(count, _sum_by(rooms, level).values()) for level in range(2, depth + 1))
-    plain, cost = _price(simple, fronts), _price(dense, fronts)
+    plain = _price(simple, fronts)
+    cost = _price(dense, fronts)
     if plain == least:
         return simple
     found = simple if plain <= cost else dense
@@ -62,7 +63,7 @@ def share_out(count: int, rooms: Mapping[Path, int], steps: int = STEPS) -> list
 
 
 def _take_largest(count: int, fewest: int, rooms: Mapping[Path, int], widest: Mapping[Path, int]) -> list[Share]:
-    """So many of the largest domains, and of all that is inside them as few of the next level as will do."""
+    """The largest domains, this many, and of all that is inside them as few of the next level as will do."""
     chosen = set(sorted(widest, key=lambda path: (-widest[path], path))[:fewest])
     inside = {path: room for path, room in _sum_by(rooms, 2).items() if path[:1] in chosen}
     shares = _sum_by({path: share for share, path in leave_largest(count, inside.items())}, 1)
@@ -114,7 +115,8 @@ def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, bud
             if spent[0] == fewest:
                 continue
             for more, gain in ways:
-                key, total = (spent[0] + 1, *_add(spent[1:], more)), min(count, held + gain)
+                key = (spent[0] + 1, *_add(spent[1:], more))
+                total = min(count, held + gain)
                 if key[1] <= cost[0] and total + most[fewest - key[0]] >= count and total > table.get(key, -1):
                     table[key] = total
         tables.append(table)
@@ -124,7 +126,7 @@ def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, bud
 def _trace(count: int, ordered: Sequence[_Domain], tables: Sequence[Mapping[Cost, int]]) -> list[Share]:
     """The cheapest way through the tables that leaves the largest domains out."""
     cheapest = min(spent for spent, held in tables[-1].items() if held >= count)
-    # Several ways at once, by what they may spend yet: so many members are to be placed yet, and these are.
+    # Several ways at once, by what they may spend yet: how many members are left to be placed, and who has been.
     ways: dict[Cost, tuple[int, tuple[Share, ...]]] = {cheapest: (count, ())}
     for domain, table in zip(reversed(ordered), reversed(tables[:-1]), strict=True):
         skipping = {left: way for left, way in ways.items() if table.get(left, -1) >= way[0]}
@@ -138,7 +140,8 @@ def _use(
     used: dict[Cost, tuple[int, tuple[Share, ...]]] = {}
     for left, (count, shares) in ways.items():
         for more, gain in domain.front:
-            rest, share = _subtract(left, (1, *more)), min(gain, count)
+            rest = _subtract(left, (1, *more))
+            share = min(gain, count)
             if rest in table and table[rest] >= count - share and count - share < used.get(rest, (count,))[0]:
                 used[rest] = count - share, (*shares, (share, domain.name))
     return used

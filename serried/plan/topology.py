@@ -10,11 +10,15 @@ from serried.plan.classes import Census
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A domain and its nodes. ``key`` is () and ``names`` None for the whole cluster."""
+    """A domain and its nodes."""
 
     key: LevelKey
+    """() for the whole cluster."""
+
     domain: Domain
+
     names: Collection[str] | None
+    """The names of the nodes; None for the whole cluster."""
 
 
 CLUSTER = Placement((), (), None)
@@ -22,10 +26,12 @@ CLUSTER = Placement((), (), None)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A level at which one domain is looked for: ``key`` names it, ``below`` the narrower ones, the widest first."""
+    """A level at which one domain is looked for."""
 
     key: LevelKey
+
     below: tuple[str, ...]
+    """The narrower levels, the widest first."""
 
 
 def list_steps(ask: PlanRequest) -> list[Step]:

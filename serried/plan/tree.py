@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from serried.model.plan import Overlay, Plan, PlanRequest, View
+from serried.model.plan import Overlay, Plan, PlanRequest, Snapshot
 from serried.model.resources import Resources, add
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.capacity import Capacity, Fork
@@ -19,8 +19,8 @@ from serried.plan.steps import Work, finish
 from serried.plan.topology import generate_placements, list_steps
 from serried.plan.trial import Trial
 
-_TRIES = 100
-"""So often a search may take a choice back; a try costs about as much as the plan of a gang."""
+_MIN_TRIES = 100
+"""How often the search for the smallest tree may take a choice back; a try costs about as much as a gang's plan."""
 
 Within = tuple[tuple[str, str], ...]
 
@@ -30,46 +30,48 @@ Options = Iterator[Option | None]
 
 @dataclass(frozen=True, slots=True)
 class Seating:
-    """Members that have their nodes so far: UID to node, what they add to the use of these, and where groups are.
-
-    ``homes`` has what surrounds each group that is placed or stands, and its own domain, by the group's name.
-    """
+    """The members that have their nodes so far."""
 
     nodes: Mapping[str, str] = field(default_factory=dict)
+    """Node name by member UID."""
+
     used: Mapping[str, Resources] = field(default_factory=dict)
+    """What is used on these nodes with the members."""
+
     homes: Mapping[str, tuple[Within, str]] = field(default_factory=dict)
+    """By the name of each group that is placed or stands: the domains around it, and its own."""
 
 
-def plan_group(view: View, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
+def plan_group(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
     """As `plan_gang`; for a tree at least ``ask.wanted`` of the groups below, each whole, or the reason why not.
 
     Deterministic. A plan keeps all constraints; a refusal can be wrong where the search is given up after some time.
     """
-    return finish(solve_group(view, ask, capacity))
+    return finish(solve_group(snapshot, ask, capacity))
 
 
-def solve_group(view: View, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
-    """As `plan_group`, in steps, between which neither view nor capacity may change."""
-    return solve_gang(view, ask, capacity) if not ask.parts else _Search(view, capacity).plan(ask)
+def solve_group(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
+    """As `plan_group`, in steps, between which neither snapshot nor capacity may change."""
+    return solve_gang(snapshot, ask, capacity) if not ask.parts else _Search(snapshot, capacity).plan(ask)
 
 
 class _Search:
     """The options of a choice come from a generator, which says None after a step that has led to none yet."""
 
-    def __init__(self, view: View, capacity: Capacity | None) -> None:
-        self._base = view.used
+    def __init__(self, snapshot: Snapshot, capacity: Capacity | None) -> None:
+        self._base = snapshot.used
         self._seated: dict[str, Resources] = {}
         # With each choice a few nodes are used otherwise: only they are counted anew.
-        self._view = View(view.nodes, Overlay(self._seated, view.used))
-        origin = capacity if capacity is not None else Capacity(view.nodes, view.used)
-        self._capacity = Fork(origin, view.nodes, self._view.used, view.over)
+        self._snapshot = Snapshot(snapshot.nodes, Overlay(self._seated, snapshot.used))
+        origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
+        self._capacity = Fork(origin, snapshot.nodes, self._snapshot.used, snapshot.over)
         self._left = 0
         self._obstacle: tuple[PlanRequest, Seating] | None = None
 
     def plan(self, ask: PlanRequest) -> Work[Plan | Verdict]:
         if len(ask.pinned) > 1:
             return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(ask.pinned)))
-        self._left = _TRIES + 2 * _count_groups(ask)
+        self._left = _MIN_TRIES + 2 * _count_groups(ask)
         found = None
         for option in self._seat(ask, Seating()):
             if option is not None:
@@ -149,7 +151,7 @@ class _Search:
         if ask.need == 0 and (ask.pinned or ask.topology_key is None):
             return sorted(ask.pinned) or [""]
         self._show(seating)
-        trial = Trial(self._view, replace(ask, levels=(), spills=True), self._capacity)
+        trial = Trial(self._snapshot, replace(ask, levels=(), spills=True), self._capacity)
         yield from trial.count()
         (step,) = list_steps(trial.ask)
         hopes = yield from hope_for(trial, step, generate_placements(trial.census, step, trial.ask))
@@ -184,12 +186,12 @@ class _Search:
         answer = yield from self._solve(_confine(late, domain), seating)
         return seating if isinstance(answer, Verdict) else self._take(ask, answer, seating)
 
-    # --- the cluster as it is with those that are seated ---------------------------------------------------------
+    # --- the cluster with the members that are seated ------------------------------------------------------------
 
     def _solve(self, ask: PlanRequest, seating: Seating) -> Work[Plan | Verdict]:
-        """The plan of one group beside those that are seated."""
+        """The plan of one group beside the members that are seated."""
         self._show(seating)
-        return (yield from solve_gang(self._view, ask, self._capacity))
+        return (yield from solve_gang(self._snapshot, ask, self._capacity))
 
     def _show(self, seating: Seating) -> None:
         for name in self._seated.keys() - seating.used.keys():
@@ -233,7 +235,7 @@ def _count_groups(ask: PlanRequest) -> int:
 
 
 def _put_in_order(ask: PlanRequest) -> list[PlanRequest]:
-    """The groups below in the order in which they choose: whoever can go to the fewest places first.
+    """The groups below in the order in which they choose: the one that can go to the fewest places first.
 
     Of equals the largest; if not all are wanted the smallest, so that many find room.
     """

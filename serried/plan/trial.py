@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from serried.model.plan import PlanRequest, View
+from serried.model.plan import PlanRequest, Snapshot
 from serried.plan.capacity import Capacity, Domain, LevelKey
 from serried.plan.classes import Census, MemberClass, find_least, group_classes
 from serried.plan.mixing import Budget
@@ -10,28 +10,30 @@ from serried.plan.packing import Pair
 from serried.plan.steps import Work
 from serried.plan.topology import Placement, Step
 
-_STEPS = 20_000
-"""Of `mixing`, for a whole plan: some tens of milliseconds."""
+_MAX_MIXING_STEPS = 20_000
+"""How many steps of `mixing` a whole plan may take: some tens of milliseconds."""
 
-_SPARE_STEPS = 5_000
-"""Of attempts that make a plan better which is there already, for a whole plan."""
+_MAX_NARROWING_STEPS = 5_000
+"""How many steps a whole plan may take to improve what has been found (`narrowing`)."""
 
 
 class Trial:
-    """A gang's classes, what it must not use, the census, and how long it may be thought about.
+    """A gang's classes, what it must not use, the census, and how long it may be thought about."""
 
-    ``packings`` are the members' nodes in each placement that was tried: what was measured is what is assigned, also
-    if it could not be found again because the budgets are used up.
-    """
-
-    def __init__(self, view: View, ask: PlanRequest, capacity: Capacity | None = None) -> None:
+    def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> None:
         uids = {member.uid for member in ask.members}
         self.classes = group_classes(ask.members)
-        self.census = Census(view, ask, capacity)
+        self.census = Census(snapshot, ask, capacity)
         self.ask = ask
-        self.budget, self.spare_budget = Budget(_STEPS), Budget(_SPARE_STEPS)
+        self.budget = Budget(_MAX_MIXING_STEPS)
+        self.spare_budget = Budget(_MAX_NARROWING_STEPS)
         self.packings: dict[tuple[Step, Domain], Mapping[str, str]] = {}
-        self._barred = frozenset(pair for pair in ask.excluded if pair[0] in uids and pair[1] in view.nodes)
+        """The members' nodes in each placement that was tried.
+
+        So what was measured is assigned, also if used-up budgets would not let it be found again.
+        """
+
+        self._barred = frozenset(pair for pair in ask.excluded if pair[0] in uids and pair[1] in snapshot.nodes)
         self._barred_nodes = frozenset(name for _, name in self._barred)
         self._totals: dict[LevelKey, list[Mapping[Domain, int]]] = {}
         self._least: MemberClass | None = None

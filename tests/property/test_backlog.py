@@ -28,7 +28,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     def plan(self, ask: PlanRequest) -> Plan | Verdict:
         priority = min(member.priority for member in ask.members)
-        return plan_gang(self.store.view(priority, ask.members), ask, self.store.capacity)
+        return plan_gang(self.store.snapshots.take(priority, ask.members), ask, self.store.capacity)
 
     @rule(data=st.data(), name=NAMES)
     def change_node(self, data: st.DataObject, name: str) -> None:
@@ -81,7 +81,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @invariant()
     def who_sleeps_does_not_fit(self) -> None:
-        self.backlog.wake(self.store.occupancy.freed_nodes.take(), self.store.withdrawn_nodes.take())
+        self.backlog.wake(self.store.occupancy.freed_nodes.take(), self.store.nominations.withdrawn_nodes.take())
         for group in self.backlog:
             assert isinstance(self.plan(self.asks[group]), Verdict), group
 

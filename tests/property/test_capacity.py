@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from serried.cluster.store import Store
 from serried.model.node import Node
-from serried.model.plan import PlanRequest, View
+from serried.model.plan import PlanRequest, Snapshot
 from serried.model.pod import Pod, Shape
 from serried.plan.capacity import Capacity
 from serried.plan.classes import Census, group_classes
@@ -57,12 +57,12 @@ class CapacityMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_kept_is_what_would_be_counted(self) -> None:
-        view = self.store.view(0, [])
+        snapshot = self.store.snapshots.take(0, [])
         for shape in _SHAPES:
             ask = PlanRequest([Pod("ns", "m", "m", shape)], 1, closed=frozenset({"n2"}))
             (kind,) = group_classes(ask.members)
-            kept, anew = Census(view, ask, self.store.capacity), Census(view, ask, None)
-            assert sorted(kept.rooms(kind, None)) == sorted(anew.rooms(kind, None))
+            kept, anew = Census(snapshot, ask, self.store.capacity), Census(snapshot, ask, None)
+            assert sorted(kept.node_slots(kind, None)) == sorted(anew.node_slots(kind, None))
             assert kept.total(kind) == anew.total(kind)
             for key in _KEYS:
                 assert _without_empty(kept.totals(kind, key)) == _without_empty(anew.totals(kind, key))
@@ -70,9 +70,9 @@ class CapacityMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 4), key=st.sampled_from([RACK, None]))
     def plan(self, count: int, key: str | None) -> None:
-        view = self.store.view(0, [])
+        snapshot = self.store.snapshots.take(0, [])
         ask = PlanRequest([Pod("ns", f"m{i}", f"m{i}", _SHAPES[0], index=i) for i in range(count)], count, key)
-        assert plan_gang(view, ask, self.store.capacity) == plan_gang(View(view.nodes, view.used), ask)
+        assert plan_gang(snapshot, ask, self.store.capacity) == plan_gang(Snapshot(snapshot.nodes, snapshot.used), ask)
 
 
 def _without_empty(sums: object) -> dict[object, int]:
@@ -86,7 +86,7 @@ TestCapacity = CapacityMachine.TestCase
 def test_only_the_classes_that_were_asked_for_last_are_kept_where_all_would_be_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("serried.plan.capacity._ENTRIES_KEPT", 0)
+    monkeypatch.setattr("serried.plan.capacity._MAX_ENTRIES_KEPT", 0)
     capacity = Capacity({}, {})
     first = capacity.table(pod("p").cpu(1).value().shape)
     for cpu in range(2, 20):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serried.model.node import Node
-from serried.model.plan import Plan, View
+from serried.model.plan import Plan, Snapshot
 from serried.model.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
 from tests.support.oracle import count_most, find_domains, find_most, is_sound
@@ -20,13 +20,13 @@ Value = TypeVar("Value")
 
 
 def solve(problem: Problem) -> Plan | Verdict:
-    return plan_gang(problem.view, problem.ask)
+    return plan_gang(problem.snapshot, problem.ask)
 
 
 def list_rooms(problem: Problem) -> list[list[Node]]:
     """All that may hold the gang: domains of its levels inside the required one; with ``spills`` that one whole."""
-    view, ask = problem.view, problem.ask
-    opened = View({name: node for name, node in view.nodes.items() if name not in ask.closed}, view.used)
+    snapshot, ask = problem.snapshot, problem.ask
+    opened = Snapshot({name: node for name, node in snapshot.nodes.items() if name not in ask.closed}, snapshot.used)
     found: list[list[Node]] = []
     for inside in find_domains(opened, ask).values():
         for level in ask.levels:
@@ -40,7 +40,7 @@ def list_rooms(problem: Problem) -> list[list[Node]]:
 def test_a_plan_is_sound_whole_and_in_a_domain_that_is_open_to_it(problem: Problem) -> None:
     plan = solve(problem)
     if isinstance(plan, Plan):
-        assert is_sound(problem.view, problem.ask, dict(plan.nodes))
+        assert is_sound(problem.snapshot, problem.ask, dict(plan.nodes))
         assert len(plan.nodes) >= max(problem.ask.need, 1)
         rooms = [{node.name for node in inside} for inside in list_rooms(problem)]
         assert any(room.issuperset(plan.nodes.values()) for room in rooms)
@@ -48,7 +48,7 @@ def test_a_plan_is_sound_whole_and_in_a_domain_that_is_open_to_it(problem: Probl
 
 @given(problem=choosy_problems(**SMALL))
 def test_a_gang_of_one_class_is_placed_exactly_when_a_domain_that_is_open_to_it_holds_it(problem: Problem) -> None:
-    most = max((count_most(problem.view, problem.ask, inside) for inside in list_rooms(problem)), default=0)
+    most = max((count_most(problem.snapshot, problem.ask, inside) for inside in list_rooms(problem)), default=0)
     assert isinstance(solve(problem), Plan) == (most >= max(problem.ask.need, 1))
 
 
@@ -57,16 +57,16 @@ def test_no_order_of_the_cluster_changes_the_answer(problem: Problem, data: st.D
     def shuffle(items: Mapping[str, Value]) -> dict[str, Value]:
         return {name: items[name] for name in data.draw(st.permutations(list(items)))}
 
-    view = problem.view
-    cluster = {name: replace(node, labels=shuffle(node.labels)) for name, node in view.nodes.items()}
-    assert plan_gang(View(shuffle(cluster), shuffle(view.used)), problem.ask) == solve(problem)
+    snapshot = problem.snapshot
+    cluster = {name: replace(node, labels=shuffle(node.labels)) for name, node in snapshot.nodes.items()}
+    assert plan_gang(Snapshot(shuffle(cluster), shuffle(snapshot.used)), problem.ask) == solve(problem)
 
 
 @given(problem=layered_problems(), data=st.data())
 def test_of_equal_racks_and_blocks_the_same_are_taken_whatever_the_order_of_the_nodes(
     problem: Problem, data: st.DataObject
 ) -> None:
-    names = data.draw(st.permutations(list(problem.view.nodes)))
+    names = data.draw(st.permutations(list(problem.snapshot.nodes)))
     assert solve(problem.reordered(names)) == solve(problem)
 
 
@@ -79,13 +79,13 @@ def test_an_added_empty_node_never_turns_a_plan_into_a_refusal(problem: Problem,
 @given(problem=choosy_problems(**SMALL))
 def test_a_gang_that_waits_for_a_level_is_told_the_truth_about_it(problem: Problem) -> None:
     ask = replace(problem.ask, topology_key=None, pinned=frozenset[str](), spills=False)
-    verdict = plan_gang(problem.view, ask)
+    verdict = plan_gang(problem.snapshot, ask)
     if not isinstance(verdict, Verdict):
         return
-    view, level = problem.view, ask.levels[-1]
+    snapshot, level = problem.snapshot, ask.levels[-1]
     by_level = replace(ask, topology_key=level)
-    opened = View({name: node for name, node in view.nodes.items() if name not in ask.closed}, view.used)
-    room = {domain: count_most(view, ask, inside) for domain, inside in find_domains(opened, by_level).items()}
+    opened = Snapshot({name: node for name, node in snapshot.nodes.items() if name not in ask.closed}, snapshot.used)
+    room = {domain: count_most(snapshot, ask, inside) for domain, inside in find_domains(opened, by_level).items()}
     told = {each.domain: each.slots for each in verdict.domains}
     assert (verdict.reason, verdict.key) == (Reason.NO_DOMAIN_FITS, level)
     assert {**dict.fromkeys(told, 0), **room} == told

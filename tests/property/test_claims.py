@@ -7,10 +7,12 @@ and Ledger answer must follow from that.
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from serried.cluster.ledger import Ledger
@@ -19,7 +21,7 @@ from serried.cluster.store import Store
 from serried.model.group import Key
 from serried.model.node import Node
 from serried.model.pod import Phase, Pod, Shape
-from serried.model.reservation import Reservation, Slot
+from serried.model.reservation import IllegalTransition, Reservation, ReservationPhase, Slot
 
 SCHEDULER = "serried"
 SHAPES = (Shape((("cpu", 1), ("pods", 1))), Shape((("cpu", 3), ("memory", 2), ("pods", 1))))
@@ -57,6 +59,8 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.ledger = Ledger(self.store.occupancy)
         self.pods = {}
         self.held: dict[Key, Reservation] = {}
+        self.committed: dict[Key, frozenset[str]] = {}
+        self.needs: dict[Key, int] = {}
         self.born = 0
         self.used: dict[str, Counter[str]] = {}
         self.freed = 0
@@ -150,7 +154,8 @@ class ClaimsMachine(RuleBasedStateMachine):
         for uid in chosen:
             waiting[uid].slot = (group, slots[uid].node)
         self.held[group] = reservation
-        self.ledger.hold(reservation, {uid: waiting[uid].pod for uid in chosen})
+        self.needs[group] = len(slots)
+        self.ledger.reserve(reservation, {uid: waiting[uid].pod for uid in chosen})
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), node=NODES)
@@ -158,7 +163,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         group, truth = data.draw(st.sampled_from(sorted(self.held))), self._draw(data)
         if truth is not None and self._is_waiting(truth):
             truth.slot = (group, node)
-            self.ledger.add(group, truth.pod, node)
+            self.ledger.add(self.held[group], truth.pod, node)
 
     @rule(data=st.data(), node=NODES)
     def move(self, data: st.DataObject, node: str) -> None:
@@ -177,10 +182,66 @@ class ClaimsMachine(RuleBasedStateMachine):
     @rule(group=GROUPS)
     def release(self, group: Key) -> None:
         expected = self.held.pop(group, None)
-        assert self.ledger.release(group) is expected
+        self.committed.pop(group, None)
+        self.needs.pop(group, None)
+        assert self.ledger.unreserve(group) is expected
         for truth in self.pods.values():
             if truth.slot is not None and truth.slot[0] == group:
                 truth.slot = None
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        """Members of the reservation, maybe others, too; maybe again."""
+        group = data.draw(st.sampled_from(sorted(self.held)))
+        uids = data.draw(st.frozensets(st.sampled_from(sorted(self.pods)))) if self.pods else frozenset()
+        before = self.committed.get(group)
+        legal = before == uids if before else bool(uids) and self._slots_of(group) >= uids
+        with nullcontext() if legal else pytest.raises(IllegalTransition):
+            self.ledger.commit(self.held[group], uids)
+        if legal:
+            self.committed[group] = uids
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def commit_all(self, data: st.DataObject) -> None:
+        group = data.draw(st.sampled_from(sorted(self.held)))
+        uids = frozenset(self._slots_of(group))
+        if uids and group not in self.committed:
+            self.ledger.commit(self.held[group], uids)
+            self.committed[group] = uids
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        group = data.draw(st.sampled_from(sorted(self.held)))
+        self.ledger.withdraw(self.held[group])
+        self.committed.pop(group, None)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), need=st.integers(0, 3))
+    def adjust_need(self, data: st.DataObject, need: int) -> None:
+        group = data.draw(st.sampled_from(sorted(self.held)))
+        legal = group not in self.committed
+        with nullcontext() if legal else pytest.raises(IllegalTransition):
+            self.ledger.adjust_need(self.held[group], need)
+        if legal:
+            self.needs[group] = need
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def reserve_twice(self, data: st.DataObject) -> None:
+        group = data.draw(st.sampled_from(sorted(self.held)))
+        with pytest.raises(IllegalTransition):
+            self.ledger.reserve(Reservation(group, "uid", "", 0), {})
+
+    @rule(group=GROUPS)
+    def change_what_is_not_held(self, group: Key) -> None:
+        with pytest.raises(IllegalTransition):
+            self.ledger.withdraw(Reservation(group, "uid", "", 0))
+
+    def _slots_of(self, group: Key) -> set[str]:
+        return {uid for uid, truth in self.pods.items() if truth.slot is not None and truth.slot[0] == group}
 
     @rule(data=st.data(), node=NODES)
     def assume(self, data: st.DataObject, node: str) -> None:
@@ -249,6 +310,13 @@ class ClaimsMachine(RuleBasedStateMachine):
         assert len(self.ledger) == len(self.held)
 
     @invariant()
+    def every_reservation_is_in_the_state_that_its_verbs_led_to(self) -> None:
+        for group, reservation in self.held.items():
+            committed = self.committed.get(group, frozenset())
+            assert (reservation.committed, reservation.need) == (committed, self.needs[group])
+            assert (reservation.phase is ReservationPhase.COMMITTED) == bool(committed)
+
+    @invariant()
     def room_never_appears_in_silence(self) -> None:
         now, freed = self._count(), self.store.occupancy.freed
         if any(before - now.get(node, Counter()) for node, before in self.used.items()):
@@ -265,14 +333,14 @@ class ClaimsMachine(RuleBasedStateMachine):
                 if pod is None or not _counts_by_stamp(pod, priority) or truth.place or truth.pod in own:
                     continue
                 expected.setdefault(pod.nominated, Counter()).update(dict(pod.shape.requests))
-            assert _plain(self.store.view(priority, own).used) == expected
+            assert _plain(self.store.snapshots.take(priority, own).used) == expected
 
     def teardown(self) -> None:
         """When everything is gone, nothing is used and nobody holds anything."""
         if not hasattr(self, "store"):
             return
         for group in list(self.held):
-            self.ledger.release(group)
+            self.ledger.unreserve(group)
         for truth in list(self.pods.values()):
             self._bury(truth)
         occupancy = vars(self.store.occupancy)

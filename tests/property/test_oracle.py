@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from bench.placement.mixed import measure_misses
 from bench.placement.splits import measure_splits
 from serried.model.node import Node
-from serried.model.plan import Plan, View
+from serried.model.plan import Plan, Snapshot
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
-from serried.plan.quorum import size_up
+from serried.plan.quorum import classify
 from tests.support.builders import RACK
 from tests.support.oracle import count_domains, count_most, find_domains, find_fewest, find_most, is_sound
 from tests.support.strategies import BLOCK, Problem, layered_problems, nodes, problems, without_exclusions
@@ -31,22 +31,22 @@ Value = TypeVar("Value")
 
 
 def solve(problem: Problem) -> Plan | Verdict:
-    return plan_gang(problem.view, problem.ask)
+    return plan_gang(problem.snapshot, problem.ask)
 
 
 @given(problem=problems(classes=2, **SMALL))
 def test_a_plan_is_sound_whole_and_in_one_domain(problem: Problem) -> None:
     plan = solve(problem)
     if isinstance(plan, Plan):
-        assert is_sound(problem.view, problem.ask, dict(plan.nodes))
+        assert is_sound(problem.snapshot, problem.ask, dict(plan.nodes))
         assert len(plan.nodes) >= max(problem.ask.need, 1)
-        inside = {node.name for node in find_domains(problem.view, problem.ask)[plan.domain]}
+        inside = {node.name for node in find_domains(problem.snapshot, problem.ask)[plan.domain]}
         assert set(plan.nodes.values()) <= inside
 
 
 @given(problem=problems(**SMALL))
 def test_a_gang_of_one_class_is_placed_exactly_when_that_is_possible(problem: Problem) -> None:
-    most = find_most(problem.view, problem.ask)
+    most = find_most(problem.snapshot, problem.ask)
     plan = solve(problem)
     assert isinstance(plan, Plan) == (most >= max(problem.ask.need, 1))
     assert not isinstance(plan, Plan) or len(plan.nodes) == most
@@ -54,28 +54,28 @@ def test_a_gang_of_one_class_is_placed_exactly_when_that_is_possible(problem: Pr
 
 @given(problem=problems(classes=2, **SMALL))
 def test_what_no_domain_can_hold_is_never_planned(problem: Problem) -> None:
-    if find_most(problem.view, problem.ask) < max(problem.ask.need, 1):
+    if find_most(problem.snapshot, problem.ask) < max(problem.ask.need, 1):
         assert isinstance(solve(problem), Verdict)
 
 
 @given(problem=problems(classes=2, **SMALL), data=st.data())
 def test_no_order_of_any_input_changes_the_answer(problem: Problem, data: st.DataObject) -> None:
-    view, ask = problem.view, problem.ask
+    snapshot, ask = problem.snapshot, problem.ask
 
     def shuffle(items: Mapping[str, Value]) -> dict[str, Value]:
         return {name: items[name] for name in data.draw(st.permutations(list(items)))}
 
-    cluster = {name: replace(node, labels=shuffle(node.labels)) for name, node in view.nodes.items()}
-    shuffled = View(shuffle(cluster), shuffle(view.used))
+    cluster = {name: replace(node, labels=shuffle(node.labels)) for name, node in snapshot.nodes.items()}
+    shuffled = Snapshot(shuffle(cluster), shuffle(snapshot.used))
     excluded = frozenset(data.draw(st.permutations(sorted(ask.excluded))))
-    assert plan_gang(shuffled, replace(ask, excluded=excluded)) == plan_gang(view, ask)
+    assert plan_gang(shuffled, replace(ask, excluded=excluded)) == plan_gang(snapshot, ask)
 
 
 @given(problem=problems(classes=2, **SMALL), data=st.data())
 def test_the_order_in_which_members_arrive_changes_nothing(problem: Problem, data: st.DataObject) -> None:
     def plan(members: list[Pod]) -> Plan | Verdict:
-        waiting = size_up(members, ["default-scheduler"]).waiting
-        return plan_gang(problem.view, replace(problem.ask, members=waiting))
+        waiting = classify(members, ["default-scheduler"]).waiting
+        return plan_gang(problem.snapshot, replace(problem.ask, members=waiting))
 
     members = list(problem.ask.members)
     assert plan(data.draw(st.permutations(members))) == plan(members)
@@ -83,9 +83,9 @@ def test_the_order_in_which_members_arrive_changes_nothing(problem: Problem, dat
 
 @given(problem=problems(classes=2, **SMALL))
 def test_the_same_question_has_the_same_answer_and_nothing_is_touched(problem: Problem) -> None:
-    used = {name: dict(amounts) for name, amounts in problem.view.used.items()}
+    used = {name: dict(amounts) for name, amounts in problem.snapshot.used.items()}
     assert solve(problem) == solve(problem)
-    assert problem.view.used == used
+    assert problem.snapshot.used == used
 
 
 @given(problem=problems(**SMALL), extra=nodes("n9"))
@@ -100,13 +100,13 @@ def test_an_added_empty_node_never_takes_a_member_away(problem: Problem, extra: 
 def test_members_that_do_not_exist_are_counted_truly(problem: Problem, more: int) -> None:
     have = len(problem.ask.members)
     ask = replace(problem.ask, need=have + more)
-    assert plan_gang(problem.view, ask) == Verdict(Reason.QUORUM_MISSING, have=have, need=have + more)
+    assert plan_gang(problem.snapshot, ask) == Verdict(Reason.QUORUM_MISSING, have=have, need=have + more)
 
 
 @given(problem=problems(classes=2, **SMALL))
 def test_members_in_two_domains_are_said_and_never_mended(problem: Problem) -> None:
     ask = replace(problem.ask, topology_key=RACK, pinned=frozenset({"r1", "r2"}))
-    verdict = plan_gang(problem.view, ask)
+    verdict = plan_gang(problem.snapshot, ask)
     assert verdict == Verdict(Reason.DOMAIN_CONFLICT, key=RACK, detail="r1, r2")
 
 
@@ -131,8 +131,8 @@ CHECKS: dict[Reason, Callable[[Problem, Verdict, dict[str, int]], None]] = {
 def test_every_refusal_of_one_class_says_the_truth_and_the_whole_of_it(problem: Problem) -> None:
     verdict = solve(problem)
     if isinstance(verdict, Verdict):
-        inside = find_domains(problem.view, problem.ask)
-        room = {domain: count_most(problem.view, problem.ask, nodes) for domain, nodes in inside.items()}
+        inside = find_domains(problem.snapshot, problem.ask)
+        room = {domain: count_most(problem.snapshot, problem.ask, nodes) for domain, nodes in inside.items()}
         CHECKS[verdict.reason](problem, verdict, room)
         assert verdict.key == (problem.ask.topology_key or "")
         assert verdict.have < verdict.need
@@ -147,10 +147,10 @@ def test_a_refusal_of_two_classes_never_promises_more_than_there_is(problem: Pro
     free = without_exclusions(problem)
     verdict = solve(free)
     if isinstance(verdict, Verdict) and len({member.shape for member in free.ask.members}) > 1:
-        inside = find_domains(free.view, free.ask)
+        inside = find_domains(free.snapshot, free.ask)
         for shortage in verdict.domains:
-            assert shortage.slots <= count_most(free.view, free.ask, inside[shortage.domain])
-        assert verdict.have <= find_most(free.view, free.ask)
+            assert shortage.slots <= count_most(free.snapshot, free.ask, inside[shortage.domain])
+        assert verdict.have <= find_most(free.snapshot, free.ask)
         assert verdict.have < verdict.need
 
 
@@ -168,33 +168,33 @@ def test_a_gang_of_one_class_that_is_split_takes_the_fewest_blocks_and_of_these_
     problem: Problem,
 ) -> None:
     plan = solve(problem)
-    fewest = find_fewest(problem.view, problem.ask, (BLOCK, RACK))
+    fewest = find_fewest(problem.snapshot, problem.ask, (BLOCK, RACK))
     assert isinstance(plan, Plan) == (fewest is not None)
     if isinstance(plan, Plan) and fewest is not None:
-        used = count_domains(problem.view, plan.nodes.values(), (BLOCK, RACK))
+        used = count_domains(problem.snapshot, plan.nodes.values(), (BLOCK, RACK))
         if fewest[0] == 1:
             # The tightest block comes before the one with the fewest racks.
-            block = problem.view.nodes[next(iter(plan.nodes.values()))].labels[BLOCK]
-            inside = {name: node for name, node in problem.view.nodes.items() if node.labels[BLOCK] == block}
-            fewest = find_fewest(View(inside, problem.view.used), problem.ask, (BLOCK, RACK))
+            block = problem.snapshot.nodes[next(iter(plan.nodes.values()))].labels[BLOCK]
+            inside = {name: node for name, node in problem.snapshot.nodes.items() if node.labels[BLOCK] == block}
+            fewest = find_fewest(Snapshot(inside, problem.snapshot.used), problem.ask, (BLOCK, RACK))
         assert used == fewest
 
 
 @given(problem=layered_problems())
 def test_of_equal_racks_the_one_is_taken_that_leaves_a_block_for_the_largest_gang(problem: Problem) -> None:
     plan = solve(problem)
-    if not isinstance(plan, Plan) or count_domains(problem.view, plan.nodes.values(), (RACK,)) != (1,):
+    if not isinstance(plan, Plan) or count_domains(problem.snapshot, plan.nodes.values(), (RACK,)) != (1,):
         return
 
     def slots_by(level: str) -> dict[str, int]:
         found: dict[str, int] = {}
-        for node in problem.view.nodes.values():
+        for node in problem.snapshot.nodes.values():
             found[node.labels[level]] = found.get(node.labels[level], 0) + node.allocatable["cpu"]
         return found
 
     racks, blocks, size = slots_by(RACK), slots_by(BLOCK), len(plan.nodes)
-    taken = problem.view.nodes[next(iter(plan.nodes.values()))]
-    block_of = {node.labels[RACK]: node.labels[BLOCK] for node in problem.view.nodes.values()}
+    taken = problem.snapshot.nodes[next(iter(plan.nodes.values()))]
+    block_of = {node.labels[RACK]: node.labels[BLOCK] for node in problem.snapshot.nodes.values()}
 
     def largest_left(block: str) -> int:
         return max(room - size if name == block else room for name, room in blocks.items())

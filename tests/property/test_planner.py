@@ -30,7 +30,7 @@ def holds(node: Node, used: Resources, members: list[Pod]) -> bool:
 
 def domains(problem: Problem) -> dict[str, list[Node]]:
     key, found = problem.ask.topology_key, dict[str, list[Node]]()
-    for node in problem.view.nodes.values():
+    for node in problem.snapshot.nodes.values():
         domain = "" if key is None else node.labels.get(key)
         if domain is not None and (not problem.ask.pinned or domain in problem.ask.pinned):
             found.setdefault(domain, []).append(node)
@@ -39,7 +39,7 @@ def domains(problem: Problem) -> dict[str, list[Node]]:
 
 def most(problem: Problem, inside: list[Node]) -> int:
     """The largest number of members that these nodes can hold, by trying everything."""
-    view, members = problem.view, list(problem.ask.members)
+    snapshot, members = problem.snapshot, list(problem.ask.members)
     on: dict[str, list[Pod]] = {node.name: [] for node in inside}
     best = 0
 
@@ -52,7 +52,7 @@ def most(problem: Problem, inside: list[Node]) -> int:
         for node in inside:
             if (member.uid, node.name) in problem.ask.excluded or not accepts(node, member):
                 continue
-            if holds(node, view.used.get(node.name, {}), [*on[node.name], member]):
+            if holds(node, snapshot.used.get(node.name, {}), [*on[node.name], member]):
                 on[node.name].append(member)
                 attempt(position + 1, placed + 1)
                 on[node.name].pop()
@@ -63,7 +63,7 @@ def most(problem: Problem, inside: list[Node]) -> int:
 
 
 def solve(problem: Problem) -> Plan | Verdict:
-    return plan_gang(problem.view, problem.ask)
+    return plan_gang(problem.snapshot, problem.ask)
 
 
 @given(problem=problems(classes=3))
@@ -72,7 +72,7 @@ def test_a_plan_never_over_commits_a_node(problem: Problem) -> None:
     if isinstance(plan, Plan):
         for name in set(plan.nodes.values()):
             guests = [member for member in problem.ask.members if plan.nodes.get(member.uid) == name]
-            assert holds(problem.view.nodes[name], problem.view.used.get(name, {}), guests)
+            assert holds(problem.snapshot.nodes[name], problem.snapshot.used.get(name, {}), guests)
 
 
 @given(problem=problems(classes=3))
@@ -81,7 +81,7 @@ def test_a_plan_uses_only_nodes_that_admit_the_member(problem: Problem) -> None:
     if isinstance(plan, Plan):
         members = {member.uid: member for member in problem.ask.members}
         for uid, name in plan.nodes.items():
-            assert accepts(problem.view.nodes[name], members[uid])
+            assert accepts(problem.snapshot.nodes[name], members[uid])
             assert (uid, name) not in problem.ask.excluded
 
 
@@ -96,7 +96,7 @@ def test_a_plan_holds_the_quorum_or_there_is_none(problem: Problem) -> None:
 def test_a_plan_stays_in_one_domain_and_in_the_pinned_one(problem: Problem) -> None:
     plan = solve(problem)
     if isinstance(plan, Plan) and problem.ask.topology_key:
-        assert {problem.view.nodes[name].labels.get(RACK) for name in plan.nodes.values()} == {plan.domain}
+        assert {problem.snapshot.nodes[name].labels.get(RACK) for name in plan.nodes.values()} == {plan.domain}
         assert plan.domain in (problem.ask.pinned or {"r1", "r2", "r3"})
 
 
@@ -128,13 +128,13 @@ def test_the_best_domain_is_full_of_members_before_another_is_taken(problem: Pro
     plan = solve(problem)
     if isinstance(plan, Plan) and problem.ask.topology_key:
         for domain in domains(problem):
-            other = plan_gang(problem.view, replace(problem.ask, pinned=frozenset({domain})))
+            other = plan_gang(problem.snapshot, replace(problem.ask, pinned=frozenset({domain})))
             assert isinstance(other, Verdict) or len(other.nodes) <= len(plan.nodes)
 
 
 @given(problem=problems(classes=3), data=st.data())
 def test_the_order_of_nodes_changes_nothing(problem: Problem, data: st.DataObject) -> None:
-    names = data.draw(st.permutations(list(problem.view.nodes)))
+    names = data.draw(st.permutations(list(problem.snapshot.nodes)))
     assert solve(problem.reordered(names)) == solve(problem)
 
 
@@ -167,7 +167,7 @@ def test_the_numbers_of_a_refusal_are_true(problem: Problem) -> None:
 def test_whether_the_whole_cluster_would_do_is_said_truly(problem: Problem) -> None:
     verdict = solve(problem)
     if isinstance(verdict, Verdict) and verdict.reason is Reason.NO_DOMAIN_FITS:
-        whole = most(problem, list(problem.view.nodes.values()))
+        whole = most(problem, list(problem.snapshot.nodes.values()))
         assert ("the whole cluster" in verdict.detail) == (whole >= max(problem.ask.need, 1))
 
 
@@ -187,7 +187,7 @@ def most_alone(problem: Problem, inside: list[Node]) -> int:
         return most(problem, inside)
     member = problem.ask.members[0]
     many = [replace(member, uid=f"{member.uid}-{index}") for index in range(6)]
-    return max(most(Problem(problem.view, replace(problem.ask, members=many)), inside), most(problem, inside))
+    return max(most(Problem(problem.snapshot, replace(problem.ask, members=many)), inside), most(problem, inside))
 
 
 @given(problem=problems(most_members=6))
@@ -205,4 +205,4 @@ def test_no_more_nodes_are_touched_than_needed(problem: Problem) -> None:
 
 def replace_members(problem: Problem, member: Pod) -> Problem:
     many = [replace(member, uid=f"{member.uid}-{index}") for index in range(6)]
-    return Problem(problem.view, replace(problem.ask, members=many))
+    return Problem(problem.snapshot, replace(problem.ask, members=many))

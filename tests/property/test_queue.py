@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serried.model.group import Key
-from serried.model.plan import Plan, View
+from serried.model.plan import Plan, Snapshot
 from serried.model.resources import Resources
 from serried.plan.forecast import Ending, foresee
 from serried.plan.gang import plan_gang
@@ -60,7 +60,7 @@ def test_within_a_step_priority_alone_decides(waiting: list[Waiting]) -> None:
 def forecasts(draw: st.DrawFn, classes: int = 1) -> tuple[Problem, list[Ending]]:
     """A gang that does not fit, and what is used as pods with an end, without one, or that stay."""
     problem = draw(problems(classes=classes))
-    names = sorted(problem.view.nodes) or ["gone"]
+    names = sorted(problem.snapshot.nodes) or ["gone"]
     pods = st.builds(
         lambda node, cpu, memory, at: Ending(node, (("cpu", cpu), ("memory", memory), ("pods", 1)), at),
         st.sampled_from(names),
@@ -69,20 +69,20 @@ def forecasts(draw: st.DrawFn, classes: int = 1) -> tuple[Problem, list[Ending]]
         st.sampled_from([1.0, 2.0, 3.0, 4.0, None, float("inf")]),
     )
     endings = draw(st.lists(pods, max_size=8))
-    used: dict[str, Resources] = {name: dict(amounts) for name, amounts in problem.view.used.items()}
+    used: dict[str, Resources] = {name: dict(amounts) for name, amounts in problem.snapshot.used.items()}
     for ending in endings:
         before = used.get(ending.node, {})
         used[ending.node] = {key: before.get(key, 0) + amount for key, amount in ending.requests}
-    return Problem(View(problem.view.nodes, used), problem.ask), endings
+    return Problem(Snapshot(problem.snapshot.nodes, used), problem.ask), endings
 
 
-def after(view: View, ended: Iterable[Ending]) -> View:
+def after(snapshot: Snapshot, ended: Iterable[Ending]) -> Snapshot:
     """The cluster without these pods."""
-    used: dict[str, Resources] = {name: dict(amounts) for name, amounts in view.used.items()}
+    used: dict[str, Resources] = {name: dict(amounts) for name, amounts in snapshot.used.items()}
     for ending in ended:
         asked = dict(ending.requests)
         used[ending.node] = {key: amount - asked.get(key, 0) for key, amount in used[ending.node].items()}
-    return View(view.nodes, used)
+    return Snapshot(snapshot.nodes, used)
 
 
 def by(endings: list[Ending], at: float) -> list[Ending]:
@@ -93,12 +93,12 @@ def by(endings: list[Ending], at: float) -> list[Ending]:
 def test_the_forecast_is_the_first_moment_at_which_the_gang_fits(case: tuple[Problem, list[Ending]]) -> None:
     problem, endings = case
     ask = replace(problem.ask, excluded=frozenset())
-    if isinstance(plan_gang(problem.view, ask), Plan):
+    if isinstance(plan_gang(problem.snapshot, ask), Plan):
         return
     moments = [
-        at for at in (1.0, 2.0, 3.0, 4.0) if isinstance(plan_gang(after(problem.view, by(endings, at)), ask), Plan)
+        at for at in (1.0, 2.0, 3.0, 4.0) if isinstance(plan_gang(after(problem.snapshot, by(endings, at)), ask), Plan)
     ]
-    forecast = foresee(problem.view, ask, endings)
+    forecast = foresee(problem.snapshot, ask, endings)
     assert (forecast.at if forecast else None) == min(moments, default=None)
 
 
@@ -108,18 +108,18 @@ def test_there_is_a_forecast_if_the_gang_would_fit_once_all_have_ended_that_will
 ) -> None:
     problem, endings = case
     ask = replace(problem.ask, excluded=frozenset())
-    if isinstance(plan_gang(problem.view, ask), Plan):
+    if isinstance(plan_gang(problem.snapshot, ask), Plan):
         return
-    left = after(problem.view, [ending for ending in endings if ending.at != float("inf")])
-    assert (foresee(problem.view, ask, endings) is not None) == isinstance(plan_gang(left, ask), Plan)
+    left = after(problem.snapshot, [ending for ending in endings if ending.at != float("inf")])
+    assert (foresee(problem.snapshot, ask, endings) is not None) == isinstance(plan_gang(left, ask), Plan)
 
 
 @given(case=forecasts(classes=3))
 def test_at_the_time_of_the_forecast_its_nodes_hold_the_gang(case: tuple[Problem, list[Ending]]) -> None:
     problem, endings = case
-    forecast = foresee(problem.view, problem.ask, endings)
+    forecast = foresee(problem.snapshot, problem.ask, endings)
     if forecast is None or forecast.at is None:
         return
-    inside = {name: problem.view.nodes[name] for name in forecast.nodes}
-    then = after(problem.view, by(endings, forecast.at))
-    assert isinstance(plan_gang(View(inside, then.used), problem.ask), Plan)
+    inside = {name: problem.snapshot.nodes[name] for name in forecast.nodes}
+    then = after(problem.snapshot, by(endings, forecast.at))
+    assert isinstance(plan_gang(Snapshot(inside, then.used), problem.ask), Plan)

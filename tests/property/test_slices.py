@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serried.cluster.store import Store
 from serried.model.node import Node
-from serried.model.plan import Plan, PlanRequest, View
+from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.pod import Pod, Shape
 from serried.plan.check import still_holds
 from serried.plan.classes import Census, group_classes
@@ -108,10 +108,10 @@ CHANGES = st.lists(
 )
 
 
-def freeze(store: Store) -> View:
+def freeze(store: Store) -> Snapshot:
     """The cluster as it is, copied whole."""
-    view = store.view(0, [])
-    return View(dict(view.nodes), {name: dict(view.used[name]) for name in view.used})
+    snapshot = store.snapshots.take(0, [])
+    return Snapshot(dict(snapshot.nodes), {name: dict(snapshot.used[name]) for name in snapshot.used})
 
 
 def slice_up(work: Work[Result], store: Store, changes: list[Change]) -> Result:
@@ -128,49 +128,49 @@ def slice_up(work: Work[Result], store: Store, changes: list[Change]) -> Result:
             break
 
 
-@patch("serried.plan.capacity._STEP", 1)
+@patch("serried.plan.capacity._NODES_PER_STEP", 1)
 @given(store=stores(), ask=asks(), changes=CHANGES)
 def test_a_plan_in_slices_is_that_of_the_cluster_at_its_begin(
     store: Store, ask: PlanRequest, changes: list[Change]
 ) -> None:
     before, frozen = freeze(store), store.capacity.freeze()
-    found = slice_up(solve_gang(frozen.show(store.view(0, [])), ask, frozen), store, changes)
+    found = slice_up(solve_gang(frozen.show(store.snapshots.take(0, [])), ask, frozen), store, changes)
     event(type(found).__name__)
     assert found == plan_gang(before, ask)
 
 
-@patch("serried.plan.capacity._STEP", 1)
+@patch("serried.plan.capacity._NODES_PER_STEP", 1)
 @given(store=stores(), ask=trees(), changes=CHANGES)
 def test_so_is_the_plan_of_a_tree(store: Store, ask: PlanRequest, changes: list[Change]) -> None:
     before, frozen = freeze(store), store.capacity.freeze()
-    found = slice_up(solve_group(frozen.show(store.view(0, [])), ask, frozen), store, changes)
+    found = slice_up(solve_group(frozen.show(store.snapshots.take(0, [])), ask, frozen), store, changes)
     event(type(found).__name__)
     assert found == plan_group(before, ask)
 
 
-@patch("serried.plan.capacity._STEP", 1)
-@patch("serried.plan.forecast._STEP", 1)
+@patch("serried.plan.capacity._NODES_PER_STEP", 1)
+@patch("serried.plan.forecast._ENDINGS_PER_STEP", 1)
 @given(store=stores(), ask=asks(), changes=CHANGES, times=st.lists(st.none() | st.integers(1, 9), max_size=4))
 def test_so_is_a_forecast(store: Store, ask: PlanRequest, changes: list[Change], times: list[int | None]) -> None:
     pods = [found for found in store.pods.values() if found.bound]
     endings = [Ending(each.node, each.shape.requests, at) for each, at in zip(pods, times, strict=False)]
     before, frozen = freeze(store), store.capacity.freeze()
-    found = slice_up(solve_forecast(frozen.show(store.view(0, [])), ask, endings, frozen), store, changes)
+    found = slice_up(solve_forecast(frozen.show(store.snapshots.take(0, [])), ask, endings, frozen), store, changes)
     event(type(found).__name__)
     assert found == foresee(before, ask, endings)
 
 
-@patch("serried.plan.capacity._STEP", 1)
+@patch("serried.plan.capacity._NODES_PER_STEP", 1)
 @given(store=stores(), ask=asks(), changes=CHANGES)
 def test_what_a_plan_in_slices_has_counted_is_true_of_the_cluster_as_it_is_then(
     store: Store, ask: PlanRequest, changes: list[Change]
 ) -> None:
     frozen = store.capacity.freeze()
-    slice_up(solve_gang(frozen.show(store.view(0, [])), ask, frozen), store, changes)
-    view = store.view(0, [])
+    slice_up(solve_gang(frozen.show(store.snapshots.take(0, [])), ask, frozen), store, changes)
+    snapshot = store.snapshots.take(0, [])
     for kind in group_classes(ask.members):
-        kept, anew = Census(view, ask, store.capacity), Census(view, ask, None)
-        assert sorted(kept.rooms(kind, None)) == sorted(anew.rooms(kind, None))
+        kept, anew = Census(snapshot, ask, store.capacity), Census(snapshot, ask, None)
+        assert sorted(kept.node_slots(kind, None)) == sorted(anew.node_slots(kind, None))
         assert kept.total(kind) == anew.total(kind)
 
 
@@ -182,7 +182,7 @@ def test_a_plan_that_still_holds_is_sound_in_the_cluster_as_it_is_now(
     plan = plan_gang(before, ask)
     for change in changes:
         change(store)
-    now = store.view(0, [])
+    now = store.snapshots.take(0, [])
     if isinstance(plan, Plan):
         holds = still_holds(plan, ask, before.nodes, now)
         event(f"holds: {holds}")

@@ -405,14 +405,14 @@ class StoreMachine(RuleBasedStateMachine):
             return
         chosen = data.draw(st.sets(st.sampled_from(sorted(waiting)), min_size=1))
         slots = {uid: Slot(uid, waiting[uid].name, data.draw(NODES)) for uid in sorted(chosen)}
-        self.ledger.hold(Reservation(group, "uid", "", len(slots), slots), waiting)
+        self.ledger.reserve(Reservation(group, "uid", "", len(slots), slots), waiting)
         for uid, slot in slots.items():
             self.model.slots[uid] = (group, slot.node, waiting[uid].shape)
 
     @rule(name=st.sampled_from(["g", "h"]))
     def release(self, name: str) -> None:
         group = Key("default", name)
-        self.ledger.release(group)
+        self.ledger.unreserve(group)
         self.model.slots = {uid: slot for uid, slot in self.model.slots.items() if slot[0] != group}
 
     def _draw_pod(self, data: st.DataObject) -> Pod:
@@ -424,18 +424,18 @@ class StoreMachine(RuleBasedStateMachine):
     def every_pod_is_in_the_group_that_the_objects_say(self) -> None:
         for pod in self.model.pods.values():
             expected = self.model.group_of(pod)
-            assert self.store.group_of(pod.uid) == expected, pod
+            assert self.store.members.group_of(pod.uid) == expected, pod
             assert self.store.resolve(pod) == expected, pod
 
     @invariant()
     def no_pod_is_a_member_that_nothing_on_it_could_make_one(self) -> None:
         # What marks pods for an isolated scheduler sees the pod alone (manifests/kustomize/marker).
         for pod in self.model.pods.values():
-            assert pod.linked or self.store.group_of(pod.uid) is None, pod
+            assert pod.linked or self.store.members.group_of(pod.uid) is None, pod
 
     @invariant()
     def members_and_groups_are_two_sides_of_one_thing(self) -> None:
-        listed = {pod.uid: key for key in self.store.member_groups() for pod in self.store.members(key)}
+        listed = {pod.uid: key for key in self.store.members.groups() for pod in self.store.members.of_group(key)}
         expected = {uid: key for uid, pod in self.model.pods.items() if (key := self.model.group_of(pod)) is not None}
         assert listed == expected
 
@@ -465,7 +465,7 @@ class StoreMachine(RuleBasedStateMachine):
         if not hasattr(self, "store"):
             return
         for reservation in self.ledger:
-            self.ledger.release(reservation.group)
+            self.ledger.unreserve(reservation.group)
         for uid in list(self.store.pods):
             self.store.drop_pod(uid)
         for job in list(self.store.jobs):
@@ -478,9 +478,11 @@ class StoreMachine(RuleBasedStateMachine):
             self.store.drop_parent(parent)
         self.store.touched.clear()
         self.store.orphaned.clear()
-        parts = [self.store, self.store.membership, self.store.parentage, self.store._kinship]
+        parts: list[object] = [self.store.members, self.store.nominations, self.store.membership]
+        parts += [self.store.parentage, self.store._kinship]
         left = {name for part in parts for name, value in vars(part).items() if value == {}}
-        assert {"_group_of", "_members", "_pods", "_started", "_nominated", "_uids"} <= left
+        assert {"_group_of", "_leaf_of", "_members", "_pods", "_started"} <= left
+        assert vars(self.store.nominations)["_pods"] == {}
         assert {"_workloads_by_job", "_groups_by_workload", "_workloads_by_family", "_groups_by_replica"} <= left
         assert "_groups_by_controller" in left
         occupancy = vars(self.store.occupancy)

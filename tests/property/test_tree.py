@@ -10,7 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from serried.model.node import Node
-from serried.model.plan import Plan, PlanRequest, View
+from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.verdict import Verdict
 from serried.plan.tree import plan_group
 from tests.support.builders import RACK, node, pod
@@ -24,21 +24,21 @@ Claim = tuple[int, frozenset[str]]
 class Grove:
     """A cluster whose nodes take so many pods of one kind, and a tree of groups of such pods."""
 
-    view: View
+    snapshot: Snapshot
     ask: PlanRequest
 
     @property
     def slots(self) -> dict[str, int]:
-        return {name: found.allocatable["cpu"] // 1000 for name, found in self.view.nodes.items()}
+        return {name: found.allocatable["cpu"] // 1000 for name, found in self.snapshot.nodes.items()}
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> View:
+def clusters(draw: st.DrawFn) -> Snapshot:
     found: dict[str, Node] = {}
     for number in range(draw(st.integers(1, 8))):
         made = node(f"n{number}").label(ZONE, draw(st.sampled_from("xy"))).rack(draw(st.sampled_from("123")))
         found[f"n{number}"] = made.cpu(draw(st.integers(0, 4))).value()
-    return View(found, {})
+    return Snapshot(found, {})
 
 
 @st.composite
@@ -65,8 +65,8 @@ def domains(grove: Grove, ask: PlanRequest, inside: frozenset[str]) -> list[froz
     key = ask.topology_key
     if key is None:
         return [inside]
-    values = sorted({grove.view.nodes[name].labels[key] for name in inside})
-    return [frozenset(name for name in inside if grove.view.nodes[name].labels[key] == value) for value in values]
+    values = sorted({grove.snapshot.nodes[name].labels[key] for name in inside})
+    return [frozenset(name for name in inside if grove.snapshot.nodes[name].labels[key] == value) for value in values]
 
 
 def choices(grove: Grove, ask: PlanRequest, inside: frozenset[str]) -> Iterator[list[Claim]]:
@@ -101,7 +101,7 @@ def hold(slots: dict[str, int], claims: list[Claim]) -> bool:
 
 
 def is_solvable(grove: Grove) -> bool:
-    return any(hold(grove.slots, claims) for claims in choices(grove, grove.ask, frozenset(grove.view.nodes)))
+    return any(hold(grove.slots, claims) for claims in choices(grove, grove.ask, frozenset(grove.snapshot.nodes)))
 
 
 def check_group(grove: Grove, ask: PlanRequest, nodes: dict[str, str]) -> bool:
@@ -110,7 +110,7 @@ def check_group(grove: Grove, ask: PlanRequest, nodes: dict[str, str]) -> bool:
     if not mine:
         return False
     if ask.topology_key is not None:
-        assert len({grove.view.nodes[name].labels[ask.topology_key] for name in mine}) == 1
+        assert len({grove.snapshot.nodes[name].labels[ask.topology_key] for name in mine}) == 1
     if ask.parts:
         assert sum(check_group(grove, part, nodes) for part in ask.parts) >= ask.wanted
     else:
@@ -120,7 +120,7 @@ def check_group(grove: Grove, ask: PlanRequest, nodes: dict[str, str]) -> bool:
 
 @given(grove=groves())
 def test_a_plan_gives_every_group_of_the_tree_its_quorum_in_one_domain_or_nothing(grove: Grove) -> None:
-    answer = plan_group(grove.view, grove.ask)
+    answer = plan_group(grove.snapshot, grove.ask)
     if isinstance(answer, Plan):
         assert check_group(grove, grove.ask, dict(answer.nodes))
         assert all(count <= grove.slots[name] for name, count in Counter(answer.nodes.values()).items())
@@ -128,39 +128,39 @@ def test_a_plan_gives_every_group_of_the_tree_its_quorum_in_one_domain_or_nothin
 
 @given(grove=groves())
 def test_a_tree_of_one_kind_of_members_is_placed_if_it_can_be(grove: Grove) -> None:
-    answer = plan_group(grove.view, grove.ask)
+    answer = plan_group(grove.snapshot, grove.ask)
     event("placed" if isinstance(answer, Plan) else "refused")
     assert isinstance(answer, Plan) == is_solvable(grove), answer
 
 
 @given(grove=groves(), order=st.randoms(use_true_random=False))
 def test_the_order_of_the_nodes_does_not_matter(grove: Grove, order: Random) -> None:
-    names = sorted(grove.view.nodes)
+    names = sorted(grove.snapshot.nodes)
     order.shuffle(names)
-    shuffled = View({name: grove.view.nodes[name] for name in names}, {})
-    assert plan_group(shuffled, grove.ask) == plan_group(grove.view, grove.ask)
+    shuffled = Snapshot({name: grove.snapshot.nodes[name] for name in names}, {})
+    assert plan_group(shuffled, grove.ask) == plan_group(grove.snapshot, grove.ask)
 
 
 @given(grove=groves())
 def test_an_empty_node_more_takes_nothing_away(grove: Grove) -> None:
     extra = node("more").label(ZONE, "x").rack("1").cpu(4).value()
-    before = plan_group(grove.view, grove.ask)
-    after = plan_group(View({**grove.view.nodes, "more": extra}, {}), grove.ask)
+    before = plan_group(grove.snapshot, grove.ask)
+    after = plan_group(Snapshot({**grove.snapshot.nodes, "more": extra}, {}), grove.ask)
     assert not (isinstance(before, Plan) and isinstance(after, Verdict))
 
 
 @given(grove=groves())
 def test_what_stands_already_keeps_its_domain_and_the_rest_joins_it(grove: Grove) -> None:
     """Of a tree that is placed one group runs: the others are placed where it pins the groups above it."""
-    first = plan_group(grove.view, grove.ask)
+    first = plan_group(grove.snapshot, grove.ask)
     if not isinstance(first, Plan):
         return
     running = next(part for part in grove.ask.parts if any(member.uid in first.nodes for member in part.members))
-    again = plan_group(grove.view, settle(grove, grove.ask, running.name, dict(first.nodes)))
+    again = plan_group(grove.snapshot, settle(grove, grove.ask, running.name, dict(first.nodes)))
     if isinstance(again, Plan) and grove.ask.topology_key is not None:
         key = grove.ask.topology_key
         homes = [first.nodes[member.uid] for member in running.members if member.uid in first.nodes]
-        both = {grove.view.nodes[name].labels[key] for name in [*homes, *again.nodes.values()]}
+        both = {grove.snapshot.nodes[name].labels[key] for name in [*homes, *again.nodes.values()]}
         assert len(both) == 1
 
 
@@ -169,7 +169,7 @@ def settle(grove: Grove, ask: PlanRequest, running: str, nodes: dict[str, str]) 
     stands = next(part for part in ask.parts if part.name == running)
     homes = frozenset(nodes[member.uid] for member in stands.members if member.uid in nodes)
     key = ask.topology_key
-    pinned = frozenset() if key is None else frozenset(grove.view.nodes[name].labels[key] for name in homes)
+    pinned = frozenset() if key is None else frozenset(grove.snapshot.nodes[name].labels[key] for name in homes)
     parts = tuple(part for part in ask.parts if part is not stands)
     members = tuple(member for part in parts for member in part.members)
     wanted = max(0, ask.wanted - 1)
@@ -179,8 +179,8 @@ def settle(grove: Grove, ask: PlanRequest, running: str, nodes: dict[str, str]) 
 
 @given(grove=groves(), closed=st.frozensets(st.integers(0, 7).map("n{}".format)))
 def test_nodes_to_avoid_are_as_good_as_gone(grove: Grove, closed: frozenset[str]) -> None:
-    left = {name: found for name, found in grove.view.nodes.items() if name not in closed}
-    answer = plan_group(grove.view, grove.ask.avoiding(closed))
+    left = {name: found for name, found in grove.snapshot.nodes.items() if name not in closed}
+    answer = plan_group(grove.snapshot, grove.ask.avoiding(closed))
     if isinstance(answer, Plan):
         assert closed.isdisjoint(answer.nodes.values())
-    assert isinstance(answer, Plan) == isinstance(plan_group(View(left, {}), grove.ask), Plan)
+    assert isinstance(answer, Plan) == isinstance(plan_group(Snapshot(left, {}), grove.ask), Plan)

@@ -4,7 +4,7 @@ import pytest
 
 from controller import loop
 from serried.kube import feed
-from serried.kube.reflector import Pace
+from serried.kube.reflector import WatchTiming
 from serried.kube.wire import JOBS, PODS, parents
 from serried.model.parent import ParentKind
 from tests.support.apiserver import SERVED, FakeApiServer
@@ -31,7 +31,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that waits for seconds waits for moments."""
     monkeypatch.setattr(loop, "_OBSTACLE_SECONDS", 0.02)
     monkeypatch.setattr(loop, "PROBE_SECONDS", 0.05)
-    monkeypatch.setattr(feed, "_PACE", Pace(unserved=0.02))
+    monkeypatch.setattr(feed, "_WATCH_TIMING", WatchTiming(unserved=0.02))
 
 
 def told(server: FakeApiServer) -> dict[str, int]:

@@ -10,7 +10,7 @@ import pytest
 from extender.process import Extender
 from serried.kube import feed as feed_room
 from serried.kube.feed import Kind
-from serried.kube.reflector import Pace
+from serried.kube.reflector import WatchTiming
 from serried.kube.wire import NODES, PODS, pod_groups
 from serried.model.group import COMPATIBLE_API, Key
 from serried.model.level import FALLBACK
@@ -69,7 +69,7 @@ async def running(server: FakeApiServer) -> AsyncIterator[Scene]:
 
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
-    monkeypatch.setattr(feed_room, "_OPTIONAL_PACE", Pace(unserved=0.02, backoff=0.005, cap=0.02))
+    monkeypatch.setattr(feed_room, "_OPTIONAL_WATCH_TIMING", WatchTiming(unserved=0.02, backoff=0.005, cap=0.02))
     async with FakeApiServer() as server:
         yield server
 

@@ -20,8 +20,8 @@ from tests.support.controller_harness import (
     CREATES_GROUP,
     CREATES_WORKLOAD,
     GROUPS,
-    PACE,
     READS_PODS,
+    RELEASE_TIMING,
     WORKLOADS,
     controller_on,
     events,
@@ -355,7 +355,7 @@ async def test_a_known_job_pod_keeps_its_group_without_a_read_and_frees_it_by_it
     async with controller_on(server) as controller:
         server.remove(GROUPS, "default", "g")
         await until(lambda: any(group.deleting for group in controller.store.groups.values()))
-        await asyncio.sleep(3 * PACE.grace)
+        await asyncio.sleep(3 * RELEASE_TIMING.grace)
         assert not server.seen(READS_PODS)
         server.change(PODS, "default", "train-0", {"status": {"phase": "Failed"}})
         await until(lambda: not server.all(GROUPS))
@@ -370,7 +370,7 @@ async def test_a_group_is_kept_until_the_pods_can_be_read(server: FakeApiServer,
     async with controller_on(server):
         server.remove(GROUPS, "default", "g")
         await until(lambda: unread.left == 0)
-        await asyncio.sleep(3 * PACE.longest)
+        await asyncio.sleep(3 * RELEASE_TIMING.longest)
         assert not server.seen(calls("PATCH", "/podgroups"))
         server.remove(PODS, "default", "a")
         await until(lambda: not server.all(GROUPS))

@@ -9,7 +9,7 @@ import pytest
 from serried.cluster.store import Store
 from serried.kube import feed as feed_room
 from serried.kube.feed import Feed, Kind
-from serried.kube.reflector import Pace
+from serried.kube.reflector import WatchTiming
 from serried.kube.wire import JOBS, PODS
 from serried.model.group import Key
 from serried.model.level import FALLBACK
@@ -48,7 +48,7 @@ async def following(server: FakeApiServer) -> AsyncIterator[Scene]:
 
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
-    monkeypatch.setattr(feed_room, "_OPTIONAL_PACE", Pace(unserved=0.01, backoff=0.005, cap=0.02))
+    monkeypatch.setattr(feed_room, "_OPTIONAL_WATCH_TIMING", WatchTiming(unserved=0.01, backoff=0.005, cap=0.02))
     async with FakeApiServer() as server:
         yield server
 

@@ -12,12 +12,12 @@ import pytest
 from serried.kube import reflector
 from serried.kube.changes import Deleted, Event, Listed, Relisted, Unserved, Upserted
 from serried.kube.hooks import Silent
-from serried.kube.reflector import CUTS, Pace, Reflector
+from serried.kube.reflector import CUTS, Reflector, WatchTiming
 from serried.kube.wire import EVERYTHING, PODS, RESERVATIONS, Resource, Selection, decode_change
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import Request, calls, watches
 
-QUICK = Pace(backoff=0.005, cap=0.02, unserved=0.01)
+QUICK = WatchTiming(backoff=0.005, cap=0.02, unserved=0.01)
 
 
 class Recorder:
@@ -86,12 +86,12 @@ class Scene:
 
 @asynccontextmanager
 async def following(
-    server: FakeApiServer, resource: Resource = PODS, pace: Pace = QUICK, selection: Selection = EVERYTHING
+    server: FakeApiServer, resource: Resource = PODS, timing: WatchTiming = QUICK, selection: Selection = EVERYTHING
 ) -> AsyncIterator[Scene]:
     sink, hooks = Recorder(), Counting()
     async with server.client() as client:
         client.hooks = hooks
-        reflector = Reflector(client, resource, sink, selection=selection, pace=pace)
+        reflector = Reflector(client, resource, sink, selection=selection, timing=timing)
         task = asyncio.create_task(reflector.run())
         try:
             yield Scene(server, sink, hooks, reflector)
@@ -154,7 +154,7 @@ async def test_lists_in_pages_and_falls_back_to_them_once(server: FakeApiServer)
     server.streaming = False
     for number in range(7):
         server.add(PODS, pod(f"p{number}"))
-    async with following(server, pace=Pace(page=2, backoff=0.005)) as scene:
+    async with following(server, timing=WatchTiming(page=2, backoff=0.005)) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         assert len(scene.sink.state) == 9
         pages = [r for r in server.requests if "limit" in r.params]
@@ -169,7 +169,7 @@ async def test_lists_in_pages_and_falls_back_to_them_once(server: FakeApiServer)
 async def test_a_page_token_that_is_too_old_starts_the_list_anew(server: FakeApiServer) -> None:
     server.streaming = False
     gate = server.hold(lambda request: "continue" in request.params, times=1)
-    async with following(server, pace=Pace(page=1, backoff=0.005)) as scene:
+    async with following(server, timing=WatchTiming(page=1, backoff=0.005)) as scene:
         await gate.reached.wait()
         server.remove(PODS, "default", "a")
         server.compact()
@@ -192,7 +192,7 @@ async def test_streams_that_are_cut_give_way_to_pages(server: FakeApiServer, end
 
 async def test_after_a_while_lists_are_streamed_again(server: FakeApiServer) -> None:
     server.cut_streams(after=1, times=CUTS)
-    async with following(server, pace=Pace(backoff=0.005, cap=0.02, in_pages=0.1)) as scene:
+    async with following(server, timing=WatchTiming(backoff=0.005, cap=0.02, in_pages=0.1)) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         await scene.turned_to_streams()
         before = scene.lists
@@ -207,7 +207,7 @@ async def test_pages_that_are_cut_give_way_to_a_stream(server: FakeApiServer) ->
     for number in range(100):
         server.add(PODS, pod(f"p{number}"))
     refused = server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
-    async with following(server, pace=Pace(backoff=0.005, cap=0.02, page=2)) as scene:
+    async with following(server, timing=WatchTiming(backoff=0.005, cap=0.02, page=2)) as scene:
         await until_true(lambda: len(server.seen(second_pages)) == CUTS - 1)
         server.streaming = True
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
@@ -223,7 +223,7 @@ async def test_where_nothing_is_streamed_pages_grow_until_the_list_is_whole_befo
     for number in range(30):
         server.add(PODS, pod(f"p{number}"))
     server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
-    async with following(server, pace=Pace(backoff=0.005, cap=0.02, page=2)) as scene:
+    async with following(server, timing=WatchTiming(backoff=0.005, cap=0.02, page=2)) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         assert [int(r.params["limit"]) for r in server.seen(first_pages)] == [2, 4, 8, 16, 32]
 
@@ -244,7 +244,7 @@ async def test_however_much_of_them_came_lists_that_are_cut_are_begun_anew_with_
     server.cut_streams(after=100)
     server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
     monkeypatch.setattr("random.uniform", uniform)
-    async with following(server, pace=Pace(page=3, backoff=1.0, cap=8.0)) as scene:
+    async with following(server, timing=WatchTiming(page=3, backoff=1.0, cap=8.0)) as scene:
         await scene.sink.until(lambda: len(pauses) == 4)
     assert pauses[:4] == [4.0, 8.0, 8.0, 8.0]
 
@@ -269,7 +269,7 @@ async def test_a_server_that_lists_but_cannot_watch_is_listed_anew_after_every_f
     server: FakeApiServer,
 ) -> None:
     server.refuse(lambda request: "resourceVersion" in request.params, times=1_000_000, status=500)
-    async with following(server, pace=Pace(backoff=0.001, cap=0.001)) as scene:
+    async with following(server, timing=WatchTiming(backoff=0.001, cap=0.001)) as scene:
         while scene.sink.count(Relisted) < 3:
             await until_true(lambda: bool(server.watches))
             server.end_watches()
@@ -459,7 +459,7 @@ async def test_a_server_that_cannot_resume_is_listed_again(server: FakeApiServer
 
 
 async def test_silence_cuts_the_watch_and_resumes(server: FakeApiServer) -> None:
-    async with following(server, pace=Pace(silence=0.05, backoff=0.005)) as scene:
+    async with following(server, timing=WatchTiming(silence=0.05, backoff=0.005)) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         await asyncio.wait_for(scene.hooks.ended("silent"), 10)
         server.add(PODS, pod("c"))
@@ -513,7 +513,7 @@ async def test_a_burst_lets_others_run(server: FakeApiServer) -> None:
             await asyncio.sleep(0)
 
     async with server.client() as client:
-        reflector = Reflector(client, PODS, sink, pace=Pace(slice_changes=50, slice_seconds=60.0))
+        reflector = Reflector(client, PODS, sink, timing=WatchTiming(slice_changes=50, slice_seconds=60.0))
         task = asyncio.create_task(reflector.run())
         await asyncio.wait_for(look(), 20)
         task.cancel()

@@ -4,30 +4,30 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from serried.model.node import Node
-from serried.model.plan import PlanRequest, View
+from serried.model.plan import PlanRequest, Snapshot
 from serried.model.pod import Pod
 from serried.model.resources import Resources
 
 
-def find_most(view: View, ask: PlanRequest) -> int:
+def find_most(snapshot: Snapshot, ask: PlanRequest) -> int:
     """The largest number of members that any one domain of the question can hold; 0 without a domain."""
-    return max((count_most(view, ask, inside) for inside in find_domains(view, ask).values()), default=0)
+    return max((count_most(snapshot, ask, inside) for inside in find_domains(snapshot, ask).values()), default=0)
 
 
-def find_domains(view: View, ask: PlanRequest) -> dict[str, list[Node]]:
+def find_domains(snapshot: Snapshot, ask: PlanRequest) -> dict[str, list[Node]]:
     """The nodes of each domain that the question allows; all nodes under "" without a key."""
     found: dict[str, list[Node]] = {domain: [] for domain in ask.pinned} if ask.topology_key else {}
-    for node in view.nodes.values():
+    for node in snapshot.nodes.values():
         domain = "" if ask.topology_key is None else node.labels.get(ask.topology_key)
         if domain is not None and (not ask.pinned or domain in ask.pinned or ask.topology_key is None):
             found.setdefault(domain, []).append(node)
     return found
 
 
-def count_most(view: View, ask: PlanRequest, inside: Sequence[Node]) -> int:
+def count_most(snapshot: Snapshot, ask: PlanRequest, inside: Sequence[Node]) -> int:
     """The largest number of members that these nodes can hold. Exponential: for some five members and nodes."""
     members = list(ask.members)
-    free = {node.name: _subtract(node.allocatable, view.used.get(node.name, {})) for node in inside}
+    free = {node.name: _subtract(node.allocatable, snapshot.used.get(node.name, {})) for node in inside}
     best = 0
 
     def attempt(position: int, placed: int) -> None:
@@ -48,34 +48,34 @@ def count_most(view: View, ask: PlanRequest, inside: Sequence[Node]) -> int:
     return best
 
 
-def find_fewest(view: View, ask: PlanRequest, levels: Sequence[str]) -> tuple[int, ...] | None:
+def find_fewest(snapshot: Snapshot, ask: PlanRequest, levels: Sequence[str]) -> tuple[int, ...] | None:
     """The least that holds all members: the fewest domains of the first of these levels, then of the next, and so on.
 
     None if the cluster does not hold them. All nodes carry all the levels, the widest of which comes first.
     """
-    if count_most(view, ask, list(view.nodes.values())) < len(ask.members):
+    if count_most(snapshot, ask, list(snapshot.nodes.values())) < len(ask.members):
         return None
     inside: dict[tuple[str, ...], list[Node]] = {}
-    for node in view.nodes.values():
+    for node in snapshot.nodes.values():
         inside.setdefault(tuple(node.labels[level] for level in levels), []).append(node)
     sets = [each for size in range(1, len(inside) + 1) for each in combinations(inside, size)]
     costs = {each: tuple(len({path[: depth + 1] for path in each}) for depth in range(len(levels))) for each in sets}
     for each in sorted(sets, key=costs.__getitem__):
         among = [node for path in each for node in inside[path]]
-        if _may_hold(view, ask, among) and count_most(view, ask, among) == len(ask.members):
+        if _may_hold(snapshot, ask, among) and count_most(snapshot, ask, among) == len(ask.members):
             return costs[each]
     return None
 
 
-def count_domains(view: View, names: Iterable[str], levels: Sequence[str]) -> tuple[int, ...]:
+def count_domains(snapshot: Snapshot, names: Iterable[str], levels: Sequence[str]) -> tuple[int, ...]:
     """How many domains of each level these nodes are in, the widest level first."""
-    paths = {tuple(view.nodes[name].labels[level] for level in levels) for name in names}
+    paths = {tuple(snapshot.nodes[name].labels[level] for level in levels) for name in names}
     return tuple(len({path[: depth + 1] for path in paths}) for depth in range(len(levels)))
 
 
-def _may_hold(view: View, ask: PlanRequest, inside: Sequence[Node]) -> bool:
+def _may_hold(snapshot: Snapshot, ask: PlanRequest, inside: Sequence[Node]) -> bool:
     """Whether there is as much of everything as all members ask for; without that no search is needed."""
-    free = [_subtract(node.allocatable, view.used.get(node.name, {})) for node in inside]
+    free = [_subtract(node.allocatable, snapshot.used.get(node.name, {})) for node in inside]
     asked = [amount for member in ask.members for amount in member.shape.requests]
     return all(
         sum(max(0, room.get(name, 0)) for room in free) >= sum(amount for other, amount in asked if other == name)
@@ -83,14 +83,18 @@ def _may_hold(view: View, ask: PlanRequest, inside: Sequence[Node]) -> bool:
     )
 
 
-def is_sound(view: View, ask: PlanRequest, nodes: dict[str, str]) -> bool:
+def is_sound(snapshot: Snapshot, ask: PlanRequest, nodes: dict[str, str]) -> bool:
     """Whether members (uid to node) are on nodes that take them all at once."""
     members = {member.uid: member for member in ask.members}
     if not nodes.keys() <= members.keys():
         return False
-    free = {name: _subtract(node.allocatable, view.used.get(name, {})) for name, node in view.nodes.items()}
+    free = {name: _subtract(node.allocatable, snapshot.used.get(name, {})) for name, node in snapshot.nodes.items()}
     for uid, name in nodes.items():
-        if name not in free or (uid, name) in ask.excluded or not _takes(view.nodes[name], free[name], members[uid]):
+        if (
+            name not in free
+            or (uid, name) in ask.excluded
+            or not _takes(snapshot.nodes[name], free[name], members[uid])
+        ):
             return False
         free[name] = _subtract(free[name], dict(members[uid].shape.requests))
     return True

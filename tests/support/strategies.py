@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from serried.model.node import Node
-from serried.model.plan import PlanRequest, View
+from serried.model.plan import PlanRequest, Snapshot
 from serried.model.pod import Pod, Shape
 from serried.model.preference import Level, Style
 from serried.model.resources import Resources
@@ -79,17 +79,17 @@ def _spoil(draw: st.DrawFn, value: Any) -> Any:
 class Problem:
     """A cluster and a gang."""
 
-    view: View
+    snapshot: Snapshot
     ask: PlanRequest
 
     def with_node(self, extra: Node) -> "Problem":
         """The same with one more, empty node."""
-        return Problem(View({**self.view.nodes, extra.name: extra}, self.view.used), self.ask)
+        return Problem(Snapshot({**self.snapshot.nodes, extra.name: extra}, self.snapshot.used), self.ask)
 
     def reordered(self, names: list[str]) -> "Problem":
         """The same with the nodes in another order."""
-        nodes = {name: self.view.nodes[name] for name in names}
-        return Problem(View(nodes, self.view.used), self.ask)
+        nodes = {name: self.snapshot.nodes[name] for name in names}
+        return Problem(Snapshot(nodes, self.snapshot.used), self.ask)
 
 
 @st.composite
@@ -135,14 +135,14 @@ def problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_member
         pinned=frozenset(draw(st.lists(st.sampled_from(["r1", "r2"]), max_size=1)) if key else []),
         excluded=frozenset(draw(st.lists(pairs, max_size=4))),
     )
-    return Problem(View(cluster, used), ask)
+    return Problem(Snapshot(cluster, used), ask)
 
 
 @st.composite
 def choosy_problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_members: int = 6) -> Problem:
     """The same, with preferred levels, a style, nodes of existing members, and nodes that are closed to the gang."""
     problem = draw(problems(classes, most_nodes, most_members))
-    names = st.lists(st.sampled_from([*problem.view.nodes, "gone"]), max_size=2)
+    names = st.lists(st.sampled_from([*problem.snapshot.nodes, "gone"]), max_size=2)
     wishes = replace(
         problem.ask,
         levels=draw(st.sampled_from([(RACK,), (POOL,), (RACK, POOL), (POOL, RACK)])),
@@ -151,7 +151,7 @@ def choosy_problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most
         homes=frozenset(draw(names)),
         closed=frozenset(draw(names)),
     )
-    return Problem(problem.view, wishes)
+    return Problem(problem.snapshot, wishes)
 
 
 @st.composite
@@ -168,9 +168,9 @@ def layered_problems(draw: st.DrawFn) -> Problem:
     shape = Shape((("cpu", 1), ("pods", 1)))
     size = draw(st.integers(1, max(1, sum(map(sum, rooms)))))
     members = [Pod("default", f"p{index:02d}", f"u{index:02d}", shape) for index in range(size)]
-    return Problem(View(cluster, {}), PlanRequest(members, size, levels=(RACK, BLOCK)))
+    return Problem(Snapshot(cluster, {}), PlanRequest(members, size, levels=(RACK, BLOCK)))
 
 
 def without_exclusions(problem: Problem) -> Problem:
     """The same, with no pair excluded."""
-    return Problem(problem.view, replace(problem.ask, excluded=frozenset()))
+    return Problem(problem.snapshot, replace(problem.ask, excluded=frozenset()))

@@ -37,7 +37,7 @@ def gang(size: int, wish: Wish = "required", cpu: int = 1) -> Gang:
 def place(rule: Rule, size: int, key: str | None = RACK) -> dict[str, int] | None:
     """Members by node."""
     ask = PlanRequest(members_of(gang(size)), size, key)
-    nodes = rule(ground().view(ask), ask)
+    nodes = rule(ground().snapshot(ask), ask)
     return None if nodes is None else {name: list(nodes.values()).count(name) for name in nodes.values()}
 
 

@@ -33,7 +33,7 @@ class Scene:
     def refuse(self, group: Key, count: int, like: PodBuilder = ONE_CPU, **said: object) -> None:
         """A gang of so many members is planned, in vain."""
         asked = self.ask(count, like, **said)
-        answer = plan_gang(self.store.view(0, asked.members), asked)
+        answer = plan_gang(self.store.snapshots.take(0, asked.members), asked)
         assert isinstance(answer, Verdict)
         self.backlog.put(group, asked, answer)
 

@@ -17,7 +17,7 @@ def wanted(store: Store, group: PodGroup, *members: PodBuilder) -> int:
     store.put_group(group)
     for each in members:
         store.put_pod(each.value())
-    return count_wanted(store, group, store.stand(group.key))
+    return count_wanted(store, group, store.members.classify(group.key))
 
 
 @pytest.mark.parametrize(

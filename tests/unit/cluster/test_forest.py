@@ -52,8 +52,8 @@ def test_what_came_in_whatever_order_is_the_same_tree_with_the_same_members() ->
     for order in permutations((ROOT, LEADER, WORKERS, BOSS, HAND)):
         found = store_of(*order)
         assert found.groups == wanted.groups
-        assert {found.group_of(pod.value().uid) for pod in (BOSS, HAND)} == {TREE}
-        assert (found.leaf_of("pod-boss"), found.leaf_of("pod-hand")) == ("leader", "workers")
+        assert {found.members.group_of(pod.value().uid) for pod in (BOSS, HAND)} == {TREE}
+        assert (found.members.leaf_of("pod-boss"), found.members.leaf_of("pod-hand")) == ("leader", "workers")
 
 
 def test_branches_lie_inside_each_other() -> None:
@@ -94,7 +94,7 @@ def test_a_tree_that_loses_something_is_built_anew(leave: Callable[[Store], None
     store = store_of(ROOT, LEADER, WORKERS, BOSS, HAND)
     store.touched.clear()
     leave(store)
-    assert store.group_of("pod-hand") == group
+    assert store.members.group_of("pod-hand") == group
     assert TREE in store.touched
     assert store.forest.find_gap(group) == gap
     assert group not in store.groups
@@ -102,16 +102,16 @@ def test_a_tree_that_loses_something_is_built_anew(leave: Callable[[Store], None
 
 def test_a_root_that_gets_a_parent_takes_its_tree_along() -> None:
     store = store_of(composite("inner").under("root"), pod_group("workers").gang(2).under("inner"), HAND)
-    assert store.group_of("pod-hand") == TREE
+    assert store.members.group_of("pod-hand") == TREE
     assert store.forest.find_gap(TREE) == "CompositePodGroup root does not exist"
     add(store, ROOT)
-    assert store.group_of("pod-hand") == TREE
+    assert store.members.group_of("pod-hand") == TREE
     assert store.groups[TREE].tree is not None
 
 
 def test_a_circle_is_no_tree() -> None:
     store = store_of(composite("a").under("b"), composite("b").under("a"), pod_group("workers").under("b"), HAND)
-    key = store.group_of("pod-hand")
+    key = store.members.group_of("pod-hand")
     assert key == key_tree(Key("default", "a"))
     assert key not in store.groups
     assert store.forest.find_gap(key) == "CompositePodGroup a is above itself"
@@ -120,7 +120,7 @@ def test_a_circle_is_no_tree() -> None:
 def test_a_tree_deeper_than_can_be_is_no_tree() -> None:
     deep = [composite(f"c{level}").under(f"c{level - 1}") for level in range(1, 12)]
     store = store_of(composite("c0"), *deep, pod_group("workers").under("c11"), HAND)
-    key = store.group_of("pod-hand")
+    key = store.members.group_of("pod-hand")
     assert key is not None
     assert store.forest.find_gap(key) == "the tree of CompositePodGroup c0 is too deep"
 
@@ -129,5 +129,5 @@ def test_a_condition_that_is_written_moves_no_member() -> None:
     store = store_of(ROOT, LEADER, WORKERS, BOSS, HAND)
     store.touched.clear()
     store.put_group(WORKERS.condition("True", "Scheduled").version("2").value())
-    assert store.group_of("pod-hand") == TREE
+    assert store.members.group_of("pod-hand") == TREE
     assert store.groups[TREE].tree is not None

@@ -30,7 +30,7 @@ class TestParts:
 
     def test_pods_before_their_workload_belong_to_a_group_that_is_missing(self, store: Store) -> None:
         store.put_pod(pod("p").in_workload("w", "workers").value())
-        assert store.group_of("pod-p") == PART
+        assert store.members.group_of("pod-p") == PART
         assert PART not in store.groups
         store.put_workload(w())
         assert PART in store.groups
@@ -52,7 +52,7 @@ class TestParts:
         store.put_job(job("j").size(2).scheduler("serried").value())
         store.put_workload(workload("w").for_job("j").inline_gang("workers", 2).value())
         store.put_pod(pod("j-0").of_job("j", 0).value())
-        assert store.group_of("pod-j-0") == PART
+        assert store.members.group_of("pod-j-0") == PART
 
     def test_a_jobs_pods_wait_once_their_workload_went_and_join_its_successor(self, store: Store) -> None:
         def made(name: str) -> Workload:
@@ -62,16 +62,16 @@ class TestParts:
         store.put_workload(made("w"))
         store.put_pod(pod("j-0").of_job("j", 0).value())
         store.drop_workload(Key("default", "w"))
-        assert store.group_of("pod-j-0") == provisional(Key("default", "j"))
+        assert store.members.group_of("pod-j-0") == provisional(Key("default", "j"))
         store.put_workload(made("v"))
-        assert store.group_of("pod-j-0") == Key("default", "v/workers")
+        assert store.members.group_of("pod-j-0") == Key("default", "v/workers")
 
     def test_a_replica_does_not_make_a_jobs_group_ambiguous(self, store: Store) -> None:
         store.put_job(job("j").size(2).scheduler("serried").value())
         store.put_workload(workload("w").for_job("j").inline_gang("workers", 2).value())
         store.put_pod(pod("p").in_workload("w", "workers", "0").value())
         store.put_pod(pod("j-0").of_job("j", 0).value())
-        assert store.group_of("pod-j-0") == PART
+        assert store.members.group_of("pod-j-0") == PART
 
 
 class TestReplicas:
@@ -85,7 +85,7 @@ class TestReplicas:
         if pods_first:
             store.put_workload(w())
         assert {FIRST, SECOND} <= store.groups.keys()
-        assert [member.name for member in store.members(FIRST)] == ["p0", "p2"]
+        assert [member.name for member in store.members.of_group(FIRST)] == ["p0", "p2"]
 
     def test_a_replica_ends_with_its_last_pod_and_comes_back_with_a_new_one(self, store: Store) -> None:
         store.put_workload(w())

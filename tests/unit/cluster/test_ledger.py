@@ -1,10 +1,12 @@
+from collections.abc import Callable
+
 import pytest
 
 from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind, Occupancy
 from serried.model.group import Key
 from serried.model.pod import Pod
-from serried.model.reservation import Reservation, Slot
+from serried.model.reservation import IllegalTransition, Reservation, ReservationPhase, Slot
 from tests.support.builders import pod
 
 GANG, OTHER = Key("default", "gang"), Key("default", "other")
@@ -30,7 +32,7 @@ def ledger(occupancy: Occupancy) -> Ledger:
 
 
 def hold(ledger: Ledger, reservation: Reservation) -> Reservation:
-    ledger.hold(reservation, {uid: member(uid) for uid in reservation.slots})
+    ledger.reserve(reservation, {uid: member(uid) for uid in reservation.slots})
     return reservation
 
 
@@ -55,10 +57,10 @@ def test_a_group_holds_one_reservation_at_a_time(ledger: Ledger) -> None:
 
 def test_releasing_gives_everything_back(ledger: Ledger, occupancy: Occupancy) -> None:
     held = hold(ledger, reserve(GANG, p="n1", q="n2"))
-    assert ledger.release(GANG) is held
+    assert ledger.unreserve(GANG) is held
     assert (len(ledger), ledger.of_group(GANG), ledger.of_pod("p"), ledger.slot_of("q")) == (0, None, None, None)
     assert occupancy.used == {}
-    assert ledger.release(GANG) is None
+    assert ledger.unreserve(GANG) is None
 
 
 def test_dropping_one_slot_keeps_the_rest(ledger: Ledger, occupancy: Occupancy) -> None:
@@ -78,17 +80,17 @@ def test_a_member_moves_within_its_reservation(ledger: Ledger, occupancy: Occupa
 
 def test_a_member_is_added_to_a_reservation_that_exists(ledger: Ledger, occupancy: Occupancy) -> None:
     held = hold(ledger, reserve(GANG, p="n1"))
-    ledger.add(GANG, member("q"), "n2")
+    ledger.add(held, member("q"), "n2")
     assert set(held.slots) == {"p", "q"}
     assert used_cpus(occupancy) == {"n1": 1, "n2": 1}
-    with pytest.raises(KeyError):
-        ledger.add(OTHER, member("r"), "n2")
+    with pytest.raises(IllegalTransition):
+        ledger.add(reserve(OTHER), member("r"), "n2")
 
 
 def test_a_bound_member_stays_counted_when_its_slot_goes(ledger: Ledger, occupancy: Occupancy) -> None:
     hold(ledger, reserve(GANG, p="n1"))
     occupancy.claim("p", ClaimKind.BOUND, "n1", member("p").shape.requests)
-    ledger.release(GANG)
+    ledger.unreserve(GANG)
     assert used_cpus(occupancy) == {"n1": 1}
 
 
@@ -96,8 +98,82 @@ def test_a_pod_that_changes_its_group_takes_its_slot_along(ledger: Ledger, occup
     old = hold(ledger, reserve(GANG, p="n1", q="n1"))
     new = hold(ledger, reserve(OTHER, p="n2"))
     assert (set(old.slots), set(new.slots)) == ({"q"}, {"p"})
-    ledger.release(GANG)
+    ledger.unreserve(GANG)
     assert ledger.of_pod("p") is new
     assert used_cpus(occupancy) == {"n2": 1}
-    ledger.release(OTHER)
+    ledger.unreserve(OTHER)
     assert occupancy.used == {}
+
+
+class TestTheStates:
+    """What the drawing in `Ledger` allows, and what it does not."""
+
+    def test_a_commit_may_be_repeated_and_withdrawn_but_not_widened(self, ledger: Ledger) -> None:
+        held = hold(ledger, reserve(GANG, p="n1", q="n2"))
+        ledger.commit(held, {"p"})
+        ledger.commit(held, {"p"})
+        assert (held.phase, set(held.committed)) == (ReservationPhase.COMMITTED, {"p"})
+        with pytest.raises(IllegalTransition, match="is Committed and cannot be committed"):
+            ledger.commit(held, {"p", "q"})
+        ledger.withdraw(held)
+        assert held.phase is ReservationPhase.PLANNED
+        ledger.commit(held, {"p", "q"})
+        assert held.committed == {"p", "q"}
+
+    @pytest.mark.parametrize("uids", [set[str](), {"stranger"}, {"p", "stranger"}])
+    def test_only_members_with_a_slot_are_committed(self, ledger: Ledger, uids: set[str]) -> None:
+        held = hold(ledger, reserve(GANG, p="n1"))
+        with pytest.raises(IllegalTransition, match="cannot commit members that have no slot"):
+            ledger.commit(held, uids)
+
+    def test_the_quorum_is_fixed_by_the_commit(self, ledger: Ledger) -> None:
+        held = hold(ledger, reserve(GANG, p="n1", q="n2"))
+        ledger.adjust_need(held, 1)
+        assert (held.need, held.lacks({"p"})) == (1, False)
+        ledger.commit(held, {"p"})
+        with pytest.raises(IllegalTransition, match="cannot change its quorum"):
+            ledger.adjust_need(held, 2)
+
+    def test_a_committed_member_moves_and_loses_its_slot_as_any_other(self, ledger: Ledger) -> None:
+        held = hold(ledger, reserve(GANG, p="n1", q="n2"))
+        ledger.commit(held, {"p", "q"})
+        ledger.move(member("p"), "n3")
+        ledger.drop("q")
+        assert {uid: slot.node for uid, slot in held.slots.items()} == {"p": "n3"}
+        assert held.committed == {"p", "q"}
+
+    def test_parts_of_a_tree_are_left_out_and_never_taken_in(self, ledger: Ledger) -> None:
+        slots = {"p": Slot("p", "p", "n1", "a"), "q": Slot("q", "q", "n1", "b")}
+        held = hold(ledger, Reservation(GANG, "uid", "", 2, slots, parts={"a": 1, "b": 1}))
+        ledger.adjust_parts(held, {"a": 1})
+        assert (held.need, held.parts) == (1, {"a": 1})
+        with pytest.raises(IllegalTransition, match="was not planned with"):
+            ledger.adjust_parts(held, {"a": 1, "b": 1})
+        with pytest.raises(IllegalTransition, match="is a tree"):
+            ledger.adjust_need(held, 1)
+        ledger.commit(held, {"p"})
+        with pytest.raises(IllegalTransition, match="cannot change its quorum"):
+            ledger.adjust_parts(held, {})
+
+    def test_what_is_over_changes_no_more(self, ledger: Ledger) -> None:
+        old = hold(ledger, reserve(GANG, p="n1"))
+        ledger.unreserve(GANG)
+        hold(ledger, reserve(GANG, p="n1"))
+        verbs: list[Callable[[], None]] = [
+            lambda: ledger.commit(old, {"p"}),
+            lambda: ledger.withdraw(old),
+            lambda: ledger.adjust_need(old, 1),
+            lambda: ledger.adjust_parts(old, {}),
+            lambda: ledger.rename_domain(old, "r2"),
+            lambda: ledger.add(old, member("q"), "n1"),
+        ]
+        for verb in verbs:
+            with pytest.raises(IllegalTransition, match="does not hold this reservation"):
+                verb()
+
+    def test_a_restart_reserves_what_is_committed_for_the_members_that_wait(self, ledger: Ledger) -> None:
+        slots = {"p": Slot("p", "p", "n1"), "bound": Slot("bound", "bound", "n1")}
+        left = Reservation(GANG, "uid", "r1", 2, slots, {"p", "bound"})
+        ledger.reserve(left, {"p": member("p")})
+        ledger.rename_domain(left, "r2")
+        assert (left.phase, set(left.slots), left.domain) == (ReservationPhase.COMMITTED, {"p"}, "r2")

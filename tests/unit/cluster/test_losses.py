@@ -22,7 +22,7 @@ def running_gang(group: PodGroupBuilder = GROUP) -> Store:
 
 
 def group_of(store: Store) -> Key | None:
-    return store.group_of(WAITS.value().uid)
+    return store.members.group_of(WAITS.value().uid)
 
 
 def test_the_waiting_pods_of_a_running_gang_stay_held_while_the_api_is_gone() -> None:
@@ -66,7 +66,7 @@ def test_a_pod_group_whose_owner_was_taken_off_leaves_no_trace_behind() -> None:
     store.put_job(job("train").uid("another").size(2).scheduler("serried").value())
     again = pod("again-0").of_job("train", 0, "another").scheduler("serried")
     store.put_pod(again.value())
-    assert store.group_of(again.value().uid) == Key("default", "job:train")
+    assert store.members.group_of(again.value().uid) == Key("default", "job:train")
 
 
 def test_a_job_that_comes_to_say_that_it_is_no_gang_lets_its_pods_go() -> None:

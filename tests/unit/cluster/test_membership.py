@@ -173,7 +173,7 @@ def test_a_pods_group_follows_from_the_objects_in_any_order(builders: Sequence[B
     expected = provisional(Key(subject.namespace, "j")) if subject.namespace == "elsewhere" else group
     for order in permutations(builders):
         store = stored(*order)
-        assert store.group_of(subject.uid) == expected, [type(builder).__name__ for builder in order]
+        assert store.members.group_of(subject.uid) == expected, [type(builder).__name__ for builder in order]
         assert store.resolve(subject) == expected
 
 

@@ -154,7 +154,7 @@ def test_a_pods_group_follows_from_the_objects_in_any_order(builders: Sequence[B
     subject = next(builder for builder in builders if isinstance(builder, PodBuilder)).value()
     for order in permutations(builders):
         store = stored(*order)
-        assert store.group_of(subject.uid) == group, [type(builder).__name__ for builder in order]
+        assert store.members.group_of(subject.uid) == group, [type(builder).__name__ for builder in order]
         assert store.resolve(subject) == group
 
 
@@ -162,13 +162,13 @@ def test_where_job_sets_are_not_watched_their_pods_are_their_jobs() -> None:
     store = Store([SCHEDULER])
     tell(store, child_job())
     tell(store, worker())
-    assert store.group_of("pod-w-0") == provisional(CHILD)
+    assert store.members.group_of("pod-w-0") == provisional(CHILD)
 
 
 def test_a_deleted_workload_changes_nothing_for_a_running_gang() -> None:
     store = stored(worker(), pod("d").of_job_set("s", "driver").on("n1"), training(), set_workload(), left_group())
     store.drop_workload(named("w"))
-    assert store.group_of("pod-w-0") == named("g")
+    assert store.members.group_of("pod-w-0") == named("g")
 
 
 def test_a_running_gang_is_not_let_go_while_its_objects_cannot_be_seen() -> None:
@@ -177,15 +177,15 @@ def test_a_running_gang_is_not_let_go_while_its_objects_cannot_be_seen() -> None
     store.meet_obstacle("the API server does not serve it")
     store.drop_workload(named("w"))
     store.drop_group(named("g"))
-    assert store.group_of("pod-w-0") == WAITING
+    assert store.members.group_of("pod-w-0") == WAITING
     store.meet_obstacle("")
-    assert store.group_of("pod-w-0") is None
+    assert store.members.group_of("pod-w-0") is None
 
 
 def test_pods_of_a_job_set_that_goes_wait_for_another_of_its_name() -> None:
     store = stored(worker(), training(), set_workload(), group_of())
     store.drop_parent(SET)
-    assert store.group_of("pod-w-0") == WAITING
+    assert store.members.group_of("pod-w-0") == WAITING
     assert store.lacks_owner(WAITING)
 
 

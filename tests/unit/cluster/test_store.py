@@ -12,7 +12,7 @@ GROUP = Key("default", "g")
 
 
 def uids(store: Store, group: Key) -> set[str]:
-    return {each.uid for each in store.members(group)}
+    return {each.uid for each in store.members.of_group(group)}
 
 
 class TestMovingMembers:
@@ -40,13 +40,13 @@ class TestMovingMembers:
     def test_the_first_bound_pod_of_a_job_without_workload_frees_its_siblings(self) -> None:
         store = stored(member(0), member(1), gang_job())
         store.put_pod(member(0).on("n1").value())
-        assert store.group_of("pod-j-1") is None
+        assert store.members.group_of("pod-j-1") is None
         assert store.orphaned == {"pod-j-0", "pod-j-1"}
 
     def test_the_job_is_eligible_again_when_its_last_bound_pod_is_gone(self) -> None:
         store = stored(member(0).on("n1"), member(1), gang_job())
         store.drop_pod("pod-j-0")
-        assert store.group_of("pod-j-1") == WAITING
+        assert store.members.group_of("pod-j-1") == WAITING
 
     def test_a_pod_of_a_plain_job_that_leaves_no_group_orphans_nobody(self) -> None:
         store = stored(gang_job(size=1), member(0))
@@ -62,15 +62,7 @@ class TestMovingMembers:
         store.drop_pod("pod-j-0")
         assert [each.uid for each in store.pods_of_job(Key("default", "j"))] == ["pod-j-1"]
         store.put_job(gang_job(size=3).value())
-        assert store.group_of("pod-j-1") == WAITING
-
-    def test_a_pod_made_anew_under_its_name_is_the_one_that_the_name_finds(self) -> None:
-        store = stored(pod("p").uid("first"))
-        store.put_pod(pod("p").uid("second").value())
-        store.drop_pod("first")
-        assert store.uid_of(Key("default", "p")) == "second"
-        store.drop_pod("second")
-        assert store.uid_of(Key("default", "p")) is None
+        assert store.members.group_of("pod-j-1") == WAITING
 
     def test_dropping_what_is_not_there_changes_nothing(self) -> None:
         store = Store(["serried"])
@@ -108,20 +100,20 @@ class TestRoom:
     def test_nominated_pods_of_equal_or_higher_priority_count_as_used(self) -> None:
         store = stored(pod("low").cpu(1).nominated("n1"), pod("high").cpu(4).priority(10).nominated("n1"))
         asking = [pod("me").priority(5).value()]
-        assert store.view(5, asking).used["n1"]["cpu"] == 4000
-        assert store.view(0, asking).used["n1"]["cpu"] == 5000
-        assert store.view(11, asking).used.get("n1") is None
+        assert store.snapshots.take(5, asking).used["n1"]["cpu"] == 4000
+        assert store.snapshots.take(0, asking).used["n1"]["cpu"] == 5000
+        assert store.snapshots.take(11, asking).used.get("n1") is None
 
     def test_a_nomination_of_ones_own_or_of_a_counted_pod_is_not_added(self) -> None:
         mine = pod("mine").cpu(1).nominated("n1")
         reserved = pod("reserved").cpu(2).nominated("n1")
         store = stored(mine, reserved)
         store.occupancy.claim("pod-reserved", ClaimKind.RESERVED, "n1", reserved.value().shape.requests)
-        assert store.view(0, [mine.value()]).used["n1"]["cpu"] == 2000
+        assert store.snapshots.take(0, [mine.value()]).used["n1"]["cpu"] == 2000
 
     def test_a_view_shows_the_nodes_that_no_nomination_touches_as_they_are(self) -> None:
         store = stored(pod("p").cpu(1).on("n1"), pod("q").cpu(1).nominated("n2"))
-        used = store.view(0, []).used
+        used = store.snapshots.take(0, []).used
         assert {name: used[name]["cpu"] for name in used} == {"n1": 1000, "n2": 1000}
         assert len(used) == 2
 
@@ -142,5 +134,5 @@ class TestRoom:
             store.drop_pod("pod-p")
         else:
             store.put_pod(after.value())
-        assert store.withdrawn == frees
+        assert store.nominations.withdrawn == frees
         assert store.occupancy.freed == 0

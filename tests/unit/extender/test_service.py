@@ -102,7 +102,7 @@ class TestAnotherProfile:
 
 
 class TestEvidence:
-    """Design 4.6: an unstamped member under sampling teaches nothing. Here everybody is stamped."""
+    """An unstamped member under sampling teaches nothing. Here everybody is stamped."""
 
     @pytest.fixture
     async def world(self) -> AsyncIterator[World]:

@@ -3,7 +3,7 @@
 import random
 
 from serried.model.node import Node
-from serried.model.plan import PlanRequest, View
+from serried.model.plan import PlanRequest, Snapshot
 from serried.model.pod import Pod, Shape
 from serried.plan.domains import assign, measure
 from serried.plan.mixing import Budget
@@ -21,7 +21,7 @@ def trial_of(seed: int) -> Trial:
     nodes = [Node(f"n{i}", {"cpu": cpu, "memory": memory, "pods": 99}) for i, (cpu, memory) in enumerate(sizes)]
     shapes = [Shape((("cpu", source.randint(1, 5)), ("memory", source.randint(1, 5)), ("pods", 1))) for _ in range(3)]
     members = [Pod("ns", f"p{i}", f"u{i}", source.choice(shapes)) for i in range(source.randint(4, 15))]
-    return Trial(View({node.name: node for node in nodes}, {}), PlanRequest(members, len(members)))
+    return Trial(Snapshot({node.name: node for node in nodes}, {}), PlanRequest(members, len(members)))
 
 
 def test_what_was_measured_is_assigned_though_it_could_not_be_found_again() -> None:

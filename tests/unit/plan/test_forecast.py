@@ -1,7 +1,7 @@
 """Where and when a gang that does not fit will find room."""
 
 from serried.model.node import Node
-from serried.model.plan import PlanRequest, View
+from serried.model.plan import PlanRequest, Snapshot
 from serried.model.pod import Pod, Shape
 from serried.plan.forecast import Ending, Forecast, foresee
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
@@ -10,10 +10,10 @@ FOUR = (("cpu", 4000), ("pods", 1))
 ONE = (("cpu", 1000), ("pods", 1))
 
 
-def full(*nodes: NodeBuilder) -> View:
+def full(*nodes: NodeBuilder) -> Snapshot:
     """Nodes of four CPUs, all used."""
     values = {each.cpu(4).value().name: each.cpu(4).value() for each in nodes}
-    return View(values, {name: {"cpu": 4000, "pods": 4} for name in values})
+    return Snapshot(values, {name: {"cpu": 4000, "pods": 4} for name in values})
 
 
 RACKS = full(node("a1").rack("a"), node("a2").rack("a"), node("b1").rack("b"), node("b2").rack("b"))
@@ -99,5 +99,5 @@ def test_the_last_try_is_made_where_those_before_it_were_in_vain() -> None:
     members = [Pod("ns", f"m{i}", f"m{i}", Shape((wide, tall)[i % 2])) for i in range(20)]
     full_up = {"cpu": 4000, "memory": 4000}
     endings = [Ending(name, tuple(full_up.items()), float(place)) for place, name in enumerate(nodes)]
-    found = foresee(View(nodes, dict.fromkeys(nodes, full_up)), PlanRequest(members, 20, RACK), endings)
+    found = foresee(Snapshot(nodes, dict.fromkeys(nodes, full_up)), PlanRequest(members, 20, RACK), endings)
     assert found == Forecast("r", frozenset(nodes), 19.0)

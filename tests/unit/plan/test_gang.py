@@ -2,20 +2,20 @@ from collections.abc import Iterable
 
 import pytest
 
-from serried.model.plan import Plan, PlanRequest, View
+from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.pod import Pod
 from serried.model.verdict import DomainShortage, Reason, Verdict, render
 from serried.plan.gang import plan_gang
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 
 
-def cluster(*nodes: NodeBuilder, used: dict[str, int] | None = None) -> View:
+def cluster(*nodes: NodeBuilder, used: dict[str, int] | None = None) -> Snapshot:
     """Nodes, and how many CPUs of each are used."""
     values = {value.name: value for value in (each.value() for each in nodes)}
-    return View(values, {name: {"cpu": cpus * 1000, "pods": 1} for name, cpus in (used or {}).items()})
+    return Snapshot(values, {name: {"cpu": cpus * 1000, "pods": 1} for name, cpus in (used or {}).items()})
 
 
-def racks(*sizes: Iterable[int]) -> View:
+def racks(*sizes: Iterable[int]) -> Snapshot:
     """Racks r1, r2, ... of nodes with so many CPUs; the first node of the first rack is r1-1."""
     return cluster(
         *(
@@ -33,14 +33,14 @@ def gang(count: int, template: PodBuilder | None = None, first: int = 0) -> list
     return [builder.having(name, "metadata", "name").uid(name).value() for name in names]
 
 
-def planned(view: View, ask: PlanRequest) -> Plan:
-    result = plan_gang(view, ask)
+def planned(snapshot: Snapshot, ask: PlanRequest) -> Plan:
+    result = plan_gang(snapshot, ask)
     assert isinstance(result, Plan), result
     return result
 
 
-def refused(view: View, ask: PlanRequest) -> Verdict:
-    result = plan_gang(view, ask)
+def refused(snapshot: Snapshot, ask: PlanRequest) -> Verdict:
+    result = plan_gang(snapshot, ask)
     assert isinstance(result, Verdict), result
     return result
 
@@ -66,9 +66,9 @@ class TestWithoutTopology:
         assert list(plan.nodes.values()) == ["r1-1"] * 2 + ["r1-2"] * 4
 
     def test_what_is_used_is_not_free(self) -> None:
-        view = cluster(node("a").cpu(4), node("b").cpu(4), used={"a": 2})
-        assert set(planned(view, PlanRequest(gang(2), 2)).nodes.values()) == {"a"}
-        assert refused(view, PlanRequest(gang(7), 7)) == Verdict(Reason.NO_CAPACITY, have=6, need=7)
+        snapshot = cluster(node("a").cpu(4), node("b").cpu(4), used={"a": 2})
+        assert set(planned(snapshot, PlanRequest(gang(2), 2)).nodes.values()) == {"a"}
+        assert refused(snapshot, PlanRequest(gang(7), 7)) == Verdict(Reason.NO_CAPACITY, have=6, need=7)
 
     def test_members_beyond_the_quorum_are_taken_as_many_as_fit(self) -> None:
         assert list(planned(racks([3]), PlanRequest(gang(5), 2)).nodes) == ["p0", "p1", "p2"]
@@ -183,9 +183,9 @@ class TestExclusions:
 
 class TestMixedClasses:
     def test_the_class_with_fewer_nodes_to_go_to_is_placed_first(self) -> None:
-        view = cluster(node("a").cpu(2).allocatable("example.com/gpu", 2), node("b").cpu(2))
+        snapshot = cluster(node("a").cpu(2).allocatable("example.com/gpu", 2), node("b").cpu(2))
         members = gang(2) + gang(2, pod("p").cpu(1).request("example.com/gpu", 1), first=2)
-        assert planned(view, PlanRequest(members, 4)).nodes == {"p0": "b", "p1": "b", "p2": "a", "p3": "a"}
+        assert planned(snapshot, PlanRequest(members, 4)).nodes == {"p0": "b", "p1": "b", "p2": "a", "p3": "a"}
 
     def test_a_large_one_and_small_ones_share_a_node(self) -> None:
         members = gang(4) + gang(1, pod("p").cpu(4), first=4)

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from serried.model.plan import Plan, PlanRequest, View
+from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.pod import Pod
 from serried.model.preference import Level, Style
 from serried.model.verdict import Reason, Verdict
@@ -19,7 +19,7 @@ def gang(size: int) -> list[Pod]:
     return [Pod("ns", f"p{index:02d}", f"p{index:02d}", ONE_CPU, index=index) for index in range(size)]
 
 
-def cluster(**blocks: list[list[int]]) -> View:
+def cluster(**blocks: list[list[int]]) -> Snapshot:
     """Blocks of racks of nodes with so many CPUs: node ``a-0-1`` is the second of the first rack of block a."""
     built: list[NodeBuilder] = [
         node(f"{block}-{rack}-{place}").cpu(cpus).rack(f"{block}-{rack}").label(BLOCK, block)
@@ -28,11 +28,13 @@ def cluster(**blocks: list[list[int]]) -> View:
         for place, cpus in enumerate(sizes)
     ]
     values = [builder.value() for builder in built]
-    return View({value.name: value for value in values}, {})
+    return Snapshot({value.name: value for value in values}, {})
 
 
-def solve(view: View, size: int, need: int | None = None, **said: object) -> Plan | Verdict:
-    return plan_gang(view, PlanRequest(gang(size), size if need is None else need, **{"levels": (RACK, BLOCK), **said}))  # type: ignore[arg-type]
+def solve(snapshot: Snapshot, size: int, need: int | None = None, **said: object) -> Plan | Verdict:
+    asked = {"levels": (RACK, BLOCK), **said}
+    request = PlanRequest(gang(size), size if need is None else need, **asked)  # type: ignore[arg-type]
+    return plan_gang(snapshot, request)
 
 
 def racks_of(plan: Plan | Verdict) -> list[str]:
@@ -67,14 +69,14 @@ class TestPreferredLevels:
 
     def test_racks_of_one_name_in_two_blocks_are_two(self) -> None:
         nodes = [node("n1").cpu(2).rack("r").label(BLOCK, "a"), node("n2").cpu(2).rack("r").label(BLOCK, "b")]
-        view = View({each.value().name: each.value() for each in nodes}, {})
-        verdict = solve(view, 3, topology_key=BLOCK, levels=(RACK,))
+        snapshot = Snapshot({each.value().name: each.value() for each in nodes}, {})
+        verdict = solve(snapshot, 3, topology_key=BLOCK, levels=(RACK,))
         assert isinstance(verdict, Verdict)
         assert verdict.reason is Reason.NO_DOMAIN_FITS
 
     def test_a_node_without_the_label_is_taken_when_the_gang_spills(self) -> None:
-        view = View({"n1": node("n1").cpu(3).value()}, {})
-        assert isinstance(solve(view, 3), Plan)
+        snapshot = Snapshot({"n1": node("n1").cpu(3).value()}, {})
+        assert isinstance(solve(snapshot, 3), Plan)
 
     def test_while_it_may_not_spill_it_waits_and_names_the_level(self) -> None:
         verdict = solve(cluster(a=[[2], [2]]), 3, levels=(RACK,), spills=False)
@@ -86,10 +88,10 @@ class TestPreferredLevels:
         assert ranks == sorted(ranks)
 
     def test_others_join_at_the_narrowest_level_that_has_room(self) -> None:
-        view = cluster(a=[[1], [4]], b=[[9]])
-        plan = solve(view, 2, 0, homes=frozenset({"a-0-0"}))
+        snapshot = cluster(a=[[1], [4]], b=[[9]])
+        plan = solve(snapshot, 2, 0, homes=frozenset({"a-0-0"}))
         assert racks_of(plan) == ["a-0"]
-        plan = solve(View(view.nodes, {"a-0-0": {"cpu": 1000, "pods": 1}}), 2, 0, homes=frozenset({"a-0-0"}))
+        plan = solve(Snapshot(snapshot.nodes, {"a-0-0": {"cpu": 1000, "pods": 1}}), 2, 0, homes=frozenset({"a-0-0"}))
         assert racks_of(plan) == ["a-1", "a-1"]
 
     def test_of_equal_racks_the_one_whose_block_has_least_room_is_taken(self) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from serried.plan.quorum import size_up
+from serried.plan.quorum import classify
 from tests.support.builders import JobBuilder, PodBuilder, job, pod
 
 SCHEDULERS = frozenset({"serried"})
@@ -26,7 +26,7 @@ JOB = job("train").size(4).scheduler("serried")
     ],
 )
 def test_who_counts_toward_the_quorum(pods: list[PodBuilder], builder: JobBuilder, placed: int) -> None:
-    assert size_up([each.value() for each in pods], SCHEDULERS, builder.value()).placed == placed
+    assert classify([each.value() for each in pods], SCHEDULERS, builder.value()).placed == placed
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_who_counts_toward_the_quorum(pods: list[PodBuilder], builder: JobBuilde
 )
 def test_a_job_of_several_waves_needs_each_of_them_whole(completed: str, need: int) -> None:
     waves = job("train").size(4, 12).scheduler("serried").completed(completed).value()
-    assert size_up([], SCHEDULERS, waves, 4).need(4) == need
+    assert classify([], SCHEDULERS, waves, 4).need(4) == need
 
 
 def test_waiting_members_stand_in_the_order_of_their_ranks() -> None:
-    waiting = size_up([member(index).value() for index in (10, 2, 0)], SCHEDULERS).waiting
+    waiting = classify([member(index).value() for index in (10, 2, 0)], SCHEDULERS).waiting
     assert [pod.index for pod in waiting] == [0, 2, 10]
 
 
 def test_a_group_of_no_job_counts_its_pods_only() -> None:
-    assert size_up([member(0).on("n").value(), member(1).phase("Succeeded").value()], SCHEDULERS).placed == 2
+    assert classify([member(0).on("n").value(), member(1).phase("Succeeded").value()], SCHEDULERS).placed == 2

@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.binding.binder import Binder, Outcome, Sent, Window
+from extender.binding.binder import Binder, BindOutcome, Sent, Window
 from serried.model.group import Key
 from tests.support.builders import pod
 from tests.support.extender_harness import FakeApi, error
@@ -114,48 +114,48 @@ async def bind(api: FakeApi, window: Window) -> Sent:
 
 class TestOutcomes:
     async def test_bound(self, api: FakeApi, window: Window) -> None:
-        assert await bind(api, window) == Sent(Outcome.BOUND)
+        assert await bind(api, window) == Sent(BindOutcome.BOUND)
         assert window.limit == 64
 
     async def test_bound_already_to_that_node(self, api: FakeApi, window: Window) -> None:
         api.pods[POD] = pod("p").on("n1").raw()
-        assert (await bind(api, window)).outcome is Outcome.BOUND
+        assert (await bind(api, window)).outcome is BindOutcome.BOUND
 
     async def test_bound_already_to_another_node(self, api: FakeApi, window: Window) -> None:
         api.pods[POD] = pod("p").on("n2").raw()
-        assert await bind(api, window) == Sent(Outcome.ELSEWHERE, "pod default/p is bound to n2", "n2")
+        assert await bind(api, window) == Sent(BindOutcome.ELSEWHERE, "pod default/p is bound to n2", "n2")
 
     async def test_another_pod_has_the_name(self, api: FakeApi, window: Window) -> None:
         api.pods[POD] = pod("p").uid("another").raw()
-        assert (await bind(api, window)).outcome is Outcome.LOST
+        assert (await bind(api, window)).outcome is BindOutcome.LOST
 
     async def test_the_pod_is_gone(self, api: FakeApi, window: Window) -> None:
         api.pods.clear()
-        assert (await bind(api, window)).outcome is Outcome.LOST
+        assert (await bind(api, window)).outcome is BindOutcome.LOST
 
     async def test_a_conflict_with_a_write_that_raced_ours(self, api: FakeApi, window: Window) -> None:
         api.fail("bind", error(409, "Conflict"))
-        assert (await bind(api, window)).outcome is Outcome.FAILED
+        assert (await bind(api, window)).outcome is BindOutcome.FAILED
 
     async def test_a_conflict_that_cannot_be_looked_into(self, api: FakeApi, window: Window) -> None:
         api.fail("bind", error(409, "Conflict"))
         api.fail("get", error(500))
-        assert (await bind(api, window)).outcome is Outcome.FAILED
+        assert (await bind(api, window)).outcome is BindOutcome.FAILED
 
     async def test_a_conflict_with_a_pod_that_is_gone_by_the_time_we_look(self, api: FakeApi, window: Window) -> None:
         api.fail("bind", error(409, "Conflict"))
         api.fail("get", error(404))
-        assert (await bind(api, window)).outcome is Outcome.LOST
+        assert (await bind(api, window)).outcome is BindOutcome.LOST
 
     @pytest.mark.parametrize("status", [0, 400, 403, 500, 503])
     async def test_any_other_refusal_is_a_failure_that_narrows_nothing(
         self, api: FakeApi, window: Window, status: int
     ) -> None:
         api.fail("bind", error(status))
-        assert (await bind(api, window)).outcome is Outcome.FAILED
+        assert (await bind(api, window)).outcome is BindOutcome.FAILED
         assert window.limit == 64
 
     async def test_too_many_requests_narrow_the_window(self, api: FakeApi, window: Window) -> None:
         api.fail("bind", error(429))
-        assert (await bind(api, window)).outcome is Outcome.FAILED
+        assert (await bind(api, window)).outcome is BindOutcome.FAILED
         assert window.limit == 32

@@ -17,8 +17,7 @@ from tests.support.extender_harness import GANG, World, error, gang, members, sm
 async def leave_behind(world: World, *names: str, committed: bool = False, nodes: str = "n1", domain: str = "") -> None:
     """An earlier term has written a record with these members on a node, and died."""
     slots = {f"pod-{name}": Slot(f"pod-{name}", name, nodes) for name in names}
-    left = Reservation(GANG, "podgroup-g", domain, len(names), slots)
-    left.committed = frozenset(slots) if committed else frozenset()
+    left = Reservation(GANG, "podgroup-g", domain, len(names), slots, slots.keys() if committed else ())
     await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), left)
 
 

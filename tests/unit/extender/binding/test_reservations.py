@@ -70,7 +70,7 @@ def test_parts_with_like_names_have_records_of_their_own() -> None:
 async def test_a_later_write_replaces_and_the_end_removes(api: FakeApi, records: Records) -> None:
     held = reservation(a="n1", b="n1")
     await records.write(GROUP, held)
-    held.committed = frozenset({"a", "b"})
+    held.commit({"a", "b"})
     await records.write(GROUP, held)
     assert api.phase() == "Committed"
     await records.remove(held)
@@ -148,22 +148,22 @@ async def test_removing_what_is_gone_already_is_fine(api: FakeApi, records: Reco
 )
 async def test_only_the_very_commit_counts_as_done(api: FakeApi, records: Records, stored: Reservation) -> None:
     asked = reservation(a="n1", b="n2")
-    asked.committed = frozenset(asked.slots)
-    stored.committed = frozenset(stored.slots)
+    asked.commit(asked.slots)
+    stored.commit(stored.slots)
     await records.write(GROUP, stored)
     assert await records.is_committed(asked) is (stored.slots == asked.slots)
 
 
 async def test_the_same_commit_of_another_term_is_not_ours(api: FakeApi, records: Records) -> None:
     asked = reservation(a="n1", b="n2")
-    asked.committed = frozenset(asked.slots)
+    asked.commit(asked.slots)
     await Records(api.client(), "v1", "another").write(GROUP, asked)
     assert not await records.is_committed(asked)
 
 
 async def test_a_planned_or_missing_record_is_no_commit(api: FakeApi, records: Records) -> None:
     asked = reservation(a="n1")
-    asked.committed = frozenset({"a"})
+    asked.commit({"a"})
     assert not await records.is_committed(asked)
     await Records(api.client(), "v1", "another").write(GROUP, reservation(a="n1"))
     assert not await records.is_committed(asked)
@@ -219,7 +219,8 @@ class TestTheNextLeader:
         held: Reservation,
         committed: bool,  # noqa: FBT001
     ) -> None:
-        held.committed = frozenset({"a"}) if committed else frozenset()
+        if committed:
+            held.commit({"a"})
         with pytest.raises(ApiError):
             await records.write(GROUP, held)
         assert (api.phase(), api.records[GANG]["spec"]["term"]) == ("Planned", successor.term)
@@ -228,7 +229,7 @@ class TestTheNextLeader:
         self, api: FakeApi, records: Records, successor: Records, held: Reservation
     ) -> None:
         (adopted,) = await successor.take_over()
-        adopted.committed = frozenset({"a"})
+        adopted.commit({"a"})
         await successor.write(GROUP, adopted)
         for _ in range(2):  # the second one knows that it is unsure, and looks first
             with pytest.raises(ApiError):

@@ -78,7 +78,7 @@ async def test_the_end_fails_all_open_calls_with_one_text() -> None:
 async def test_the_quorum_is_out_of_reach_when_slots_and_bound_members_are_too_few() -> None:
     cycle = make_round("a", "b", need=2)
     assert not cycle.out_of_reach()
-    del cycle.reservation.slots["a"]
+    cycle.reservation.drop("a")
     assert cycle.out_of_reach()
     cycle.bound.add("a")
     assert not cycle.out_of_reach()

@@ -5,7 +5,7 @@ from serried.model.plan import PlanRequest
 from serried.model.verdict import Reason, Verdict
 from serried.plan.fit import slots
 from serried.plan.levels import open_levels
-from serried.plan.quorum import size_up
+from serried.plan.quorum import classify
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod
 from tests.support.extender_harness import SCHEDULER, gang, members
 
@@ -43,9 +43,9 @@ class TestExclusions:
 
 
 def ask(group: PodGroupBuilder, pods: list[PodBuilder], *nodes: NodeBuilder) -> PlanRequest | Verdict:
-    standing = size_up([each.value() for each in pods], [SCHEDULER])
+    group_members = classify([each.value() for each in pods], [SCHEDULER])
     known = {each.name: each for each in (builder.value() for builder in nodes)}
-    return ask_for(group.value(), standing, frozenset(), known, open_levels((), 0.0))
+    return ask_for(group.value(), group_members, frozenset(), known, open_levels((), 0.0))
 
 
 class TestAsking:

@@ -308,6 +308,23 @@ class TestDuringARound:
         await world.go()
         assert set(world.cycle().reservation.slots) == {"pod-m0", "pod-m1"}
 
+    async def test_a_refused_surplus_member_does_not_end_what_was_committed(self, world: World) -> None:
+        await world.add(*small_nodes(3, 1), gang(2), *members(3)).go()
+        nodes = {slot.name: slot.node for slot in world.cycle().reservation.slots.values()}
+        world.api.hold("bind")
+        for name in ("m0", "m1"):
+            world.bind(name)
+        await world.go()
+        assert world.cycle().reservation.committed == {"pod-m0", "pod-m1"}
+        world.store.drop_node(nodes["m0"])
+        world.delete("m0")
+        await world.go()
+        world.group_scheduler.refuse("pod-m2", nodes["m2"])
+        assert (set(world.cycle().reservation.slots), world.cycle().over) == ({"pod-m1"}, False)
+        world.api.let_go("bind")
+        await world.go()
+        assert world.node_of("m1") == nodes["m1"]
+
     async def test_a_late_member_need_not_wait_for_a_surplus_member_that_never_comes(self, world: World) -> None:
         await world.add(*small_nodes(3), gang(2), *members(3)).go()
         for name in ("m0", "m1"):

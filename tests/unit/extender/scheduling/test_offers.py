@@ -222,7 +222,9 @@ class TestClaimsOfDevices:
 
 
 def unoffered(world: World) -> frozenset[str]:
-    return world.group_scheduler.gangs[GANG].unoffered(world.store.members(GANG), world.clock(), world.store.nodes)
+    return world.group_scheduler.gangs[GANG].unoffered(
+        world.store.members.of_group(GANG), world.clock(), world.store.nodes
+    )
 
 
 def racks(count: int, size: int = 3) -> list[NodeBuilder]:

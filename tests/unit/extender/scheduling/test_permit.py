@@ -320,7 +320,7 @@ def planned() -> tuple[Store, Reservation]:
         store.put_pod(each)
     slots = {each.uid: Slot(each.uid, each.name, "n1") for each in pods}
     reservation = Reservation(Key("default", "g"), "podgroup-g", "", 2, slots)
-    Ledger(store.occupancy).hold(reservation, {each.uid: each for each in pods})
+    Ledger(store.occupancy).reserve(reservation, {each.uid: each for each in pods})
     return store, reservation
 
 
@@ -365,7 +365,7 @@ class TestTheSlots:
 
     def test_the_node_went_to_another_domain(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
-        reservation.domain = "r1"
+        reservation.rename_domain("r1")
         store.put_group(gang(2).topology().value())
         store.put_node(node("n1").cpu(2).rack("r1").value())
         assert misfit(store, reservation) is None
@@ -392,5 +392,5 @@ class TestTheSlots:
 
     def test_a_member_has_no_slot_any_more(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
-        del reservation.slots["pod-m1"]
+        reservation.drop("pod-m1")
         assert misfit(store, reservation) == "member pod-m1 is gone"

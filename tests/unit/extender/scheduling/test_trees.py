@@ -267,8 +267,8 @@ class TestAfterARestart:
     async def leave_behind(self, world: World, *committed: str) -> None:
         world.add(*racks(4), root(2), group("a", 1), group("b", 2), *pods("a", 1), *pods("b", 2))
         slots = {f"pod-{name}": Slot(f"pod-{name}", name, "n0" if name == "a0" else "n1", name[0]) for name in ALL}
-        left = Reservation(TREE, "compositepodgroup-root", "", 3, slots, parts={"a": 1, "b": 2})
-        left.committed = frozenset(f"pod-{name}" for name in committed)
+        chosen = [f"pod-{name}" for name in committed]
+        left = Reservation(TREE, "compositepodgroup-root", "", 3, slots, chosen, {"a": 1, "b": 2})
         await Records(world.api.client(), "v1", "earlier").write(world.store.groups[TREE], left)
         await Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator).adopt()
         await world.settle()

@@ -422,7 +422,7 @@ async def test_a_job_whose_podgroup_does_not_exist_yet_hears_of_it(office: Offic
 async def test_a_set_whose_podgroup_does_not_exist_yet_hears_of_it(office: Office) -> None:
     office.store.put_parent(leader_worker_set("s").asking().size(2, 3).value())
     office.store.put_pod(pod("p").of_replica("s", 1).scheduler(SCHEDULER).value())
-    waiting = office.store.group_of("pod-p")
+    waiting = office.store.members.group_of("pod-p")
     assert waiting is not None
     office.reports.say(waiting, Verdict(Reason.POD_GROUP_MISSING))
     await office.settle()
