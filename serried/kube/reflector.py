@@ -278,7 +278,7 @@ class Reflector:
                         await self._slice.pause()
                     limit.reschedule(loop.time() + self._timing.silence)
         except TimeoutError:
-            return self._complain(Cause.SILENT, f"neither event nor bookmark for {self._pace.silence:g} s")
+            return self._complain(Cause.SILENT, f"neither event nor bookmark for {self._timing.silence:g} s")
         return Cause.SCHEDULED if loop.time() - begun >= timeout - 1 else Cause.ENDED
 
     async def _take(self, change: Change) -> None:

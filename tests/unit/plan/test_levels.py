@@ -32,9 +32,8 @@ def cluster(**blocks: list[list[int]]) -> Snapshot:
 
 
 def solve(snapshot: Snapshot, size: int, need: int | None = None, **said: object) -> Plan | Verdict:
-    return plan_gang(
-        snapshot, PlanRequest(gang(size), size if need is None else need, **{"levels": (RACK, BLOCK), **said})
-    )  # type: ignore[arg-type]
+    fields = {"levels": (RACK, BLOCK), **said}
+    return plan_gang(snapshot, PlanRequest(gang(size), size if need is None else need, **fields))  # type: ignore[arg-type]
 
 
 def racks_of(plan: Plan | Verdict) -> list[str]:
