@@ -33,7 +33,7 @@ PRIORITIES = (0, 5)
 
 @dataclass
 class Truth:
-    """One pod: what the API server has, and what our own hands have done. ``told`` is what the watch has said."""
+    """One pod: what the API server has, and what we have done ourselves. ``told`` is what the watch has said."""
 
     pod: Pod
     told: Pod | None = None
@@ -141,7 +141,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.ledger.drop(truth.pod.uid)
         truth.assumed = ""
 
-    # --- what our own hands do ---------------------------------------------------------------------------------
+    # --- what we do ourselves --------------------------------------------------------------------------------
 
     @rule(data=st.data(), group=GROUPS)
     def hold(self, data: st.DataObject, group: Key) -> None:
@@ -324,7 +324,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.used, self.freed = now, freed
 
     @invariant()
-    def a_view_counts_the_nominations_of_others_of_no_lower_priority(self) -> None:
+    def a_snapshot_counts_the_nominations_of_others_of_no_lower_priority(self) -> None:
         own = [truth.pod for uid, truth in sorted(self.pods.items()) if truth.slot is None][:1]
         for priority in PRIORITIES:
             expected = self._count()

@@ -380,7 +380,7 @@ class StoreMachine(RuleBasedStateMachine):
         for put, item in data.draw(st.permutations(everything)):
             put(item)  # type: ignore[operator]
 
-    # --- our own hands -----------------------------------------------------------------------------------------
+    # --- what we do ourselves --------------------------------------------------------------------------------
 
     @precondition(lambda self: self.model.pods)
     @rule(data=st.data(), node=NODES)

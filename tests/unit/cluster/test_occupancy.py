@@ -7,29 +7,30 @@ from serried.cluster.occupancy import ClaimKind, Occupancy
 
 ONE_CPU = (("cpu", 1000), ("pods", 1))
 TWO_CPUS = (("cpu", 2000), ("pods", 1))
+ORDERS = list(permutations(ClaimKind))
 
 
-@pytest.mark.parametrize("hands", list(permutations(ClaimKind)), ids=lambda hands: " then ".join(h.name for h in hands))
-def test_a_pod_counts_once_in_whatever_order_its_claims_come(hands: tuple[ClaimKind, ...]) -> None:
+@pytest.mark.parametrize("kinds", ORDERS, ids=lambda kinds: " then ".join(kind.name for kind in kinds))
+def test_a_pod_counts_once_in_whatever_order_its_claims_come(kinds: tuple[ClaimKind, ...]) -> None:
     occupancy = Occupancy()
-    for hand in hands:
-        occupancy.claim("p", hand, "n1", ONE_CPU)
+    for kind in kinds:
+        occupancy.claim("p", kind, "n1", ONE_CPU)
         assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
 
 
-@pytest.mark.parametrize("hands", list(permutations(ClaimKind)), ids=lambda hands: " then ".join(h.name for h in hands))
-def test_a_pod_counts_until_its_last_claim_is_released_in_whatever_order(hands: tuple[ClaimKind, ...]) -> None:
+@pytest.mark.parametrize("kinds", ORDERS, ids=lambda kinds: " then ".join(kind.name for kind in kinds))
+def test_a_pod_counts_until_its_last_claim_is_released_in_whatever_order(kinds: tuple[ClaimKind, ...]) -> None:
     occupancy = Occupancy()
-    for hand in ClaimKind:
-        occupancy.claim("p", hand, "n1", ONE_CPU)
-    for hand in hands:
+    for kind in ClaimKind:
+        occupancy.claim("p", kind, "n1", ONE_CPU)
+    for kind in kinds:
         assert occupancy.node_of("p") == "n1"
-        occupancy.release("p", hand)
+        occupancy.release("p", kind)
     assert occupancy.node_of("p") is None
     assert occupancy.used == {}
 
 
-def test_the_strongest_hand_says_where_a_pod_is() -> None:
+def test_the_strongest_claim_says_where_a_pod_is() -> None:
     occupancy = Occupancy()
     occupancy.claim("p", ClaimKind.BOUND, "n3", ONE_CPU)
     occupancy.claim("p", ClaimKind.RESERVED, "n1", ONE_CPU)
@@ -59,12 +60,12 @@ def test_a_claim_that_is_laid_again_with_other_requests_replaces_the_first() -> 
 
 def test_forgetting_drops_every_claim_and_leaves_nothing_behind() -> None:
     occupancy = Occupancy()
-    for hand in ClaimKind:
-        occupancy.claim("p", hand, "n1", ONE_CPU)
+    for kind in ClaimKind:
+        occupancy.claim("p", kind, "n1", ONE_CPU)
     occupancy.forget("p")
     assert occupancy.used == {}
-    for hand in ClaimKind:
-        occupancy.release("p", hand)
+    for kind in ClaimKind:
+        occupancy.release("p", kind)
     assert occupancy.freed == 1
 
 

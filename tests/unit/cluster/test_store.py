@@ -111,7 +111,7 @@ class TestRoom:
         store.occupancy.claim("pod-reserved", ClaimKind.RESERVED, "n1", reserved.value().shape.requests)
         assert store.snapshots.take(0, [mine.value()]).used["n1"]["cpu"] == 2000
 
-    def test_a_view_shows_the_nodes_that_no_nomination_touches_as_they_are(self) -> None:
+    def test_a_snapshot_shows_the_nodes_that_no_nomination_touches_as_they_are(self) -> None:
         store = stored(pod("p").cpu(1).on("n1"), pod("q").cpu(1).nominated("n2"))
         used = store.snapshots.take(0, []).used
         assert {name: used[name]["cpu"] for name in used} == {"n1": 1000, "n2": 1000}

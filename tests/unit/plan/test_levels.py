@@ -32,9 +32,8 @@ def cluster(**blocks: list[list[int]]) -> Snapshot:
 
 
 def solve(snapshot: Snapshot, size: int, need: int | None = None, **said: object) -> Plan | Verdict:
-    asked = {"levels": (RACK, BLOCK), **said}
-    request = PlanRequest(gang(size), size if need is None else need, **asked)  # type: ignore[arg-type]
-    return plan_gang(snapshot, request)
+    fields = {"levels": (RACK, BLOCK), **said}
+    return plan_gang(snapshot, PlanRequest(gang(size), size if need is None else need, **fields))  # type: ignore[arg-type]
 
 
 def racks_of(plan: Plan | Verdict) -> list[str]:
