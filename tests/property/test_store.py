@@ -21,6 +21,7 @@ from serried.model.group import Job, Key, OwnerRef, PodGroup, Policy, Template, 
 from serried.model.parent import LEADER, REPLICA, WHOLE, WORKERS, Family, Parent, ParentKind, Place, Stage
 from serried.model.pod import Owner, Phase, Pod, Shape
 from serried.model.reservation import Reservation, Slot
+from tests.support.memory import read_memory
 
 SCHEDULER = "serried"
 SHAPES = (Shape((("cpu", 1), ("pods", 1))), Shape((("cpu", 3), ("memory", 2), ("pods", 1))))
@@ -479,7 +480,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.touched.clear()
         self.store.orphaned.clear()
         parts: list[object] = [self.store.members, self.store.nominations, self.store.membership]
-        parts += [self.store.parentage, self.store._kinship]
+        parts += [self.store.parentage, read_memory(self.store)["kinship"]]
         left = {name for part in parts for name, value in vars(part).items() if value == {}}
         assert {"_group_of", "_leaf_of", "_members", "_pods", "_started"} <= left
         assert vars(self.store.nominations)["_pods"] == {}
