@@ -1,8 +1,8 @@
 """The groups that did not fit, and which freed room could help which of them.
 
-Groups that want the same kind of room share one bench. A bench knows an upper bound of the slots in each domain: what
-the last refusal counted, and what has been freed since. Freed room wakes the groups of a bench that the bound would
-hold, so its cost is that of freed nodes and benches, not of the cluster, nor of planning each group anew.
+Groups that want the same kind of room share one entry. An entry knows an upper bound of the slots in each domain: what
+the last refusal counted, and what has been freed since. Freed room wakes the groups of an entry that the bound would
+hold, so its cost is that of freed nodes and entries, not of the cluster, nor of planning each group anew.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,17 +40,17 @@ class Demand:
 
 
 @dataclass(slots=True)
-class _Bench:
+class _Entry:
     """The groups with one demand, each with the slots that it needs.
 
-    ``room`` bounds the slots by domain, ``elsewhere`` those of domains that the refusal did not name. ``deaf`` are
-    groups that withdrawn nominations do not wake.
+    ``room`` bounds the slots by domain, ``elsewhere`` those of domains that the refusal did not name. ``yielded`` are
+    groups that gave their nominations up themselves: withdrawn ones do not wake them.
     """
 
     room: dict[str, int] = field(default_factory=dict)
     elsewhere: int = 0
     needs: dict[Key, int] = field(default_factory=dict)
-    deaf: set[Key] = field(default_factory=set)
+    yielded: set[Key] = field(default_factory=set)
 
 
 class Backlog:
@@ -58,7 +58,7 @@ class Backlog:
 
     def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
         self._nodes, self._used = nodes, used
-        self._benches: dict[Demand, _Bench] = {}
+        self._entries: dict[Demand, _Entry] = {}
         self._demands: dict[Key, Demand] = {}
 
     def __contains__(self, group: Key) -> bool:
@@ -74,26 +74,26 @@ class Backlog:
         """A group was refused just now."""
         counted = refusal.reason in _COUNTED and not ask.excluded and (ask.spills or not ask.levels)
         counted = counted and not ask.parts and not ask.taken and len({member.shape for member in ask.members}) == 1
-        bench = self._seat(group, _demand(ask, counted=counted), max(1, ask.need) if counted else 1)
+        entry = self._enter(group, _demand(ask, counted=counted), max(1, ask.need) if counted else 1)
         if counted:
             named = {"": refusal.have} if ask.topology_key is None else {d.domain: d.slots for d in refusal.domains}
-            bench.room = named
-            bench.elsewhere = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
+            entry.room = named
+            entry.elsewhere = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
 
     def put_aside(self, group: Key, ask: PlanRequest) -> None:
         """A group has given its room and its stamps up: that they are free is no news to it."""
-        self._seat(group, _demand(ask, counted=False), 1).deaf.add(group)
+        self._enter(group, _demand(ask, counted=False), 1).yielded.add(group)
 
     def leave(self, group: Key) -> None:
         """A group waits for room no more, or is to be planned whatever is free."""
         demand = self._demands.pop(group, None)
         if demand is None:
             return
-        bench = self._benches[demand]
-        del bench.needs[group]
-        bench.deaf.discard(group)
-        if not bench.needs:
-            del self._benches[demand]
+        entry = self._entries[demand]
+        del entry.needs[group]
+        entry.yielded.discard(group)
+        if not entry.needs:
+            del self._entries[demand]
 
     def closed_to(self, group: Key) -> frozenset[str]:
         """The nodes that were closed to a group when it was refused."""
@@ -106,50 +106,50 @@ class Backlog:
         ``withdrawn`` are nodes that pods were nominated to.
         """
         woken: set[Key] = set()
-        for bench, demand in [(bench, demand) for demand, bench in self._benches.items()]:
-            woken |= self._help(demand, bench, withdrawn) - bench.deaf
-            woken |= self._help(demand, bench, freed)
+        for entry, demand in [(entry, demand) for demand, entry in self._entries.items()]:
+            woken |= self._help(demand, entry, withdrawn) - entry.yielded
+            woken |= self._help(demand, entry, freed)
         for group in woken:
             self.leave(group)
         return woken
 
-    def _seat(self, group: Key, demand: Demand, need: int) -> _Bench:
+    def _enter(self, group: Key, demand: Demand, need: int) -> _Entry:
         self.leave(group)
         self._demands[group] = demand
-        bench = self._benches.setdefault(demand, _Bench())
-        bench.needs[group] = need
-        return bench
+        entry = self._entries.setdefault(demand, _Entry())
+        entry.needs[group] = need
+        return entry
 
-    def _help(self, demand: Demand, bench: _Bench, freed: Freed | None) -> set[Key]:
-        """The groups of a bench that room on these nodes could help."""
+    def _help(self, demand: Demand, entry: _Entry, freed: Freed | None) -> set[Key]:
+        """The groups of an entry that room on these nodes could help."""
         if freed is None:
-            return set(bench.needs)
-        grown = {self._add(demand, bench, name, before) for name, before in freed.items()} - {None}
-        most = max((bench.room[domain] for domain in grown if domain is not None), default=0)
-        return {group for group, need in bench.needs.items() if need <= most}
+            return set(entry.needs)
+        grown = {self._add(demand, entry, name, before) for name, before in freed.items()} - {None}
+        most = max((entry.room[domain] for domain in grown if domain is not None), default=0)
+        return {group for group, need in entry.needs.items() if need <= most}
 
-    def _add(self, demand: Demand, bench: _Bench, name: str, before: Resources | None) -> str | None:
+    def _add(self, demand: Demand, entry: _Entry, name: str, before: Resources | None) -> str | None:
         """Count what was freed on a node in; its domain if it has a slot now."""
         node = self._nodes.get(name)
         domain = _domain(demand, node)
         if node is None or domain is None:
             return None
         if not demand.counted:
-            return domain if self._may_help(demand, bench, node, before) else None
+            return domain if self._may_help(demand, entry, node, before) else None
         free = self._count(demand, node, self._used.get(name, {}))
         # A refusal between the two counts has seen some of it: the bound is never too low, and nobody is forgotten.
         grown = free - (0 if before is None else self._count(demand, node, before))
-        bench.room[domain] = bench.room.get(domain, bench.elsewhere) + max(0, grown)
+        entry.room[domain] = entry.room.get(domain, entry.elsewhere) + max(0, grown)
         return domain if free else None
 
-    def _may_help(self, demand: Demand, bench: _Bench, node: Node, before: Resources | None) -> bool:
+    def _may_help(self, demand: Demand, entry: _Entry, node: Node, before: Resources | None) -> bool:
         """Whether any slot that counts is free; where there are many shapes it costs less to ask the planner."""
         used, domain = self._used.get(node.name, {}), _domain(demand, node) or ""
         many = len(demand.shapes) > _SHAPES_COUNTED
         free = [shape for shape in demand.shapes if slots(shape, node, used)] if not many else []
         if many or any(before is None or slots(shape, node, before) < slots(shape, node, used) for shape in free):
-            bench.room[domain] = 1
-        bench.room.setdefault(domain, 0)
+            entry.room[domain] = 1
+        entry.room.setdefault(domain, 0)
         return many or bool(free)
 
     def _count(self, demand: Demand, node: Node, used: Resources) -> int:

@@ -71,7 +71,6 @@ class Store:
         self._leaf_of: dict[str, Key] = {}
         self._members: dict[Key, dict[str, None]] = {}
         self._nominated: dict[str, Pod] = {}
-        self._uids: dict[Key, str] = {}
 
     # --- reading -----------------------------------------------------------------------------------------------
 
@@ -131,10 +130,6 @@ class Store:
         """Whether this is a provisional key of pods whose Job or parent has not been seen (any more)."""
         job, family = job_of_provisional(group), family_of_provisional(group)
         return (job is not None and job not in self.jobs) or (family is not None and family not in self.parents)
-
-    def uid_of(self, pod: Key) -> str | None:
-        """The UID of the pod that has this name now."""
-        return self._uids.get(pod)
 
     def rank_of(self, uid: str) -> int | None:
         """The rank of a member in its gang; None for an unknown pod, or where nothing numbers the members."""
@@ -224,7 +219,6 @@ class Store:
         pod = self.volumes.confine(self.uncounted.relax(pod))
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
-        self._uids[Key(pod.namespace, pod.name)] = pod.uid
         if old is not None and old.bound and pod.phase is Phase.FAILED:
             self._vacate(old, pod.refusal)
         self._claim(pod)
@@ -244,9 +238,6 @@ class Store:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
-        key = Key(pod.namespace, pod.name)
-        if self._uids.get(key) == uid:
-            del self._uids[key]
         if pod.bound:
             self._vacate(pod)
         self.vacancies.disinherit(uid)

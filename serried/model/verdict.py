@@ -15,7 +15,6 @@ class Reason(StrEnum):
     POD_GROUP_MISSING = "PodGroupMissing"
     API_MISSING = "WorkloadAPIMissing"
     PRIORITY_UNKNOWN = "PriorityUnknown"
-    POD_GROUP_AMBIGUOUS = "PodGroupAmbiguous"
     QUORUM_MISSING = "QuorumMissing"
     MEMBER_GATED = "MemberGated"
     NO_DOMAIN_FITS = "NoDomainFits"
@@ -67,7 +66,6 @@ _SENTENCES: dict[Reason, str] = {
     Reason.POD_GROUP_MISSING: "waiting for the PodGroup to be created",
     Reason.API_MISSING: "waiting for the API of Workloads and PodGroups",
     Reason.PRIORITY_UNKNOWN: "waiting for the value of PriorityClass {key}",
-    Reason.POD_GROUP_AMBIGUOUS: "more than one Workload or PodGroup matches, so ordinary scheduling applies",
     Reason.QUORUM_MISSING: "{have} of {need} members exist",
     Reason.MEMBER_GATED: "{have} members carry a scheduling gate of another owner",
     Reason.NO_DOMAIN_FITS: "no domain of {key} has room for {need} members",

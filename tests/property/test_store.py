@@ -480,7 +480,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.orphaned.clear()
         parts = [self.store, self.store.membership, self.store.parentage, self.store._kinship]
         left = {name for part in parts for name, value in vars(part).items() if value == {}}
-        assert {"_group_of", "_members", "_pods", "_started", "_nominated", "_uids"} <= left
+        assert {"_group_of", "_members", "_pods", "_started", "_nominated"} <= left
         assert {"_workloads_by_job", "_groups_by_workload", "_workloads_by_family", "_groups_by_replica"} <= left
         assert "_groups_by_controller" in left
         occupancy = vars(self.store.occupancy)

@@ -9,7 +9,7 @@ from controller.process import Controller
 from controller.protection import Pace
 from serried.kube.wire import EVENTS, JOBS, JSON, pod_groups, workloads
 from serried.model.level import FALLBACK, ApiLevel
-from serried.observe.metrics import ControllerMetrics
+from serried.observe.prometheus import PrometheusControllerMetrics
 from serried.settings import controller_settings
 from serried.testing.apiserver import FakeApiServer
 from serried.testing.builders import JobBuilder, PodBuilder, job, pod
@@ -46,7 +46,7 @@ async def controller_on(
 async def starting_on(server: FakeApiServer, *arguments: str, level: ApiLevel = FALLBACK) -> AsyncIterator[Controller]:
     """A controller process in this event loop from its first moment on."""
     async with server.client() as client:
-        controller = Controller(controller_settings(arguments, {}), client, level, ControllerMetrics(), PACE)
+        controller = Controller(controller_settings(arguments, {}), client, level, PrometheusControllerMetrics(), PACE)
         running = asyncio.create_task(controller.run())
         try:
             yield controller

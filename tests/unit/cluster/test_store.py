@@ -64,14 +64,6 @@ class TestMovingMembers:
         store.put_job(gang_job(size=3).value())
         assert store.group_of("pod-j-1") == WAITING
 
-    def test_a_pod_made_anew_under_its_name_is_the_one_that_the_name_finds(self) -> None:
-        store = stored(pod("p").uid("first"))
-        store.put_pod(pod("p").uid("second").value())
-        store.drop_pod("first")
-        assert store.uid_of(Key("default", "p")) == "second"
-        store.drop_pod("second")
-        assert store.uid_of(Key("default", "p")) is None
-
     def test_dropping_what_is_not_there_changes_nothing(self) -> None:
         store = Store(["serried"])
         store.drop_pod("p")

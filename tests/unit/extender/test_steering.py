@@ -2,6 +2,7 @@ import pytest
 
 from extender.binding import nominator
 from extender.binding.nominator import Stamps
+from serried.model.backoff import Backoff
 from serried.testing.builders import PodBuilder, node, pod
 from tests.unit.extender.world import SCHEDULER, World, error, gang, members
 
@@ -9,8 +10,7 @@ from tests.unit.extender.world import SCHEDULER, World, error, gang, members
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again at once."""
-    monkeypatch.setattr(nominator, "_RETRY_BASE", 0.0)
-    monkeypatch.setattr(nominator, "_RETRY_CAP", 0.0)
+    monkeypatch.setattr(nominator, "_RETRY", Backoff(0.0, 0.0))
 
 
 async def plan(world: World, count: int = 2, *, gated: bool = False, room: int = 0) -> World:

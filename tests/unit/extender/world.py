@@ -25,6 +25,7 @@ from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Unavailable, api_error
 from serried.kube.wire import PODS, RESERVATIONS, Failure, Resource
+from serried.metrics import ExtenderMetrics
 from serried.model.group import Key
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
@@ -256,7 +257,7 @@ class FakeApi:
         return {PODS.plural: self.pods, RESERVATIONS.plural: self.records}[resource.plural]
 
 
-class Listener:
+class Listener(ExtenderMetrics):
     """Keeps the verdicts, and the numbers that metrics would take."""
 
     def __init__(self) -> None:
@@ -331,7 +332,7 @@ class World:
         )
         self.group_scheduler.drive = self.cycle_runner.drive
         self.group_scheduler.active = True
-        self.service = ExtenderService(self.group_scheduler, self.cycle_runner, self.binder, client, self.clock)
+        self.service = ExtenderService(self.group_scheduler, self.binder, client, self.clock)
         self.service.synced = True
         self._background: list[asyncio.Task[Any]] = []
 
