@@ -17,9 +17,10 @@ help: ## this list
 
 setup: .venv/.installed ## a virtual environment with everything in it
 
-lint: setup ## style, and whether the numbers of README and docs are those of bench/results
+lint: setup ## style, dead code, and whether the numbers of README and docs are those of bench/results
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/vulture
 	$(BIN)/python -m bench.quotes
 
 types: setup ## mypy --strict

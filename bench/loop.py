@@ -28,8 +28,6 @@ from bench.load.figures import percentile
 from bench.machine import describe_machine, measure_noise
 from extender.binding.binder import Binder, Window
 from extender.binding.nominator import Nominator
-from extender.binding.reservations import Records
-from extender.binding.run import CycleRunner
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.gang import GroupState
 from extender.scheduling.group_scheduler import GroupScheduler
@@ -38,6 +36,7 @@ from extender.service import ExtenderService
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
+from serried.metrics import ExtenderMetrics
 from serried.model.group import Key, PodGroup, Policy
 from serried.model.pod import Pod, Shape
 from serried.model.selectors import NodeSelectorTerm, Requirement
@@ -64,7 +63,7 @@ class Case:
     pods: int = 50_000
 
 
-class Deaf:
+class Deaf(ExtenderMetrics):
     """Hears what the extender has to say, and counts the plans."""
 
     def __init__(self) -> None:
@@ -74,26 +73,11 @@ class Deaf:
         """A plan was made or refused."""
         self.plans[outcome] += 1
 
-    def repaired(self, outcome: str, seconds: float) -> None:
-        """No slot is kept here."""
-
     def say(self, group: Key, verdict: Verdict) -> None:
         """No condition is written."""
 
     def report_broken(self, group: Key, verdict: Verdict) -> None:
         """No gang is broken."""
-
-    def promised(self, wait: float) -> None:
-        """No metric is kept."""
-
-    def settled(self, outcome: str, error: float | None) -> None:
-        """No metric is kept."""
-
-    def burst(self, seconds: float, members: int) -> None:
-        """Nothing is bound."""
-
-    def bound(self, outcome: str) -> None:
-        """Nothing is bound."""
 
 
 class Stage:
@@ -109,11 +93,10 @@ class Stage:
             self.store, Ledger(self.store.occupancy), nominator, queue, self.heard, self.heard, clock
         )
         binder = Binder(client, Window(64))
-        cycle_runner = CycleRunner(self.group_scheduler, Records(client, "v1", "bench"), binder, self.heard, clock)
         self.group_scheduler.drive = self._drive
         self.begun: dict[Key, asyncio.Event] = defaultdict(asyncio.Event)
         self.group_scheduler.active = True
-        self.service = ExtenderService(self.group_scheduler, cycle_runner, binder, client, clock)
+        self.service = ExtenderService(self.group_scheduler, binder, client, clock)
         self.service.synced = True
 
     async def _drive(self, cycle: BindingCycle) -> None:

@@ -7,7 +7,6 @@ process does what is left.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from controller.diff import (
     Change,
@@ -29,17 +28,11 @@ from controller.upstream import Upstream, is_upstreams
 from controller.writes import Writes, describe
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError
+from serried.metrics import ControllerMetrics
 from serried.model.group import Job, Key, Workload
 from serried.model.pod import Pod
 
 log = logging.getLogger(__name__)
-
-
-class Tally(Protocol):
-    """What is told of creates (`observe.metrics.ControllerMetrics`)."""
-
-    def created(self, result: str, seconds: float) -> None:
-        """The API server has answered the create of a gang Job's Workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +57,12 @@ class Jobs:
         rules: Rules,
         follow: Follow,
         resolve: Callable[[str], int | None],
-        tally: Tally,
+        metrics: ControllerMetrics,
         clock: Callable[[], float],
     ) -> None:
         self._store, self._echoes, self._writes = store, echoes, writes
         self._rules, self._follow, self._resolve = rules, follow, resolve
-        self._tally, self._clock = tally, clock
+        self._metrics, self._clock = metrics, clock
         self._told: Told[Key] = Told(writes)
         self._upstream = Upstream(clock)
         self._renewed: dict[Key, tuple[object, frozenset[str]]] = {}
@@ -221,4 +214,4 @@ class Jobs:
             result = "success"
         finally:
             if change.policy.is_gang:
-                self._tally.created(result, self._clock() - begun)
+                self._metrics.created(result, self._clock() - begun)

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from controller.echoes import Echoes
 from controller.jobs import Jobs, Looked
@@ -17,8 +17,9 @@ from controller.protection import Protection
 from controller.queue import WorkQueue
 from controller.retries import PROBE_SECONDS, Retries
 from serried.cluster.store import Store
+from serried.feed import Item
 from serried.kube.errors import ApiError
-from serried.kube.feed import Item
+from serried.metrics import ControllerMetrics
 from serried.model.group import Job, Key, PodGroup, Workload
 from serried.model.parent import JOB, Family, Parent
 from serried.model.pod import Pod
@@ -57,13 +58,6 @@ class Task(NamedTuple):
         return f"{self.subject.value} {self.key}"
 
 
-class Tally(Protocol):
-    """What the loop tells the metrics (`observe.metrics.ControllerMetrics`)."""
-
-    def synced(self, result: str, seconds: float) -> None:
-        """One look at a Job ended: success, retry (the API server refused) or error (a defect of ours)."""
-
-
 class Loop:
     """Looks at Jobs and their parents, and frees PodGroups.
 
@@ -83,10 +77,10 @@ class Loop:
         clock: Callable[[], float],
         synced: asyncio.Event,
         is_obstructed: Callable[[], bool],
-        tally: Tally,
+        metrics: ControllerMetrics,
     ) -> None:
         self.queue = queue
-        self._tally, self._protection, self._priorities = tally, protection, priorities
+        self._metrics, self._protection, self._priorities = metrics, protection, priorities
         self._store, self._jobs, self._parents, self._echoes = store, jobs, parents, echoes
         self._clock, self._synced, self._is_obstructed = clock, synced, is_obstructed
         self._retries: Retries[Task] = Retries(queue, clock)
@@ -183,7 +177,7 @@ class Loop:
             begun = self._clock()
             result = await self._try(task)
             if task.subject is Subject.JOB:
-                self._tally.synced(result, self._clock() - begun)
+                self._metrics.synced(result, self._clock() - begun)
             self.queue.done(task)
 
     async def _try(self, task: Task) -> str:

@@ -22,12 +22,12 @@ from controller.rules import Elastic, Rules, Suspended, Track
 from controller.writes import Writes
 from serried.cluster.store import Store
 from serried.decode.malformed import Malformed
+from serried.feed import GROUP_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.events import EventWriter, Ration
-from serried.kube.feed import GROUP_KINDS, Feed, Item, Kind
 from serried.model.eligibility import GangJobs
 from serried.model.level import FALLBACK, ApiLevel
-from serried.observe.metrics import ControllerMetrics
+from serried.observe.prometheus import PrometheusControllerMetrics
 from serried.process import run_process
 from serried.settings import ControllerSettings, controller_settings
 
@@ -42,7 +42,7 @@ class Controller:
         settings: ControllerSettings,
         client: ApiClient,
         level: ApiLevel,
-        metrics: ControllerMetrics,
+        metrics: PrometheusControllerMetrics,
         timing: ReleaseTiming = RELEASE_TIMING,
     ) -> None:
         clock = asyncio.get_running_loop().time
@@ -142,7 +142,7 @@ def _follow(rules: Rules, level: ApiLevel) -> Follow:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code."""
     settings = controller_settings(sys.argv[1:] if argv is None else argv)
-    metrics = ControllerMetrics()
+    metrics = PrometheusControllerMetrics()
     return run_process(
         "controller",
         settings,

@@ -9,31 +9,22 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from serried.model.backoff import Backoff
 
 K = TypeVar("K")
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Delays after the first, second, ... failure in a row: doubling, capped, and spread by up to half downwards."""
-
-    initial: float = 0.1
-    longest: float = 60.0
-
-    def delay(self, failures: int, spread: float) -> float:
-        """The delay after so many failures; ``spread`` is random in [0, 1)."""
-        whole = min(self.initial * 2.0 ** min(failures - 1, 30), self.longest)
-        return float(whole * (1 - spread / 2))
+_BACKOFF = Backoff(first=0.1, cap=60.0)
 
 
 class WorkQueue(Generic[K]):
-    """The queue. ``clock`` is monotonic; ``random`` gives numbers in [0, 1)."""
+    """The queue. ``clock`` is monotonic; ``random`` gives numbers in [0, 1), which take up to half from the delays."""
 
-    def __init__(self, clock: Callable[[], float], random: Callable[[], float], backoff: Backoff | None = None) -> None:
+    def __init__(self, clock: Callable[[], float], random: Callable[[], float], backoff: Backoff = _BACKOFF) -> None:
         self._clock, self._random = clock, random
-        self._backoff = backoff or Backoff()
+        self._backoff = backoff
         self._ready: deque[K] = deque()
         self._waiting: set[K] = set()
         self._working: set[K] = set()
@@ -77,7 +68,7 @@ class WorkQueue(Generic[K]):
         """The key failed: it comes again after its backoff. Returns how often it has failed in a row."""
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
-        self.add_after(key, self._backoff.delay(failures, self._random()))
+        self.add_after(key, self._backoff.delay(failures) * (1 - self._random() / 2))
         return failures
 
     def failures(self, key: K) -> int:

@@ -1,14 +1,11 @@
 """What the controller reads: its watches, and beside them which PodGroups the pods of a namespace name."""
 
-from collections.abc import AsyncIterator
-from contextlib import aclosing
-
 from serried.decode.fields import read_map
 from serried.decode.identity import read_group_field, read_group_label
 from serried.decode.parents import JOB_SET_NAME, SET_NAME, WORKER_INDEX
 from serried.decode.pods import decode_pod
+from serried.feed import Kind
 from serried.kube.client import ApiClient
-from serried.kube.feed import Kind
 from serried.kube.wire import JSON, PODS, Selection
 from serried.model.level import FALLBACK, ApiLevel
 from serried.model.parent import Parent, ParentKind
@@ -31,8 +28,6 @@ The API server puts the label into each Job's template, but for those with ``man
 LEADER_PODS = Selection(labels=f"{WORKER_INDEX}=0")
 """The other pods that are watched, the leaders of LeaderWorkerSets: each is the first pod of a replica."""
 
-_PAGE = 500
-
 
 def watched_kinds(level: ApiLevel) -> tuple[Kind, ...]:
     """What is watched: classes only where no admission plugin gives PodGroups their priority."""
@@ -48,7 +43,7 @@ async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[str]
     (410), nothing is known: half of a list is no list.
     """
     named: set[str] = set()
-    async for pod in _read_pods(client, Selection(namespace, fields=LIVE)):
+    async for pod in client.items(PODS, Selection(namespace, fields=LIVE)):
         named.update(_names_of(pod))
     return frozenset(named)
 
@@ -57,15 +52,8 @@ async def read_pods_of(client: ApiClient, parent: Parent) -> list[Pod]:
     """The pods of a parent, from the newest state; raises ApiError. Workers of a LeaderWorkerSet are not watched."""
     label = JOB_SET_NAME if parent.kind is ParentKind.JOB_SET else SET_NAME
     selection = Selection(parent.key.namespace, labels=f"{label}={parent.key.name}")
-    found = [decode_pod(pod) async for pod in _read_pods(client, selection)]
+    found = [decode_pod(pod) async for pod in client.items(PODS, selection)]
     return [pod for pod in found if isinstance(pod, Pod) and pod.place and pod.place.uid in {"", parent.uid}]
-
-
-async def _read_pods(client: ApiClient, selection: Selection) -> AsyncIterator[JSON]:
-    async with aclosing(client.pages(PODS.path(selection.namespace), selection, _PAGE)) as pages:
-        async for page in pages:
-            for pod in page.items:
-                yield pod
 
 
 def _names_of(pod: JSON) -> list[str]:

@@ -5,6 +5,7 @@ it goes: right for long queues. The MutatingAdmissionPolicy reads a ConfigMap as
 switch.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -16,6 +17,8 @@ from serried.model.group import Key
 log = logging.getLogger(__name__)
 
 CONFIG_MAPS = Resource("", "v1", "configmaps")
+
+_LOOK_SECONDS = 1.0
 
 _RETRY_SECONDS = 60.0
 """A switch that is not there, or not ours to set, is tried again so rarely."""
@@ -29,17 +32,29 @@ class HoldSwitch:
     """
 
     def __init__(self, client: ApiClient, switch: Key, mode: str, limit: int, clock: Callable[[], float]) -> None:
-        self.way, self.obstacle = "", ""
-        self._client, self._switch, self._mode, self._limit = client, switch, mode, limit
-        self._clock, self._again = clock, 0.0
+        self.way = ""
+        self.obstacle = ""
+        self.mode = mode
+        self._client = client
+        self._switch = switch
+        self._limit = limit
+        self._clock = clock
+        self._again = 0.0
 
     def choose(self, held: int) -> str:
         """The way for new pods, with so many held by filter now."""
-        if self._mode != "auto":
-            return self._mode
+        if self.mode != "auto":
+            return self.mode
         if held > self._limit:
             return "gate"
         return "filter" if held < self._limit / 2 else self.way or "filter"
+
+    async def run(self, is_active: Callable[[], bool], count_held: Callable[[], int]) -> None:
+        """Keep the switch right until cancelled; only the active instance sets it."""
+        while True:
+            if is_active():
+                await self.settle(count_held())
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def settle(self, held: int) -> None:
         """Write the switch if the way changes. A cluster without the switch holds by filter, whatever was chosen."""
@@ -62,7 +77,7 @@ class HoldSwitch:
         if isinstance(error, NotFound):
             self.way = "filter"
             said = f"there is no ConfigMap {self._switch}: pods get a gate only with manifests/kustomize/overlays/gate"
-        if self._mode == self.way:
+        if self.mode == self.way:
             said = ""  # as was asked for
         elif said != self.obstacle:
             level = logging.WARNING if way == "gate" else logging.INFO

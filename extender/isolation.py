@@ -9,8 +9,8 @@ from collections.abc import Collection
 from typing import Any
 
 from serried.cluster.store import Store
+from serried.feed import Item
 from serried.kube.events import EventWriter
-from serried.kube.feed import Item
 from serried.kube.wire import PODS
 from serried.model.pod import Pod
 

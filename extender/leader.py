@@ -12,6 +12,10 @@ from collections.abc import Callable
 from serried.decode.lease import decode_lease
 from serried.decode.malformed import Malformed
 from serried.kube.changes import Deleted, Event, Upserted
+from serried.kube.client import ApiClient
+from serried.kube.reflector import Reflector
+from serried.kube.wire import LEASES, Selection
+from serried.model.group import Key
 from serried.model.lease import Lease
 
 log = logging.getLogger(__name__)
@@ -42,6 +46,13 @@ class Leadership:
     def holder(self) -> str:
         """Who holds the Lease by what was seen last, "" for nobody."""
         return self._lease.holder
+
+    async def watch(self, client: ApiClient, lease: Key) -> None:
+        """Follow this Lease until cancelled."""
+        selection = Selection(namespace=lease.namespace, fields=f"metadata.name={lease.name}")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(Reflector(client, LEASES, self.follow, selection=selection).run())
+            tasks.create_task(self.watch_time())
 
     def follow(self, event: Event) -> None:
         """The sink of the Lease's watch."""

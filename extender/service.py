@@ -6,7 +6,6 @@ from typing import Any
 
 from extender.answers import Answer, BindRequest, Hold, Pass, Steer
 from extender.binding.binder import Binder, BindOutcome
-from extender.binding.run import CycleRunner
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.group_scheduler import GroupScheduler
 from serried.cluster.occupancy import ClaimKind
@@ -32,13 +31,12 @@ class ExtenderService:
     def __init__(
         self,
         group_scheduler: GroupScheduler,
-        cycle_runner: CycleRunner,
         binder: Binder,
         client: ApiClient,
         clock: Callable[[], float],
     ) -> None:
         self.synced = False
-        self._group_scheduler, self._cycle_runner, self._binder = group_scheduler, cycle_runner, binder
+        self._group_scheduler, self._binder = group_scheduler, binder
         self._client, self._clock = client, clock
 
     @property

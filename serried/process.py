@@ -8,6 +8,7 @@ would make the kubelet restart a process that no restart can help.
 """
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +24,8 @@ from serried.kube.discovery import discover
 from serried.kube.errors import ApiError
 from serried.model.level import ApiLevel
 from serried.observe.log import configure_logging
-from serried.observe.metrics import Metrics
 from serried.observe.ops import Server, make_server, ops_routes
+from serried.observe.prometheus import PrometheusMetrics
 from serried.settings import Address, CommonSettings
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class Work(Protocol):
 Build = Callable[[ApiClient, ApiLevel], Work]
 
 
-def run_process(name: str, settings: CommonSettings, ops: Address, metrics: Metrics, build: Build) -> int:
+def run_process(name: str, settings: CommonSettings, ops: Address, metrics: PrometheusMetrics, build: Build) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code. ``name`` is that of the process: extender, controller."""
     configure_logging(settings.log_level)
     try:
@@ -62,13 +63,24 @@ def run_process(name: str, settings: CommonSettings, ops: Address, metrics: Metr
         return 1
 
 
+def settle_memory() -> None:
+    """To be called when the caches are filled: they stay, so that full collections need not walk them.
+
+    Each such walk would be a pause for whoever waits for an answer.
+    """
+    gc.unfreeze()  # of an earlier API level
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
 class Process:
     """A process of ours: its operations listener, and the work that goes on behind it.
 
     ``app`` is what the operations listener serves.
     """
 
-    def __init__(self, name: str, settings: CommonSettings, metrics: Metrics) -> None:
+    def __init__(self, name: str, settings: CommonSettings, metrics: PrometheusMetrics) -> None:
         self._name, self._settings, self._metrics = name, settings, metrics
         self._stop = asyncio.Event()
         self._work: Work | None = None
@@ -81,7 +93,7 @@ class Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         credentials = load_credentials(self._settings.kubeconfig)
-        async with ApiClient(credentials, component=self._name, hooks=self._metrics) as client:
+        async with ApiClient(credentials, component=self._name, metrics=self._metrics) as client:
             server = make_server(self.app, *ops)
             tasks = [
                 asyncio.create_task(server.serve()),

@@ -1,7 +1,7 @@
 """What can be set: flags, then environment variables ``SERRIED_*`` of the same name, then defaults.
 
-The only reader of the command line and the environment. A bad value ends the process with a sentence that names where
-it came from.
+The only reader of the command line and the environment. A field is a flag: its type says what may be given and what
+``--help`` calls it. A bad value ends the process with a sentence that names where it came from.
 """
 
 import argparse
@@ -9,18 +9,23 @@ import math
 import os
 import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
+
+from pydantic import Field, PlainValidator, ValidationError, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from serried import __version__
 from serried.model.group import Key
 
 Environ = Mapping[str, str]
+S = TypeVar("S", bound="CommonSettings")
 
 _PREFIX = "SERRIED_"
 _BIND_TIMEOUT = 900.0
-"""httpTimeout of the bind entry in the shipped scheduler config: a barrier must end before it."""
+"""httpTimeout in seconds of the bind entry in the shipped scheduler config: a barrier must end before it."""
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -31,144 +36,7 @@ class Address(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommonSettings:
-    """What both processes need.
-
-    ``kubeconfig`` None means in-cluster credentials, else the default kubeconfig. ``api`` is auto, native or
-    fallback. ``schedulers`` are the schedulerNames whose pods Serried places, ``gang_jobs`` (by-shape, asked or none)
-    says which Jobs are gangs: both processes must be told the same.
-    """
-
-    kubeconfig: str | None
-    log_level: str
-    api: str
-    schedulers: frozenset[str]
-    gang_jobs: str
-
-
-@dataclass(frozen=True, slots=True)
-class ExtenderSettings(CommonSettings):
-    """The extender's settings; durations in seconds.
-
-    Without a ``lease`` the instance is always active. ``barrier_deadline`` bounds the wait of a gang at bind, from
-    its first member on, ``barrier_idle`` the wait for the next one. ``stamp`` is auto, always or never.
-    ``backfill`` is forecast or off; ``queue_ageing`` is infinite for none. ``repair_seconds`` is how long a dead
-    member's slot is kept (0: not at all); ``broken_gangs`` (report or evict) says what follows ``broken_grace``.
-    ``isolated`` (on or off) is whether the scheduler asks about marked pods only.
-    """
-
-    filter_listen: Address
-    bind_listen: Address
-    ops_listen: Address
-    lease: Key | None
-    lease_holder_prefix: str
-    hold: str
-    hold_limit: int
-    hold_switch: Key
-    barrier_deadline: float
-    barrier_idle: float
-    bind_concurrency: int
-    stamp: str
-    stamp_window: int
-    job_unknown_deadline: float
-    backfill: str
-    backfill_patience: float
-    queue_ageing: float
-    repair_seconds: float
-    broken_grace: float
-    broken_gangs: str
-    isolated: str
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerSettings(CommonSettings):
-    """The controller's settings. ``workers`` Jobs are reconciled at a time.
-
-    ``elastic_jobs`` is follow or refuse, ``suspended_jobs`` keep or delete, ``track_jobs`` gangs or all.
-    """
-
-    ops_listen: Address
-    workers: int
-    elastic_jobs: str
-    suspended_jobs: str
-    track_jobs: str
-
-
-def extender_settings(argv: Sequence[str], environ: Environ = os.environ) -> ExtenderSettings:
-    """The settings of ``serried extender``; exits with status 2 on a bad value, 0 after --help."""
-    return ExtenderSettings(**_read("extender", _COMMON + _extender_options(environ), argv, environ))
-
-
-def controller_settings(argv: Sequence[str], environ: Environ = os.environ) -> ControllerSettings:
-    """The settings of ``serried controller``; exits with status 2 on a bad value, 0 after --help."""
-    return ControllerSettings(**_read("controller", _COMMON + _CONTROLLER, argv, environ))
-
-
-@dataclass(frozen=True, slots=True)
-class _Option:
-    """One flag; ``parse`` raises ValueError with what would be right. ``field`` is the settings' field."""
-
-    flag: str
-    parse: Callable[[str], Any]
-    default: str
-    help: str
-    field: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.field or self.flag.replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        return _PREFIX + self.flag.replace("-", "_").upper()
-
-
-def _read(command: str, options: Sequence[_Option], argv: Sequence[str], environ: Environ) -> dict[str, Any]:
-    parser = _make_parser(command, options)
-    given = vars(parser.parse_args(argv))
-    values = {}
-    for option in options:
-        text, origin = option.default, f"--{option.flag}"
-        if given[option.name] is not None:
-            text = ",".join(given[option.name]) if isinstance(given[option.name], list) else given[option.name]
-        elif option.variable in environ:
-            text, origin = environ[option.variable], option.variable
-        try:
-            values[option.name] = option.parse(text.strip())
-        except ValueError as err:
-            parser.error(f"{origin}: {text!r} {err}")
-    return values
-
-
-def _make_parser(command: str, options: Sequence[_Option]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"serried {command}",
-        description="Every flag can also be given as an environment variable, for example SERRIED_LOG_LEVEL.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"serried {__version__}")
-    for option in options:
-        parser.add_argument(
-            f"--{option.flag}",
-            dest=option.name,
-            action="append" if option.parse is _parse_names else "store",
-            metavar="VALUE",
-            help=f"{option.help} (default: {option.default.replace('%', '%%') or 'none'})",
-        )
-    return parser
-
-
 # --- parsers of values -----------------------------------------------------------------------------------------
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise ValueError(f"must be one of {', '.join(choices)}")
-        return text
-
-    return parse
 
 
 def _parse_names(text: str) -> frozenset[str]:
@@ -251,65 +119,177 @@ def _parse_barrier(text: str) -> float:
     return seconds
 
 
+# --- types of flags --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What ``--help`` calls the value of a flag."""
+
+    metavar: str
+
+
+Names = Annotated[frozenset[str], PlainValidator(_parse_names), _Shown("NAME[,NAME...]")]
+ListenAddress = Annotated[Address, PlainValidator(_parse_address), _Shown("HOST:PORT")]
+OpenAddress = Annotated[Address, PlainValidator(_parse_open_address), _Shown("[HOST]:PORT")]
+ObjectName = Annotated[Key, PlainValidator(_parse_key), _Shown("NAMESPACE/NAME")]
+LeaseName = Annotated[Key | None, PlainValidator(_parse_lease), _Shown("NAMESPACE/NAME")]
+File = Annotated[str | None, PlainValidator(_parse_optional), _Shown("FILE")]
+Text = Annotated[str, PlainValidator(_parse_required), _Shown("TEXT")]
+Count = Annotated[int, PlainValidator(_parse_count), _Shown("COUNT")]
+Seconds = Annotated[float, PlainValidator(_parse_seconds), _Shown("SECONDS")]
+SecondsOrNone = Annotated[float, PlainValidator(_parse_span), _Shown("SECONDS|0")]
+SecondsOrOff = Annotated[float, PlainValidator(_parse_ageing), _Shown("SECONDS|off")]
+BarrierSeconds = Annotated[float, PlainValidator(_parse_barrier), _Shown("SECONDS")]
+
+
+def _flag(default: str, text: str, name: str | None = None) -> Any:
+    """A field that is a flag; ``name`` is the flag's where the field has another one."""
+    return Field(default, description=text, alias=name)
+
+
 _EVERYWHERE = "without a host: every address, IPv4 and IPv6"
 
-# --- the options -----------------------------------------------------------------------------------------------
-
-_COMMON = (
-    _Option("kubeconfig", _parse_optional, "", "kubeconfig file; without one: in-cluster, then the default one"),
-    _Option("log-level", _one_of("debug", "info", "warning", "error"), "info", "debug, info, warning or error"),
-    _Option("api", _one_of("auto", "native", "fallback"), "auto", "where Workloads and PodGroups live"),
-    _Option(
-        "scheduler-name", _parse_names, "serried", "schedulerName of the pods to place; repeatable", field="schedulers"
-    ),
-    _Option(
-        "gang-jobs",
-        _one_of("by-shape", "asked", "none"),
-        "by-shape",
-        "which Jobs are gangs: also unasked, by their shape; those that ask; none. Alike for both processes",
-    ),
-)
-
-_CONTROLLER = (
-    _Option("ops-listen", _parse_open_address, ":8913", f"probes and metrics; {_EVERYWHERE}"),
-    _Option("workers", _parse_count, "32", "Jobs reconciled at a time"),
-    _Option("elastic-jobs", _one_of("follow", "refuse"), "follow", "minCount when a Job's parallelism changes"),
-    _Option("suspended-jobs", _one_of("keep", "delete"), "keep", "the objects of a suspended Job without pods"),
-    _Option("track-jobs", _one_of("gangs", "all"), "gangs", "which Jobs get objects: all, with policy basic, or gangs"),
-)
+# --- the settings ----------------------------------------------------------------------------------------------
 
 
-def _extender_options(environ: Environ) -> tuple[_Option, ...]:
-    holder = environ.get("POD_NAME") or socket.gethostname()
-    return (
-        _Option("filter-listen", _parse_address, "127.0.0.1:8910", "filter, prioritize and preempt calls"),
-        _Option("bind-listen", _parse_address, "127.0.0.1:8911", "bind calls"),
-        _Option("ops-listen", _parse_open_address, ":8912", f"probes, metrics and debug; {_EVERYWHERE}"),
-        _Option("lease", _parse_lease, "serried-system/serried", "the scheduler's Lease; empty: always active"),
-        _Option("lease-holder-prefix", _parse_required, holder, "start of the Lease's holder when it is our scheduler"),
-        _Option("hold", _one_of("auto", "filter", "gate"), "auto", "how new members of a gang are held"),
-        _Option("hold-limit", _parse_count, "500", "pods held by filter from which on auto turns to gates"),
-        _Option("hold-switch", _parse_key, "serried-system/serried-hold", "ConfigMap that the gate's policy reads"),
-        _Option(
-            "barrier-deadline", _parse_barrier, "300", "seconds that a gang may wait at bind, from its first member on"
-        ),
-        _Option(
-            "barrier-idle",
-            _parse_seconds,
-            "60",
-            "seconds that a gang waits for its next member, but for others before it",
-        ),
-        _Option("bind-concurrency", _parse_count, "64", "Bindings in flight"),
-        _Option("stamp", _one_of("auto", "always", "never"), "auto", "which planned pods get a nominatedNodeName"),
-        _Option("stamp-window", _parse_count, "512", "planned pods that are stamped ahead of the scheduler"),
-        _Option("job-unknown-deadline", _parse_seconds, "30", "seconds that a pod waits for its Job to be seen"),
-        _Option(
-            "backfill", _one_of("forecast", "off"), "forecast", "what is kept for the first gang that does not fit"
-        ),
-        _Option("backfill-patience", _parse_seconds, "600", "seconds for which that is kept beyond its forecast"),
-        _Option("queue-ageing", _parse_ageing, "86400", "seconds that count as one priority more, or off"),
-        _Option("repair-seconds", _parse_span, "120", "seconds that a dead member's slot is kept; 0: not at all"),
-        _Option("broken-grace", _parse_seconds, "300", "seconds below minCount after which a gang is reported"),
-        _Option("broken-gangs", _one_of("report", "evict"), "report", "what is done then: also evict the rest of it"),
-        _Option("isolated", _one_of("off", "on"), "off", "whether the scheduler asks about marked pods only"),
+class CommonSettings(BaseSettings):
+    """What both processes need.
+
+    ``kubeconfig`` None means in-cluster credentials, else the default kubeconfig. ``schedulers`` are the
+    schedulerNames whose pods Serried places, ``gang_jobs`` says which Jobs are gangs: both processes must be told the
+    same.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        env_prefix_target="all",
+        enable_decoding=False,
+        frozen=True,
+        validate_default=True,
+        defer_build=True,
     )
+
+    kubeconfig: File = _flag("", "kubeconfig file; without one: in-cluster, then the default one")
+    log_level: Literal["debug", "info", "warning", "error"] = _flag("info", "the least level that is logged")
+    api: Literal["auto", "native", "fallback"] = _flag("auto", "where Workloads and PodGroups live")
+    schedulers: Names = _flag("serried", "schedulerName of the pods to place; repeatable", "scheduler_name")
+    gang_jobs: Literal["by-shape", "asked", "none"] = _flag(
+        "by-shape", "which Jobs are gangs: also unasked, by their shape; those that ask; none. Alike for both processes"
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _strip(cls, text: str) -> str:
+        return text.strip()
+
+
+class ExtenderSettings(CommonSettings):
+    """The extender's settings; durations in seconds.
+
+    Without a ``lease`` the instance is always active. ``barrier_deadline`` bounds the wait of a gang at bind, from
+    its first member on, ``barrier_idle`` the wait for the next one. ``queue_ageing`` is infinite for none.
+    ``repair_seconds`` is how long a dead member's slot is kept (0: not at all); ``broken_gangs`` says what follows
+    ``broken_grace``. ``isolated`` is whether the scheduler asks about marked pods only.
+    """
+
+    filter_listen: ListenAddress = _flag("127.0.0.1:8910", "filter, prioritize and preempt calls")
+    bind_listen: ListenAddress = _flag("127.0.0.1:8911", "bind calls")
+    ops_listen: OpenAddress = _flag(":8912", f"probes, metrics and debug; {_EVERYWHERE}")
+    lease: LeaseName = _flag("serried-system/serried", "the scheduler's Lease; empty: always active")
+    lease_holder_prefix: Text = Field(description="start of the Lease's holder when it is our scheduler")
+    hold: Literal["auto", "filter", "gate"] = _flag("auto", "how new members of a gang are held")
+    hold_limit: Count = _flag("500", "pods held by filter from which on auto turns to gates")
+    hold_switch: ObjectName = _flag("serried-system/serried-hold", "ConfigMap that the gate's policy reads")
+    barrier_deadline: BarrierSeconds = _flag("300", "how long a gang may wait at bind, from its first member on")
+    barrier_idle: Seconds = _flag("60", "how long a gang waits for its next member, but for others before it")
+    bind_concurrency: Count = _flag("64", "Bindings in flight")
+    stamp: Literal["auto", "always", "never"] = _flag("auto", "which planned pods get a nominatedNodeName")
+    stamp_window: Count = _flag("512", "planned pods that are stamped ahead of the scheduler")
+    job_unknown_deadline: Seconds = _flag("30", "how long a pod waits for its Job to be seen")
+    backfill: Literal["forecast", "off"] = _flag("forecast", "what is kept for the first gang that does not fit")
+    backfill_patience: Seconds = _flag("600", "how long that is kept beyond its forecast")
+    queue_ageing: SecondsOrOff = _flag("86400", "what counts as one priority more, or off")
+    repair_seconds: SecondsOrNone = _flag("120", "how long a dead member's slot is kept; 0: not at all")
+    broken_grace: Seconds = _flag("300", "how long below minCount, until a gang is reported")
+    broken_gangs: Literal["report", "evict"] = _flag("report", "what is done then: also evict the rest of it")
+    isolated: Literal["off", "on"] = _flag("off", "whether the scheduler asks about marked pods only")
+
+
+class ControllerSettings(CommonSettings):
+    """The controller's settings. ``workers`` Jobs are reconciled at a time."""
+
+    ops_listen: OpenAddress = _flag(":8913", f"probes and metrics; {_EVERYWHERE}")
+    workers: Count = _flag("32", "Jobs reconciled at a time")
+    elastic_jobs: Literal["follow", "refuse"] = _flag("follow", "minCount when a Job's parallelism changes")
+    suspended_jobs: Literal["keep", "delete"] = _flag("keep", "the objects of a suspended Job without pods")
+    track_jobs: Literal["gangs", "all"] = _flag("gangs", "which Jobs get objects: all, with policy basic, or gangs")
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def extender_settings(argv: Sequence[str], environ: Environ = os.environ) -> ExtenderSettings:
+    """The settings of ``serried extender``; exits with status 2 on a bad value, 0 after --help."""
+    holder = environ.get("POD_NAME") or socket.gethostname()
+    return _read(ExtenderSettings, "extender", argv, environ, {"lease_holder_prefix": holder})
+
+
+def controller_settings(argv: Sequence[str], environ: Environ = os.environ) -> ControllerSettings:
+    """The settings of ``serried controller``; exits with status 2 on a bad value, 0 after --help."""
+    return _read(ControllerSettings, "controller", argv, environ, {})
+
+
+def _read(settings: type[S], command: str, argv: Sequence[str], environ: Environ, found: Mapping[str, str]) -> S:
+    """``found`` are defaults that the machine gives."""
+    fields = {field.alias or name: field for name, field in settings.model_fields.items()}
+    defaults = {name: field.default for name, field in fields.items()} | dict(found)
+    parser = _make_parser(command, fields, defaults)
+    given = vars(parser.parse_args(argv))
+    flags = {name: ",".join(text) if isinstance(text, list) else text for name, text in given.items()}
+    variables = _read_variables(settings, environ)
+    values = defaults | variables | flags
+    try:
+        return settings(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        is_variable = name in variables and name not in flags
+        origin = _PREFIX + name.upper() if is_variable else f"--{_hyphenate(name)}"
+        choices = get_args(fields[name].annotation)
+        wrong = first["ctx"]["error"] if first["type"] == "value_error" else f"must be one of {', '.join(choices)}"
+        parser.error(f"{origin}: {values[name]!r} {wrong}")
+
+
+def _read_variables(settings: type[CommonSettings], environ: Environ) -> dict[str, str]:
+    source = EnvSettingsSource(settings)
+    source.env_vars = {name.lower(): text for name, text in environ.items() if name.isupper()}
+    return source()
+
+
+def _make_parser(command: str, fields: Mapping[str, FieldInfo], defaults: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"serried {command}",
+        description="Every flag can also be given as an environment variable, for example SERRIED_LOG_LEVEL.",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"serried {__version__}")
+    for name, field in fields.items():
+        parser.add_argument(
+            f"--{_hyphenate(name)}",
+            dest=name,
+            action="append" if field.annotation == frozenset[str] else "store",
+            metavar=_show_value(field),
+            help=f"{field.description} (default: {defaults[name] or 'none'})".replace("%", "%%"),
+        )
+    return parser
+
+
+def _show_value(field: FieldInfo) -> str:
+    shown = [each.metavar for each in field.metadata if isinstance(each, _Shown)]
+    return shown[0] if shown else f"{{{','.join(get_args(field.annotation))}}}"
+
+
+def _hyphenate(name: str) -> str:
+    return name.replace("_", "-")

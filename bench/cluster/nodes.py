@@ -1,12 +1,13 @@
 """The nodes of a cluster: racks in blocks in zones, evenly filled."""
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import Any
 
 from bench.cluster.api import Api, ApiError, Session
 from bench.cluster.spec import Spec
+from serried.decode.times import write_time
 
 ZONE = "topology.kubernetes.io/zone"
 BLOCK = "topology.serried.dev/block"
@@ -38,7 +39,7 @@ def node_labels(spec: Spec, index: int) -> dict[str, str]:
 def node_object(spec: Spec, index: int) -> dict[str, Any]:
     """One node as its kubelet would register it, already ready."""
     room = {"cpu": spec.node_cpu, "memory": spec.node_memory, "pods": str(spec.node_pods)}
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = write_time(time.time())
     return {
         "apiVersion": "v1",
         "kind": "Node",

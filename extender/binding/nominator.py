@@ -15,9 +15,11 @@ from typing import Any
 
 from extender.scheduling.cycle import BindingCycle
 from serried.cluster.store import Store
+from serried.kube.attempts import Attempts
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.wire import PODS
+from serried.model.backoff import Backoff
 from serried.model.plan import Plan
 from serried.model.pod import HELD_GATE, Pod
 
@@ -26,7 +28,7 @@ log = logging.getLogger(__name__)
 KICK_ANNOTATION = "scheduling.serried.dev/kick"
 _KICK_AFTER, _KICK_AFTER_BUSY = 2.0, 20.0
 _SILENT = 1.0
-_RETRY_BASE, _RETRY_CAP = 1.0, 30.0
+_RETRY = Backoff(first=1.0, cap=30.0)
 
 
 class Stamps(StrEnum):
@@ -245,10 +247,9 @@ class Nominator:
 
     async def _bounded(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         # Nobody asks for it again: a pod that is not woken waits for minutes, a stamp that stays keeps others out.
-        pause = _RETRY_BASE
-        while not await self._try(write):
-            await asyncio.sleep(pause)
-            pause = min(_RETRY_CAP, pause * 2)
+        async for _ in Attempts(_RETRY):
+            if await self._try(write):
+                return
 
     async def _try(self, write: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Whether nothing is left to do: it is done, or the API server will never take it."""

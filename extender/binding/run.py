@@ -13,7 +13,6 @@ Each await is a place where the world can change, or where this process can die.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from extender.binding.binder import Binder, BindOutcome, Sent, describe_slot
 from extender.binding.reservations import Records
@@ -21,29 +20,22 @@ from extender.scheduling.cycle import BindingCycle, CycleStage
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.permit import Obstacle, Refusal
 from serried.cluster.occupancy import ClaimKind
+from serried.kube.attempts import Attempts
 from serried.kube.errors import ApiError
+from serried.metrics import ExtenderMetrics
+from serried.model.backoff import Backoff
 from serried.model.group import Key
 from serried.model.verdict import Reason, Verdict
 
 log = logging.getLogger(__name__)
 
-_ROLL_FORWARD_BASE, _ROLL_FORWARD_CAP = 0.2, 5.0
+_ROLL_FORWARD = Backoff(first=0.2, cap=5.0)
 
 _LONGEST_QUEUE = 1800.0
 """Seconds: a gang to which the scheduler has not come by then was not in its queue."""
 
 _LOOK_SECONDS = 0.25
 """A deadline that is put off again and again is not looked at more often."""
-
-
-class Meter(Protocol):
-    """Told of bursts, for the metrics."""
-
-    def burst(self, seconds: float, members: int) -> None:
-        """The Bindings of one commit have all been answered."""
-
-    def bound(self, outcome: str) -> None:
-        """One Binding has this outcome."""
 
 
 class CycleRunner:
@@ -58,13 +50,13 @@ class CycleRunner:
         group_scheduler: GroupScheduler,
         records: Records,
         binder: Binder,
-        meter: Meter,
+        metrics: ExtenderMetrics,
         clock: Callable[[], float],
         total: float = 300.0,
         idle: float = 60.0,
     ) -> None:
         self._group_scheduler, self._records, self._binder = group_scheduler, records, binder
-        self._meter, self._clock = meter, clock
+        self._metrics, self._clock = metrics, clock
         self._total, self._idle = total, idle
 
     async def drive(self, cycle: BindingCycle) -> None:
@@ -82,7 +74,7 @@ class CycleRunner:
         except Exception:
             log.exception("a binding cycle failed", extra={"podGroup": str(cycle.reservation.group)})
             if cycle.reservation.committed:
-                await asyncio.sleep(_ROLL_FORWARD_CAP)  # and again: after a commit there is no way back
+                await asyncio.sleep(_ROLL_FORWARD.cap)  # and again: after a commit there is no way back
             elif not cycle.over:
                 self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail="internal error, see the log"))
 
@@ -196,13 +188,13 @@ class CycleRunner:
         Asks until the API server says; no, if the term ends before.
         """
         log.warning("commit answered with an error", extra={"podGroup": str(cycle.group.key), "err": str(error)})
-        pause = _ROLL_FORWARD_BASE
-        while self._group_scheduler.leads():
+        async for _ in Attempts(_ROLL_FORWARD):
+            if not self._group_scheduler.leads():
+                break
             try:
                 return await self._records.is_committed(cycle.reservation)
             except ApiError:
-                await asyncio.sleep(pause)
-                pause = min(_ROLL_FORWARD_CAP, pause * 2)
+                continue
         return False
 
     async def _bind_committed(self, cycle: BindingCycle) -> None:
@@ -212,7 +204,7 @@ class CycleRunner:
             self._look_again(cycle)
         if committed and not cycle.over:
             await asyncio.gather(*(self._roll_forward(cycle, uid) for uid in committed))
-            self._meter.burst(self._clock() - start, len(committed))
+            self._metrics.burst(self._clock() - start, len(committed))
 
     def _look_again(self, cycle: BindingCycle) -> None:
         """The newest cache once more before the first Binding: the commit took its time, or is an earlier term's.
@@ -228,7 +220,7 @@ class CycleRunner:
 
     async def _roll_forward(self, cycle: BindingCycle, uid: str) -> None:
         """Bind one committed member, however long it takes: once one of them is sent there is no way back."""
-        pause = _ROLL_FORWARD_BASE
+        attempts = Attempts(_ROLL_FORWARD)
         while uid in cycle.reservation.slots and uid not in cycle.bound and not cycle.over:
             sent = await self.send(cycle, uid)
             if sent.outcome not in (BindOutcome.FAILED, BindOutcome.REFUSED):
@@ -240,8 +232,7 @@ class CycleRunner:
                 return
             log.warning("a committed member could not be bound yet", extra={"uid": uid, "err": sent.error})
             self._group_scheduler.note_failure(cycle, uid, sent.error)
-            await asyncio.sleep(pause)
-            pause = min(_ROLL_FORWARD_CAP, pause * 2)
+            await attempts.rest()
             self._mend(cycle, uid)
 
     def _mend(self, cycle: BindingCycle, uid: str) -> None:
@@ -265,7 +256,7 @@ class CycleRunner:
             return refusal
 
         sent = await self._binder.bind(pod, uid, node, told, ask)
-        self._meter.bound(sent.outcome.value)
+        self._metrics.bound(sent.outcome.value)
         if sent.outcome is BindOutcome.BOUND:
             cycle.mark_bound(uid, self._clock())
         elif sent.outcome in (BindOutcome.LOST, BindOutcome.ELSEWHERE):
@@ -341,14 +332,13 @@ class CycleRunner:
         return sent
 
     async def _remove_record(self, cycle: BindingCycle) -> None:
-        pause = _ROLL_FORWARD_BASE
-        while True:
+        async for _ in Attempts(_ROLL_FORWARD):
             try:
-                return await self._records.remove(cycle.reservation)
+                await self._records.remove(cycle.reservation)
             except ApiError as error:
                 # If it stays, the next write of this group replaces it, or its owner reference takes it away.
                 log.warning(
                     "cannot delete a Reservation yet", extra={"podGroup": str(cycle.group.key), "err": str(error)}
                 )
-            await asyncio.sleep(pause)
-            pause = min(_ROLL_FORWARD_CAP, pause * 2)
+            else:
+                return

@@ -21,6 +21,7 @@ from extender.http.wire import (
     write_preemption,
     write_scores,
 )
+from serried.metrics import ExtenderMetrics
 from serried.model.pod import Pod
 
 log = logging.getLogger(__name__)
@@ -42,18 +43,13 @@ class Service(Protocol):
         """The error of the bind, "" for success."""
 
 
-class Timer(Protocol):
-    """Told how long each verb took, for the metrics."""
-
-    def verb(self, name: str, seconds: float) -> None:
-        """One call was answered."""
-
-
 class Verbs:
     """Handlers over one service. ``active`` says whether this instance may answer at all."""
 
-    def __init__(self, service: Service, active: Callable[[], bool], timer: Timer, clock: Callable[[], float]) -> None:
-        self._service, self._active, self._timer, self._clock = service, active, timer, clock
+    def __init__(
+        self, service: Service, active: Callable[[], bool], metrics: ExtenderMetrics, clock: Callable[[], float]
+    ) -> None:
+        self._service, self._active, self._metrics, self._clock = service, active, metrics, clock
 
     def routes(self) -> Routes:
         """The four verbs; only bind may take its time."""
@@ -72,7 +68,7 @@ class Verbs:
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("filter", error, 200)
         finally:
-            self._timer.verb("filter", self._clock() - start)
+            self._metrics.verb("filter", self._clock() - start)
 
     def prioritize(self, body: bytes) -> Reply:
         """POST /prioritize: ExtenderArgs to HostPriorityList. The protocol has no error here: the status says it."""
@@ -99,7 +95,7 @@ class Verbs:
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("bind", error, 200)
         finally:
-            self._timer.verb("bind", self._clock() - start)
+            self._metrics.verb("bind", self._clock() - start)
 
     def _admit(self, body: bytes) -> bytes:
         if not self._active():

@@ -7,14 +7,13 @@ it ends, and it binds gangs only. A gang behind the head gets a node of these on
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Protocol
 
 from extender.scheduling.studies import Studies
 from serried.cluster.endings import Trust
 from serried.cluster.store import Store
-from serried.kube.wire import write_time
+from serried.decode.times import write_time
+from serried.metrics import ExtenderMetrics
 from serried.model.group import Key
 from serried.model.plan import PlanRequest, Snapshot
 from serried.model.pod import Pod
@@ -50,16 +49,6 @@ class Mode(StrEnum):
 
     FORECAST = "forecast"
     OFF = "off"
-
-
-class Meter(Protocol):
-    """Told of promises, for the metrics. Seconds."""
-
-    def promised(self, wait: float) -> None:
-        """The head was first given a forecast so far ahead."""
-
-    def settled(self, outcome: str, error: float | None) -> None:
-        """What came of a head: placed so much later than the forecast (earlier if negative), None without one."""
 
 
 @dataclass(slots=True)
@@ -105,7 +94,7 @@ class Backfill:
         store: Store,
         clock: Callable[[], float],
         wall: Callable[[], float],
-        meter: Meter,
+        metrics: ExtenderMetrics,
         precedes: Callable[[Waiting, Waiting], bool],
         mode: Mode = Mode.FORECAST,
         patience: float = PATIENCE,
@@ -113,7 +102,7 @@ class Backfill:
     ) -> None:
         self.head: Head | None = None
         self._studies = studies if studies is not None else Studies(store)
-        self._store, self._clock, self._wall, self._meter = store, clock, wall, meter
+        self._store, self._clock, self._wall, self._metrics = store, clock, wall, metrics
         self._precedes, self._mode, self._patience = precedes, mode, patience
         self._promises: dict[Key, float | None] = {}
         self._rests: dict[Key, _Rest] = {}
@@ -213,14 +202,14 @@ class Backfill:
     def placed(self, group: Key) -> None:
         """A gang got its room."""
         if group in self._promises:
-            self._meter.settled(*_judge(self._promises.pop(group), self._clock()))
+            self._metrics.settled(*_judge(self._promises.pop(group), self._clock()))
         self._release(group)
 
     def withdraw(self, group: Key) -> None:
         """A gang does not wait for room any more, though it got none."""
         if group in self._promises:
             del self._promises[group]
-            self._meter.settled("withdrawn", None)
+            self._metrics.settled("withdrawn", None)
         self._release(group)
 
     def _release(self, group: Key) -> None:
@@ -233,7 +222,7 @@ class Backfill:
         if self._promises.get(group) is None:
             self._promises[group] = forecast.at
             if forecast.at is not None:
-                self._meter.promised(forecast.at - self._clock())
+                self._metrics.promised(forecast.at - self._clock())
 
     def seconds_ahead(self) -> float:
         """How far ahead the head's forecast lies; not a number if there is none."""
@@ -325,7 +314,7 @@ class Backfill:
 
     def tell_time(self, at: float) -> str:
         """A loop time as people read it, RFC 3339 to the second."""
-        return write_time(datetime.fromtimestamp(self._wall() + at - self._clock(), UTC))
+        return write_time(self._wall() + at - self._clock())
 
 
 _KEPT = 30.0

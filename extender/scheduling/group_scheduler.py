@@ -38,9 +38,10 @@ from extender.scheduling.planning import Planning
 from extender.scheduling.queue import Queue
 from extender.scheduling.repairs import USUAL, Repairs, Rules
 from extender.scheduling.studies import Unfinished
-from extender.scheduling.voices import StatusSink, Watcher
+from extender.scheduling.voices import StatusSink
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
+from serried.metrics import ExtenderMetrics
 from serried.model.group import Key, PodGroup
 from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Phase, Pod
@@ -73,7 +74,7 @@ class GroupScheduler:
         nominator: Nominator,
         queue: Queue,
         voice: StatusSink,
-        watcher: Watcher,
+        metrics: ExtenderMetrics,
         clock: Callable[[], float],
         job_unknown_deadline: float = 30.0,
         rules: Rules = USUAL,
@@ -85,11 +86,11 @@ class GroupScheduler:
         self.holds_lease: Callable[[], bool] = _always
         self.permit = Permit(store, self.leads)
         self.drive: Callable[[BindingCycle], Coroutine[Any, Any, None]] = _undriven
-        self._voice, self._watcher, self.clock = voice, watcher, clock
-        self.repairs = Repairs(store, clock, voice, watcher, rules)
+        self._voice, self._metrics, self.clock = voice, metrics, clock
+        self.repairs = Repairs(store, clock, voice, metrics, rules)
         self.cycles = CycleEndings(store, ledger, nominator, queue, self.gangs, clock, self.say, self.wake)
         self._job_unknown_deadline = job_unknown_deadline
-        self.planning = Planning(store, queue.studies, self.gangs, watcher, clock, self.wake, self.spawn)
+        self.planning = Planning(store, queue.studies, self.gangs, metrics, clock, self.wake, self.spawn)
         at_once = self.planning.plan_at_once
         self.moves = Moves(
             store, ledger, nominator, self.repairs, self.permit, self.gangs, at_once, self._is_asleep, clock

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from cachetools import TTLCache
+
 from serried.model.pod import Pod
 
 _STRANGER_SECONDS = 360.0
@@ -21,7 +23,8 @@ class HeldPods:
     def __init__(self, pods: Mapping[str, Pod]) -> None:
         self._pods = pods
         self._known: dict[str, None] = {}
-        self._strangers: dict[str, float] = {}
+        self._now = 0.0
+        self._strangers: TTLCache[str, None] = TTLCache(_MOST_STRANGERS, _STRANGER_SECONDS, timer=lambda: self._now)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -34,23 +37,18 @@ class HeldPods:
 
     def note(self, uid: str, now: float) -> None:
         """Filter has turned this pod away at this time."""
+        self._now = now
         self._strangers.pop(uid, None)
-        if uid in self._pods:
-            self._known[uid] = None
-            return
-        self._strangers[uid] = now
-        if len(self._strangers) > _MOST_STRANGERS:
-            del self._strangers[next(iter(self._strangers))]
+        (self._known if uid in self._pods else self._strangers)[uid] = None
 
     def forget(self, uid: str) -> bool:
         """This pod is held no longer; whether it was."""
-        return self._strangers.pop(uid, None) is not None or self._known.pop(uid, "") is None
+        return self._strangers.pop(uid, "") is None or self._known.pop(uid, "") is None
 
     def review(self, now: float) -> None:
         """Keep only pods that may still be waiting; strangers that the watch has shown meanwhile are known now."""
+        self._now = now
         for uid in [uid for uid in self._strangers if uid in self._pods]:
             del self._strangers[uid]
             self._known[uid] = None
-        while self._strangers and now - self._strangers[oldest := next(iter(self._strangers))] > _STRANGER_SECONDS:
-            del self._strangers[oldest]
         self._known = {uid: None for uid in self._known if uid in self._pods and self._pods[uid].pending}

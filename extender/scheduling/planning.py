@@ -6,9 +6,9 @@ from typing import Any
 
 from extender.scheduling.gang import GroupState
 from extender.scheduling.studies import GO, STRAIGHT, URGENT, Studies, Unfinished
-from extender.scheduling.voices import Watcher
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy
+from serried.metrics import ExtenderMetrics
 from serried.model.group import Key
 from serried.model.plan import Plan, PlanRequest
 from serried.model.verdict import Reason, Verdict
@@ -37,14 +37,14 @@ class Planning:
         store: Store,
         studies: Studies,
         gangs: Mapping[Key, GroupState],
-        watcher: Watcher,
+        metrics: ExtenderMetrics,
         clock: Callable[[], float],
         wake: Callable[[], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self.vain = 0.0
         self._store, self._studies, self._gangs = store, studies, gangs
-        self._watcher, self._clock, self._wake = watcher, clock, wake
+        self._metrics, self._clock, self._wake = metrics, clock, wake
         studies.tell = self._note_answer
         studies.start = lambda: spawn(studies.work())
 
@@ -53,7 +53,7 @@ class Planning:
         answer = self._studies.plan(ask, leaving, straight)
         found: Plan | Verdict = answer.found
         if answer.seconds is not None:
-            self._watcher.planned(found.reason.value if isinstance(found, Verdict) else "Planned", answer.seconds)
+            self._metrics.planned(found.reason.value if isinstance(found, Verdict) else "Planned", answer.seconds)
             # Who takes longer than that has a pause of its own.
             self.vain += answer.seconds if isinstance(found, Verdict) and answer.seconds <= GO else 0.0
         return found

@@ -4,10 +4,11 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from extender.scheduling.backfill import PATIENCE, Backfill, Meter, Mode
+from extender.scheduling.backfill import PATIENCE, Backfill, Mode
 from extender.scheduling.studies import Studies, Unfinished
 from serried.cluster.backlog import Backlog
 from serried.cluster.store import Store
+from serried.metrics import ExtenderMetrics
 from serried.model.group import Key, PodGroup
 from serried.model.plan import Plan, PlanRequest
 from serried.model.verdict import Verdict
@@ -34,7 +35,7 @@ class Queue:
         store: Store,
         clock: Callable[[], float],
         wall: Callable[[], float],
-        meter: Meter,
+        metrics: ExtenderMetrics,
         mode: Mode = Mode.FORECAST,
         patience: float = PATIENCE,
         ageing: float = math.inf,
@@ -42,7 +43,7 @@ class Queue:
     ) -> None:
         self.studies = studies if studies is not None else Studies(store)
         self.backlog = Backlog(store.nodes, store.occupancy.used)
-        self.backfill = Backfill(store, clock, wall, meter, self.precedes, mode, patience, self.studies)
+        self.backfill = Backfill(store, clock, wall, metrics, self.precedes, mode, patience, self.studies)
         self._store, self._clock = store, clock
         self._ageing = Ageing(ageing)
         self._contenders: dict[Key, Waiting] = {}

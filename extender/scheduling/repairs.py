@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 from extender.scheduling.gang import KUBELET_EXCLUSION_SECONDS, WHOLE, GroupState, Mending, find_home
 from extender.scheduling.trees import leave_out
-from extender.scheduling.voices import StatusSink, Watcher
+from extender.scheduling.voices import StatusSink
 from serried.cluster.demand import count_wanted
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy, find_taken, match_heirs
+from serried.metrics import ExtenderMetrics
 from serried.model.group import Key, PodGroup
 from serried.model.node import Node
 from serried.model.plan import Plan, PlanRequest
@@ -69,11 +70,16 @@ class Repairs:
     """
 
     def __init__(
-        self, store: Store, clock: Callable[[], float], voice: StatusSink, watcher: Watcher, rules: Rules = USUAL
+        self,
+        store: Store,
+        clock: Callable[[], float],
+        voice: StatusSink,
+        metrics: ExtenderMetrics,
+        rules: Rules = USUAL,
     ) -> None:
         self.evict: Callable[[Key], Coroutine[Any, Any, None]] | None = None
         self._store, self._clock = store, clock
-        self._voice, self._watcher, self._rules = voice, watcher, rules
+        self._voice, self._metrics, self._rules = voice, metrics, rules
         store.vacancies.keeping = True
 
     # --- one group ---------------------------------------------------------------------------------------------
@@ -114,7 +120,7 @@ class Repairs:
                     gang.refuse(pod.shape, pod.node, now, self._store.nodes, KUBELET_EXCLUSION_SECONDS)
             elif now - vacancy.since >= self._rules.seconds:
                 self._store.vacancies.close(vacancy)
-                self._watcher.repaired(RepairOutcome.LOST, now - vacancy.since)
+                self._metrics.repaired(RepairOutcome.LOST, now - vacancy.since)
 
     def _trim(self, gang: GroupState, key: Key, group_members: GroupMembers, wanted: int) -> None:
         """Close those that nobody will fill: their members are not wanted, or others have their place already."""
@@ -286,7 +292,7 @@ class Repairs:
         now = self._clock()
         for vacancy, node in filled:
             outcome = RepairOutcome.SAME_NODE if node == vacancy.pod.node else RepairOutcome.SAME_DOMAIN
-            self._watcher.repaired(outcome, now - (now if vacancy.since is None else vacancy.since))
+            self._metrics.repaired(outcome, now - (now if vacancy.since is None else vacancy.since))
 
     def review(self, key: Key, gang: GroupState) -> Coroutine[Any, Any, None] | None:
         """Report a gang that is broken for too long, once; returns the work of evicting it, if that is asked."""

@@ -14,13 +14,3 @@ class StatusSink(Protocol):
 
     def report_broken(self, group: Key, verdict: Verdict) -> None:
         """The gang has been broken for longer than the grace."""
-
-
-class Watcher(Protocol):
-    """Told of plans and repairs, for the metrics."""
-
-    def planned(self, outcome: str, seconds: float) -> None:
-        """A plan was made or refused."""
-
-    def repaired(self, outcome: str, seconds: float) -> None:
-        """A kept slot was filled, or given up, so long after its member had ended."""

@@ -1,12 +1,13 @@
 """The condition of a PodGroup, or of every group of a tree: whether it has been scheduled, and why not."""
 
-from datetime import UTC, datetime
+import time
 from typing import Any
 
 from serried.cluster.store import Store
+from serried.decode.times import write_time
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
-from serried.kube.wire import composites, pod_groups, write_time
+from serried.kube.wire import composites, pod_groups
 from serried.model.composite import Composite
 from serried.model.group import Key, PodGroup
 from serried.model.level import COMPOSITE_CONDITION, ApiLevel
@@ -111,4 +112,4 @@ class Conditions:
 
 def tell_time() -> str:
     """Now, RFC 3339 to the second."""
-    return write_time(datetime.now(UTC))
+    return write_time(time.time())

@@ -15,6 +15,7 @@ from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.events import EventWriter
+from serried.model.backoff import Backoff
 from serried.model.group import Key, PodGroup
 from serried.model.level import ApiLevel
 from serried.model.parent import JOB, PARENT_APIS
@@ -35,7 +36,8 @@ _RESTLESS_SECONDS = 2.0
 _NOBODY_SECONDS = 30.0
 """Where no pod waits, none is kept in the dark: a PodGroup whose pods are on their way, a burst that is through."""
 
-_RETRY_SECONDS, _OUTAGE_CAP, _REFUSAL_CAP = 1.0, 30.0, 300.0
+_OUTAGE = Backoff(first=1.0, cap=30.0)
+_REFUSAL = Backoff(first=1.0, cap=300.0)
 """The pause after a condition that could not be written doubles up to the cap: an API server that gives no answer will
 give one sooner or later, one that refuses (403, 422) waits for somebody to change something."""
 
@@ -215,10 +217,9 @@ class Reports:
         return key in self._refused and self._clock() < self._refused[key].until
 
     def _pause(self, key: Key, error: ApiError) -> None:
-        times = self._refused[key].times if key in self._refused else 0
-        cap = _OUTAGE_CAP if isinstance(error, TooMany | Unavailable) else _REFUSAL_CAP
-        pause = min(cap, _RETRY_SECONDS * 2.0 ** min(20, times))
-        self._refused[key] = _Refusal(times + 1, self._clock() + pause)
+        times = self._refused[key].times + 1 if key in self._refused else 1
+        backoff = _OUTAGE if isinstance(error, TooMany | Unavailable) else _REFUSAL
+        self._refused[key] = _Refusal(times, self._clock() + backoff.delay(times))
 
     def _try_later(self, key: Key, group: PodGroup | None, verdict: Verdict) -> None:
         if group is None or group.deleting:

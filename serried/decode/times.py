@@ -1,5 +1,6 @@
-"""Times of the API: metav1.Time, which the API server writes in UTC and to the second."""
+"""Times of the API: metav1.Time, which is RFC 3339 in UTC and to the second. Here they are seconds since 1970."""
 
+import math
 import re
 
 from serried.decode.fields import Raw, read_text
@@ -18,9 +19,26 @@ def read_time(obj: Raw, name: str) -> int | None:
     return _days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second
 
 
+def write_time(seconds: float) -> str:
+    """A time as the API has it; ``seconds`` are since 1970, and what is left of one is cut off."""
+    days, second = divmod(math.floor(seconds), 86_400)
+    year, month, day = _date(days)
+    return f"{year:04}-{month:02}-{day:02}T{second // 3_600:02}:{second // 60 % 60:02}:{second % 60:02}Z"
+
+
 def _days(year: int, month: int, day: int) -> int:
     """Days since 1970-01-01: the year begins in March here, so that the day too many of a leap year is its last."""
     year -= month <= 2
     in_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     era, of_era = divmod(year, 400)
     return era * _DAYS_IN_400_YEARS + of_era * 365 + of_era // 4 - of_era // 100 + in_year - _DAYS_TO_1970
+
+
+def _date(days: int) -> tuple[int, int, int]:
+    """Year, month and day of so many days since 1970-01-01, `_days` backwards."""
+    era, of_era = divmod(days + _DAYS_TO_1970, _DAYS_IN_400_YEARS)
+    in_era = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
+    in_year = of_era - (in_era * 365 + in_era // 4 - in_era // 100)
+    month = (5 * in_year + 2) // 153
+    day = in_year - (153 * month + 2) // 5 + 1
+    return in_era + era * 400 + (month >= 10), (month + 2) % 12 + 1, day

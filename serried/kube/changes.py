@@ -70,8 +70,8 @@ Sink = Callable[[Event], None]
 _Key = tuple[str, str]
 
 
-class Feed:
-    """Turns list items and watch changes into events; knows the uid of every object that the sink knows."""
+class KnownObjects:
+    """The objects that the sink knows, each with its uid: turns list items and watch changes into events."""
 
     def __init__(self, resource: Resource, sink: Sink) -> None:
         self._resource = resource

@@ -20,7 +20,6 @@ from yarl import URL
 from serried import __version__
 from serried.kube.auth import TOKEN_LIFETIME, Credentials
 from serried.kube.errors import ApiError, Conflict, TooMany, Unauthorized, Unavailable, api_error, misread
-from serried.kube.hooks import SILENT, Hooks
 from serried.kube.wire import (
     EVERYTHING,
     JSON,
@@ -33,6 +32,8 @@ from serried.kube.wire import (
     list_params,
     read_page,
 )
+from serried.metrics import UNCOUNTED, Metrics
+from serried.model.backoff import Backoff
 
 JSON_TYPE = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -50,21 +51,25 @@ _KEEP_ALIVE = 75.0
 _CONNECT_SHARE = 0.8
 
 
+_PAGE = 500
+
+_BACKOFF = Backoff(first=0.1, cap=10.0)
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how long: ``attempts`` in all, waits of full jitter up to ``base * 2**n``, at most ``cap`` s.
+    """How often and how long: ``attempts`` in all, waits of full jitter up to ``backoff``.
 
-    A Retry-After of the server is waited out, up to ``cap``.
+    A Retry-After of the server is waited out, up to the backoff's cap.
     """
 
     attempts: int = 4
-    base: float = 0.1
-    cap: float = 10.0
+    backoff: Backoff = _BACKOFF
 
     def delay(self, attempt: int, retry_after: float | None) -> float:
         """Seconds to wait after the failed ``attempt`` (0 for the first)."""
-        jitter: float = random.uniform(0, min(self.cap, self.base * 2.0**attempt))  # noqa: S311
-        return min(self.cap, (retry_after or 0.0) + jitter)
+        jitter: float = random.uniform(0, self.backoff.delay(attempt + 1))  # noqa: S311
+        return min(self.backoff.cap, (retry_after or 0.0) + jitter)
 
 
 ONCE = RetryPolicy(attempts=1)
@@ -106,9 +111,9 @@ class ApiClient:
         retry: RetryPolicy = RetryPolicy(),
         connections: int = 128,
         timeout: float = 30.0,
-        hooks: Hooks = SILENT,
+        metrics: Metrics = UNCOUNTED,
     ) -> None:
-        self.hooks = hooks
+        self.metrics = metrics
         self._credentials = credentials
         self._retry = retry
         self._connections = connections
@@ -252,11 +257,17 @@ class ApiClient:
         return await self._ask_object("GET", resource.path(namespace, name, subresource))
 
     async def list_all(self, resource: Resource) -> list[JSON]:
-        """Every object of a resource in all namespaces, page by page."""
-        async with aclosing(self.pages(resource.path(), EVERYTHING)) as pages:
-            return [item async for page in pages for item in page.items]
+        """Every object of a resource in all namespaces."""
+        return [item async for item in self.items(resource, EVERYTHING)]
 
-    async def pages(self, path: str, selection: Selection, limit: int = 500) -> AsyncGenerator[Page, None]:
+    async def items(self, resource: Resource, selection: Selection) -> AsyncGenerator[JSON, None]:
+        """The selected objects, of which a page at a time is held; raises as `pages`."""
+        async with aclosing(self.pages(resource.path(selection.namespace), selection, _PAGE)) as pages:
+            async for page in pages:
+                for item in page.items:
+                    yield item
+
+    async def pages(self, path: str, selection: Selection, limit: int) -> AsyncGenerator[Page, None]:
         """A list in pages of ``limit`` objects, all of one state; raises Gone when that is forgotten between two."""
         token = ""
         while True:
@@ -280,7 +291,7 @@ class ApiClient:
 
     async def create(self, resource: Resource, namespace: str, obj: Mapping[str, Any]) -> JSON:
         """The created object; raises AlreadyExists."""
-        self.hooks.wrote("create", resource.plural)
+        self.metrics.wrote("create", resource.plural)
         return await self._ask_object("POST", resource.path(namespace), body=orjson.dumps(obj))
 
     async def replace(self, resource: Resource, obj: Mapping[str, Any], subresource: str = "") -> JSON:
@@ -290,7 +301,7 @@ class ApiClient:
         """
         metadata = obj["metadata"]
         path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
-        self.hooks.wrote("update", _written(resource, subresource))
+        self.metrics.wrote("update", _written(resource, subresource))
         return await self._ask_object("PUT", path, body=orjson.dumps(obj))
 
     async def patch_merge(
@@ -298,7 +309,7 @@ class ApiClient:
     ) -> JSON:
         """The object after a JSON merge patch. ``metadata.uid`` or ``resourceVersion`` in it are preconditions."""
         path = resource.path(namespace, name, subresource)
-        self.hooks.wrote("patch", _written(resource, subresource))
+        self.metrics.wrote("patch", _written(resource, subresource))
         return await self._ask_object("PATCH", path, body=orjson.dumps(patch), content_type=MERGE_PATCH)
 
     async def patch_json(
@@ -306,14 +317,14 @@ class ApiClient:
     ) -> JSON:
         """The object after a JSON patch; a failed ``test`` step raises Invalid. Not repeated if the answer is lost."""
         path = resource.path(namespace, name, subresource)
-        self.hooks.wrote("patch", _written(resource, subresource))
+        self.metrics.wrote("patch", _written(resource, subresource))
         return await self._ask_object("PATCH", path, body=orjson.dumps(steps), content_type=JSON_PATCH)
 
     async def apply(
         self, resource: Resource, namespace: str, name: str, obj: Mapping[str, Any], subresource: str = ""
     ) -> JSON:
         """The object after a server-side apply as field manager ``serried``, forced: only the fields in ``obj``."""
-        self.hooks.wrote("apply", _written(resource, subresource))
+        self.metrics.wrote("apply", _written(resource, subresource))
         return await self._ask_object(
             "PATCH",
             resource.path(namespace, name, subresource),
@@ -331,7 +342,7 @@ class ApiClient:
         named = {"uid": uid, "resourceVersion": version}
         if preconditions := {name: value for name, value in named.items() if value}:
             options["preconditions"] = preconditions
-        self.hooks.wrote("delete", resource.plural)
+        self.metrics.wrote("delete", resource.plural)
         return await self._ask_object("DELETE", resource.path(namespace, name), body=orjson.dumps(options))
 
     async def bind(
@@ -357,7 +368,7 @@ class ApiClient:
         # A second Binding of the same pod has no effect but 409, so a lost answer is no reason to give up.
         path = PODS.path(namespace, name, "binding")
         call = _Call("POST", path, None, orjson.dumps(body), JSON_TYPE, self._timeout, repeatable=True)
-        self.hooks.wrote("create", "pods/binding")
+        self.metrics.wrote("create", "pods/binding")
         try:
             _check_object(call, _decode(call, await self._repeat(call, self._retry, before)))
         except Conflict:
@@ -382,7 +393,7 @@ class ApiClient:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        self.hooks.wrote("create", "pods/eviction")
+        self.metrics.wrote("create", "pods/eviction")
         await self._ask_object("POST", PODS.path(namespace, name, "eviction"), body=orjson.dumps(body), retry=ONCE)
 
     # ------------------------------------------------------------ machinery

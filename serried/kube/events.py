@@ -5,17 +5,18 @@ import logging
 import math
 import time
 import uuid
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import NoReturn
 
 import orjson
+from cachetools import FIFOCache
 
+from serried.decode.times import write_time
 from serried.kube.client import JSON_TYPE, MERGE_PATCH, ONCE, ApiClient
 from serried.kube.errors import ApiError, NotFound
-from serried.kube.wire import EVENTS, JSON, write_time
+from serried.kube.wire import EVENTS, JSON
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class EventWriter:
         self._ration = ration
         self._gives_way = gives_way
         self._clock = clock
-        self._series: OrderedDict[_Kind, _Series] = OrderedDict()
+        self._series: FIFOCache[_Kind, _Series] = FIFOCache(2 * limit)
         self._warnings: deque[_Kind] = deque()
         self._news: deque[_Kind] = deque()
         self._repeated: deque[_Kind] = deque()
@@ -107,7 +108,7 @@ class EventWriter:
         ``regarding`` has apiVersion, kind, name, uid and, for namespaced objects, namespace; ``kind`` is Normal or
         Warning. Events of the same uid and reason are one series.
         """
-        now, message = _timestamp(), message[:_MESSAGE_LIMIT]
+        now, message = write_time(time.time()), message[:_MESSAGE_LIMIT]
         key = (regarding["uid"], reason)
         series = self._series.get(key)
         fresh = self._warnings if kind == "Warning" else self._news
@@ -121,8 +122,6 @@ class EventWriter:
         else:
             self._series[key] = _Series(regarding, kind, reason, message, first=now, last=now)
             fresh.append(key)
-            while len(self._series) > 2 * self._limit:
-                self._series.popitem(last=False)
         self._wake.set()
 
     async def run(self) -> None:
@@ -215,12 +214,12 @@ class EventWriter:
             "reportingComponent": self._component,
             "firstTimestamp": series.first,
         }
-        self._client.hooks.wrote("create", EVENTS.plural)
+        self._client.metrics.wrote("create", EVENTS.plural)
         await self._send("POST", EVENTS.path(series.namespace), body | _tally(series), JSON_TYPE)
         series.name = name
 
     async def _count_up(self, series: _Series) -> None:
-        self._client.hooks.wrote("patch", EVENTS.plural)
+        self._client.metrics.wrote("patch", EVENTS.plural)
         try:
             await self._send("PATCH", EVENTS.path(series.namespace, series.name), _tally(series), MERGE_PATCH)
         except NotFound:
@@ -235,12 +234,8 @@ class EventWriter:
 
     def _drop(self) -> None:
         self.dropped += 1
-        self._client.hooks.event_dropped()
+        self._client.metrics.event_dropped()
 
 
 def _tally(series: _Series) -> JSON:
     return {"type": series.type, "message": series.message, "count": series.count, "lastTimestamp": series.last}
-
-
-def _timestamp() -> str:
-    return write_time(datetime.now(UTC))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NoReturn
 
-from serried.kube.changes import Feed, Sink
+from serried.kube.changes import KnownObjects, Sink
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Forbidden, Gone, Invalid, NotFound, Unavailable, api_error
 from serried.kube.wire import (
@@ -35,6 +35,7 @@ from serried.kube.wire import (
     stream_params,
     watch_params,
 )
+from serried.model.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -70,19 +71,21 @@ _SUSPICIOUS = frozenset({Cause.ENDED, Cause.BAD_LINE, Cause.REFUSED, Cause.DEFEC
 _KEPT_OUT = frozenset({Cause.UNSERVED, Cause.FORBIDDEN})
 
 
+_BACKOFF = Backoff(first=0.2, cap=30.0)
+
+
 @dataclass(frozen=True, slots=True)
 class WatchTiming:
     """Times in seconds. ``timeout`` is the range of a watch's length, ``silence`` the longest pause in one.
 
-    After ends without progress the waits have full jitter up to ``backoff * 2**n``, at most ``cap``; ``unserved`` is
-    the wait after a 404 or 403. For ``in_pages`` no list is streamed where streams were cut or refused; a page has
+    After ends without progress the waits have full jitter up to ``backoff``; ``unserved`` is the wait after a 404 or
+    403. For ``in_pages`` no list is streamed where streams were cut or refused; a page has
     ``page`` objects at first. A slice of applied changes ends after ``slice_changes`` or ``slice_seconds``.
     """
 
     timeout: tuple[int, int] = (300, 600)
     silence: float = 150.0
-    backoff: float = 0.2
-    cap: float = 30.0
+    backoff: Backoff = _BACKOFF
     unserved: float = 3.0
     page: int = 500
     in_pages: float = 600.0
@@ -101,7 +104,7 @@ _STEADY = 10.0
 
 
 class Reflector:
-    """Follows ``resource`` and calls ``sink`` with every `changes.Event`.
+    """Follows ``resource`` and calls ``sink`` with every `changes.Event`; ``known`` is what the sink knows by now.
 
     ``listed`` is set from the first complete list on, cleared while the resource is not served.
     ``last_event_monotonic`` is when the server last sent anything, bookmarks included (0.0: never).
@@ -123,7 +126,7 @@ class Reflector:
         self._selection = selection
         self._timing = timing
         self._path = resource.path(selection.namespace)
-        self._feed = Feed(resource, sink)
+        self.known = KnownObjects(resource, sink)
         self._version = ""
         self._listing = False
         self._ways = _Ways(timing)
@@ -149,7 +152,7 @@ class Reflector:
             if self._listing and self._reached and cause not in _KEPT_OUT:
                 self._ways.cut()
             if listed or cause is not Cause.UNSERVED:  # what was not served before has not ended
-                self._client.hooks.watch_restarted(self.resource.plural, cause)
+                self._client.metrics.watch_restarted(self.resource.plural, cause)
             stuck = self._fruitless > 0 and self._fruitless % STUCK == 0
             if self._version and (cause is Cause.GONE or (cause in _SUSPICIOUS and stuck)):
                 self._version, self._forced = "", True
@@ -160,8 +163,7 @@ class Reflector:
             return self._timing.unserved
         if cause in _RESUMED_AT_ONCE and self._fruitless <= 1:
             return 0.0
-        limit: float = min(self._timing.cap, self._timing.backoff * 2.0 ** min(self._fruitless, 16))
-        return random.uniform(0.0, limit)  # noqa: S311
+        return random.uniform(0.0, self._timing.backoff.delay(self._fruitless + 1))  # noqa: S311
 
     async def _end_of_follow(self) -> tuple[Cause, float]:
         """Follow until an end; its cause and the seconds that the server asked to wait."""
@@ -189,7 +191,7 @@ class Reflector:
         if isinstance(err, Forbidden):
             group = self.resource.group or '""'
             self._version = ""  # a new list says when it is over
-            self._feed.deny()
+            self.known.deny()
             needed = f"grant list and watch on {self.resource.plural} in API group {group}"
             return self._complain(Cause.FORBIDDEN, f"{err}; {needed}")
         if "Too large resource version" in err.message:
@@ -200,7 +202,7 @@ class Reflector:
     async def _end_service(self) -> Cause:
         self._version = ""
         self.listed.clear()
-        for _ in self._feed.end_service():
+        for _ in self.known.end_service():
             await self._slice.pause()
         return self._complain(Cause.UNSERVED, "the API server does not serve this resource")
 
@@ -241,16 +243,16 @@ class Reflector:
                 self._slice.resume()
                 for obj in page.items:
                     self._count()
-                    self._feed.upsert(obj)
+                    self.known.upsert(obj)
                     await self._slice.pause()
         await self._end_list(page.version)
 
     def _begin_list(self) -> None:
         self._listing = True
-        self._feed.begin_list()
+        self.known.begin_list()
 
     async def _end_list(self, version: str) -> None:
-        for _ in self._feed.drop_unseen():
+        for _ in self.known.drop_unseen():
             await self._slice.pause()
         self._listing = False
         self._version = version
@@ -259,7 +261,7 @@ class Reflector:
         if not self._forced:
             self._fruitless = 0  # an outage is over; a list that we forced is no sign that watches last now
         self._since = time.monotonic()
-        self._feed.end_list(version)
+        self.known.end_list(version)
         self.listed.set()
 
     async def _watch(self, params: dict[str, str], timeout: int) -> Cause:  # noqa: ASYNC109 - the server's
@@ -286,9 +288,9 @@ class Reflector:
             raise api_error(f"WATCH {self._path}", read_failure(change.obj))
         self._count()
         if change.kind in {"ADDED", "MODIFIED"}:
-            self._feed.upsert(change.obj)
+            self.known.upsert(change.obj)
         elif change.kind == "DELETED":
-            self._feed.delete(change.obj)
+            self.known.delete(change.obj)
         elif change.kind != "BOOKMARK":
             raise BadLineError(f"unknown kind {change.kind!r}")
         if not self._listing:
@@ -300,7 +302,7 @@ class Reflector:
 
     def _count(self) -> None:
         self.last_event_monotonic = time.monotonic()
-        self._client.hooks.watch_received(self.resource.plural, 1)
+        self._client.metrics.watch_received(self.resource.plural, 1)
 
 
 class _Ways:

@@ -5,7 +5,6 @@ Everything here is testable with bytes. `client` and `reflector` add the sockets
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import orjson
@@ -54,7 +53,6 @@ NODES = Resource("", "v1", "nodes", namespaced=False)
 PODS = Resource("", "v1", "pods")
 VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
 VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims")
-NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 EVENTS = Resource("", "v1", "events")
 JOBS = Resource("batch", "v1", "jobs")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
@@ -62,11 +60,6 @@ PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namesp
 POD_TEMPLATES = Resource("", "v1", "podtemplates")
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", namespaced=False)
 RESERVATIONS = Resource(FALLBACK_GROUP, "v1beta1", "reservations")
-
-
-def write_time(moment: datetime) -> str:
-    """A time as the API has it (metav1.Time): RFC 3339, UTC, to the second. ``moment`` is in UTC."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def pod_groups(group: str, version: str) -> Resource:

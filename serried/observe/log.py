@@ -9,8 +9,6 @@ from typing import Any
 
 import orjson
 
-LEVELS = ("debug", "info", "warning", "error")
-
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -32,7 +30,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(level: str) -> None:
-    """Send all logs of this process through the JSON formatter; ``level`` is one of LEVELS."""
+    """Send all logs of this process through the JSON formatter; ``level`` is debug, info, warning or error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()

@@ -21,6 +21,7 @@ from extender.http.server import Listener
 from extender.http.wire import MOST_BYTES
 from extender.status.reports import Reports
 from serried.kube.events import EventWriter
+from serried.metrics import ExtenderMetrics
 from serried.model.level import FALLBACK
 from tests.support.builders import node, pod
 from tests.support.extender_harness import World, gang, members
@@ -47,12 +48,9 @@ VERBS = list(GOOD)
 
 
 class Switch:
-    """Whether the instance is active; and a clock that nobody looks at."""
+    """Whether the instance is active."""
 
     active = True
-
-    def verb(self, name: str, seconds: float) -> None:
-        """The timer of Verbs."""
 
 
 class Extender:
@@ -61,7 +59,7 @@ class Extender:
     def __init__(self) -> None:
         self.world, self.switch = World(), Switch()
         self.world.add(node("n1").cpu(4), node("n2").cpu(4), pod("p").cpu(1), gang(2), *members(1))
-        verbs = Verbs(self.world.service, lambda: self.switch.active, self.switch, self.world.clock)
+        verbs = Verbs(self.world.service, lambda: self.switch.active, ExtenderMetrics(), self.world.clock)
         self.listener = Listener(verbs.routes())
 
     async def open(self) -> Self:

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import pytest
 from prometheus_client import CollectorRegistry
 
-from serried.observe.metrics import ControllerMetrics, ExtenderMetrics, Metrics
+from serried.observe.prometheus import PrometheusControllerMetrics, PrometheusExtenderMetrics, PrometheusMetrics
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 COMMON, ITSELF = "Both processes", "The processes themselves"
-SECTIONS = {"Extender": ExtenderMetrics, "Controller": ControllerMetrics}
+SECTIONS = {"Extender": PrometheusExtenderMetrics, "Controller": PrometheusControllerMetrics}
 
 
 class Row(NamedTuple):
@@ -52,12 +52,12 @@ def registered(registry: CollectorRegistry) -> set[Row]:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_the_document_names_the_metrics_of_a_process_and_no_others(section: str) -> None:
-    metrics: Metrics = SECTIONS[section]()
+    metrics: PrometheusMetrics = SECTIONS[section]()
     assert documented(COMMON, section, ITSELF) == registered(metrics.registry)
 
 
 def test_what_both_have_stands_in_one_place() -> None:
-    assert documented(COMMON, ITSELF) == registered(Metrics().registry)
+    assert documented(COMMON, ITSELF) == registered(PrometheusMetrics().registry)
 
 
 def test_every_metric_has_a_unit_and_a_meaning_and_ours_have_an_alert() -> None:

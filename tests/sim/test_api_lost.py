@@ -3,7 +3,7 @@
 import pytest
 
 from controller import loop
-from serried.kube import feed
+from serried import feed
 from serried.kube.reflector import WatchTiming
 from serried.kube.wire import JOBS, PODS, parents
 from serried.model.parent import ParentKind

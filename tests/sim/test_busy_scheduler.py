@@ -5,7 +5,7 @@ import asyncio
 from extender.process import Extender
 from serried.kube.wire import NODES, PODS
 from serried.model.level import FALLBACK
-from serried.observe.metrics import ExtenderMetrics
+from serried.observe.prometheus import PrometheusExtenderMetrics
 from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod
@@ -17,7 +17,7 @@ async def test_a_pod_that_the_scheduler_binds_is_a_sign_of_work(server: FakeApiS
     server.add(NODES, node("n1").raw())
     server.add(PODS, pod("plain").scheduler("serried").raw())
     async with server.client() as client:
-        extender = Extender(extender_settings(FLAGS, {}), client, FALLBACK, ExtenderMetrics())
+        extender = Extender(extender_settings(FLAGS, {}), client, FALLBACK, PrometheusExtenderMetrics())
         task = asyncio.create_task(extender.run())
         async with asyncio.timeout(10):
             await extender.feed.synced.wait()

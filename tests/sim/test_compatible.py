@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from extender.process import Extender
-from serried.kube import feed as feed_room
-from serried.kube.feed import Kind
+from serried import feed as feed_room
+from serried.feed import Kind
 from serried.kube.reflector import WatchTiming
 from serried.kube.wire import NODES, PODS, pod_groups
+from serried.model.backoff import Backoff
 from serried.model.group import COMPATIBLE_API, Key
 from serried.model.level import FALLBACK
-from serried.observe.metrics import ExtenderMetrics
+from serried.observe.prometheus import PrometheusExtenderMetrics
 from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import compatible_group, node, pod
@@ -38,7 +39,7 @@ class Scene:
 
     def watch(self) -> dict[str, Any]:
         """What ``/debug/selfcheck`` says of the watch."""
-        watches: dict[str, dict[str, Any]] = self._extender.selfcheck()["watches"]
+        watches: dict[str, dict[str, Any]] = self._extender.selfcheck.describe()["watches"]
         return {word: watches[Kind.COMPATIBLE_POD_GROUPS][word] for word in ("served", "listed")}
 
     def ready(self) -> bool:
@@ -58,7 +59,7 @@ async def running(server: FakeApiServer) -> AsyncIterator[Scene]:
     for name in ("p0", "p1"):
         server.add(PODS, pod(name).cpu(1).scheduler("serried").in_compatible_group("g").raw())
     async with server.client() as client:
-        extender = Extender(extender_settings(FLAGS, {}), client, FALLBACK, ExtenderMetrics())
+        extender = Extender(extender_settings(FLAGS, {}), client, FALLBACK, PrometheusExtenderMetrics())
         task = asyncio.create_task(extender.run())
         try:
             yield Scene(server, extender)
@@ -69,7 +70,9 @@ async def running(server: FakeApiServer) -> AsyncIterator[Scene]:
 
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
-    monkeypatch.setattr(feed_room, "_OPTIONAL_WATCH_TIMING", WatchTiming(unserved=0.02, backoff=0.005, cap=0.02))
+    monkeypatch.setattr(
+        feed_room, "_OPTIONAL_WATCH_TIMING", WatchTiming(unserved=0.02, backoff=Backoff(0.005, cap=0.02))
+    )
     async with FakeApiServer() as server:
         yield server
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from serried import process
 from serried.kube.client import ApiClient
 from serried.model.level import FALLBACK, NATIVE, ApiLevel
-from serried.observe.metrics import ControllerMetrics
+from serried.observe.prometheus import PrometheusControllerMetrics
 from serried.process import Process
 from serried.settings import CommonSettings, controller_settings
 from tests.support.apiserver import NATIVE_SERVED, FakeApiServer
@@ -48,7 +48,7 @@ class House:
         self.begun: list[ApiLevel] = []
         self.ended: list[ApiLevel] = []
         self.fail = asyncio.Event()
-        self.process = Process("controller", settings, ControllerMetrics())
+        self.process = Process("controller", settings, PrometheusControllerMetrics())
         self.task = asyncio.create_task(self.process.work_on(client, lambda _client, level: Work(level, self)))
 
     async def until(self, holds: Callable[[], object]) -> None:

@@ -6,21 +6,22 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from serried import feed as feed_room
 from serried.cluster.store import Store
-from serried.kube import feed as feed_room
-from serried.kube.feed import Feed, Kind
+from serried.feed import Feed, Kind
 from serried.kube.reflector import WatchTiming
 from serried.kube.wire import JOBS, PODS
+from serried.model.backoff import Backoff
 from serried.model.group import Key
 from serried.model.level import FALLBACK
-from serried.observe.metrics import Metrics
+from serried.observe.prometheus import PrometheusMetrics
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import job, pod
 from tests.support.faults import calls
 
 
 class Scene:
-    def __init__(self, server: FakeApiServer, feed: Feed, store: Store, metrics: Metrics) -> None:
+    def __init__(self, server: FakeApiServer, feed: Feed, store: Store, metrics: PrometheusMetrics) -> None:
         self.server, self.feed, self.store, self.metrics = server, feed, store, metrics
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -35,7 +36,7 @@ class Scene:
 @asynccontextmanager
 async def following(server: FakeApiServer) -> AsyncIterator[Scene]:
     async with server.client() as client:
-        client.hooks = metrics = Metrics()
+        client.metrics = metrics = PrometheusMetrics()
         store = Store({"serried"})
         feed = Feed(client, FALLBACK, store, (Kind.PODS, Kind.JOBS), optional={Kind.JOBS})
         task = asyncio.create_task(feed.run())
@@ -48,7 +49,9 @@ async def following(server: FakeApiServer) -> AsyncIterator[Scene]:
 
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
-    monkeypatch.setattr(feed_room, "_OPTIONAL_WATCH_TIMING", WatchTiming(unserved=0.01, backoff=0.005, cap=0.02))
+    monkeypatch.setattr(
+        feed_room, "_OPTIONAL_WATCH_TIMING", WatchTiming(unserved=0.01, backoff=Backoff(0.005, cap=0.02))
+    )
     async with FakeApiServer() as server:
         yield server
 

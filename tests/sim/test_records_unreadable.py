@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from extender import process
+from extender import term
 from extender.answers import Hold
 from extender.process import Extender
 from serried.kube.wire import EVENTS, JOBS, NODES, PODS, RESERVATIONS, pod_groups
+from serried.model.backoff import Backoff
 from serried.model.group import Key
 from serried.model.level import FALLBACK
-from serried.observe.metrics import ExtenderMetrics
+from serried.observe.prometheus import PrometheusExtenderMetrics
 from serried.settings import extender_settings
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
@@ -58,7 +59,7 @@ async def running(server: FakeApiServer) -> AsyncIterator[Scene]:
     for name in ("p0", "p1"):
         server.add(PODS, pod(name).cpu(1).scheduler("serried").in_group("g").raw())
     async with server.client() as client:
-        extender = Extender(extender_settings(FLAGS, {}), client, FALLBACK, ExtenderMetrics())
+        extender = Extender(extender_settings(FLAGS, {}), client, FALLBACK, PrometheusExtenderMetrics())
         task = asyncio.create_task(extender.run())
         try:
             yield Scene(server, extender)
@@ -69,8 +70,7 @@ async def running(server: FakeApiServer) -> AsyncIterator[Scene]:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_ADOPTION_PAUSE", 0.02)
-    monkeypatch.setattr(process, "_ADOPTION_CAP", 0.05)
+    monkeypatch.setattr(term, "_BACKOFF", Backoff(first=0.02, cap=0.05))
 
 
 def plain() -> tuple[JobBuilder, PodBuilder]:
@@ -113,8 +113,8 @@ async def test_a_gang_hears_what_is_missing_and_what_helps(status: int) -> None:
 @pytest.mark.parametrize("status", WHY)
 async def test_the_probe_and_the_selfcheck_say_it(status: int) -> None:
     async with in_the_dark(status) as scene:
-        await scene.until(lambda: scene.extender.selfcheck()["obstacle"] == WHY[status])
-        assert scene.extender.selfcheck()["planning"] is False
+        await scene.until(lambda: scene.extender.selfcheck.describe()["obstacle"] == WHY[status])
+        assert scene.extender.selfcheck.describe()["planning"] is False
         assert scene.extender.readiness() == {"synced": True, "records": False}
 
 
@@ -137,7 +137,7 @@ async def test_gangs_are_planned_once_the_records_can_be_read(status: int) -> No
         mend(scene.server)
         await scene.until(lambda: scene.reason() == "Planned")
         assert scene.extender.readiness() == {"synced": True, "records": True}
-        assert scene.extender.selfcheck()["obstacle"] == ""
+        assert scene.extender.selfcheck.describe()["obstacle"] == ""
 
 
 async def test_a_failure_of_a_moment_is_not_told() -> None:

@@ -11,14 +11,15 @@ import pytest
 
 from serried.kube import reflector
 from serried.kube.changes import Deleted, Event, Listed, Relisted, Unserved, Upserted
-from serried.kube.hooks import Silent
 from serried.kube.reflector import CUTS, Reflector, WatchTiming
 from serried.kube.wire import EVERYTHING, PODS, RESERVATIONS, Resource, Selection, decode_change
+from serried.metrics import Metrics
+from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import Request, calls, watches
 from tests.support.memory import read_memory
 
-QUICK = WatchTiming(backoff=0.005, cap=0.02, unserved=0.01)
+QUICK = WatchTiming(backoff=Backoff(0.005, cap=0.02), unserved=0.01)
 
 
 class Recorder:
@@ -50,8 +51,8 @@ class Recorder:
         return sum(isinstance(event, kind) for event in self.events)
 
 
-class Counting(Silent):
-    """Hooks that remember why watches ended."""
+class Counting(Metrics):
+    """Metrics that remember why watches ended."""
 
     def __init__(self) -> None:
         self.causes: list[str] = []
@@ -68,8 +69,8 @@ class Counting(Silent):
 
 
 class Scene:
-    def __init__(self, server: FakeApiServer, sink: Recorder, hooks: Counting, reflector: Reflector) -> None:
-        self.server, self.sink, self.hooks, self.reflector = server, sink, hooks, reflector
+    def __init__(self, server: FakeApiServer, sink: Recorder, metrics: Counting, reflector: Reflector) -> None:
+        self.server, self.sink, self.metrics, self.reflector = server, sink, metrics, reflector
 
     @property
     def streams(self) -> int:
@@ -89,13 +90,13 @@ class Scene:
 async def following(
     server: FakeApiServer, resource: Resource = PODS, timing: WatchTiming = QUICK, selection: Selection = EVERYTHING
 ) -> AsyncIterator[Scene]:
-    sink, hooks = Recorder(), Counting()
+    sink, metrics = Recorder(), Counting()
     async with server.client() as client:
-        client.hooks = hooks
+        client.metrics = metrics
         reflector = Reflector(client, resource, sink, selection=selection, timing=timing)
         task = asyncio.create_task(reflector.run())
         try:
-            yield Scene(server, sink, hooks, reflector)
+            yield Scene(server, sink, metrics, reflector)
         finally:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -155,7 +156,7 @@ async def test_lists_in_pages_and_falls_back_to_them_once(server: FakeApiServer)
     server.streaming = False
     for number in range(7):
         server.add(PODS, pod(f"p{number}"))
-    async with following(server, timing=WatchTiming(page=2, backoff=0.005)) as scene:
+    async with following(server, timing=WatchTiming(page=2, backoff=Backoff(0.005, cap=30.0))) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         assert len(scene.sink.state) == 9
         pages = [r for r in server.requests if "limit" in r.params]
@@ -170,7 +171,7 @@ async def test_lists_in_pages_and_falls_back_to_them_once(server: FakeApiServer)
 async def test_a_page_token_that_is_too_old_starts_the_list_anew(server: FakeApiServer) -> None:
     server.streaming = False
     gate = server.hold(lambda request: "continue" in request.params, times=1)
-    async with following(server, timing=WatchTiming(page=1, backoff=0.005)) as scene:
+    async with following(server, timing=WatchTiming(page=1, backoff=Backoff(0.005, cap=30.0))) as scene:
         await gate.reached.wait()
         server.remove(PODS, "default", "a")
         server.compact()
@@ -193,7 +194,7 @@ async def test_streams_that_are_cut_give_way_to_pages(server: FakeApiServer, end
 
 async def test_after_a_while_lists_are_streamed_again(server: FakeApiServer) -> None:
     server.cut_streams(after=1, times=CUTS)
-    async with following(server, timing=WatchTiming(backoff=0.005, cap=0.02, in_pages=0.1)) as scene:
+    async with following(server, timing=WatchTiming(backoff=Backoff(0.005, cap=0.02), in_pages=0.1)) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         await scene.turned_to_streams()
         before = scene.lists
@@ -208,7 +209,7 @@ async def test_pages_that_are_cut_give_way_to_a_stream(server: FakeApiServer) ->
     for number in range(100):
         server.add(PODS, pod(f"p{number}"))
     refused = server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
-    async with following(server, timing=WatchTiming(backoff=0.005, cap=0.02, page=2)) as scene:
+    async with following(server, timing=WatchTiming(backoff=Backoff(0.005, cap=0.02), page=2)) as scene:
         await until_true(lambda: len(server.seen(second_pages)) == CUTS - 1)
         server.streaming = True
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
@@ -224,7 +225,7 @@ async def test_where_nothing_is_streamed_pages_grow_until_the_list_is_whole_befo
     for number in range(30):
         server.add(PODS, pod(f"p{number}"))
     server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
-    async with following(server, timing=WatchTiming(backoff=0.005, cap=0.02, page=2)) as scene:
+    async with following(server, timing=WatchTiming(backoff=Backoff(0.005, cap=0.02), page=2)) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         assert [int(r.params["limit"]) for r in server.seen(first_pages)] == [2, 4, 8, 16, 32]
 
@@ -245,7 +246,7 @@ async def test_however_much_of_them_came_lists_that_are_cut_are_begun_anew_with_
     server.cut_streams(after=100)
     server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
     monkeypatch.setattr("random.uniform", uniform)
-    async with following(server, timing=WatchTiming(page=3, backoff=1.0, cap=8.0)) as scene:
+    async with following(server, timing=WatchTiming(page=3, backoff=Backoff(1.0, cap=8.0))) as scene:
         await scene.sink.until(lambda: len(pauses) == 4)
     assert pauses[:4] == [4.0, 8.0, 8.0, 8.0]
 
@@ -270,7 +271,7 @@ async def test_a_server_that_lists_but_cannot_watch_is_listed_anew_after_every_f
     server: FakeApiServer,
 ) -> None:
     server.refuse(lambda request: "resourceVersion" in request.params, times=1_000_000, status=500)
-    async with following(server, timing=WatchTiming(backoff=0.001, cap=0.001)) as scene:
+    async with following(server, timing=WatchTiming(backoff=Backoff(0.001, cap=0.001))) as scene:
         while scene.sink.count(Relisted) < 3:
             await until_true(lambda: bool(server.watches))
             server.end_watches()
@@ -302,7 +303,7 @@ async def test_a_defect_of_ours_in_one_change_does_not_end_the_watch(
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         server.add(PODS, pod("odd"))
         await scene.sink.knows("a", "b", "odd")
-        assert scene.hooks.causes == ["defect"]
+        assert scene.metrics.causes == ["defect"]
     assert "no such thing" in caplog.text
 
 
@@ -314,7 +315,7 @@ async def test_a_watch_that_ends_silently_is_resumed_without_a_list(either: Fake
         either.end_watches()
         either.add(PODS, pod("c"))
         await scene.sink.knows("a", "b", "c")
-        assert scene.hooks.causes == ["ended"]
+        assert scene.metrics.causes == ["ended"]
         assert scene.lists == lists
         assert scene.sink.count(Relisted) == 0
 
@@ -325,7 +326,7 @@ async def test_a_broken_connection_is_resumed_without_a_list(server: FakeApiServ
         server.break_watches()
         server.add(PODS, pod("c"))
         await scene.sink.knows("a", "b", "c")
-        assert scene.hooks.causes == ["lost"]
+        assert scene.metrics.causes == ["lost"]
         assert scene.lists == 1
 
 
@@ -338,7 +339,7 @@ async def test_after_a_bookmark_compaction_does_no_harm(server: FakeApiServer) -
         server.end_watches()
         server.add(PODS, pod("c"))
         await scene.sink.knows("a", "b", "c")
-        assert "gone" not in scene.hooks.causes
+        assert "gone" not in scene.metrics.causes
         assert scene.lists == 1
 
 
@@ -358,7 +359,7 @@ async def test_410_lists_again_and_reports_what_vanished(either: FakeApiServer) 
         deleted = [event.obj for event in scene.sink.events if isinstance(event, Deleted)]
         assert [obj["metadata"]["uid"] for obj in deleted] == [gone["metadata"]["uid"]]
         assert scene.sink.events[-1] == Relisted(2, str(either.storage.revision), 1)
-        assert "gone" in scene.hooks.causes
+        assert "gone" in scene.metrics.causes
 
 
 async def test_410_as_status_lists_again(server: FakeApiServer) -> None:
@@ -367,7 +368,7 @@ async def test_410_as_status_lists_again(server: FakeApiServer) -> None:
         server.refuse(watches(), status=410, reason="Expired")
         server.end_watches()
         await scene.sink.until(lambda: scene.sink.count(Relisted) == 1)
-        assert scene.hooks.causes == ["ended", "gone"]
+        assert scene.metrics.causes == ["ended", "gone"]
 
 
 async def test_a_dropped_deletion_is_found_by_the_next_list(server: FakeApiServer) -> None:
@@ -415,7 +416,7 @@ async def test_a_bad_line_is_survived_without_a_list(server: FakeApiServer, line
         server.inject(PODS, line)
         server.add(PODS, pod("c"))
         await scene.sink.knows("a", "b", "c")
-        assert scene.hooks.causes == ["bad_line"]
+        assert scene.metrics.causes == ["bad_line"]
         assert scene.lists == 1
 
 
@@ -448,7 +449,7 @@ async def test_outages_are_outlived(server: FakeApiServer) -> None:
     server.refuse(calls("GET"), times=4, status=500)
     async with following(server) as scene:
         await scene.sink.knows("a", "b")
-        assert {"refused", "lost"} <= set(scene.hooks.causes)
+        assert {"refused", "lost"} <= set(scene.metrics.causes)
 
 
 async def test_a_server_that_cannot_resume_is_listed_again(server: FakeApiServer) -> None:
@@ -460,9 +461,9 @@ async def test_a_server_that_cannot_resume_is_listed_again(server: FakeApiServer
 
 
 async def test_silence_cuts_the_watch_and_resumes(server: FakeApiServer) -> None:
-    async with following(server, timing=WatchTiming(silence=0.05, backoff=0.005)) as scene:
+    async with following(server, timing=WatchTiming(silence=0.05, backoff=Backoff(0.005, cap=30.0))) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        await asyncio.wait_for(scene.hooks.ended("silent"), 10)
+        await asyncio.wait_for(scene.metrics.ended("silent"), 10)
         server.add(PODS, pod("c"))
         await scene.sink.knows("a", "b", "c")
         assert scene.sink.count(Relisted) == 0

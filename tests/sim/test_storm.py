@@ -15,6 +15,7 @@ from extender.answers import Steer
 from extender.binding import nominator
 from extender.binding import run as cycle_runner
 from extender.binding.nominator import Stamps
+from serried.model.backoff import Backoff
 from serried.model.group import Key
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, BindCall, World
@@ -28,10 +29,8 @@ STEPS = 250
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again at once."""
-    for name in ("_ROLL_FORWARD_BASE", "_ROLL_FORWARD_CAP"):
-        monkeypatch.setattr(cycle_runner, name, 0.0)
-    for name in ("_RETRY_BASE", "_RETRY_CAP"):
-        monkeypatch.setattr(nominator, name, 0.0)
+    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
+    monkeypatch.setattr(nominator, "_RETRY", Backoff(0.0, 0.0))
 
 
 def promised(record: Mapping[str, Any]) -> set[str]:

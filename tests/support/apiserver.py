@@ -27,7 +27,6 @@ from serried.kube.wire import (
     JOBS,
     JSON,
     LEASES,
-    NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
@@ -39,12 +38,15 @@ from serried.kube.wire import (
     pod_groups,
     workloads,
 )
+from serried.model.backoff import Backoff
 from tests.support.faults import Fault, Gate, Mishap, Request, When
 from tests.support.patches import apply, merge, step_through
 from tests.support.routes import Route, find_route
 from tests.support.selectors import match_selectors
 from tests.support.storage import ObjectKey, RefusedError, Storage, check_preconditions
 from tests.support.watching import Cut, Watch, begin_stream, begin_watch, select
+
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 
 SERVED = (
     *(NODES, PODS, NAMESPACES, EVENTS, JOBS, LEASES, PRIORITY_CLASSES, RESERVATIONS, VOLUMES, VOLUME_CLAIMS),
@@ -56,7 +58,7 @@ SERVED = (
 NATIVE_SERVED = (pod_groups("scheduling.k8s.io", "v1beta1"), workloads("scheduling.k8s.io", "v1beta1"))
 """What the native level adds: ``FakeApiServer(served=SERVED + NATIVE_SERVED)``."""
 
-_PATIENT = RetryPolicy(attempts=4, base=0.01, cap=0.05)
+_PATIENT = RetryPolicy(attempts=4, backoff=Backoff(first=0.01, cap=0.05))
 
 
 class FakeApiServer:

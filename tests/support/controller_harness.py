@@ -9,7 +9,7 @@ from controller.process import Controller
 from controller.protection import ReleaseTiming
 from serried.kube.wire import EVENTS, JOBS, JSON, pod_groups, workloads
 from serried.model.level import FALLBACK, ApiLevel
-from serried.observe.metrics import ControllerMetrics
+from serried.observe.prometheus import PrometheusControllerMetrics
 from serried.settings import controller_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import JobBuilder, PodBuilder, job, pod
@@ -47,7 +47,9 @@ async def controller_on(
 async def starting_on(server: FakeApiServer, *arguments: str, level: ApiLevel = FALLBACK) -> AsyncIterator[Controller]:
     """A controller process in this event loop from its first moment on."""
     async with server.client() as client:
-        controller = Controller(controller_settings(arguments, {}), client, level, ControllerMetrics(), RELEASE_TIMING)
+        controller = Controller(
+            controller_settings(arguments, {}), client, level, PrometheusControllerMetrics(), RELEASE_TIMING
+        )
         running = asyncio.create_task(controller.run())
         try:
             yield controller

@@ -20,6 +20,7 @@ from extender.scheduling.studies import Studies
 from extender.service import ExtenderService
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
+from serried.metrics import ExtenderMetrics
 from serried.model.group import Key
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
@@ -47,7 +48,7 @@ EPOCH = 1_700_000_000.0
 DAY = 86_400.0
 
 
-class Listener:
+class Listener(ExtenderMetrics):
     """Keeps the verdicts, and the numbers that metrics would take."""
 
     def __init__(self) -> None:
@@ -122,7 +123,7 @@ class World:
         )
         self.group_scheduler.drive = self.cycle_runner.drive
         self.group_scheduler.active = True
-        self.service = ExtenderService(self.group_scheduler, self.cycle_runner, self.binder, client, self.clock)
+        self.service = ExtenderService(self.group_scheduler, self.binder, client, self.clock)
         self.service.synced = True
         self._background: list[asyncio.Task[Any]] = []
 

@@ -3,12 +3,13 @@
 Objects in here are never changed in place, so that one state can be handed to many watches.
 """
 
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
+from serried.decode.times import write_time
 from serried.kube.wire import JSON, PODS, Failure, Resource
 from tests.support.patches import merge
 from tests.support.selectors import Match
@@ -179,4 +180,4 @@ def _unbindable(pod: Mapping[str, Any]) -> str:
 
 def timestamp() -> str:
     """Now, as the API writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return write_time(time.time())

@@ -33,6 +33,29 @@ def test_an_empty_lease_means_always_active() -> None:
     assert extender_settings([], {"SERRIED_LEASE": ""}).lease is None
 
 
+def test_scheduler_names_of_the_environment() -> None:
+    assert controller_settings([], {"SERRIED_SCHEDULER_NAME": "c, d"}).schedulers == {"c", "d"}
+
+
+def test_only_the_environment_that_is_handed_over_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERRIED_WORKERS", "7")
+    monkeypatch.setenv("SERRIED_SCHEDULER_NAME", "else")
+    settings = controller_settings([], {})
+    assert settings.workers == 32
+    assert settings.schedulers == {"serried"}
+
+
+def test_help_shows_choices_units_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        extender_settings(["--help"], {"POD_NAME": "serried-0"})
+    assert end.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--api {auto,native,fallback} where Workloads and PodGroups live (default: auto)" in said
+    assert "--barrier-idle SECONDS how long" in said
+    assert "--queue-ageing SECONDS|off what counts as one priority more, or off (default: 86400)" in said
+    assert "(default: serried-0)" in said
+
+
 @pytest.mark.parametrize(
     "argv",
     [

@@ -2,7 +2,8 @@ import asyncio
 
 import pytest
 
-from controller.queue import Backoff, WorkQueue
+from controller.queue import WorkQueue
+from serried.model.backoff import Backoff
 from tests.support.clock import Clock
 
 
@@ -12,7 +13,7 @@ def clock() -> Clock:
 
 
 def make_queue(clock: Clock, spread: float = 0.0) -> WorkQueue[str]:
-    return WorkQueue(clock, lambda: spread, Backoff(initial=1.0, longest=10.0))
+    return WorkQueue(clock, lambda: spread, Backoff(first=1.0, cap=10.0))
 
 
 def take_all(queue: WorkQueue[str]) -> list[str]:
@@ -72,12 +73,14 @@ async def test_failures_of_one_key_do_not_delay_another(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(("spread", "delay"), [(0.0, 8.0), (0.5, 6.0), (0.999999, 4.000004)])
-def test_jitter_takes_up_to_half(spread: float, delay: float) -> None:
-    assert Backoff(initial=1.0, longest=60.0).delay(4, spread) == pytest.approx(delay)
-
-
-def test_a_great_number_of_failures_is_no_overflow() -> None:
-    assert Backoff().delay(5000, 0.0) == 60.0
+async def test_jitter_takes_up_to_half(spread: float, delay: float, clock: Clock) -> None:
+    queue = make_queue(clock, spread)
+    for _ in range(3):
+        queue.retry("a")
+        clock.advance(10.0)
+        assert take_all(queue) == ["a"]
+    queue.retry("a")
+    assert queue.next_delay() == pytest.approx(delay)
 
 
 async def test_a_delayed_key_comes_in_time(clock: Clock) -> None:

@@ -3,7 +3,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controller import reads
 from controller.reads import read_named_groups
 from serried.kube.errors import Gone
 from serried.kube.wire import PODS
@@ -39,7 +38,7 @@ async def test_a_pod_names_its_group(server: FakeApiServer, builder: PodBuilder,
 async def test_all_pages_are_read_and_none_from_a_stale_cache(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "_PAGE", 2)
+    monkeypatch.setattr("serried.kube.client._PAGE", 2)
     for number in range(5):
         server.add(PODS, pod(f"p-{number}").in_group(f"g-{number}").raw())
     async with server.client() as client:
@@ -49,7 +48,7 @@ async def test_all_pages_are_read_and_none_from_a_stale_cache(
 
 
 async def test_half_of_a_list_is_no_list(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "_PAGE", 1)
+    monkeypatch.setattr("serried.kube.client._PAGE", 1)
     for number in range(2):
         server.add(PODS, pod(f"p-{number}").in_group(f"g-{number}").raw())
     second_page = server.hold(lambda request: "continue" in request.params)

@@ -1,9 +1,10 @@
 import pytest
 
-from controller.queue import Backoff, WorkQueue
+from controller.queue import WorkQueue
 from controller.retries import PROBE_SECONDS, Retries
 from serried.kube.errors import ApiError, Forbidden, Invalid
 from serried.kube.wire import Failure
+from serried.model.backoff import Backoff
 
 
 class World:
@@ -11,7 +12,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.queue: WorkQueue[str] = WorkQueue(lambda: self.now, lambda: 0.0, Backoff(initial=60.0))
+        self.queue: WorkQueue[str] = WorkQueue(lambda: self.now, lambda: 0.0, Backoff(first=60.0, cap=60.0))
         self.retries: Retries[str] = Retries(self.queue, lambda: self.now)
 
     def refuse(self, *tasks: str, kind: type[ApiError] = Forbidden) -> list[int | None]:

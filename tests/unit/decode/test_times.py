@@ -4,13 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.decode.times import read_time
+from serried.decode.times import read_time, write_time
 
 
 @given(moment=st.datetimes(timezones=st.just(UTC)))
 def test_a_time_is_the_seconds_since_1970(moment: datetime) -> None:
     text = moment.strftime("%Y").rjust(4, "0") + moment.strftime("-%m-%dT%H:%M:%SZ")
     assert read_time({"at": text}, "at") == int(moment.replace(microsecond=0).timestamp())
+    assert write_time(moment.replace(microsecond=0).timestamp()) == text
+
+
+def test_what_is_left_of_a_second_is_cut_off() -> None:
+    assert write_time(1.999) == "1970-01-01T00:00:01Z"
 
 
 @pytest.mark.parametrize(

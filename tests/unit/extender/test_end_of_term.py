@@ -10,6 +10,7 @@ from extender.binding.recovery import Adoption
 from extender.binding.reservations import Records
 from extender.leader import Leadership
 from extender.scheduling.repairs import Broken, Rules
+from serried.model.backoff import Backoff
 from serried.model.group import Key
 from serried.model.lease import Lease
 from serried.model.reservation import Reservation, Slot
@@ -236,7 +237,7 @@ class TestWhatIsSaid:
 async def test_nobody_is_bound_before_the_commit_is_written_though_writing_it_failed_in_an_odd_way(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD_CAP", 0.0)
+    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
     await world.add(*small_nodes(2), gang(2), *members(2)).go()
     said: list[str | None] = []
     world.api.before_bind = lambda _: said.append(world.api.phase())

@@ -1,12 +1,11 @@
 import asyncio
-from datetime import UTC, datetime
 
 import pytest
 
 from extender import leader as module
 from extender.leader import AlwaysActive, Leadership
+from serried.decode.times import write_time
 from serried.kube.changes import Deleted, Upserted
-from serried.kube.wire import write_time
 from serried.model.lease import Lease
 from tests.support.clock import Clock
 
@@ -49,7 +48,7 @@ def held_by(holder: str, renewed: int = NOW) -> Lease:
 def lease(holder: str | None) -> dict[str, object]:
     spec = {
         "holderIdentity": holder,
-        "renewTime": write_time(datetime.fromtimestamp(NOW, UTC)),
+        "renewTime": write_time(NOW),
         "leaseDurationSeconds": 15,
     }
     return {"metadata": {"name": "serried", "namespace": "serried"}, "spec": spec}

@@ -19,6 +19,7 @@ from serried.kube.errors import (
     Unavailable,
 )
 from serried.kube.wire import PODS, RESERVATIONS
+from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import calls
 
@@ -111,7 +112,7 @@ async def test_what_is_repeated(
 
 async def test_the_last_failure_surfaces_when_attempts_are_used_up(server: FakeApiServer) -> None:
     server.refuse(calls(), times=9, status=429, retry_after=0)
-    async with server.client(RetryPolicy(attempts=3, base=0.001, cap=0.001)) as client:
+    async with server.client(RetryPolicy(attempts=3, backoff=Backoff(0.001, 0.001))) as client:
         with pytest.raises(TooMany) as caught:
             await client.get(PODS, "ns", "a")
     assert caught.value.retry_after == 0
@@ -120,7 +121,7 @@ async def test_the_last_failure_surfaces_when_attempts_are_used_up(server: FakeA
 
 @pytest.mark.parametrize("retry_after", [None, 2.0, 60.0])
 def test_waits_have_jitter_keep_to_the_cap_and_honour_retry_after(retry_after: float | None) -> None:
-    policy = RetryPolicy(base=0.1, cap=5.0)
+    policy = RetryPolicy(backoff=Backoff(first=0.1, cap=5.0))
     waits = [policy.delay(attempt, retry_after) for attempt in range(20) for _ in range(20)]
     assert all(min(retry_after or 0.0, 5.0) <= wait <= 5.0 for wait in waits)
     assert len(set(waits)) > 1 or retry_after == 60.0

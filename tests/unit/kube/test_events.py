@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from serried.kube.events import EventWriter, Ration
-from serried.kube.hooks import SILENT, Hooks, Silent
 from serried.kube.wire import EVENTS
+from serried.metrics import UNCOUNTED, Metrics
 from tests.support.apiserver import FakeApiServer
 from tests.support.clock import Clock
 from tests.support.faults import calls
@@ -21,7 +21,7 @@ GANG = {
 }
 
 
-class Losses(Silent):
+class Losses(Metrics):
     def __init__(self) -> None:
         self.noticed = asyncio.Event()
 
@@ -36,9 +36,11 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 
 @asynccontextmanager
-async def writing(server: FakeApiServer, pause: float = 3600.0, hooks: Hooks = SILENT) -> AsyncIterator[EventWriter]:
+async def writing(
+    server: FakeApiServer, pause: float = 3600.0, metrics: Metrics = UNCOUNTED
+) -> AsyncIterator[EventWriter]:
     async with server.client() as client:
-        client.hooks = hooks
+        client.metrics = metrics
         writer = EventWriter(client, "serried", pause=pause)
         task = asyncio.create_task(writer.run())
         try:
@@ -184,7 +186,7 @@ class TestRation:
 async def test_a_refused_event_is_dropped_and_the_next_is_a_first_one(server: FakeApiServer) -> None:
     server.refuse(calls("POST"), status=500)
     losses = Losses()
-    async with writing(server, hooks=losses) as writer:
+    async with writing(server, metrics=losses) as writer:
         writer.emit(GANG, "Normal", "Planned", "x")
         await asyncio.wait_for(losses.noticed.wait(), 10)
         writer.emit(GANG, "Normal", "Planned", "y")
@@ -207,7 +209,7 @@ async def test_one_that_cannot_be_written_stops_no_other(
 ) -> None:
     losses = Losses()
     server.garble(calls("POST"), times=1)
-    async with writing(server, hooks=losses) as writer:
+    async with writing(server, metrics=losses) as writer:
         writer.emit(GANG, "Warning", "NoCapacity", "met a proxy")
         await asyncio.wait_for(losses.noticed.wait(), 10)
         losses.noticed.clear()

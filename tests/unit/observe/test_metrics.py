@@ -1,17 +1,15 @@
 import pytest
 
-from serried.kube.hooks import Hooks
-from serried.observe.metrics import ControllerMetrics, ExtenderMetrics, Metrics
+from serried.observe.prometheus import PrometheusControllerMetrics, PrometheusExtenderMetrics, PrometheusMetrics
 
 
 def test_each_method_feeds_its_metric() -> None:
-    metrics = ExtenderMetrics()
-    hooks: Hooks = metrics
-    hooks.watch_restarted("pods", "gone")
-    hooks.watch_received("pods", 3)
-    hooks.malformed("pods")
-    hooks.wrote("create", "pods/binding")
-    hooks.event_dropped()
+    metrics = PrometheusExtenderMetrics()
+    metrics.watch_restarted("pods", "gone")
+    metrics.watch_received("pods", 3)
+    metrics.malformed("pods")
+    metrics.wrote("create", "pods/binding")
+    metrics.event_dropped()
     metrics.verb("filter", 0.0004)
     metrics.planned("Planned", 0.01)
     metrics.burst(0.2, 64)
@@ -38,7 +36,7 @@ def test_each_method_feeds_its_metric() -> None:
 
 
 def test_the_controller_has_its_own() -> None:
-    metrics = ControllerMetrics()
+    metrics = PrometheusControllerMetrics()
     metrics.synced("success", 0.02)
     metrics.created("error", 0.3)
     metrics.queued(4)
@@ -48,8 +46,8 @@ def test_the_controller_has_its_own() -> None:
     assert "serried_controller_queue_length 4.0" in text
 
 
-@pytest.mark.parametrize("kind", [ExtenderMetrics, ControllerMetrics])
-def test_two_can_live_in_one_process(kind: type[Metrics]) -> None:
+@pytest.mark.parametrize("kind", [PrometheusExtenderMetrics, PrometheusControllerMetrics])
+def test_two_can_live_in_one_process(kind: type[PrometheusMetrics]) -> None:
     one, other = kind(), kind()
     one.event_dropped()
     assert "serried_event_drops_total 1.0" in one.render().decode()
@@ -57,7 +55,7 @@ def test_two_can_live_in_one_process(kind: type[Metrics]) -> None:
 
 
 def test_samplers_run_at_each_scrape() -> None:
-    metrics, held = ExtenderMetrics(), iter((1, 2))
+    metrics, held = PrometheusExtenderMetrics(), iter((1, 2))
     metrics.before_render(lambda: metrics.held("gate", next(held)))
     metrics.render()
     assert 'serried_held_pods{by="gate"} 2.0' in metrics.render().decode()

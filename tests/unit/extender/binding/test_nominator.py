@@ -2,6 +2,7 @@ import pytest
 
 from extender.binding import nominator
 from extender.binding.nominator import Stamps
+from serried.model.backoff import Backoff
 from tests.support.builders import PodBuilder, node, pod
 from tests.support.extender_harness import SCHEDULER, World, gang, members
 from tests.support.fake_api import error
@@ -10,8 +11,7 @@ from tests.support.fake_api import error
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again at once."""
-    monkeypatch.setattr(nominator, "_RETRY_BASE", 0.0)
-    monkeypatch.setattr(nominator, "_RETRY_CAP", 0.0)
+    monkeypatch.setattr(nominator, "_RETRY", Backoff(0.0, 0.0))
 
 
 async def plan(world: World, count: int = 2, *, gated: bool = False, room: int = 0) -> World:

@@ -9,6 +9,7 @@ from extender.binding.recovery import Adoption
 from extender.binding.reservations import Records
 from extender.scheduling.cycle import CycleStage
 from serried.kube.errors import ApiError
+from serried.model.backoff import Backoff
 from serried.model.reservation import Reservation, Slot
 from tests.support.builders import node
 from tests.support.extender_harness import GANG, World, gang, members, small_nodes
@@ -125,7 +126,7 @@ class TestARecordThatOutlivesItsPodGroup:
     async def test_keeps_its_domain_when_a_node_of_it_is_lost(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD_BASE", 0.0)
+        monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
         world.add(node("a1").cpu(2).rack("b"), node("b1").cpu(3).rack("a"), node("b2").cpu(2).rack("a"))
         world.add(*members(2), members(1, first=2)[0].on("b1"))
         await leave_behind(world, "m0", "m1", "m2", committed=True, nodes="b1", domain="a")

@@ -7,6 +7,7 @@ import pytest
 
 from extender.binding import run as cycle_runner
 from extender.scheduling.cycle import CycleStage
+from serried.model.backoff import Backoff
 from serried.model.verdict import Reason
 from tests.support.builders import node
 from tests.support.extender_harness import GANG, BindCall, World, gang, members, small_nodes
@@ -16,8 +17,7 @@ from tests.support.fake_api import error
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rolling forward is not slowed down."""
-    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD_BASE", 0.0)
-    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD_CAP", 0.0)
+    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
 
 
 async def plan(world: World, count: int = 2, min_count: int = 2) -> World:

@@ -4,12 +4,11 @@ The scene: two racks, each of two nodes with two CPUs. Gang g wants one rack who
 rack b one on each.
 """
 
-from datetime import UTC, datetime
-
 import pytest
 
 from extender.answers import Hold, Steer
 from extender.scheduling.backfill import PATIENCE
+from serried.decode.times import write_time
 from serried.model.group import Key
 from serried.model.verdict import Reason, Verdict, render
 from tests.support.builders import Builder, JobBuilder, PodBuilder, PodGroupBuilder, job, node, pod, pod_group
@@ -21,7 +20,7 @@ MINUTE = 60
 
 def wall(world: World, seconds: float = 0.0) -> str:
     """A moment from now, as the API writes it."""
-    return datetime.fromtimestamp(EPOCH + world.clock() + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return write_time(EPOCH + world.clock() + seconds)
 
 
 def runner(name: str, host: str, cpus: int = 2) -> PodBuilder:

@@ -10,6 +10,7 @@ from extender.scheduling.permit import find_misfit
 from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
+from serried.model.backoff import Backoff
 from serried.model.group import Key
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
@@ -21,8 +22,7 @@ from tests.support.fake_api import error
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rolling forward is not slowed down."""
-    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD_BASE", 0.0)
-    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD_CAP", 0.0)
+    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
 
 
 def replacement(name: str, group: str = "g") -> PodBuilder:

@@ -139,7 +139,7 @@ class Feed:
         self.malformed: Counter[Kind] = Counter()
         self._store = store
         self._obstacles: dict[Kind, str] = {}
-        self._hooks = client.hooks
+        self._metrics = client.metrics
         self._on_change, self._on_malformed = on_change, on_malformed
         self._followed_parents = store.parentage.followed
         self._optional = frozenset(optional)
@@ -249,7 +249,7 @@ class Feed:
 
     def _note_malformed(self, kind: Kind, problem: Malformed, obj: JSON) -> None:
         self.malformed[kind] += 1
-        self._hooks.malformed(kind.value)
+        self._metrics.malformed(kind.value)
         if problem in self._problems:
             return
         if len(self._problems) >= _REMEMBERED_PROBLEMS:

@@ -1,8 +1,7 @@
-"""Metrics of both processes: the only user of prometheus_client.
+"""The metrics of both processes, for Prometheus: the only user of prometheus_client.
 
-Each object has a registry of its own, so that several can live in one process (tests). The methods are the shapes
-that others ask for (`kube.hooks.Hooks`, the extender's and the controller's protocols); label values are enums and
-resource names, never names of objects.
+Each object has a registry of its own, so that several can live in one process (tests). What the methods count stands in
+`serried.metrics`; label values are enums and resource names, never names of objects.
 """
 
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from serried.metrics import ControllerMetrics, ExtenderMetrics, Metrics
 
 _VERB_BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SYNC_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
@@ -21,8 +20,8 @@ _REPAIR_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0
 _BURST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
-class Metrics:
-    """What both processes count: watches, writes, Events, the process itself. Satisfies `kube.hooks.Hooks`."""
+class PrometheusMetrics(Metrics):
+    """What both processes count: watches, writes, Events, the process itself."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -65,7 +64,7 @@ class Metrics:
         self._sample = sampler
 
     def render(self) -> bytes:
-        """The body of ``/metrics``, of type CONTENT_TYPE."""
+        """The body of ``/metrics``, of type `prometheus_client.CONTENT_TYPE_LATEST`."""
         self._sample()
         return generate_latest(self.registry)
 
@@ -79,7 +78,7 @@ class Metrics:
         return Histogram(name, text, labels, registry=self.registry, buckets=buckets)
 
 
-class ExtenderMetrics(Metrics):
+class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
     """What the extender counts."""
 
     def __init__(self) -> None:
@@ -121,7 +120,7 @@ class ExtenderMetrics(Metrics):
         self._plans.labels(outcome).inc()
         self._plan_seconds.observe(seconds)
 
-    def burst(self, seconds: float, members: int) -> None:  # noqa: ARG002 - the caller's protocol
+    def burst(self, seconds: float, members: int) -> None:  # noqa: ARG002 - the base's
         """The Bindings of one commit have all been answered."""
         self._bursts.observe(seconds)
 
@@ -166,7 +165,7 @@ class ExtenderMetrics(Metrics):
         self._groups.labels(state).set(count)
 
 
-class ControllerMetrics(Metrics):
+class PrometheusControllerMetrics(PrometheusMetrics, ControllerMetrics):
     """What the controller counts."""
 
     def __init__(self) -> None:

@@ -5,12 +5,12 @@ from typing import Any, cast
 import pytest
 
 from serried.cluster.store import Store
+from serried.feed import Feed, Item, Kind
 from serried.kube.client import ApiClient
-from serried.kube.feed import Feed, Item, Kind
 from serried.kube.wire import Resource
 from serried.model.group import Job, Key
 from serried.model.level import FALLBACK
-from serried.observe.metrics import Metrics
+from serried.observe.prometheus import PrometheusMetrics
 from tests.support.builders import Builder, compatible_group, job, node, pod, pod_group, workload
 from tests.support.devices import device_class
 from tests.support.volumes import volume, volume_claim
@@ -24,30 +24,30 @@ class Watched:
     def __init__(self, *kinds: Kind, optional: Collection[Kind] = ()) -> None:
         self.store = Store({"serried"})
         self.changes: list[tuple[Item | None, Item | None]] = []
-        self.metrics = Metrics()
-        client = cast("ApiClient", SimpleNamespace(hooks=self.metrics))  # nothing here runs a watch
+        self.metrics = PrometheusMetrics()
+        client = cast("ApiClient", SimpleNamespace(metrics=self.metrics))  # nothing here runs a watch
         self.feed = Feed(client, FALLBACK, self.store, kinds or tuple(Kind), self._note, optional=optional)
 
     def _note(self, old: Item | None, new: Item | None) -> None:
         self.changes.append((old, new))
 
     def show(self, kind: Kind, item: Builder | Raw) -> None:
-        self.feed.reflectors[kind]._feed.upsert(item if isinstance(item, dict) else item.raw())
+        self.feed.reflectors[kind].known.upsert(item if isinstance(item, dict) else item.raw())
 
     def end(self, kind: Kind, item: Builder | Raw) -> None:
-        self.feed.reflectors[kind]._feed.delete(item if isinstance(item, dict) else item.raw())
+        self.feed.reflectors[kind].known.delete(item if isinstance(item, dict) else item.raw())
 
     def list_all(self, kind: Kind) -> None:
-        changes = self.feed.reflectors[kind]._feed
+        changes = self.feed.reflectors[kind].known
         changes.begin_list()
         changes.end_list("1")
 
     def unserve(self, kind: Kind) -> None:
-        for _ in self.feed.reflectors[kind]._feed.end_service():
+        for _ in self.feed.reflectors[kind].known.end_service():
             pass
 
     def deny(self, kind: Kind) -> None:
-        self.feed.reflectors[kind]._feed.deny()
+        self.feed.reflectors[kind].known.deny()
 
 
 @pytest.fixture

@@ -1,0 +1,97 @@
+"""``/debug/selfcheck``: what this process found, and how it stands."""
+
+import logging
+import time
+from typing import Any
+
+from extender.gate_switch import HoldSwitch
+from extender.isolation import Isolation
+from extender.leader import Leadership
+from extender.scheduling.group_scheduler import GroupScheduler
+from serried import __version__
+from serried.feed import Feed
+from serried.kube.client import ApiClient
+from serried.kube.discovery import keeps_group
+from serried.model.level import NATIVE, ApiLevel
+
+log = logging.getLogger(__name__)
+
+
+class SelfCheck:
+    """Reads the state of the extender, and changes nothing."""
+
+    def __init__(
+        self,
+        group_scheduler: GroupScheduler,
+        feed: Feed,
+        level: ApiLevel,
+        leadership: Leadership,
+        *,
+        holding: HoldSwitch,
+        isolation: Isolation,
+    ) -> None:
+        self._group_scheduler = group_scheduler
+        self._feed = feed
+        self._level = level
+        self._leadership = leadership
+        self._holding = holding
+        self._isolation = isolation
+        self._pods_keep_group: bool | None = None
+
+    async def check_group_field(self, client: ApiClient, namespace: str) -> None:
+        """Find out whether pods keep what they say of their PodGroup; asked once, with a dry run in ``namespace``."""
+        self._pods_keep_group = await keeps_group(client, self._level, namespace)
+        if self._pods_keep_group is False and self._level.name == NATIVE.name:
+            log.error("the API server drops what pods say of their PodGroup: is GenericWorkload on everywhere?")
+
+    def describe(self) -> dict[str, Any]:
+        """The document."""
+        return {
+            "version": __version__,
+            "api": {
+                "level": self._level.name,
+                "group": self._level.group,
+                "version": self._level.version,
+                "podsKeepTheirGroup": self._pods_keep_group,
+            },
+            "schedulers": sorted(self._group_scheduler.store.schedulers),
+            "active": self._leadership.active,
+            "leaseHolder": self._leadership.holder,
+            "planning": self._group_scheduler.plans,
+            "obstacle": self._group_scheduler.obstacle,
+            "synced": self._feed.synced.is_set(),
+            "hold": self._describe_hold(),
+            "isolation": self._isolation.describe(),
+            "objects": self._count_objects(),
+            "watches": self._describe_watches(),
+        }
+
+    def _describe_hold(self) -> dict[str, Any]:
+        return {
+            "mode": self._holding.mode,
+            "way": self._holding.way,
+            "obstacle": self._holding.obstacle,
+            "heldByFilter": len(self._group_scheduler.held),
+        }
+
+    def _count_objects(self) -> dict[str, int]:
+        store = self._group_scheduler.store
+        return {
+            "nodes": len(store.nodes),
+            "pods": len(store.pods),
+            "podGroups": len(store.groups),
+            "workloads": len(store.workloads),
+            "jobs": len(store.jobs),
+            "reservations": len(self._group_scheduler.ledger),
+        }
+
+    def _describe_watches(self) -> dict[str, Any]:
+        return {
+            kind.value: {
+                "listed": reflector.listed.is_set(),
+                "served": kind not in self._feed.unserved,
+                "malformed": self._feed.malformed[kind],
+                "silentSeconds": round(time.monotonic() - reflector.last_event_monotonic, 1),
+            }
+            for kind, reflector in self._feed.reflectors.items()
+        }

@@ -1,0 +1,70 @@
+"""A term of leadership: it begins with the records of earlier ones, and before they are read nothing is planned."""
+
+import asyncio
+import logging
+
+from extender.binding.recovery import Adoption
+from extender.leader import Leadership
+from extender.scheduling.group_scheduler import GroupScheduler
+from serried.kube.attempts import Attempts
+from serried.kube.errors import ApiError, Forbidden, NotFound
+from serried.kube.wire import RESERVATIONS
+from serried.model.backoff import Backoff
+
+log = logging.getLogger(__name__)
+
+_BACKOFF = Backoff(first=1.0, cap=10.0)
+_PATIENCE = 3
+"""Failures in a row after which it is no matter of moments that the records cannot be read."""
+
+
+class Terms:
+    """Begins a term whenever leadership has turned to us."""
+
+    def __init__(self, group_scheduler: GroupScheduler, leadership: Leadership, adoption: Adoption) -> None:
+        self._group_scheduler = group_scheduler
+        self._leadership = leadership
+        self._adoption = adoption
+        self._turned = asyncio.Event()
+
+    def note_turn(self) -> None:
+        """Leadership has turned, to us or away."""
+        self._turned.set()
+
+    async def run(self) -> None:
+        """Begin terms until cancelled. To be called once all caches are listed."""
+        while True:
+            await self._turned.wait()
+            self._turned.clear()
+            await self._begin()
+
+    async def _begin(self) -> None:
+        attempts = Attempts(_BACKOFF)
+        while self._leadership.active and not self._group_scheduler.plans:
+            try:
+                if not await self._adoption.adopt():
+                    continue  # the term ended under it; if the next one is ours, too, it begins at the beginning
+            except ApiError as error:
+                self._meet_obstacle(error, attempts.failures + 1)
+                await attempts.rest()
+                continue
+            self._group_scheduler.active = self._leadership.active  # it may have turned meanwhile
+            self._group_scheduler.meet_obstacle("")
+
+    def _meet_obstacle(self, error: ApiError, failures: int) -> None:
+        """Nothing can be planned in this term yet: say so, and let go of whom it does not concern."""
+        log.error("cannot read the Reservations, so nothing is planned yet", extra={"err": str(error)})
+        lasting = isinstance(error, NotFound | Forbidden) or failures >= _PATIENCE
+        if self._leadership.active and lasting:
+            self._group_scheduler.active = True
+            self._group_scheduler.meet_obstacle(_describe(error))
+
+
+def _describe(error: ApiError) -> str:
+    """What keeps us from the records, and what helps."""
+    what = f"{RESERVATIONS} ({RESERVATIONS.version})"
+    if isinstance(error, NotFound):
+        return f"the API server does not serve {what}; install the CRDs"
+    if isinstance(error, Forbidden):
+        return f"the API server does not let us see {what}; apply the roles"
+    return str(error)
