@@ -42,8 +42,8 @@ from serried.model.group import Key, PodGroup, Policy
 from serried.model.pod import Pod, Shape
 from serried.model.selectors import NodeSelectorTerm, Requirement
 from serried.model.verdict import Verdict
-from serried.testing.builders import RACK, node
-from serried.testing.composites import composite
+from tests.support.builders import RACK, node
+from tests.support.composites import composite
 
 RESULTS = Path(__file__).parent / "results"
 BLOCK = "example.com/block"

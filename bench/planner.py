@@ -26,7 +26,7 @@ from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Pod, Shape
 from serried.plan.subdomains import STEPS, Path, share_out
 from serried.plan.tree import plan_group
-from serried.testing.builders import RACK, node, pod
+from tests.support.builders import RACK, node, pod
 
 RESULTS = FilePath(__file__).parent / "results"
 BLOCK = "example.com/block"

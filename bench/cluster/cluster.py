@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bench.cluster import binaries, installation, kwok, nodes, ports, processes, serried, state
+from bench.cluster import binaries, components, installation, kwok, nodes, ports, processes, state
 from bench.cluster.api import Api
 from bench.cluster.errors import ClusterError
 from bench.cluster.ports import LOOPBACK
@@ -70,7 +70,7 @@ class Cluster:
     def kubeconfigs(self) -> dict[str, Path]:
         """The credentials of every process of ours."""
         directory = self._place.directory / "credentials"
-        return {name: directory / f"{name}.kubeconfig" for name in serried.PROCESSES}
+        return {name: directory / f"{name}.kubeconfig" for name in components.PROCESSES}
 
     @property
     def pids(self) -> dict[str, int]:
@@ -159,7 +159,7 @@ class Cluster:
             raise ClusterError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
-    def kill(self, name: serried.Name, number: int = signal.SIGKILL) -> None:
+    def kill(self, name: components.Name, number: int = signal.SIGKILL) -> None:
         """Send a signal to a process of ours; SIGKILL and SIGTERM return when it is gone."""
         process = self._process(name)
         if number in {signal.SIGKILL, signal.SIGTERM}:
@@ -167,7 +167,7 @@ class Cluster:
         else:
             process.send(number)
 
-    def start(self, name: serried.Name, *arguments: str) -> None:
+    def start(self, name: components.Name, *arguments: str) -> None:
         """Start a process of ours again: same command, ports and credentials. Does not wait until it is ready.
 
         More ``arguments`` are put behind the command's own; of two that set the same, the last one counts.
@@ -178,13 +178,13 @@ class Cluster:
         again = processes.spawn([*process.argv, *arguments], Path(process.log), installation.REPOSITORY)
         self._save(self._record.with_processes({name: again}))
 
-    def restart(self, name: serried.Name, *arguments: str) -> None:
+    def restart(self, name: components.Name, *arguments: str) -> None:
         """End a process of ours with SIGTERM, start it as `start` does and wait until it is ready."""
         self.kill(name, signal.SIGTERM)
         self.start(name, *arguments)
         self.await_ready(name)
 
-    def await_ready(self, name: serried.Name) -> None:
+    def await_ready(self, name: components.Name) -> None:
         """Return when a process of ours is ready; for the scheduler, when it holds the Lease."""
         mine: dict[str, Process] = {name: self._process(name)}
         if name == "scheduler":
@@ -200,14 +200,14 @@ class Cluster:
         down(self.spec.name)
 
     def _lease_is_held(self) -> bool:
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{installation.NAMESPACE}/leases/{serried.LEASE}"
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{installation.NAMESPACE}/leases/{components.LEASE}"
         lease = self.api.get(path)["spec"]
         # A killed scheduler stays the holder until its Lease has run out.
         acquired = datetime.fromisoformat(lease["acquireTime"]).timestamp() if lease.get("acquireTime") else 0.0
         held_here = str(lease.get("holderIdentity") or "").startswith(f"{socket.gethostname()}_")
         return held_here and acquired > self._process("scheduler").started_at
 
-    def _process(self, name: serried.Name) -> Process:
+    def _process(self, name: components.Name) -> Process:
         if name not in self._record.processes:
             raise ClusterError(f"cluster {self.spec.name} has no {name}: it was started without Serried")
         return self._record.processes[name]
@@ -246,7 +246,7 @@ class _Start:
 
     def _reserve(self, spec: Spec) -> Record:
         with ports.reservation(self._place.root):
-            names = (*kwok.PORTS, *serried.PORTS)
+            names = (*kwok.PORTS, *components.PORTS)
             record = Record(spec, "starting", ports.pick(names, state.recorded_ports(state.places())), {})
             self._place.write(record)
         return record
@@ -278,7 +278,7 @@ class _Start:
             process = processes.spawn(command, self._place.logs / f"{name}.log", installation.REPOSITORY)
             record = self._add(record, {name: process})
         started = Cluster(self._place, record)
-        for name in serried.PROCESSES:
+        for name in components.PROCESSES:
             raise_for_dead(record.processes, "while starting")
             self._report(f"waiting for {name}")
             started.await_ready(name)
@@ -291,7 +291,7 @@ class _Start:
         )
         config = directory / "scheduler.yaml"
         config.write_text(installation.scheduler_config(record.spec, kubeconfigs["scheduler"], record.ports))
-        return serried.commands(record.spec, record.ports, kubeconfigs, self._programs["kube-scheduler"], config)
+        return components.commands(record.spec, record.ports, kubeconfigs, self._programs["kube-scheduler"], config)
 
     def _finish(self, record: Record) -> Cluster:
         raise_for_dead(record.processes, "at the end of up")
@@ -335,8 +335,8 @@ def _describe(place: Place) -> dict[str, Any]:
 def _remove(place: Place) -> None:
     record = place.read()
     known = dict(record.processes) if record else {}
-    ours = [process for name, process in known.items() if name in serried.PROCESSES]
-    rest = [process for name, process in known.items() if name not in serried.PROCESSES]
+    ours = [process for name, process in known.items() if name in components.PROCESSES]
+    rest = [process for name, process in known.items() if name not in components.PROCESSES]
     processes.stop(ours)
     processes.stop(rest, signal.SIGKILL)
     # A command that was killed half-way has recorded kwokctl, but not yet what kwokctl has started.

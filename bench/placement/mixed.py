@@ -8,7 +8,7 @@ from serried.model.node import Node
 from serried.model.plan import Plan, PlanRequest, View
 from serried.model.pod import Pod, Shape
 from serried.plan.gang import plan_gang
-from serried.testing.oracle import find_most
+from tests.support.oracle import find_most
 
 _NODES, _MEMBERS, _RACKS, _CLASSES = 4, 5, 2, 2
 

@@ -8,7 +8,7 @@ from serried.model.node import Node
 from serried.model.plan import Plan, PlanRequest, View
 from serried.model.pod import Pod, Shape
 from serried.plan.gang import plan_gang
-from serried.testing.oracle import count_domains, find_fewest
+from tests.support.oracle import count_domains, find_fewest
 
 BLOCK = "example.com/block"
 _MOST_BLOCKS, _MOST_RACKS, _NODES, _MEMBERS = 3, 3, 1, 6

@@ -22,9 +22,9 @@ from extender.http.wire import MOST_BYTES
 from extender.status.reports import Reports
 from serried.kube.events import EventWriter
 from serried.model.level import FALLBACK
-from serried.testing.builders import node, pod
-from serried.testing.strategies import Json, odd_objects
-from tests.unit.extender.world import World, gang, members
+from tests.support.builders import node, pod
+from tests.support.extender_harness import World, gang, members
+from tests.support.strategies import Json, odd_objects
 
 GOOD_POD = pod("p").cpu(1).raw()
 GOOD: dict[str, dict[str, Any]] = {

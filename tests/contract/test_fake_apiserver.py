@@ -10,8 +10,8 @@ import pytest
 from serried.kube.client import ApiClient
 from serried.kube.errors import AlreadyExists, ApiError, Conflict, Gone, Invalid, NotFound
 from serried.kube.wire import INITIAL_EVENTS_END, NODES, PODS, RESERVATIONS, LineSplitter
-from serried.testing.apiserver import FakeApiServer
-from serried.testing.selectors import match_selectors
+from tests.support.apiserver import FakeApiServer
+from tests.support.selectors import match_selectors
 
 
 @pytest.fixture

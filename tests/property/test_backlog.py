@@ -11,8 +11,8 @@ from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Pod, Shape
 from serried.model.verdict import Verdict
 from serried.plan.gang import plan_gang
-from serried.testing.builders import RACK
-from serried.testing.strategies import nodes, shapes
+from tests.support.builders import RACK
+from tests.support.strategies import nodes, shapes
 
 NAMES = st.sampled_from(["n0", "n1", "n2", "n3", "n4"])
 GROUPS = [Key("default", f"g{number}") for number in range(4)]

@@ -11,8 +11,8 @@ from serried.model.pod import Pod, Shape
 from serried.plan.capacity import Capacity
 from serried.plan.classes import Census, group_classes
 from serried.plan.gang import plan_gang
-from serried.testing.builders import RACK, pod
-from serried.testing.strategies import POOL, nodes
+from tests.support.builders import RACK, pod
+from tests.support.strategies import POOL, nodes
 
 _NAMES = ("n1", "n2", "n3", "n4")
 _SHAPES = tuple(each.value().shape for each in (pod("p").cpu(1), pod("p").cpu(2), pod("p").cpu(1).selecting(POOL, "a")))

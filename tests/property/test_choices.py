@@ -11,8 +11,8 @@ from serried.model.node import Node
 from serried.model.plan import Plan, View
 from serried.model.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
-from serried.testing.oracle import count_most, find_domains, find_most, is_sound
-from serried.testing.strategies import Problem, choosy_problems, layered_problems, nodes
+from tests.support.oracle import count_most, find_domains, find_most, is_sound
+from tests.support.strategies import Problem, choosy_problems, layered_problems, nodes
 
 SMALL = {"most_nodes": 4, "most_members": 5}
 

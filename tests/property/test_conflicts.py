@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serried.decode.conflicts import read_conflicts
 from serried.model.resources import capacity, total
-from serried.testing.builders import PodBuilder, pod
+from tests.support.builders import PodBuilder, pod
 
 Port = tuple[int, str, str]
 ANY = "0.0.0.0"  # noqa: S104 - nothing listens here

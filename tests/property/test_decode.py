@@ -22,7 +22,7 @@ from serried.model.node import Node
 from serried.model.parent import Parent
 from serried.model.pod import Pod
 from serried.model.volume import Volume, VolumeClaim
-from serried.testing.strategies import Json, odd_objects
+from tests.support.strategies import Json, odd_objects
 
 DECODERS = [
     (decode_pod, Pod),

@@ -20,9 +20,9 @@ from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
 from serried.plan.quorum import size_up
-from serried.testing.builders import RACK
-from serried.testing.oracle import count_domains, count_most, find_domains, find_fewest, find_most, is_sound
-from serried.testing.strategies import BLOCK, Problem, layered_problems, nodes, problems, without_exclusions
+from tests.support.builders import RACK
+from tests.support.oracle import count_domains, count_most, find_domains, find_fewest, find_most, is_sound
+from tests.support.strategies import BLOCK, Problem, layered_problems, nodes, problems, without_exclusions
 
 SMALL = {"most_nodes": 4, "most_members": 5}
 

@@ -12,8 +12,8 @@ from serried.model.pod import Pod
 from serried.model.resources import Resources, total
 from serried.model.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
-from serried.testing.builders import RACK
-from serried.testing.strategies import DEDICATED, Problem, nodes, problems, without_exclusions
+from tests.support.builders import RACK
+from tests.support.strategies import DEDICATED, Problem, nodes, problems, without_exclusions
 
 
 def accepts(node: Node, member: Pod) -> bool:

@@ -12,7 +12,7 @@ from serried.model.resources import Resources
 from serried.plan.forecast import Ending, foresee
 from serried.plan.gang import plan_gang
 from serried.plan.order import Ageing, Waiting, order_groups
-from serried.testing.strategies import Problem, problems
+from tests.support.strategies import Problem, problems
 
 STEP = 100.0
 PRIORITIES = (0, 10, 20)

@@ -16,9 +16,9 @@ from serried.plan.forecast import Ending, foresee, solve_forecast
 from serried.plan.gang import plan_gang, solve_gang
 from serried.plan.steps import Result, Work
 from serried.plan.tree import plan_group, solve_group
-from serried.testing.builders import RACK, pod
-from serried.testing.oracle import is_sound
-from serried.testing.strategies import POOL, nodes
+from tests.support.builders import RACK, pod
+from tests.support.oracle import is_sound
+from tests.support.strategies import POOL, nodes
 
 _NAMES = tuple(f"n{number}" for number in range(5))
 _SHAPES = tuple(

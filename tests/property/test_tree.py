@@ -13,7 +13,7 @@ from serried.model.node import Node
 from serried.model.plan import Plan, PlanRequest, View
 from serried.model.verdict import Verdict
 from serried.plan.tree import plan_group
-from serried.testing.builders import RACK, node, pod
+from tests.support.builders import RACK, node, pod
 
 ZONE = "example.com/zone"
 KEYS = (None, ZONE, RACK)

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from serried.testing.apiserver import FakeApiServer
+from tests.support.apiserver import FakeApiServer
 
 
 @pytest.fixture

@@ -7,10 +7,20 @@ from serried.kube import feed
 from serried.kube.reflector import Pace
 from serried.kube.wire import JOBS, PODS, parents
 from serried.model.parent import ParentKind
-from serried.testing.apiserver import SERVED, FakeApiServer
-from serried.testing.faults import calls
-from serried.testing.parents import job_set
-from tests.sim.office import GROUPS, WORKLOADS, controller_on, events, gang, job_pod, settle, starting_on, until
+from tests.support.apiserver import SERVED, FakeApiServer
+from tests.support.controller_harness import (
+    GROUPS,
+    WORKLOADS,
+    controller_on,
+    events,
+    gang,
+    job_pod,
+    settle,
+    starting_on,
+    until,
+)
+from tests.support.faults import calls
+from tests.support.parents import job_set
 
 JOB_SETS = parents(ParentKind.JOB_SET)
 STOCK = tuple(resource for resource in SERVED if resource not in {GROUPS, WORKLOADS})

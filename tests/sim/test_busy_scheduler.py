@@ -7,8 +7,8 @@ from serried.kube.wire import NODES, PODS
 from serried.model.level import FALLBACK
 from serried.observe.metrics import ExtenderMetrics
 from serried.settings import extender_settings
-from serried.testing.apiserver import FakeApiServer
-from serried.testing.builders import node, pod
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import node, pod
 
 FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
 

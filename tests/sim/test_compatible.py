@@ -16,9 +16,9 @@ from serried.model.group import COMPATIBLE_API, Key
 from serried.model.level import FALLBACK
 from serried.observe.metrics import ExtenderMetrics
 from serried.settings import extender_settings
-from serried.testing.apiserver import FakeApiServer
-from serried.testing.builders import compatible_group, node, pod
-from serried.testing.faults import calls
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import compatible_group, node, pod
+from tests.support.faults import calls
 
 GROUPS = pod_groups(*COMPATIBLE_API.split("/"))
 GANG = Key("default", "compatible:g")

@@ -14,10 +14,9 @@ from serried.model.group import Key
 from serried.model.level import FALLBACK
 from serried.observe.metrics import ControllerMetrics
 from serried.settings import controller_settings
-from serried.testing.apiserver import FakeApiServer
-from serried.testing.builders import RACK, JobBuilder, pod, pod_group, workload
-from serried.testing.faults import calls
-from tests.sim.office import (
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import RACK, JobBuilder, pod, pod_group, workload
+from tests.support.controller_harness import (
     CREATES_GROUP,
     CREATES_WORKLOAD,
     GROUPS,
@@ -32,6 +31,7 @@ from tests.sim.office import (
     settle,
     until,
 )
+from tests.support.faults import calls
 
 
 async def test_a_gang_job_gets_its_workload_and_then_its_pod_group(server: FakeApiServer) -> None:

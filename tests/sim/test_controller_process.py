@@ -14,9 +14,9 @@ import pytest
 from serried.kube.wire import JOBS, pod_groups
 from serried.model.level import FALLBACK
 from serried.observe.ops import listen_everywhere
-from serried.testing.apiserver import FakeApiServer
-from serried.testing.builders import job
-from serried.testing.faults import calls
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import job
+from tests.support.faults import calls
 
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
 KUBECONFIG = """

@@ -8,10 +8,9 @@ import pytest
 
 from serried.kube.wire import JOBS, JSON, PODS, pod_groups, workloads
 from serried.model.level import NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, ApiLevel
-from serried.testing.apiserver import SERVED, FakeApiServer
-from serried.testing.builders import workload
-from serried.testing.faults import calls
-from tests.sim.office import (
+from tests.support.apiserver import SERVED, FakeApiServer
+from tests.support.builders import workload
+from tests.support.controller_harness import (
     GROUPS,
     WORKLOADS,
     controller_on,
@@ -21,6 +20,7 @@ from tests.sim.office import (
     settle,
     until,
 )
+from tests.support.faults import calls
 
 V1ALPHA2_LEVEL = next(level for level in NATIVE_LEVELS if level.version == V1ALPHA2)
 V1ALPHA1_LEVEL = next(level for level in NATIVE_LEVELS if level.version == V1ALPHA1)

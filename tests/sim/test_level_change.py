@@ -13,8 +13,8 @@ from serried.model.level import FALLBACK, NATIVE, ApiLevel
 from serried.observe.metrics import ControllerMetrics
 from serried.process import _Process
 from serried.settings import CommonSettings, controller_settings
-from serried.testing.apiserver import NATIVE_SERVED, FakeApiServer
-from serried.testing.faults import calls
+from tests.support.apiserver import NATIVE_SERVED, FakeApiServer
+from tests.support.faults import calls
 
 
 class Work:

@@ -14,9 +14,9 @@ from serried.kube.wire import JOBS, PODS
 from serried.model.group import Key
 from serried.model.level import FALLBACK
 from serried.observe.metrics import Metrics
-from serried.testing.apiserver import FakeApiServer
-from serried.testing.builders import job, pod
-from serried.testing.faults import calls
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import job, pod
+from tests.support.faults import calls
 
 
 class Scene:

@@ -10,11 +10,9 @@ from serried.kube.wire import JOBS, JSON, PODS, parents, workloads
 from serried.model.group import Key
 from serried.model.level import NATIVE_LEVELS, V1ALPHA1
 from serried.model.parent import REPLICA, Family, ParentKind
-from serried.testing.apiserver import SERVED, FakeApiServer
-from serried.testing.builders import pod, workload
-from serried.testing.faults import Request, calls
-from serried.testing.parents import job_set, leader_worker_set
-from tests.sim.office import (
+from tests.support.apiserver import SERVED, FakeApiServer
+from tests.support.builders import pod, workload
+from tests.support.controller_harness import (
     CREATES_GROUP,
     GROUPS,
     READS_PODS,
@@ -26,6 +24,8 @@ from tests.sim.office import (
     settle,
     until,
 )
+from tests.support.faults import Request, calls
+from tests.support.parents import job_set, leader_worker_set
 
 JOB_SETS, SETS = parents(ParentKind.JOB_SET), parents(ParentKind.LEADER_WORKER_SET)
 CREATES = calls("POST", "/workloads")

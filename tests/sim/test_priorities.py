@@ -1,10 +1,10 @@
 """PodGroups at the fallback level get the priority of their class, once."""
 
 from serried.kube.wire import JOBS, JSON, PRIORITY_CLASSES
-from serried.testing.apiserver import FakeApiServer
-from serried.testing.builders import pod_group
-from serried.testing.faults import calls
-from tests.sim.office import GROUPS, controller_on, gang, settle, until
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import pod_group
+from tests.support.controller_harness import GROUPS, controller_on, gang, settle, until
+from tests.support.faults import calls
 
 
 def priority_class(name: str, value: int, **more: bool) -> JSON:

@@ -15,9 +15,9 @@ from serried.model.group import Key
 from serried.model.level import FALLBACK
 from serried.observe.metrics import ExtenderMetrics
 from serried.settings import extender_settings
-from serried.testing.apiserver import SERVED, FakeApiServer
-from serried.testing.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
-from serried.testing.faults import calls
+from tests.support.apiserver import SERVED, FakeApiServer
+from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
+from tests.support.faults import calls
 
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
 GANG = Key("default", "g")

@@ -14,8 +14,8 @@ from serried.kube.changes import Deleted, Event, Listed, Relisted, Unserved, Ups
 from serried.kube.hooks import Silent
 from serried.kube.reflector import CUTS, Pace, Reflector
 from serried.kube.wire import EVERYTHING, PODS, RESERVATIONS, Resource, Selection, decode_change
-from serried.testing.apiserver import FakeApiServer
-from serried.testing.faults import Request, calls, watches
+from tests.support.apiserver import FakeApiServer
+from tests.support.faults import Request, calls, watches
 
 QUICK = Pace(backoff=0.005, cap=0.02, unserved=0.01)
 

@@ -5,9 +5,9 @@ import pytest
 from serried.kube.wire import JOBS, JSON, PODS, parents, pod_groups, workloads
 from serried.model.level import FALLBACK, NATIVE_LEVELS, ApiLevel
 from serried.model.parent import ParentKind
-from serried.testing.apiserver import SERVED, FakeApiServer
-from serried.testing.parents import job_set
-from tests.sim.office import GROUPS, controller_on, events, gang, job_pod, settle, until
+from tests.support.apiserver import SERVED, FakeApiServer
+from tests.support.controller_harness import GROUPS, controller_on, events, gang, job_pod, settle, until
+from tests.support.parents import job_set
 
 DOMAIN = "scheduling.serried.dev"
 CHANGES = {

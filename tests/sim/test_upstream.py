@@ -8,9 +8,9 @@ from controller.diff import begin_workload
 from serried.kube.wire import JOBS
 from serried.model.group import BASIC
 from serried.model.level import FALLBACK
-from serried.testing.apiserver import FakeApiServer
-from serried.testing.builders import JobBuilder
-from tests.sim.office import (
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import JobBuilder
+from tests.support.controller_harness import (
     CREATES_GROUP,
     CREATES_WORKLOAD,
     GROUPS,

@@ -9,7 +9,7 @@ import pytest
 
 from extender.http.handlers import Verbs
 from extender.http.server import Listener
-from tests.unit.extender.world import World, gang, members, small_nodes
+from tests.support.extender_harness import World, gang, members, small_nodes
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.cluster import Cluster
-from tests.e2e.go_modules import locate
-from tests.e2e.promises.stage import Stage, eventually, pod_spec
+from tests.support.cluster_stage import Stage, eventually, pod_spec
+from tests.support.go_modules import locate
 
 Raw = dict[str, Any]
 

@@ -10,9 +10,9 @@ import pytest
 
 from bench.cluster import Cluster
 from tests.e2e.compatible.stage import LABEL, CompatibleStage
-from tests.e2e.go_modules import locate
-from tests.e2e.promises.stage import RACK, eventually, pod_spec
 from tests.e2e.promises.test_gangs import names
+from tests.support.cluster_stage import RACK, eventually, pod_spec
+from tests.support.go_modules import locate
 
 pytestmark = pytest.mark.e2e
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Cluster, Spec
-from tests.e2e.clusters import running
-from tests.e2e.promises.stage import Stage
+from tests.support.cluster_stage import Stage
+from tests.support.clusters import running
 
 _SERIAL = itertools.count()
 

@@ -8,10 +8,10 @@ import pytest
 from serried.decode.malformed import Malformed
 from serried.decode.pods import decode_pod
 from serried.model.pod import MARKERS, Pod
-from serried.testing.builders import PodBuilder, pod
 from tests.e2e.manifests.server import KUSTOMIZE
-from tests.e2e.promises.stage import SCHEDULER, Stage, eventually
 from tests.e2e.promises.test_gangs import names
+from tests.support.builders import PodBuilder, pod
+from tests.support.cluster_stage import SCHEDULER, Stage, eventually
 
 pytestmark = pytest.mark.e2e
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from tests.e2e.promises.stage import Stage, eventually
 from tests.e2e.promises.test_gangs import names
+from tests.support.cluster_stage import Stage, eventually
 
 pytestmark = pytest.mark.e2e
 

@@ -9,8 +9,8 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.cluster.api import ApiError
-from bench.cluster.serried import Name
-from tests.e2e.promises.stage import SCHEDULER, Raw, Stage, eventually, indexed_spec
+from bench.cluster.components import Name
+from tests.support.cluster_stage import SCHEDULER, Raw, Stage, eventually, indexed_spec
 
 
 class JobStage(Stage):

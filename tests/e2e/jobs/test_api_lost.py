@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Cluster, Spec, installation
-from tests.e2e.clusters import running
 from tests.e2e.jobs.stage import JobStage
-from tests.e2e.promises.stage import eventually
+from tests.support.cluster_stage import eventually
+from tests.support.clusters import running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

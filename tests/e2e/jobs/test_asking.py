@@ -3,7 +3,7 @@
 import pytest
 
 from tests.e2e.jobs.stage import JobStage
-from tests.e2e.promises.stage import Raw, eventually, pod_spec
+from tests.support.cluster_stage import Raw, eventually, pod_spec
 
 pytestmark = pytest.mark.e2e
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from tests.e2e.jobs.stage import JobStage
-from tests.e2e.promises.stage import eventually
+from tests.support.cluster_stage import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.e2e.jobs.stage import JobStage, controlled_by
-from tests.e2e.promises.stage import eventually
+from tests.support.cluster_stage import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

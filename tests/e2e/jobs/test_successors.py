@@ -7,9 +7,9 @@ import pytest
 
 from bench.cluster import Cluster, Spec
 from bench.cluster.errors import ClusterError
-from tests.e2e.clusters import on_kubernetes, running
 from tests.e2e.jobs.stage import JobStage
-from tests.e2e.promises.stage import eventually
+from tests.support.cluster_stage import eventually
+from tests.support.clusters import on_kubernetes, running
 
 pytestmark = pytest.mark.e2e
 

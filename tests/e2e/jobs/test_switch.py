@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Cluster, Spec
-from bench.cluster.serried import Name
-from tests.e2e.clusters import running
+from bench.cluster.components import Name
 from tests.e2e.jobs.stage import JobStage
-from tests.e2e.promises.stage import eventually
+from tests.support.cluster_stage import eventually
+from tests.support.clusters import running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

@@ -20,9 +20,9 @@ from bench.cluster.binaries import cache
 from bench.cluster.build import environment
 from bench.cluster.ports import LOOPBACK, pick
 from bench.cluster.processes import Process, spawn, stop, tail
-from tests.e2e.clusters import running
-from tests.e2e.go_modules import locate
-from tests.e2e.promises.stage import eventually
+from tests.support.cluster_stage import eventually
+from tests.support.clusters import running
+from tests.support.go_modules import locate
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 

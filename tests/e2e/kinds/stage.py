@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from serried.decode.identity import GANG_POLICY, REQUIRED_TOPOLOGY
-from tests.e2e.promises.stage import RACK, Stage, eventually, pod_spec
+from tests.support.cluster_stage import RACK, Stage, eventually, pod_spec
 
 Raw = dict[str, Any]
 

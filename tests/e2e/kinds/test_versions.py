@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Cluster, Spec
-from tests.e2e.clusters import on_kubernetes
 from tests.e2e.kinds.operators import at_work
 from tests.e2e.kinds.stage import KindStage, replicated
+from tests.support.clusters import on_kubernetes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

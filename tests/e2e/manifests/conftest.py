@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from bench.cluster import Spec
-from tests.e2e.clusters import running
 from tests.e2e.manifests.server import Server
+from tests.support.clusters import running
 
 # Off by default upstream: the fields and kinds that the fallback API has as well.
 UPSTREAM_GATES = tuple(

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from bench.cluster.api import ApiError
-from serried.testing.builders import JobBuilder, job
 from tests.e2e.manifests.server import KUSTOMIZE, Json, Server
+from tests.support.builders import JobBuilder, job
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 RESIZED = f"{JOBS}/resized"

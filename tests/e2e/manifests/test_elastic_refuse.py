@@ -6,7 +6,6 @@ import pytest
 
 from serried.decode.jobs import decode_job
 from serried.model.eligibility import is_gang_job
-from serried.testing.builders import usable
 from tests.e2e.manifests.resizes import (
     ALLOWED,
     ALLOWED_NATIVELY,
@@ -24,6 +23,7 @@ from tests.e2e.manifests.resizes import (
     running,
 )
 from tests.e2e.manifests.server import KUSTOMIZE, Json, Server, eventually
+from tests.support.builders import usable
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Spec
-from tests.e2e.clusters import on_kubernetes, running
 from tests.e2e.manifests import annotations, resizes
 from tests.e2e.manifests.endpoint import Endpoint, ours
 from tests.e2e.manifests.objects import gang, largest, template, workload
 from tests.e2e.manifests.rules import ALLOWED, BAD, GOOD, REFUSED, Change
 from tests.e2e.manifests.server import Server, changed, eventually
 from tests.e2e.manifests.test_preferred_topology import RULES, preferred
+from tests.support.clusters import on_kubernetes, running
 
 pytestmark = pytest.mark.e2e
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.promises.stage import RACK, Stage, pod_spec
 from tests.e2e.promises.test_gangs import names
+from tests.support.cluster_stage import RACK, Stage, pod_spec
 
 pytestmark = pytest.mark.e2e
 

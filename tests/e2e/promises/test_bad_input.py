@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.promises.stage import SCHEDULER, Stage
+from tests.support.cluster_stage import SCHEDULER, Stage
 
 pytestmark = pytest.mark.e2e
 

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from tests.e2e.promises.proxy import Proxy
-from tests.e2e.promises.stage import RACK, Stage, eventually
 from tests.e2e.promises.test_gangs import names
+from tests.support.cluster_stage import RACK, Stage, eventually
 
 pytestmark = pytest.mark.e2e
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.promises.stage import RACK, Raw, Stage, eventually, pod_spec
 from tests.e2e.promises.test_gangs import names
+from tests.support.cluster_stage import RACK, Raw, Stage, eventually, pod_spec
 
 pytestmark = pytest.mark.e2e
 

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.e2e.promises.stage import RACK, Stage, eventually
 from tests.e2e.promises.test_gangs import names
 from tests.e2e.promises.test_repair import ONE_LEVEL, WHOLE_NODE, others_of_rack, run_gang
+from tests.support.cluster_stage import RACK, Stage, eventually
 
 pytestmark = pytest.mark.e2e
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Cluster, Spec
-from tests.e2e.clusters import running
-from tests.e2e.promises.stage import RACK, Stage, eventually
 from tests.e2e.promises.test_devices import Devices, asking, nodes_of_rack, racks_of
 from tests.e2e.promises.test_gangs import names
+from tests.support.cluster_stage import RACK, Stage, eventually
+from tests.support.clusters import running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

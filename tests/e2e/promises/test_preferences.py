@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.promises.stage import RACK, Stage
+from tests.support.cluster_stage import RACK, Stage
 
 pytestmark = pytest.mark.e2e
 

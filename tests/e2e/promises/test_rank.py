@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from serried.decode.pods import COMPLETION_INDEX
-from tests.e2e.promises.stage import RACK, Stage, eventually, indexed_spec
 from tests.e2e.promises.test_gangs import names
+from tests.support.cluster_stage import RACK, Stage, eventually, indexed_spec
 
 pytestmark = pytest.mark.e2e
 

@@ -9,8 +9,8 @@ import pytest
 
 from bench.cluster.installation import MANIFESTS
 from bench.cluster.nodes import node_name, node_object
-from tests.e2e.promises.stage import RACK, SCHEDULER, Stage, eventually, indexed_spec
 from tests.e2e.promises.test_gangs import names
+from tests.support.cluster_stage import RACK, SCHEDULER, Stage, eventually, indexed_spec
 
 pytestmark = pytest.mark.e2e
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Cluster, Spec
-from tests.e2e.clusters import on_kubernetes, running
-from tests.e2e.promises.stage import RACK, Stage, eventually
+from tests.support.cluster_stage import RACK, Stage, eventually
+from tests.support.clusters import on_kubernetes, running
 
 pytestmark = pytest.mark.e2e
 

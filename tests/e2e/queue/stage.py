@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.promises.stage import RACK, indexed_spec
-from tests.e2e.promises.stage import Stage as PromiseStage
+from tests.support.cluster_stage import RACK, indexed_spec
+from tests.support.cluster_stage import Stage as PromiseStage
 
 WHOLE_NODE = "30"
 SCHEDULER = "serried"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.e2e.promises.stage import eventually
 from tests.e2e.queue.stage import Stage
+from tests.support.cluster_stage import eventually
 
 pytestmark = pytest.mark.e2e
 

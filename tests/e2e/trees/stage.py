@@ -4,7 +4,7 @@ from typing import Any
 
 from serried.decode.identity import REQUIRED_TOPOLOGY
 from serried.model.group import composite_api_version
-from tests.e2e.promises.stage import Stage as PromiseStage
+from tests.support.cluster_stage import Stage as PromiseStage
 
 ZONE = "topology.kubernetes.io/zone"
 WHOLE_NODE = "30"

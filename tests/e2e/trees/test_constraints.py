@@ -3,8 +3,8 @@
 import pytest
 
 from bench.cluster.nodes import RACK
-from tests.e2e.promises.stage import Raw, indexed_spec
 from tests.e2e.trees.stage import WHOLE_NODE, Stage
+from tests.support.cluster_stage import Raw, indexed_spec
 
 pytestmark = pytest.mark.e2e
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.e2e.promises.stage import RACK, eventually
 from tests.e2e.promises.test_gangs import names
 from tests.e2e.trees.stage import WHOLE_NODE, ZONE, Stage
+from tests.support.cluster_stage import RACK, eventually
 
 pytestmark = pytest.mark.e2e
 

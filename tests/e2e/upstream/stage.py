@@ -4,7 +4,7 @@ import time
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.promises.stage import Raw, Stage, eventually
+from tests.support.cluster_stage import Raw, Stage, eventually
 
 _RECONCILED = {"jobs", "workloads", "podgroups"}
 _READS = {"GET", "LIST", "WATCH"}

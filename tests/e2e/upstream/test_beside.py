@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.e2e.promises.stage import Raw, eventually
 from tests.e2e.upstream.stage import UpstreamStage
+from tests.support.cluster_stage import Raw, eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

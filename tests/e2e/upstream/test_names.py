@@ -7,8 +7,8 @@ from controller.diff import begin_workload
 from controller.names import pod_group_name, template_name, workload_name
 from serried.model.group import BASIC
 from serried.model.level import NATIVE
-from tests.e2e.promises.stage import Raw, eventually
 from tests.e2e.upstream.stage import UpstreamStage
+from tests.support.cluster_stage import Raw, eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

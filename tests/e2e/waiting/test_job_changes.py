@@ -3,7 +3,7 @@
 import pytest
 
 from bench.cluster import ClusterError, installation
-from tests.e2e.promises.stage import RACK, Stage, eventually
+from tests.support.cluster_stage import RACK, Stage, eventually
 
 pytestmark = pytest.mark.e2e
 

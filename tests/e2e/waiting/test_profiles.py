@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.e2e.promises.stage import Stage
 from tests.e2e.promises.test_gangs import names
+from tests.support.cluster_stage import Stage
 
 pytestmark = pytest.mark.e2e
 

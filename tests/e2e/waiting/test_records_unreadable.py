@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from bench.cluster import installation
-from tests.e2e.promises.stage import Stage, eventually
 from tests.e2e.promises.test_gangs import names
+from tests.support.cluster_stage import Stage, eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

@@ -12,7 +12,7 @@ from bench.demo.cast import CPU, GANGS, GIANT, LEAVES, PATIENT, PLAIN_PODS, STAR
 from bench.demo.referee import Referee
 from bench.load.objects import GANG, Gang
 from serried.kube.changes import Deleted, Listed, Upserted
-from serried.testing.clock import Clock
+from tests.support.clock import Clock
 
 TIGHT, WIDE = Gang("tight", 2, RACK), Gang("wide", 200)
 DOMAINS = {"a1": "rack-a", "a2": "rack-a", "b1": "rack-b"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.cluster import ClusterError, Spec, installation, serried
+from bench.cluster import ClusterError, Spec, components, installation
 from serried.settings import extender_settings
 
 PORTS = {"filter": 20001, "bind": 20002}
@@ -40,9 +40,9 @@ def test_the_gate_policy_is_applied_where_it_can_be_used() -> None:
 def test_an_isolated_scheduler_comes_with_what_marks_members_and_an_extender_that_knows() -> None:
     isolated = Spec(name="a", hold="filter", isolated=True)
     assert installation.pieces(isolated) == ["crds", "rbac", "policies", "marker"]
-    files: dict[str, Path] = {name: Path(name) for name in serried.PROCESSES}
-    ports = dict.fromkeys(serried.PORTS, 1)
-    extender = serried.commands(isolated, ports, files, Path("s"), Path("c"))["extender"]
+    files: dict[str, Path] = {name: Path(name) for name in components.PROCESSES}
+    ports = dict.fromkeys(components.PORTS, 1)
+    extender = components.commands(isolated, ports, files, Path("s"), Path("c"))["extender"]
     assert extender_settings(extender[3:]).isolated == "on"
 
 

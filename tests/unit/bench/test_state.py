@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster import Spec, cluster, ports, processes, serried, state
+from bench.cluster import Spec, cluster, components, ports, processes, state
 from bench.cluster.errors import ClusterError
 from bench.cluster.processes import Process
 from bench.cluster.progress import silent
@@ -37,7 +37,7 @@ def sleeper(tmp_path: Path) -> Iterator[Process]:
 
 
 def record(**found: Process) -> Record:
-    return Record(Spec(name="a"), "ready", dict.fromkeys(("apiserver", *serried.PORTS), 20001), found)
+    return Record(Spec(name="a"), "ready", dict.fromkeys(("apiserver", *components.PORTS), 20001), found)
 
 
 def test_a_record_survives_the_disk(place: Place, sleeper: Process) -> None:
@@ -238,11 +238,11 @@ def test_the_lock_is_said_once_and_released(place: Place) -> None:
 
 
 def test_serried_processes_get_their_own_credentials(tmp_path: Path) -> None:
-    kubeconfigs: dict[str, Path] = {name: tmp_path / f"{name}.kubeconfig" for name in serried.PROCESSES}
-    listen = dict.fromkeys(serried.PORTS, 20001)
+    kubeconfigs: dict[str, Path] = {name: tmp_path / f"{name}.kubeconfig" for name in components.PROCESSES}
+    listen = dict.fromkeys(components.PORTS, 20001)
     spec = Spec(name="a", hold="auto", kubernetes="1.35.4", serried_args=("--bind-timeout", "5"))
 
-    commands = serried.commands(spec, listen, kubeconfigs, tmp_path / "kube-scheduler", tmp_path / "config.yaml")
+    commands = components.commands(spec, listen, kubeconfigs, tmp_path / "kube-scheduler", tmp_path / "config.yaml")
 
     assert commands["extender"][:3] == [sys.executable, "-m", "extender"]
     assert commands["extender"][-2:] == ["--bind-timeout", "5"]

@@ -13,7 +13,7 @@ from serried.model.plan import PlanRequest
 from serried.model.verdict import Reason, Verdict
 from serried.plan.fit import slots
 from serried.plan.gang import plan_gang
-from serried.testing.builders import RACK, PodBuilder, node, pod
+from tests.support.builders import RACK, PodBuilder, node, pod
 
 G, H = Key("default", "g"), Key("default", "h")
 ONE_CPU = pod("p").cpu(1)

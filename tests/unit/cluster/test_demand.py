@@ -3,8 +3,8 @@ import pytest
 from serried.cluster.demand import count_wanted
 from serried.cluster.store import Store
 from serried.model.group import PodGroup
-from serried.testing.builders import JobBuilder, PodBuilder, job, pod, pod_group
-from serried.testing.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
+from tests.support.builders import JobBuilder, PodBuilder, job, pod, pod_group
+from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
 
 SCHEDULER = "serried"
 

@@ -9,7 +9,7 @@ from serried.cluster.store import Store
 from serried.decode.times import read_time
 from serried.model.group import Job, Key
 from serried.model.pod import Pod
-from serried.testing.builders import Builder, JobBuilder, PodBuilder, job, pod
+from tests.support.builders import Builder, JobBuilder, PodBuilder, job, pod
 
 TRAIN = job("train").size(2).running("trainer")
 MINUTE = 60

@@ -8,8 +8,8 @@ import pytest
 from serried.cluster.store import Store
 from serried.model.group import Key, Policy, key_tree
 from serried.model.tree import Branch, Leaf
-from serried.testing.builders import RACK, Builder, PodBuilder, PodGroupBuilder, pod, pod_group
-from serried.testing.composites import CompositeBuilder, composite
+from tests.support.builders import RACK, Builder, PodBuilder, PodGroupBuilder, pod, pod_group
+from tests.support.composites import CompositeBuilder, composite
 
 TREE = key_tree(Key("default", "root"))
 ZONE = "example.com/zone"

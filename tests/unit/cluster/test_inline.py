@@ -6,7 +6,7 @@ from serried.cluster.membership import provisional
 from serried.cluster.store import Store
 from serried.decode.identity import REQUIRED_TOPOLOGY
 from serried.model.group import Key, Policy, Workload
-from serried.testing.builders import RACK, job, pod, workload
+from tests.support.builders import RACK, job, pod, workload
 
 PART = Key("default", "w/workers")
 FIRST, SECOND = Key("default", "w/workers/0"), Key("default", "w/workers/1")

@@ -5,7 +5,7 @@ from serried.cluster.occupancy import ClaimKind, Occupancy
 from serried.model.group import Key
 from serried.model.pod import Pod
 from serried.model.reservation import Reservation, Slot
-from serried.testing.builders import pod
+from tests.support.builders import pod
 
 GANG, OTHER = Key("default", "gang"), Key("default", "other")
 

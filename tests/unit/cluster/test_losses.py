@@ -2,7 +2,7 @@
 
 from serried.cluster.store import Store
 from serried.model.group import Key
-from serried.testing.builders import PodGroupBuilder, job, pod, pod_group, workload
+from tests.support.builders import PodGroupBuilder, job, pod, pod_group, workload
 
 GANG = job("train").size(2).scheduler("serried")
 LOAD = workload("w").for_job("train").gang_template("t", 2)

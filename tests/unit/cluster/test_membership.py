@@ -8,7 +8,7 @@ import pytest
 from serried.cluster.membership import job_of_provisional, provisional
 from serried.cluster.store import Store
 from serried.model.group import Key
-from serried.testing.builders import (
+from tests.support.builders import (
     Builder,
     JobBuilder,
     PodBuilder,

@@ -11,7 +11,7 @@ from serried.cluster.store import Store
 from serried.decode.pods import COMPLETION_INDEX
 from serried.model.group import Key
 from serried.model.parent import WORKERS, Family, ParentKind
-from serried.testing.builders import (
+from tests.support.builders import (
     Builder,
     PodBuilder,
     PodGroupBuilder,
@@ -21,7 +21,7 @@ from serried.testing.builders import (
     pod_group,
     workload,
 )
-from serried.testing.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
+from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
 from tests.unit.cluster.test_membership import SCHEDULER, named, tell
 
 SET = Family(ParentKind.JOB_SET, Key("default", "s"))

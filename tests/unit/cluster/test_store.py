@@ -5,7 +5,7 @@ import pytest
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
 from serried.model.group import Key
-from serried.testing.builders import PodBuilder, node, pod, pod_group
+from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.unit.cluster.test_membership import WAITING, gang_job, gang_workload, group_of, member, stored
 
 GROUP = Key("default", "g")

@@ -8,9 +8,9 @@ from serried.cluster.store import Store
 from serried.model.node import Node
 from serried.model.pod import Pod
 from serried.plan.fit import slots
-from serried.testing.builders import Builder, NodeBuilder, PodBuilder, node, pod
-from serried.testing.devices import DeviceClassBuilder, device_class
-from serried.testing.volumes import VolumeBuilder, VolumeClaimBuilder, volume, volume_claim
+from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
+from tests.support.devices import DeviceClassBuilder, device_class
+from tests.support.volumes import VolumeBuilder, VolumeClaimBuilder, volume, volume_claim
 
 GPU = "example.com/gpu"
 IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"

@@ -5,7 +5,7 @@ import pytest
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy, match_heirs
 from serried.model.group import Key
-from serried.testing.builders import PodBuilder, pod, pod_group
+from tests.support.builders import PodBuilder, pod, pod_group
 
 GROUP = Key("default", "g")
 

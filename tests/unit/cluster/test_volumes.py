@@ -7,8 +7,8 @@ import pytest
 from serried.cluster.store import Store
 from serried.model.group import Key
 from serried.plan.fit import admits
-from serried.testing.builders import Builder, NodeBuilder, PodBuilder, node, pod
-from serried.testing.volumes import VolumeBuilder, VolumeClaimBuilder, volume, volume_claim
+from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
+from tests.support.volumes import VolumeBuilder, VolumeClaimBuilder, volume, volume_claim
 
 HERE = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
 ANYWHERE = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}

@@ -8,7 +8,7 @@ from serried.decode.preferences import PACKING, PREFERRED_TOPOLOGY
 from serried.model.group import BASIC, Key, OwnerRef, PodGroup, Policy, Template, Workload
 from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, ApiLevel
 from serried.model.preference import Level, Preference, Style
-from serried.testing.builders import RACK, job, workload
+from tests.support.builders import RACK, job, workload
 
 V1ALPHA2_LEVEL = ApiLevel("native", "scheduling.k8s.io", V1ALPHA2)
 POD_SPEC = ("spec", "template", "spec")

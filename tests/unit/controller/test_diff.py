@@ -22,7 +22,7 @@ from controller.names import pod_group_name, successor_name, workload_name
 from controller.owners import JOB_UID, MANAGED_BY, MANAGER
 from controller.rules import Duty
 from serried.model.group import BASIC, Key, Policy
-from serried.testing.builders import PodGroupBuilder, WorkloadBuilder, job, pod_group, workload
+from tests.support.builders import PodGroupBuilder, WorkloadBuilder, job, pod_group, workload
 
 B = TypeVar("B", PodGroupBuilder, WorkloadBuilder)
 

@@ -21,8 +21,8 @@ from serried.decode.groups import decode_pod_group, decode_workload
 from serried.model.group import PodGroup, Policy, Workload
 from serried.model.level import FALLBACK, NATIVE_LEVELS
 from serried.model.parent import REPLICA, ParentKind
-from serried.testing.builders import RACK, PodGroupBuilder, WorkloadBuilder, pod_group, workload
-from serried.testing.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
+from tests.support.builders import RACK, PodGroupBuilder, WorkloadBuilder, pod_group, workload
+from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
 
 SERVED = ["serried"]
 INLINE = NATIVE_LEVELS[-1]

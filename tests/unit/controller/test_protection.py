@@ -8,7 +8,7 @@ from serried.cluster.store import Store
 from serried.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from serried.kube.wire import Failure
 from serried.model.group import Key
-from serried.testing.builders import pod, pod_group
+from tests.support.builders import pod, pod_group
 
 PACE = Pace(grace=5.0, first=1.0, longest=8.0)
 

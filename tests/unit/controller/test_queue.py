@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from controller.queue import Backoff, WorkQueue
-from serried.testing.clock import Clock
+from tests.support.clock import Clock
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from controller import reads
 from controller.reads import read_named_groups
 from serried.kube.errors import Gone
 from serried.kube.wire import PODS
-from serried.testing.apiserver import FakeApiServer
-from serried.testing.builders import PodBuilder, pod
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import PodBuilder, pod
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import pytest
 
 from controller.rules import Duty, Rules, Suspended, Track, duty_for, is_unserved
 from serried.model.eligibility import GangJobs
-from serried.testing.builders import JobBuilder, PodBuilder, job, pod
+from tests.support.builders import JobBuilder, PodBuilder, job, pod
 
 RULES = Rules(frozenset({"serried"}))
 GANG = job("train").size(3).scheduler("serried")

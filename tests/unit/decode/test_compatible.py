@@ -10,7 +10,7 @@ from serried.decode.reservations import name_record
 from serried.model.eligibility import is_gang_job
 from serried.model.group import BASIC, COMPATIBLE_API, Holder, Key, OwnerRef, Policy
 from serried.model.pod import Link
-from serried.testing.builders import RACK, CompatibleGroupBuilder, PodBuilder, compatible_group, job, pod
+from tests.support.builders import RACK, CompatibleGroupBuilder, PodBuilder, compatible_group, job, pod
 
 TEMPLATE_LABEL = ("spec", "template", "metadata", "labels", "scheduling.x-k8s.io/pod-group")
 

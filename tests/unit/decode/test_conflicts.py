@@ -6,7 +6,7 @@ import pytest
 
 from serried.decode.conflicts import read_conflicts
 from serried.model.resources import SHARES
-from serried.testing.builders import PodBuilder, pod
+from tests.support.builders import PodBuilder, pod
 
 ANY = "0.0.0.0"  # noqa: S104 - nothing listens here
 PORT = {"containerPort": 80, "hostPort": 80}

@@ -5,8 +5,8 @@ from serried.decode.malformed import Malformed
 from serried.model.device import DeviceClass
 from serried.model.pod import HELD
 from serried.plan.fit import slots
-from serried.testing.builders import node, pod, pod_group
-from serried.testing.devices import device_class, objection, offer
+from tests.support.builders import node, pod, pod_group
+from tests.support.devices import device_class, objection, offer
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
 

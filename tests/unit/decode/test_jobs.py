@@ -6,7 +6,7 @@ from serried.decode.identity import DISRUPTION_MODE, GANG_POLICY, REQUIRED_TOPOL
 from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
 from serried.model.group import Claim, Disruption, GangPolicy
-from serried.testing.builders import RACK, JobBuilder, job
+from tests.support.builders import RACK, JobBuilder, job
 
 GANG = {"schedulingPolicy": {"gang": {"minCount": 3}}}
 

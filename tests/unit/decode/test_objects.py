@@ -13,8 +13,8 @@ from serried.model.group import BASIC, Key, OwnerRef, Policy, Template
 from serried.model.lease import Lease
 from serried.model.node import Node
 from serried.model.selectors import Taint
-from serried.testing.builders import RACK, JobBuilder, job, node, pod_group, workload
-from serried.testing.composites import composite
+from tests.support.builders import RACK, JobBuilder, job, node, pod_group, workload
+from tests.support.composites import composite
 
 
 def test_a_node_has_what_is_allocatable() -> None:

@@ -8,8 +8,8 @@ from serried.decode.malformed import Malformed
 from serried.decode.parents import decode_job_set, decode_leader_worker_set
 from serried.model.group import Disruption, Key
 from serried.model.parent import LEADER, WHOLE, WORKERS, ParentKind, Place, Span, Stage, gangs_of, is_gang_parent
-from serried.testing.builders import RACK, PodBuilder, pod
-from serried.testing.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
+from tests.support.builders import RACK, PodBuilder, pod
+from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
 
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 

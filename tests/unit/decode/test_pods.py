@@ -4,7 +4,7 @@ from serried.decode.malformed import Malformed
 from serried.decode.pods import COMPLETION_INDEX, decode_pod
 from serried.model.pod import HELD_GATE, Link, Owner, Phase, Pod
 from serried.model.selectors import NodeSelectorTerm, Requirement, Toleration
-from serried.testing.builders import PodBuilder, pod
+from tests.support.builders import PodBuilder, pod
 
 
 def test_a_pod_of_nothing_but_a_name_is_pending_and_in_no_group() -> None:

@@ -7,7 +7,7 @@ from serried.decode.preferences import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY, f
 from serried.decode.preferences import write_preference as write
 from serried.model.group import Job, PodGroup, Workload
 from serried.model.preference import NO_PREFERENCE, Level, Preference, Style
-from serried.testing.builders import job, pod_group, workload
+from tests.support.builders import job, pod_group, workload
 
 
 @pytest.mark.parametrize(

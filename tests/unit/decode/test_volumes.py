@@ -5,8 +5,8 @@ from serried.decode.volumes import decode_volume
 from serried.model.group import Key
 from serried.model.selectors import NodeSelectorTerm, Requirement
 from serried.model.volume import Volume, VolumeClaim
-from serried.testing.builders import PodBuilder, pod
-from serried.testing.volumes import volume, volume_claim
+from tests.support.builders import PodBuilder, pod
+from tests.support.volumes import volume, volume_claim
 
 
 def test_a_volume_that_says_nothing_is_reached_from_everywhere() -> None:

@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.scheduling.backfill import Mode
-from tests.unit.extender.world import World
+from tests.support.extender_harness import World
 
 
 @pytest.fixture

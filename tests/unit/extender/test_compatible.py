@@ -18,8 +18,8 @@ from serried.model.group import COMPATIBLE_API, Key
 from serried.model.level import FALLBACK
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
-from serried.testing.builders import CompatibleGroupBuilder, PodBuilder, compatible_group, pod
-from tests.unit.extender.world import GANG, SCHEDULER, World, gang, members, small_nodes
+from tests.support.builders import CompatibleGroupBuilder, PodBuilder, compatible_group, pod
+from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members, small_nodes
 
 THEIRS = Key("default", "compatible:g")
 

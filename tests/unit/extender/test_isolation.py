@@ -8,8 +8,8 @@ import pytest
 from extender.isolation import UNMARKED, Isolation
 from serried.kube.events import EventWriter
 from serried.model.pod import MARKERS
-from serried.testing.builders import PodBuilder, job, pod, pod_group
-from tests.unit.extender.world import SCHEDULER, World, gang, members
+from tests.support.builders import PodBuilder, job, pod, pod_group
+from tests.support.extender_harness import SCHEDULER, World, gang, members
 
 Make = Callable[..., Isolation]
 

@@ -14,11 +14,11 @@ from serried.model.group import Key
 from serried.model.lease import Lease
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
-from serried.testing.builders import pod_group
-from serried.testing.clock import Clock
-from tests.unit.extender.test_reports import MISSING, Office
-from tests.unit.extender.test_trees import TREE, group, pods, racks, root
-from tests.unit.extender.world import GANG, World, error, gang, members, small_nodes
+from tests.support.builders import pod_group
+from tests.support.clock import Clock
+from tests.support.extender_harness import GANG, World, error, gang, members, small_nodes
+from tests.unit.extender.scheduling.test_trees import TREE, group, pods, racks, root
+from tests.unit.extender.status.test_reports import MISSING, Office
 
 
 class TestALeaseThatLapsesForAMoment:

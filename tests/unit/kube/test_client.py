@@ -19,8 +19,8 @@ from serried.kube.errors import (
     Unavailable,
 )
 from serried.kube.wire import PODS, RESERVATIONS
-from serried.testing.apiserver import FakeApiServer
-from serried.testing.faults import calls
+from tests.support.apiserver import FakeApiServer
+from tests.support.faults import calls
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from serried.kube.discovery import discover, keeps_group
 from serried.kube.errors import ApiError
 from serried.kube.wire import POD_TEMPLATES, Resource, pod_groups, workloads
 from serried.model.level import FALLBACK, NATIVE, ApiLevel
-from serried.testing.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
-from serried.testing.faults import calls
+from tests.support.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
+from tests.support.faults import calls
 
 GROUPS = pod_groups("scheduling.k8s.io", "v1beta1")
 V1ALPHA1_LEVEL = ApiLevel("native", "scheduling.k8s.io", "v1alpha1")

@@ -8,9 +8,9 @@ import pytest
 from serried.kube.events import EventWriter, Ration
 from serried.kube.hooks import SILENT, Hooks, Silent
 from serried.kube.wire import EVENTS
-from serried.testing.apiserver import FakeApiServer
-from serried.testing.clock import Clock
-from serried.testing.faults import calls
+from tests.support.apiserver import FakeApiServer
+from tests.support.clock import Clock
+from tests.support.faults import calls
 
 GANG = {
     "apiVersion": "scheduling.k8s.io/v1beta1",

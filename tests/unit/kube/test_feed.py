@@ -11,9 +11,9 @@ from serried.kube.wire import Resource
 from serried.model.group import Job, Key
 from serried.model.level import FALLBACK
 from serried.observe.metrics import Metrics
-from serried.testing.builders import Builder, compatible_group, job, node, pod, pod_group, workload
-from serried.testing.devices import device_class
-from serried.testing.volumes import volume, volume_claim
+from tests.support.builders import Builder, compatible_group, job, node, pod, pod_group, workload
+from tests.support.devices import device_class
+from tests.support.volumes import volume, volume_claim
 
 Raw = dict[str, Any]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from serried.model.eligibility import GangJobs, is_gang_job
-from serried.testing.builders import JobBuilder, job
+from tests.support.builders import JobBuilder, job
 
 
 def ours(name: str = "j") -> JobBuilder:

@@ -5,7 +5,7 @@ from serried.model.pod import Shape
 from serried.plan.capacity import Capacity, Fork
 from serried.plan.fit import HOSTNAME, list_named
 from serried.plan.steps import finish
-from serried.testing.builders import node, pod
+from tests.support.builders import node, pod
 
 ZONE = "example.com/zone"
 

@@ -5,7 +5,7 @@ import pytest
 from serried.model.resources import SHARES
 from serried.model.selectors import NodeSelectorTerm, Requirement
 from serried.plan.fit import admits, matches, matches_terms, slots
-from serried.testing.builders import NodeBuilder, PodBuilder, node, pod
+from tests.support.builders import NodeBuilder, PodBuilder, node, pod
 
 CORDON = "node.kubernetes.io/unschedulable"
 

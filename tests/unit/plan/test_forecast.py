@@ -4,7 +4,7 @@ from serried.model.node import Node
 from serried.model.plan import PlanRequest, View
 from serried.model.pod import Pod, Shape
 from serried.plan.forecast import Ending, Forecast, foresee
-from serried.testing.builders import RACK, NodeBuilder, PodBuilder, node, pod
+from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 
 FOUR = (("cpu", 4000), ("pods", 1))
 ONE = (("cpu", 1000), ("pods", 1))

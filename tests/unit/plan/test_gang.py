@@ -6,7 +6,7 @@ from serried.model.plan import Plan, PlanRequest, View
 from serried.model.pod import Pod
 from serried.model.verdict import DomainShortage, Reason, Verdict, render
 from serried.plan.gang import plan_gang
-from serried.testing.builders import RACK, NodeBuilder, PodBuilder, node, pod
+from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 
 
 def cluster(*nodes: NodeBuilder, used: dict[str, int] | None = None) -> View:

@@ -9,7 +9,7 @@ from serried.model.preference import Level, Style
 from serried.model.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
 from serried.plan.levels import Opening, open_levels
-from serried.testing.builders import RACK, NodeBuilder, node, pod
+from tests.support.builders import RACK, NodeBuilder, node, pod
 
 BLOCK = "example.com/block"
 ONE_CPU = pod("p").cpu(1).value().shape

@@ -1,7 +1,7 @@
 import pytest
 
 from serried.plan.quorum import size_up
-from serried.testing.builders import JobBuilder, PodBuilder, job, pod
+from tests.support.builders import JobBuilder, PodBuilder, job, pod
 
 SCHEDULERS = frozenset({"serried"})
 

@@ -6,8 +6,8 @@ import pytest
 
 from serried.model.parent import Family, Parent
 from serried.plan.rank import order_by_rank
-from serried.testing.builders import PodBuilder, pod
-from serried.testing.parents import JobSetBuilder, job_set, leader_worker_set
+from tests.support.builders import PodBuilder, pod
+from tests.support.parents import JobSetBuilder, job_set, leader_worker_set
 
 
 def training() -> JobSetBuilder:

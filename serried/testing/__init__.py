@@ -1,1 +1,0 @@
-"""Test doubles and builders that ship with the product."""

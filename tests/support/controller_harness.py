@@ -1,0 +1,77 @@
+"""A controller at work on a fake API server: every story waits for what it expects, never for time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from controller.process import Controller
+from controller.protection import Pace
+from serried.kube.wire import EVENTS, JOBS, JSON, pod_groups, workloads
+from serried.model.level import FALLBACK, ApiLevel
+from serried.observe.metrics import ControllerMetrics
+from serried.settings import controller_settings
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import JobBuilder, PodBuilder, job, pod
+from tests.support.faults import calls
+
+WORKLOADS = workloads(FALLBACK.group, FALLBACK.version)
+GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
+CREATES_WORKLOAD, CREATES_GROUP = calls("POST", "/workloads"), calls("POST", "/podgroups")
+READS_PODS = calls("GET", "/namespaces/default/pods")
+PACE = Pace(grace=0.05, first=0.02, longest=0.1)
+
+
+def gang(name: str = "train", size: int = 3) -> JobBuilder:
+    return job(name).size(size).scheduler("serried")
+
+
+def job_pod(job_name: str, index: int = 0, uid: str = "") -> PodBuilder:
+    """As kube-controller-manager makes it."""
+    return pod(f"{job_name}-{index}").of_job(job_name, index, uid)
+
+
+@asynccontextmanager
+async def controller_on(
+    server: FakeApiServer, *arguments: str, level: ApiLevel = FALLBACK
+) -> AsyncIterator[Controller]:
+    """A controller process in this event loop whose caches are filled, killed at the end."""
+    async with starting_on(server, *arguments, level=level) as controller:
+        async with asyncio.timeout(10):
+            await controller.feed.synced.wait()
+        yield controller
+
+
+@asynccontextmanager
+async def starting_on(server: FakeApiServer, *arguments: str, level: ApiLevel = FALLBACK) -> AsyncIterator[Controller]:
+    """A controller process in this event loop from its first moment on."""
+    async with server.client() as client:
+        controller = Controller(controller_settings(arguments, {}), client, level, ControllerMetrics(), PACE)
+        running = asyncio.create_task(controller.run())
+        try:
+            yield controller
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - a server in memory has no event for each condition
+            await asyncio.sleep(0.005)
+
+
+async def settle(controller: Controller, server: FakeApiServer) -> None:
+    """Wait until the controller knows all that is there and has nothing to do: for stories in which nothing happens."""
+    probe = server.add(JOBS, job("zz-probe").raw())["metadata"]["name"]
+    await until(lambda: any(key.name == probe for key in controller.store.jobs))
+    server.remove(JOBS, "default", probe)
+    await until(lambda: not any(key.name == probe for key in controller.store.jobs) and controller.queue.idle)
+
+
+def events(server: FakeApiServer, reason: str) -> list[JSON]:
+    return [event for event in server.all(EVENTS) if event["reason"] == reason]
+
+
+def names(objects: list[JSON]) -> list[str]:
+    return [item["metadata"]["name"] for item in objects]

@@ -1,0 +1,525 @@
+"""A small cluster for tests of the extender: real parts, the API server a dictionary, time that is told to pass."""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, cast
+
+from extender.answers import Answer, BindRequest
+from extender.binding.binder import Binder, Window
+from extender.binding.evictions import Evictions
+from extender.binding.nominator import Nominator, Stamps
+from extender.binding.reservations import Records
+from extender.binding.run import CycleRunner
+from extender.scheduling.backfill import Mode
+from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.group_scheduler import GroupScheduler
+from extender.scheduling.queue import Queue
+from extender.scheduling.repairs import USUAL, Rules
+from extender.scheduling.studies import Studies
+from extender.service import ExtenderService
+from serried.cluster.ledger import Ledger
+from serried.cluster.store import Store
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, Unavailable, api_error
+from serried.kube.wire import PODS, RESERVATIONS, Failure, Resource
+from serried.model.group import Key
+from serried.model.pod import Pod
+from serried.model.verdict import Reason, Verdict
+from tests.support.builders import (
+    Builder,
+    CompatibleGroupBuilder,
+    JobBuilder,
+    NodeBuilder,
+    PodBuilder,
+    PodGroupBuilder,
+    node,
+    pod,
+    pod_group,
+)
+from tests.support.clock import Clock
+from tests.support.composites import CompositeBuilder
+from tests.support.devices import DeviceClassBuilder
+
+SCHEDULER = "serried"
+GANG = Key("default", "g")
+EPOCH = 1_700_000_000.0
+"""What the wall clock shows when the loop's clock shows 0."""
+
+DAY = 86_400.0
+
+
+def error(status: int, reason: str = "") -> ApiError:
+    """A refusal of the API server; status 0 is no answer."""
+    failure = Failure(status, reason, "said the server")
+    return api_error("CALL /path", failure) if status else Unavailable("CALL /path", failure)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the API. ``body`` is what was sent, {} for reads."""
+
+    verb: str
+    resource: str
+    name: str
+    body: Mapping[str, Any]
+
+
+class FakeApi:
+    """What the extender uses of ApiClient, over dictionaries.
+
+    ``fail`` makes the next calls of a verb end with these errors, ``lose`` makes the next one happen but end with an
+    error, ``hold`` keeps calls of a verb waiting until ``let_go``. ``before_bind`` is called before a Binding is done,
+    ``before_write`` before a record.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.pods: dict[Key, dict[str, Any]] = {}
+        self.records: dict[Key, dict[str, Any]] = {}
+        self.conditions: list[dict[str, Any]] = []
+        self._faults: dict[str, deque[tuple[Exception, bool]]] = defaultdict(deque)
+        self._open: dict[str, asyncio.Event] = {}
+        self.before_bind: Callable[[Key], None] = lambda _: None
+        self.before_write: Callable[[Mapping[str, Any]], None] = lambda _: None
+        self._version = 0
+
+    def client(self) -> ApiClient:
+        """Itself, as the parts of the extender want it."""
+        return cast("ApiClient", self)
+
+    def fail(self, verb: str, *errors: Exception) -> None:
+        """The next calls of ``verb`` do nothing and raise these."""
+        self._faults[verb].extend((each, False) for each in errors)
+
+    def lose(self, verb: str, seen: Exception | None = None) -> None:
+        """The next call of ``verb`` is done, and its answer is lost; the caller sees that, or this."""
+        self._faults[verb].append((seen or error(0), True))
+
+    def hold(self, verb: str) -> None:
+        """Calls of ``verb`` wait."""
+        self._open[verb] = asyncio.Event()
+
+    def let_go(self, verb: str) -> None:
+        """Calls of ``verb`` go on."""
+        self._open.pop(verb).set()
+
+    def recover(self) -> None:
+        """No call fails any more."""
+        self._faults.clear()
+
+    def said(self, verb: str) -> list[Call]:
+        """The calls of a verb so far."""
+        return [call for call in self.calls if call.verb == verb]
+
+    def phase(self, group: Key = GANG) -> str | None:
+        """The phase of a Reservation object, None if there is none."""
+        record = self.records.get(group)
+        return None if record is None else str(record["spec"]["phase"])
+
+    async def _do(self, call: Call, change: Callable[[], Any]) -> Any:
+        self.calls.append(call)
+        if call.verb in self._open:
+            await self._open[call.verb].wait()
+        await asyncio.sleep(0)
+        if not self._faults[call.verb]:
+            return change()
+        fault, done = self._faults[call.verb].popleft()
+        if done:
+            change()
+        raise fault
+
+    async def get(self, resource: Resource, namespace: str, name: str, subresource: str = "") -> dict[str, Any]:
+        key = Key(namespace, name)
+        found: dict[str, Any] = await self._do(
+            Call("get", resource.plural, name, {}), lambda: deepcopy(self._map(resource).get(key))
+        )
+        if found is None:
+            raise error(404)
+        return found
+
+    async def list_all(self, resource: Resource) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = await self._do(
+            Call("list", resource.plural, "", {}), lambda: deepcopy(list(self._map(resource).values()))
+        )
+        return items
+
+    async def create(self, resource: Resource, namespace: str, obj: Mapping[str, Any]) -> dict[str, Any]:
+        key = Key(namespace, obj["metadata"]["name"])
+        self.before_write(obj)
+
+        def change() -> dict[str, Any]:
+            if key in self.records:
+                raise error(409, "AlreadyExists")
+            self._version += 1
+            return self._store(key, {**obj, "metadata": {**obj["metadata"], "uid": f"record-{self._version}"}})
+
+        created: dict[str, Any] = await self._do(Call("create", resource.plural, key.name, deepcopy(dict(obj))), change)
+        return created
+
+    async def replace(self, resource: Resource, obj: Mapping[str, Any], subresource: str = "") -> dict[str, Any]:
+        key = Key(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        self.before_write(obj)
+
+        def change() -> dict[str, Any]:
+            if key not in self.records:
+                raise error(404)
+            asked, found = obj["metadata"], self.records[key]["metadata"]
+            if (asked["uid"], asked["resourceVersion"]) != (found["uid"], found["resourceVersion"]):
+                raise error(409, "Conflict")
+            return self._store(key, obj)
+
+        written: dict[str, Any] = await self._do(
+            Call("replace", resource.plural, key.name, deepcopy(dict(obj))), change
+        )
+        return written
+
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, uid: str = "", version: str = ""
+    ) -> dict[str, Any]:
+        key = Key(namespace, name)
+
+        def change() -> dict[str, Any]:
+            if key not in self.records:
+                raise error(404)
+            meta = self.records[key]["metadata"]
+            if uid not in {"", meta["uid"]} or version not in {"", meta["resourceVersion"]}:
+                raise error(409, "Conflict")
+            del self.records[key]
+            return {}
+
+        gone: dict[str, Any] = await self._do(Call("delete", resource.plural, name, {}), change)
+        return gone
+
+    async def patch_merge(
+        self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
+    ) -> dict[str, Any]:
+        def change() -> dict[str, Any]:
+            raw = self.pods.get(Key(namespace, name))
+            if raw is None:
+                raise error(404)
+            if patch["metadata"]["uid"] != raw["metadata"]["uid"]:
+                raise error(409, "Conflict")
+            _merge(raw, patch)
+            return raw
+
+        verb = "stamp" if subresource == "status" else "ungate" if "spec" in patch else "kick"
+        patched: dict[str, Any] = await self._do(Call(verb, resource.plural, name, dict(patch)), change)
+        return patched
+
+    async def apply(
+        self, resource: Resource, namespace: str, name: str, obj: Mapping[str, Any], subresource: str = ""
+    ) -> dict[str, Any]:
+        def change() -> dict[str, Any]:
+            self.conditions.extend(obj["status"]["conditions"])
+            return dict(obj)
+
+        applied: dict[str, Any] = await self._do(Call("apply", resource.plural, name, dict(obj)), change)
+        return applied
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str] | None = None,
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
+        before()
+
+        def change() -> None:
+            raw = self.pods.get(Key(namespace, name))
+            if raw is None:
+                raise error(404)
+            if raw["metadata"]["uid"] != uid or raw["spec"].get("nodeName"):
+                raise error(409, "Conflict")
+            self.before_bind(Key(namespace, name))
+            raw["spec"]["nodeName"] = node
+            raw["metadata"].setdefault("annotations", {}).update(annotations or {})
+
+        await self._do(Call("bind", "pods", name, {"uid": uid, "node": node}), change)
+
+    async def evict(self, namespace: str, name: str, uid: str) -> None:
+        await self._do(Call("evict", "pods", name, {"uid": uid}), lambda: None)
+
+    def _store(self, key: Key, obj: Mapping[str, Any]) -> dict[str, Any]:
+        self._version += 1
+        stored = deepcopy(dict(obj))
+        stored["metadata"]["resourceVersion"] = str(self._version)
+        self.records[key] = stored
+        return deepcopy(stored)
+
+    def _map(self, resource: Resource) -> dict[Key, dict[str, Any]]:
+        return {PODS.plural: self.pods, RESERVATIONS.plural: self.records}[resource.plural]
+
+
+class Listener:
+    """Keeps the verdicts, and the numbers that metrics would take."""
+
+    def __init__(self) -> None:
+        self.verdicts: list[tuple[Key, Verdict]] = []
+        self.bursts: list[int] = []
+        self.outcomes: list[str] = []
+        self.plans: list[str] = []
+        self.repairs: list[tuple[str, float]] = []
+        self.broken: list[tuple[Key, Verdict]] = []
+        self.promises: list[float] = []
+        self.settlements: list[tuple[str, float | None]] = []
+
+    def promised(self, wait: float) -> None:
+        self.promises.append(wait)
+
+    def settled(self, outcome: str, error: float | None) -> None:
+        self.settlements.append((outcome, error))
+
+    def say(self, group: Key, verdict: Verdict) -> None:
+        self.verdicts.append((group, verdict))
+
+    def report_broken(self, group: Key, verdict: Verdict) -> None:
+        self.broken.append((group, verdict))
+
+    def repaired(self, outcome: str, seconds: float) -> None:
+        self.repairs.append((outcome, seconds))
+
+    def planned(self, outcome: str, seconds: float) -> None:
+        self.plans.append(outcome)
+
+    def burst(self, seconds: float, members: int) -> None:
+        self.bursts.append(members)
+
+    def bound(self, outcome: str) -> None:
+        self.outcomes.append(outcome)
+
+
+class World:
+    """The extender's core around one Store. The scheduler looks when told to (``look``), tasks run in ``settle``."""
+
+    def __init__(
+        self,
+        window: int = 100,
+        stamps: Stamps = Stamps.AUTO,
+        backfill: Mode = Mode.FORECAST,
+        rules: Rules = USUAL,
+        stopwatch: Callable[[], float] | None = None,
+    ) -> None:
+        self.clock, self.api, self.heard = Clock(), FakeApi(), Listener()
+        client = self.api.client()
+        self.store = Store([SCHEDULER])
+        self.ledger = Ledger(self.store.occupancy)
+        self.nominator = Nominator(client, self.store, self.clock, stamps, window)
+        studies = Studies(self.store, stopwatch or self.clock, _turn)
+        self.queue = Queue(self.store, self.clock, self.wall, self.heard, backfill, ageing=DAY, studies=studies)
+        self.group_scheduler = GroupScheduler(
+            self.store,
+            self.ledger,
+            self.nominator,
+            self.queue,
+            self.heard,
+            self.heard,
+            self.clock,
+            job_unknown_deadline=30.0,
+            rules=rules,
+        )
+        self.group_scheduler.repairs.evict = Evictions(self.group_scheduler, client).evict
+        self.records = Records(client, "scheduling.serried.dev/v1beta1", "term", self.group_scheduler.leads)
+        self.binder = Binder(client, Window(64))
+        self.cycle_runner = CycleRunner(
+            self.group_scheduler, self.records, self.binder, self.heard, self.clock, total=300.0, idle=60.0
+        )
+        self.group_scheduler.drive = self.cycle_runner.drive
+        self.group_scheduler.active = True
+        self.service = ExtenderService(self.group_scheduler, self.cycle_runner, self.binder, client, self.clock)
+        self.service.synced = True
+        self._background: list[asyncio.Task[Any]] = []
+
+    def wall(self) -> float:
+        """The time now, in seconds since 1970."""
+        return EPOCH + self.clock()
+
+    # --- what exists -------------------------------------------------------------------------------------------
+
+    def add(self, *builders: Builder) -> "World":
+        """Nodes, pods, PodGroups and Jobs, seen by the watches at once."""
+        for builder in builders:
+            match builder:
+                case NodeBuilder():
+                    self.store.put_node(builder.value())
+                case PodGroupBuilder() | CompatibleGroupBuilder():
+                    self.store.put_group(builder.value())
+                case CompositeBuilder():
+                    self.store.put_composite(builder.value())
+                case JobBuilder():
+                    self.store.put_job(builder.value())
+                case DeviceClassBuilder():
+                    self.store.put_device_class(builder.value())
+                case PodBuilder():
+                    value = builder.value()
+                    self.api.pods[Key(value.namespace, value.name)] = builder.raw()
+                    self.store.put_pod(value)
+                case _:
+                    raise TypeError(type(builder))
+        return self
+
+    def delete(self, name: str) -> None:
+        """A pod is gone, and the watch has said so."""
+        uid = self.api.pods.pop(Key("default", name))["metadata"]["uid"]
+        self.store.drop_pod(uid)
+
+    def erase_stamp(self, name: str) -> None:
+        """kube-scheduler has cleared a nomination, and the watch has said so."""
+        self.api.pods[Key("default", name)]["status"] = {}
+        self.watch()
+
+    def give_up(self, name: str, message: str = "") -> None:
+        """kube-scheduler has tried a pod in vain, and says so in its condition."""
+        key = Key("default", name)
+        self.api.pods[key] = PodBuilder(self.api.pods[key]).tried(message=message).raw()
+
+    def watch(self) -> None:
+        """The watch of pods catches up with the API server."""
+        for raw in self.api.pods.values():
+            self.store.put_pod(PodBuilder(deepcopy(raw)).value())
+
+    def pod(self, name: str) -> Pod:
+        """A pod as the API server has it: as kube-scheduler would send it."""
+        return PodBuilder(deepcopy(self.api.pods[Key("default", name)])).value()
+
+    def pod_key(self, name: str) -> Key:
+        """The key of a pod."""
+        return Key("default", name)
+
+    def node_of(self, name: str) -> str:
+        """Where the API server says that a pod is bound, "" for nowhere."""
+        return str(self.api.pods[Key("default", name)]["spec"].get("nodeName", ""))
+
+    def annotations(self, name: str) -> dict[str, str]:
+        """The annotations of a pod, as the API server has them."""
+        return dict(self.api.pods[Key("default", name)]["metadata"].get("annotations", {}))
+
+    # --- what happens ------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """One pass of the group scheduler, and its tick."""
+        due = self.group_scheduler._take_touched() | self.group_scheduler._take_woken() | self.group_scheduler._tick()
+        for key in self.group_scheduler.in_turn(due):
+            self.group_scheduler.consider(key)
+
+    async def settle(self) -> None:
+        """Let every task run as far as it gets without time passing."""
+        for _ in range(60):
+            await asyncio.sleep(0)
+
+    async def go(self) -> None:
+        """Let group scheduler, tasks and watches work until nothing more happens."""
+        for _ in range(4):
+            self.look()
+            await self.settle()
+            self.watch()
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass, and everybody notice."""
+        self.clock.advance(seconds)
+        for reservation in self.ledger:
+            self.cycle(reservation.group).changed.set()
+        await self.go()
+
+    def nominate(self) -> None:
+        """Start the writer of stamps."""
+        self._background.append(asyncio.create_task(self.nominator.run()))
+
+    def filter(self, name: str, *nodes: str) -> Answer:
+        """kube-scheduler asks about a pod; all nodes unless some are named."""
+        return self.service.filter(self.pod(name), nodes or tuple(self.store.nodes))
+
+    def filter_unknown(self, builder: PodBuilder) -> Answer:
+        """kube-scheduler asks about a pod that our watch has not shown yet."""
+        return self.service.filter(builder.value(), tuple(self.store.nodes) or ("n1",))
+
+    def bind(self, name: str, node_name: str = "") -> "BindCall":
+        """kube-scheduler binds a pod, to its planned node unless one is named."""
+        uid = self.pod(name).uid
+        slot = self.ledger.slot_of(uid)
+        request = BindRequest(Key("default", name), uid, node_name or (slot.node if slot else "n1"))
+        call = BindCall(self.service, request)
+        self._background.append(call.task)
+        return call
+
+    def cycle(self, group: Key = GANG) -> BindingCycle:
+        """The group's round, which must exist."""
+        cycle = self.group_scheduler.gangs[group].cycle
+        assert cycle is not None
+        return cycle
+
+    def reasons(self, group: Key = GANG) -> list[Reason]:
+        """What was said of a group."""
+        return [verdict.reason for key, verdict in self.heard.verdicts if key == group]
+
+    @property
+    def nothing_reserved(self) -> bool:
+        """Whether ledger, occupancy and records are as if there had never been a cycle."""
+        bound = {pod.uid for pod in self.store.pods.values() if pod.bound}
+        return not len(self.ledger) and not self.api.records and self.store.occupancy._claims.keys() == bound
+
+    async def close(self) -> None:
+        """End every task."""
+        tasks = [*self._background, *self.group_scheduler._tasks, *self.nominator._background]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class BindCall:
+    """One bind call of kube-scheduler."""
+
+    def __init__(self, service: ExtenderService, request: BindRequest) -> None:
+        self._gone = asyncio.Event()
+        self.task = asyncio.create_task(service.bind(request, self._wait_for_hangup))
+
+    async def _wait_for_hangup(self) -> None:
+        await self._gone.wait()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the call is still held open."""
+        return not self.task.done()
+
+    @property
+    def error(self) -> str:
+        """What it was answered, "" for success."""
+        return self.task.result()
+
+    def hang_up(self) -> None:
+        """kube-scheduler closes the connection."""
+        self._gone.set()
+
+
+def members(count: int, first: int = 0) -> list[PodBuilder]:
+    """Pods m0, m1, ... of group g, one CPU each."""
+    return [pod(f"m{index}").cpu(1).scheduler(SCHEDULER).in_group("g") for index in range(first, first + count)]
+
+
+def gang(min_count: int) -> PodGroupBuilder:
+    """PodGroup g."""
+    return pod_group("g").gang(min_count)
+
+
+def small_nodes(count: int, cpus: int = 2) -> list[NodeBuilder]:
+    """Nodes n1, n2, ... with so many CPUs."""
+    return [node(f"n{index}").cpu(cpus) for index in range(1, count + 1)]
+
+
+async def _turn(_: float) -> None:
+    await asyncio.sleep(0)
+
+
+def _merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, Mapping):
+            _merge(target.setdefault(key, {}), value)
+        else:
+            target[key] = value

@@ -1,0 +1,55 @@
+"""From a path to what it names, and the discovery documents, for the fake API server."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from serried.kube.wire import JSON, Resource
+from tests.support.storage import ObjectKey, RefusedError
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What a path names: objects of a resource, or (``resource`` None) a discovery document."""
+
+    resource: Resource | None
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    document: JSON = field(default_factory=dict)
+
+    @property
+    def key(self) -> ObjectKey:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+
+def find_route(path: str, served: Collection[Resource]) -> Route:
+    """The route of a path; raises RefusedError 404 for what is not served."""
+    if path == "/version":
+        return Route(None, document={"major": "1", "minor": "37", "gitVersion": "v1.37.1"})
+    for resource in served:
+        if path.rstrip("/") == resource.root:
+            return Route(None, document=_describe(resource, served))
+        if route := _match(path, resource):
+            return route
+    raise RefusedError(404, "NotFound", "the server could not find the requested resource")
+
+
+def _match(path: str, resource: Resource) -> Route | None:
+    if not path.startswith(resource.root + "/"):
+        return None
+    parts = path.removeprefix(resource.root + "/").split("/")
+    namespace = ""
+    if resource.namespaced and len(parts) > 2 and parts[0] == "namespaces":
+        _, namespace, *parts = parts
+    name, subresource = [*parts[1:], "", ""][:2]
+    # /namespaces/NAME/RESOURCE is no subresource of a namespace.
+    if parts[0] != resource.plural or len(parts) > 3 or (parts[0] == "namespaces" and subresource):
+        return None
+    return Route(resource, namespace, name, subresource)
+
+
+def _describe(one: Resource, served: Collection[Resource]) -> JSON:
+    peers = sorted((r for r in served if r.root == one.root), key=lambda resource: resource.plural)
+    resources = [{"name": r.plural, "namespaced": r.namespaced, "verbs": ["get", "list", "watch"]} for r in peers]
+    return {"kind": "APIResourceList", "groupVersion": one.api_version, "resources": resources}

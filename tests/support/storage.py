@@ -1,0 +1,180 @@
+"""What an API server remembers: objects, resourceVersions, the changes since the last compaction. No I/O.
+
+Objects in here are never changed in place, so that one state can be handed to many watches.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from serried.kube.wire import JSON, PODS, Failure, Resource
+from tests.support.patches import merge
+from tests.support.selectors import Match
+
+ObjectKey = tuple[str, str]
+Mutate = Callable[[JSON], JSON]
+
+_SERVER_OWNED = frozenset(
+    {"name", "namespace", "uid", "creationTimestamp", "resourceVersion", "generation", "deletionTimestamp"}
+)
+
+
+class RefusedError(Exception):
+    """The API server says no."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = Failure(code, reason, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One change: from ``before`` (None: created) to ``after`` (None: removed, then ``last`` is how it went)."""
+
+    revision: int
+    resource: Resource
+    before: JSON | None
+    after: JSON | None
+    last: JSON
+
+    def as_seen_by(self, match: Match) -> tuple[str, JSON] | None:
+        """Kind and object for a watch with a selector; None if it does not concern it."""
+        was = self.before is not None and match(self.before)
+        now = self.after is not None and match(self.after)
+        if now:
+            return ("MODIFIED" if was else "ADDED"), self.last
+        return ("DELETED", self.last) if was else None
+
+
+class Storage:
+    """Objects by resource. Each mutation gets a revision, is remembered and told to ``listeners``."""
+
+    def __init__(self) -> None:
+        self.revision = 100
+        self.compacted = 0
+        self.history: list[Record] = []
+        self.listeners: set[Callable[[Record], None]] = set()
+        self._objects: dict[tuple[str, str], dict[ObjectKey, JSON]] = {}
+
+    def objects(self, resource: Resource) -> dict[ObjectKey, JSON]:
+        """All objects of a resource by namespace and name; shared by all versions of its group."""
+        return self._objects.setdefault((resource.group, resource.plural), {})
+
+    def get(self, resource: Resource, key: ObjectKey) -> JSON:
+        """The object; raises RefusedError 404."""
+        try:
+            return self.objects(resource)[key]
+        except KeyError:
+            raise RefusedError(404, "NotFound", f'{resource} "{key[1]}" not found') from None
+
+    def create(self, resource: Resource, obj: Mapping[str, Any], namespace: str) -> JSON:
+        """The created object, with uid, creationTimestamp, resourceVersion, and status as given."""
+        metadata = dict(obj.get("metadata") or {})
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = metadata["generateName"] + uuid.uuid4().hex[:5]
+        if not metadata.get("name"):
+            raise RefusedError(422, "Invalid", f"{resource} is invalid: metadata.name: Required value")
+        if resource.namespaced:
+            metadata["namespace"] = namespace
+        key = (metadata.get("namespace", ""), metadata["name"])
+        if key in self.objects(resource):
+            raise RefusedError(409, "AlreadyExists", f'{resource} "{key[1]}" already exists')
+        metadata = {"uid": str(uuid.uuid4()), "creationTimestamp": timestamp(), "generation": 1} | metadata
+        made = dict(obj) | {"apiVersion": obj.get("apiVersion", resource.api_version), "metadata": metadata}
+        if resource == PODS:
+            made["status"] = {"phase": "Pending"} | made.get("status", {})
+        return self._commit(resource, None, made)
+
+    def update(self, resource: Resource, key: ObjectKey, mutate: Mutate) -> JSON:
+        """The object after ``mutate``; unchanged objects get no new version, deleting ones without finalizers go."""
+        before = self.get(resource, key)
+        after = mutate(before)
+        kept = {name: value for name, value in before["metadata"].items() if name in _SERVER_OWNED}
+        after = after | {"metadata": after["metadata"] | kept}
+        if after == before:
+            return before
+        if after.get("spec") != before.get("spec"):
+            after["metadata"]["generation"] = before["metadata"].get("generation", 1) + 1
+        if after["metadata"].get("deletionTimestamp") and not after["metadata"].get("finalizers"):
+            return self._remove(resource, after)
+        return self._commit(resource, before, after)
+
+    def delete(self, resource: Resource, key: ObjectKey, preconditions: Mapping[str, str]) -> JSON:
+        """The object as it went, or with a deletionTimestamp if it has finalizers."""
+        obj = self.get(resource, key)
+        check_preconditions(obj, preconditions)
+        if not obj["metadata"].get("finalizers"):
+            return self._remove(resource, obj)
+        mark = {"metadata": {"deletionTimestamp": timestamp()}}
+        marked = obj["metadata"].get("deletionTimestamp")
+        return obj if marked else self.update(resource, key, lambda before: merge(before, mark))
+
+    def bind(self, key: ObjectKey, binding: Mapping[str, Any]) -> None:
+        """What POST pods/binding does, with the refusals of the real one."""
+        metadata = binding.get("metadata") or {}
+
+        def assign(pod: JSON) -> JSON:
+            check_preconditions(pod, {"uid": metadata.get("uid", "")})
+            if problem := _unbindable(pod):
+                message = f'Operation cannot be fulfilled on pods/binding "{key[1]}": pod {key[1]} {problem}'
+                raise RefusedError(409, "Conflict", message)
+            scheduled = {"type": "PodScheduled", "status": "True"}
+            others = [c for c in pod.get("status", {}).get("conditions", ()) if c.get("type") != "PodScheduled"]
+            changed = merge(pod, {"status": {"conditions": [*others, scheduled], "nominatedNodeName": None}})
+            annotated = merge(changed, {"metadata": {"annotations": metadata.get("annotations") or {}}})
+            bound: JSON = merge(annotated, {"spec": {"nodeName": binding["target"]["name"]}})
+            return bound
+
+        self.update(PODS, key, assign)
+
+    def compact(self) -> None:
+        """Forget all changes so far: a watch from an earlier resourceVersion gets 410."""
+        self.compacted = self.revision
+        self.history.clear()
+
+    def _commit(self, resource: Resource, before: JSON | None, after: JSON) -> JSON:
+        after = self._stamp(after)
+        metadata = after["metadata"]
+        self.objects(resource)[metadata.get("namespace", ""), metadata["name"]] = after
+        self._remember(Record(self.revision, resource, before, after, after))
+        return after
+
+    def _remove(self, resource: Resource, obj: JSON) -> JSON:
+        metadata = obj["metadata"]
+        before = self.objects(resource).pop((metadata.get("namespace", ""), metadata["name"]))
+        last = self._stamp(obj)
+        self._remember(Record(self.revision, resource, before, None, last))
+        return last
+
+    def _stamp(self, obj: JSON) -> JSON:
+        self.revision += 1
+        return obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.revision)}}
+
+    def _remember(self, record: Record) -> None:
+        self.history.append(record)
+        for listener in tuple(self.listeners):
+            listener(record)
+
+
+def check_preconditions(obj: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise 409 if ``wanted`` names another uid or resourceVersion than the object has."""
+    metadata = obj["metadata"]
+    for name, field in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
+        if (value := wanted.get(field)) and value != metadata[field]:
+            message = f"Precondition failed: {name} in precondition: {value}, {name} in object meta: {metadata[field]}"
+            raise RefusedError(409, "Conflict", f"Operation cannot be fulfilled: {message}")
+
+
+def _unbindable(pod: Mapping[str, Any]) -> str:
+    if pod["metadata"].get("deletionTimestamp"):
+        return "is being deleted, cannot be assigned to a host"
+    if node := pod.get("spec", {}).get("nodeName"):
+        return f'is already assigned to node "{node}"'
+    return "has non-empty .spec.schedulingGates" if pod.get("spec", {}).get("schedulingGates") else ""
+
+
+def timestamp() -> str:
+    """Now, as the API writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

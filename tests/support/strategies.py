@@ -1,0 +1,176 @@
+"""Hypothesis strategies: odd JSON, and small clusters on which every answer can be checked by brute force."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from serried.model.node import Node
+from serried.model.plan import PlanRequest, View
+from serried.model.pod import Pod, Shape
+from serried.model.preference import Level, Style
+from serried.model.resources import Resources
+from serried.model.selectors import Taint, Toleration
+from tests.support.builders import (
+    RACK,
+    compatible_group,
+    job,
+    node,
+    pod,
+    pod_group,
+    workload,
+)
+from tests.support.parents import job_set, leader_worker_set
+from tests.support.volumes import volume, volume_claim
+
+BLOCK = "example.com/block"
+POOL = "example.com/pool"
+DEDICATED = Taint("dedicated", "", "NoSchedule")
+
+Json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=12,
+)
+"""Any JSON value."""
+
+_SPECIMENS: tuple[dict[str, Any], ...] = (
+    pod("p").cpu("100m").memory("1Gi").in_group("g").of_job("j", 1).tolerating().gate().selecting("a", "b")
+    .affine({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}], "matchFields": []})
+    .having([{"name": "side", "restartPolicy": "Always"}], "spec", "initContainers")
+    .having([{"name": "main", "allocatedResources": {"cpu": "1"}, "resources": {}}], "status", "containerStatuses")
+    .having([{"type": "PodResizePending", "reason": "Infeasible"}], "status", "conditions")
+    .raw(),
+    pod("p").label("a", "b").host_port(80, "10.0.0.1").apart({"a": "b"}, namespaces=["default"])
+    .apart({}, namespaceSelector={}, labelSelector={"matchExpressions": [{"key": "a", "operator": "Exists"}]}).raw(),
+    node("n").rack("r").taint("t").cordoned().raw(),
+    pod_group("g").gang(2).topology().of("w", "t").condition("False", "Unschedulable").finalizer("f").raw(),
+    pod_group("g").gang(2).topology().preferring(Level("a", 1), Level("b")).raw(),
+    compatible_group("g").gang(2).timeout(30).topology().phase("Running").controlled_by("PyTorchJob", "t").raw(),
+    workload("w").for_job("j").gang_template("t", 2, RACK).preferring(Level("a", 1)).raw(),
+    job("j").size(2).topology().condition("Complete").controlled_by("CronJob", "c").raw(),
+    job_set("s").asking().replicated("a", 2, 3, dependsOn=[{"name": "b"}]).in_order().condition("Failed").raw(),
+    leader_worker_set("s").asking().size(2, 3).leader_first().topology().surging("30%").raw(),
+    volume("v").local_to("n").raw(),
+    volume_claim("c").bound_to("v").raw(),
+    pod("p").mounting("c").of_job_set("s", "a").raw(),
+    pod("p").of_replica("s", 1, 2).raw(),
+    {"metadata": {"name": "l"}, "spec": {"holderIdentity": "h", "renewTime": "t", "leaseTransitions": 1}},
+)  # fmt: skip
+
+
+@st.composite
+def odd_objects(draw: st.DrawFn) -> Any:
+    """A true object with one part, at any depth, replaced by any JSON value."""
+    return _spoil(draw, draw(st.sampled_from(_SPECIMENS)))
+
+
+def _spoil(draw: st.DrawFn, value: Any) -> Any:
+    if not value or not isinstance(value, dict | list) or draw(st.integers(0, 5)) == 0:
+        return draw(Json)
+    if isinstance(value, list):
+        place = draw(st.integers(0, len(value) - 1))
+        return [*value[:place], _spoil(draw, value[place]), *value[place + 1 :]]
+    key = draw(st.sampled_from(sorted(value)))
+    return {**value, key: _spoil(draw, value[key])}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A cluster and a gang."""
+
+    view: View
+    ask: PlanRequest
+
+    def with_node(self, extra: Node) -> "Problem":
+        """The same with one more, empty node."""
+        return Problem(View({**self.view.nodes, extra.name: extra}, self.view.used), self.ask)
+
+    def reordered(self, names: list[str]) -> "Problem":
+        """The same with the nodes in another order."""
+        nodes = {name: self.view.nodes[name] for name in names}
+        return Problem(View(nodes, self.view.used), self.ask)
+
+
+@st.composite
+def amounts(draw: st.DrawFn, most: int) -> Resources:
+    """Amounts of cpu, memory and pods, each up to ``most``."""
+    return {"cpu": draw(st.integers(0, most)), "memory": draw(st.integers(0, most)), "pods": draw(st.integers(0, most))}
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> Node:
+    """A small node, in one of three racks or in none, in one of two pools, tainted at times."""
+    rack = draw(st.sampled_from(["r1", "r2", "r3", ""]))
+    labels = {POOL: draw(st.sampled_from(["a", "b"]))} | ({RACK: rack} if rack else {})
+    taints = draw(st.sampled_from([(), (), (DEDICATED,)]))
+    cordoned = draw(st.sampled_from([False, False, False, True]))
+    return Node(name, draw(amounts(6)), labels, taints, unschedulable=cordoned)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> Shape:
+    """A shape that asks for little, of any pool or one, with a toleration at times."""
+    asked = {"cpu": draw(st.integers(0, 3)), "memory": draw(st.integers(0, 2)), "pods": 1}
+    selector = draw(st.sampled_from([(), (), ((POOL, "a"),)]))
+    tolerations = draw(st.sampled_from([(), (Toleration("dedicated", "Exists", "", ""),)]))
+    return Shape(tuple(sorted((k, v) for k, v in asked.items() if v)), selector, None, tolerations)
+
+
+@st.composite
+def problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_members: int = 6) -> Problem:
+    """A cluster and a gang of at most ``classes`` shapes, with or without key, pins and exclusions."""
+    names = [f"n{index}" for index in range(draw(st.integers(0, most_nodes)))]
+    cluster = {name: draw(nodes(name)) for name in names}
+    used = {name: draw(amounts(3)) for name in names if draw(st.booleans())}
+    kinds = draw(st.lists(shapes(), min_size=1, max_size=classes))
+    count = draw(st.integers(1, most_members))
+    members = [Pod("default", f"p{i}", f"u{i}", draw(st.sampled_from(kinds))) for i in range(count)]
+    pairs = st.tuples(st.sampled_from([member.uid for member in members]), st.sampled_from([*names, "gone"]))
+    key = draw(st.sampled_from([RACK, RACK, None]))
+    ask = PlanRequest(
+        members=members,
+        need=draw(st.integers(0, count)),
+        topology_key=key,
+        pinned=frozenset(draw(st.lists(st.sampled_from(["r1", "r2"]), max_size=1)) if key else []),
+        excluded=frozenset(draw(st.lists(pairs, max_size=4))),
+    )
+    return Problem(View(cluster, used), ask)
+
+
+@st.composite
+def choosy_problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_members: int = 6) -> Problem:
+    """The same, with preferred levels, a style, nodes of existing members, and nodes that are closed to the gang."""
+    problem = draw(problems(classes, most_nodes, most_members))
+    names = st.lists(st.sampled_from([*problem.view.nodes, "gone"]), max_size=2)
+    wishes = replace(
+        problem.ask,
+        levels=draw(st.sampled_from([(RACK,), (POOL,), (RACK, POOL), (POOL, RACK)])),
+        spills=draw(st.booleans()),
+        style=draw(st.sampled_from(Style)),
+        homes=frozenset(draw(names)),
+        closed=frozenset(draw(names)),
+    )
+    return Problem(problem.view, wishes)
+
+
+@st.composite
+def layered_problems(draw: st.DrawFn) -> Problem:
+    """Blocks of racks of nodes, and a gang of equal members of one CPU that prefers a rack, then a block."""
+    rooms = draw(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=3), min_size=1, max_size=3))
+    cluster = {
+        f"b{block}-r{rack}": Node(
+            f"b{block}-r{rack}", {"cpu": cpus, "pods": 9}, {BLOCK: f"b{block}", RACK: f"b{block}-r{rack}"}
+        )
+        for block, racks in enumerate(rooms)
+        for rack, cpus in enumerate(racks)
+    }
+    shape = Shape((("cpu", 1), ("pods", 1)))
+    size = draw(st.integers(1, max(1, sum(map(sum, rooms)))))
+    members = [Pod("default", f"p{index:02d}", f"u{index:02d}", shape) for index in range(size)]
+    return Problem(View(cluster, {}), PlanRequest(members, size, levels=(RACK, BLOCK)))
+
+
+def without_exclusions(problem: Problem) -> Problem:
+    """The same, with no pair excluded."""
+    return Problem(problem.view, replace(problem.ask, excluded=frozenset()))

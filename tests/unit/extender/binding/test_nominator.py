@@ -1,0 +1,297 @@
+import pytest
+
+from extender.binding import nominator
+from extender.binding.nominator import Stamps
+from tests.support.builders import PodBuilder, node, pod
+from tests.support.extender_harness import SCHEDULER, World, error, gang, members
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is tried again at once."""
+    monkeypatch.setattr(nominator, "_RETRY_BASE", 0.0)
+    monkeypatch.setattr(nominator, "_RETRY_CAP", 0.0)
+
+
+async def plan(world: World, count: int = 2, *, gated: bool = False, room: int = 0) -> World:
+    """Gang g planned on n1, which has just room for it unless ``room`` says more; the writers of stamps at work."""
+    world.nominate()
+    pods = [each.gate() if gated else each for each in members(count)]
+    await world.add(node("n1").cpu(room or count), gang(count), *pods).go()
+    return world
+
+
+def names(world: World, verb: str) -> list[str]:
+    return [call.name for call in world.api.said(verb)]
+
+
+class TestStamps:
+    async def test_each_member_is_stamped_once_with_its_uid_as_precondition(self, world: World) -> None:
+        await plan(world)
+        assert sorted(names(world, "stamp")) == ["m0", "m1"]
+        assert world.api.said("stamp")[0].body["metadata"]["uid"].startswith("pod-m")
+        assert world.pod("m0").nominated == "n1"
+
+    async def test_the_record_is_written_before_the_first_stamp(self, world: World) -> None:
+        await plan(world)
+        verbs = [call.verb for call in world.api.calls]
+        assert verbs.index("create") < verbs.index("stamp")
+
+    async def test_a_member_that_filter_has_answered_already_needs_no_stamp(self, world: World) -> None:
+        world.api.hold("create")
+        await plan(world)
+        world.filter("m0")
+        world.api.let_go("create")
+        await world.go()
+        assert names(world, "stamp") == ["m1"]
+
+    async def test_a_stamp_of_another_node_is_cleared_first(self, world: World) -> None:
+        world.nominate()
+        outdated, other = members(2)
+        await world.add(node("n1").cpu(2), gang(2), outdated.nominated("gone"), other).go()
+        stamped = [call.body["status"]["nominatedNodeName"] for call in world.api.said("stamp") if call.name == "m0"]
+        assert stamped == [None, "n1"]
+
+    async def test_the_window_bounds_the_members_that_no_filter_call_has_asked_about(self) -> None:
+        world = World(window=2)
+        await plan(world, 4)
+        assert len(names(world, "stamp")) == 2
+        world.filter(names(world, "stamp")[0])
+        await world.settle()
+        assert len(names(world, "stamp")) == 3
+        await world.close()
+
+    async def test_a_stamp_that_fails_frees_its_place_in_the_window(self) -> None:
+        world = World(window=1)
+        world.api.fail("stamp", error(500))
+        await plan(world, 2)
+        assert names(world, "stamp") == ["m0", "m1"]
+        await world.close()
+
+    async def test_an_odd_member_does_not_stop_the_stamps_of_others(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        more_than_writers = [AttributeError("odd") for _ in range(20)]
+        world.api.fail("stamp", *more_than_writers)
+        await plan(world, 40)
+        assert len(names(world, "stamp")) == 40
+        assert len([record for record in caplog.records if record.exc_info]) == 20
+
+    async def test_a_member_deleted_before_its_stamp_frees_its_place_for_the_next_gang(self) -> None:
+        world = World(window=1)
+        world.api.hold("stamp")
+        await plan(world, 1)
+        world.delete("m0")
+        await world.settle()
+        world.api.let_go("stamp")
+        await world.go()
+        assert world.nominator._open == {}
+        await world.close()
+
+    async def test_if_nobody_is_to_be_stamped_members_that_are_asleep_are_woken(self) -> None:
+        world = World(stamps=Stamps.NEVER)
+        world.filter_unknown(members(1)[0])
+        await plan(world)
+        assert (names(world, "stamp"), names(world, "kick")) == ([], ["m0"])
+        await world.close()
+
+
+class TestLooseRounds:
+    """Room to spare: as much again as the gang needs. A write per member is saved."""
+
+    async def test_members_that_the_scheduler_will_try_anyway_cost_no_write(self, world: World) -> None:
+        await plan(world, room=4)
+        assert [call.verb for call in world.api.calls] == ["create"]
+
+    async def test_less_room_than_for_another_gang_of_that_size_is_not_enough(self, world: World) -> None:
+        await plan(world, room=3)
+        assert sorted(names(world, "stamp")) == ["m0", "m1"]
+
+    async def test_everybody_is_stamped_if_that_is_asked_for(self) -> None:
+        world = World(stamps=Stamps.ALWAYS)
+        await plan(world, room=4)
+        assert sorted(names(world, "stamp")) == ["m0", "m1"]
+        await world.close()
+
+    async def test_a_member_that_filter_has_turned_away_is_stamped(self, world: World) -> None:
+        world.filter_unknown(members(1)[0])
+        await plan(world, room=4)
+        assert names(world, "stamp") == ["m0"]
+
+    async def test_a_member_that_the_scheduler_has_given_up_before_is_stamped(self, world: World) -> None:
+        world.nominate()
+        tried, fresh = members(2)
+        await world.add(node("n1").cpu(4), gang(2), tried.tried(), fresh).go()
+        assert names(world, "stamp") == ["m0"]
+
+    async def test_a_member_that_the_scheduler_gives_up_later_is_stamped_once(self, world: World) -> None:
+        await plan(world, room=4)
+        world.give_up("m1")
+        world.watch()
+        await world.go()
+        assert names(world, "stamp") == ["m1"]
+
+    async def test_a_member_given_up_while_the_record_is_written_is_stamped_after_it(self, world: World) -> None:
+        world.api.hold("create")
+        await plan(world, room=4)
+        world.give_up("m1")
+        world.watch()
+        await world.go()
+        assert names(world, "stamp") == []
+        world.api.let_go("create")
+        await world.go()
+        assert names(world, "stamp") == ["m1"]
+
+    async def test_a_gated_member_costs_the_gate_only(self, world: World) -> None:
+        await plan(world, gated=True, room=4)
+        assert (names(world, "stamp"), sorted(names(world, "ungate"))) == ([], ["m0", "m1"])
+
+    async def test_a_member_that_nobody_asks_about_is_kicked(self, world: World) -> None:
+        await plan(world, 1, room=2)
+        await world.pass_time(2.5)
+        assert names(world, "kick") == ["m0"]
+
+
+class TestGates:
+    async def test_a_gate_is_lifted_after_the_stamp(self, world: World) -> None:
+        await plan(world, gated=True)
+        verbs = [call.verb for call in world.api.calls if call.name == "m0"]
+        assert verbs == ["stamp", "ungate"]
+        assert world.pod("m0").gates == ()
+
+    async def test_a_gate_of_another_owner_stays(self, world: World) -> None:
+        world.add(members(1)[0].gate("example.com/quota").gate())
+        world.nominator.wake(world.store.pods["pod-m0"])
+        await world.settle()
+        assert world.pod("m0").gates == ("example.com/quota",)
+
+    async def test_a_gate_that_could_not_be_lifted_is_tried_again(self, world: World) -> None:
+        world.api.fail("ungate", error(500))
+        await plan(world, count=1, gated=True)
+        await world.pass_time(2.5)
+        assert world.pod("m0").gates == ()
+
+    async def test_a_pod_that_must_be_woken_is_woken_also_after_an_outage(self, world: World) -> None:
+        world.add(*members(1))
+        world.api.fail("kick", error(500), error(0), error(429))
+        world.nominator.wake(world.store.pods["pod-m0"])
+        await world.settle()
+        assert names(world, "kick") == ["m0"] * 4
+
+    @pytest.mark.parametrize("status", [403, 404, 409, 422])
+    async def test_what_the_api_server_will_never_take_is_not_repeated(self, world: World, status: int) -> None:
+        world.add(*members(1))
+        world.api.fail("kick", error(status))
+        world.nominator.wake(world.store.pods["pod-m0"])
+        await world.settle()
+        assert names(world, "kick") == ["m0"]
+
+
+class TestTheEndOfARound:
+    async def test_stamps_that_are_still_there_are_taken_off(self, world: World) -> None:
+        await plan(world)
+        await world.pass_time(61.0)
+        assert [world.pod(name).nominated for name in ("m0", "m1")] == ["", ""]
+
+    async def test_a_stamp_in_flight_when_the_round_ends_is_taken_off(self, world: World) -> None:
+        world.api.hold("stamp")
+        await plan(world)
+        await world.pass_time(61.0)
+        world.api.let_go("stamp")
+        await world.go()
+        assert [world.pod(name).nominated for name in ("m0", "m1")] == ["", ""]
+
+    async def test_no_gate_is_lifted_for_a_round_that_ended_under_the_stamp(self, world: World) -> None:
+        world.api.hold("stamp")
+        await plan(world, gated=True)
+        await world.pass_time(61.0)
+        world.api.let_go("stamp")
+        await world.settle()
+        assert names(world, "ungate") == []
+
+    async def test_nothing_is_stamped_for_a_round_that_is_over(self) -> None:
+        world = World(window=1)
+        await plan(world, 2)
+        await world.pass_time(61.0)
+        assert [call.name for call in world.api.said("stamp") if call.body["status"]["nominatedNodeName"]] == ["m0"]
+        await world.close()
+
+    async def test_taking_off_an_old_stamp_does_not_erase_a_newer_one(self, world: World) -> None:
+        await plan(world)
+        world.api.hold("stamp")
+        old = world.store.pods["pod-m0"]
+        world.nominator.release(["pod-m0"], [old])
+        world.nominator.nominate(world.cycle(), ["pod-m0"])
+        await world.settle()
+        world.api.let_go("stamp")
+        await world.go()
+        assert world.pod("m0").nominated == "n1"
+
+    async def test_bound_members_are_left_alone(self, world: World) -> None:
+        await plan(world)
+        calls = [world.bind(name) for name in ("m0", "m1")]
+        await world.go()
+        assert [call.error for call in calls] == ["", ""]
+        assert len(names(world, "stamp")) == 2
+
+
+class TestKicks:
+    async def test_a_member_that_a_silent_scheduler_forgot_is_kicked_at_growing_intervals(self, world: World) -> None:
+        await plan(world, 1)
+        kicked = []
+        for _ in range(16):
+            await world.pass_time(1.0)
+            kicked.append(len(names(world, "kick")))
+        assert (kicked[0], kicked[1], kicked[-1]) == (0, 1, 3)
+
+    async def test_a_busy_scheduler_is_not_disturbed(self, world: World) -> None:
+        await plan(world, 1)
+        for _ in range(10):
+            world.nominator.called()
+            await world.pass_time(1.0)
+        assert names(world, "kick") == []
+
+    async def test_a_member_at_bind_is_not_kicked(self, world: World) -> None:
+        await plan(world, 2)
+        world.bind("m0")
+        await world.settle()
+        await world.pass_time(10.0)
+        assert set(names(world, "kick")) == {"m1"}
+
+    async def test_a_kicked_member_does_not_keep_others_out_of_the_window(self) -> None:
+        world = World(window=1)
+        await plan(world, 2)
+        await world.pass_time(2.5)
+        assert {call.name for call in world.api.said("stamp")} == {"m0", "m1"}
+        await world.close()
+
+    async def test_each_kick_changes_the_pod(self, world: World) -> None:
+        await plan(world, 1)
+        for _ in range(8):
+            await world.pass_time(1.0)
+        values = [call.body["metadata"]["annotations"][nominator.KICK_ANNOTATION] for call in world.api.said("kick")]
+        assert len(values) == len(set(values)) == 2
+
+
+OURS = pod("other").scheduler(SCHEDULER)
+
+
+class TestSignsOfWork:
+    """Plain pods need not come to filter (overlay isolated): what the watch shows of them says as much."""
+
+    @pytest.mark.parametrize(
+        ("before", "after", "busy"),
+        [
+            pytest.param(OURS, OURS.on("n1"), True, id="one of its pods is bound"),
+            pytest.param(OURS, OURS.tried(), True, id="one of its pods was tried in vain"),
+            pytest.param(OURS.on("n1"), OURS.on("n1").phase("Failed"), False, id="one that ran has ended"),
+            pytest.param(OURS.tried(), OURS.tried().label("a", "b"), False, id="somebody labels one that waits"),
+            pytest.param(pod("other"), pod("other").on("n1"), False, id="another scheduler binds one"),
+        ],
+    )
+    async def test_it_is_busy_if(self, world: World, before: PodBuilder, after: PodBuilder, *, busy: bool) -> None:
+        await plan(world, 1)
+        for _ in range(10):
+            world.nominator.note_pod(before.value(), after.value())
+            await world.pass_time(1.0)
+        assert (world.cycle().idled < 5.0) is busy

@@ -1,0 +1,282 @@
+import pytest
+
+from extender.binding.reservations import Records
+from serried.cluster.store import Store
+from serried.decode.reservations import name_record
+from serried.kube.errors import ApiError
+from serried.model.group import Key, PodGroup, Policy, key_tree
+from serried.model.reservation import Reservation, Slot
+from tests.support.builders import pod_group
+from tests.support.composites import composite
+from tests.support.extender_harness import GANG, FakeApi, error, gang
+
+GROUP = gang(2).value()
+
+
+def reservation(**nodes: str) -> Reservation:
+    return Reservation(GANG, GROUP.uid, "r1", 2, {name: Slot(name, name, node) for name, node in nodes.items()})
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+@pytest.fixture
+def records(api: FakeApi) -> Records:
+    return Records(api.client(), "scheduling.serried.dev/v1beta1", "term-1")
+
+
+async def test_a_record_is_owned_by_its_podgroup_and_names_the_term(api: FakeApi, records: Records) -> None:
+    await records.write(GROUP, reservation(a="n1", b="n1"))
+    record = api.records[GANG]
+    assert [owner["uid"] for owner in record["metadata"]["ownerReferences"]] == [GROUP.uid]
+    assert (record["spec"]["term"], record["spec"]["phase"], record["spec"]["minCount"]) == ("term-1/0", "Planned", 2)
+
+
+async def test_the_record_of_a_part_of_a_workload_has_a_name_that_objects_may_have(
+    api: FakeApi, records: Records
+) -> None:
+    part = Key("default", "w/workers/0")
+    group = PodGroup(part, "u", Policy(1), workload="w", template="workers", inline=True)
+    await records.write(group, Reservation(part, "u", "", 1, {"a": Slot("a", "a", "n1")}))
+    ((key, record),) = api.records.items()
+    assert key.name.startswith("w.workers.0-")
+    assert "/" not in key.name
+    assert [(owner["kind"], owner["name"]) for owner in record["metadata"]["ownerReferences"]] == [("Workload", "w")]
+    later = Records(api.client(), "scheduling.k8s.io/v1alpha1", "term-2")
+    (loaded,) = await later.take_over()
+    assert loaded.group == part
+    await later.remove(loaded)
+    assert api.records == {}
+
+
+async def test_the_record_of_a_tree_brings_back_its_groups_and_their_quorums(api: FakeApi, records: Records) -> None:
+    store = Store([])
+    store.put_composite(composite("root").gang(2).value())
+    tree = store.groups[key_tree(Key("default", "root"))]
+    slots = {"a": Slot("a", "a0", "n1", "leader"), "b": Slot("b", "b0", "n1", "workers")}
+    await records.write(tree, Reservation(tree.key, tree.uid, "", 2, slots, parts={"leader": 1, "workers": 1}))
+    ((_, record),) = api.records.items()
+    assert [owner["kind"] for owner in record["metadata"]["ownerReferences"]] == ["CompositePodGroup"]
+    (loaded,) = await Records(api.client(), "scheduling.k8s.io/v1beta1", "term-2").take_over()
+    assert (loaded.group, loaded.slots, loaded.parts) == (tree.key, slots, {"leader": 1, "workers": 1})
+
+
+def test_parts_with_like_names_have_records_of_their_own() -> None:
+    assert name_record(Key("default", "a.b/c")) != name_record(Key("default", "a/b/c"))
+
+
+async def test_a_later_write_replaces_and_the_end_removes(api: FakeApi, records: Records) -> None:
+    held = reservation(a="n1", b="n1")
+    await records.write(GROUP, held)
+    held.committed = frozenset({"a", "b"})
+    await records.write(GROUP, held)
+    assert api.phase() == "Committed"
+    await records.remove(held)
+    assert api.records == {}
+
+
+async def test_a_write_over_another_version_is_refused_and_the_next_one_starts_from_what_is_there(
+    api: FakeApi, records: Records
+) -> None:
+    held = reservation(a="n1")
+    await records.write(GROUP, held)
+    api.records[GANG]["metadata"]["resourceVersion"] = "of somebody else"
+    with pytest.raises(ApiError):
+        await records.write(GROUP, held)
+    await records.write(GROUP, held)
+    assert api.records[GANG]["metadata"]["resourceVersion"] != "of somebody else"
+
+
+async def test_a_create_whose_answer_was_lost_does_not_stop_the_gang_for_ever(api: FakeApi, records: Records) -> None:
+    api.lose("create")
+    with pytest.raises(ApiError):
+        await records.write(GROUP, reservation(a="n1"))
+    await records.write(GROUP, reservation(a="n2"))
+    assert api.records[GANG]["spec"]["slots"][0]["node"] == "n2"
+
+
+async def test_a_create_whose_answer_was_lost_is_removed_with_its_round(api: FakeApi, records: Records) -> None:
+    held = reservation(a="n1")
+    api.lose("create")
+    with pytest.raises(ApiError):
+        await records.write(GROUP, held)
+    await records.remove(held)
+    assert api.records == {}
+
+
+async def test_a_record_that_was_collected_under_us_is_made_anew(api: FakeApi, records: Records) -> None:
+    held = reservation(a="n1")
+    await records.write(GROUP, held)
+    api.records.clear()
+    with pytest.raises(ApiError):
+        await records.write(GROUP, held)
+    await records.write(GROUP, held)
+    assert api.phase() == "Planned"
+
+
+async def test_the_end_of_an_old_round_does_not_delete_the_record_of_a_new_one(api: FakeApi, records: Records) -> None:
+    old, new = reservation(a="n1"), reservation(a="n2")
+    await records.write(GROUP, old)
+    await records.write(GROUP, new)
+    await records.remove(old)
+    assert api.phase() == "Planned"
+    await records.remove(new)
+    assert api.phase() is None
+
+
+async def test_removing_what_was_never_written_calls_nobody(api: FakeApi, records: Records) -> None:
+    await records.remove(reservation(a="n1"))
+    assert api.calls == []
+
+
+async def test_removing_what_is_gone_already_is_fine(api: FakeApi, records: Records) -> None:
+    held = reservation(a="n1")
+    await records.write(GROUP, held)
+    api.records.clear()
+    await records.remove(held)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param(reservation(a="n1", b="n2"), id="the same members on the same nodes"),
+        pytest.param(reservation(a="n1"), id="fewer members"),
+        pytest.param(reservation(a="n1", b="n9"), id="another node"),
+    ],
+)
+async def test_only_the_very_commit_counts_as_done(api: FakeApi, records: Records, stored: Reservation) -> None:
+    asked = reservation(a="n1", b="n2")
+    asked.committed = frozenset(asked.slots)
+    stored.committed = frozenset(stored.slots)
+    await records.write(GROUP, stored)
+    assert await records.is_committed(asked) is (stored.slots == asked.slots)
+
+
+async def test_the_same_commit_of_another_term_is_not_ours(api: FakeApi, records: Records) -> None:
+    asked = reservation(a="n1", b="n2")
+    asked.committed = frozenset(asked.slots)
+    await Records(api.client(), "v1", "another").write(GROUP, asked)
+    assert not await records.is_committed(asked)
+
+
+async def test_a_planned_or_missing_record_is_no_commit(api: FakeApi, records: Records) -> None:
+    asked = reservation(a="n1")
+    asked.committed = frozenset({"a"})
+    assert not await records.is_committed(asked)
+    await Records(api.client(), "v1", "another").write(GROUP, reservation(a="n1"))
+    assert not await records.is_committed(asked)
+    api.fail("get", error(500))
+    with pytest.raises(ApiError):
+        await records.is_committed(asked)
+
+
+async def test_a_new_term_reads_all_records_and_deletes_what_it_cannot_read(api: FakeApi, records: Records) -> None:
+    await Records(api.client(), "v1", "earlier").write(GROUP, reservation(a="n1"))
+    await Records(api.client(), "v1", "earlier").write(
+        pod_group("x").value(), Reservation(pod_group("x").value().key, "uid", "", 1, {"x": Slot("x", "x", "n1")})
+    )
+    del api.records[pod_group("x").value().key]["spec"]["phase"]
+    (loaded,) = await records.take_over()
+    assert (loaded.group, loaded.slots) == (GANG, {"a": Slot("a", "a", "n1")})
+    assert set(api.records) == {GANG}
+    await records.remove(loaded)
+    assert api.records == {}
+
+
+async def test_a_second_term_of_ours_forgets_what_it_knew_of_the_first(api: FakeApi, records: Records) -> None:
+    await records.write(GROUP, reservation(a="n1"))
+    await Records(api.client(), "v1", "other").take_over()
+    (loaded,) = await records.take_over()
+    await records.remove(loaded)
+    assert api.records == {}
+
+
+class TestTheNextLeader:
+    """Instance ``records`` has written a record, and another one takes over."""
+
+    @pytest.fixture
+    def held(self) -> Reservation:
+        return reservation(a="n1")
+
+    @pytest.fixture
+    async def successor(self, api: FakeApi, records: Records, held: Reservation) -> Records:
+        await records.write(GROUP, held)
+        successor = Records(api.client(), "v1", "successor")
+        await successor.take_over()
+        return successor
+
+    async def test_writes_its_term_before_anything_else(self, api: FakeApi, successor: Records) -> None:
+        assert api.records[GANG]["spec"]["term"] == successor.term == "successor/1"
+
+    @pytest.mark.parametrize("committed", [True, False])
+    async def test_nothing_that_the_last_one_still_writes_is_taken(
+        self,
+        api: FakeApi,
+        records: Records,
+        successor: Records,
+        held: Reservation,
+        committed: bool,  # noqa: FBT001
+    ) -> None:
+        held.committed = frozenset({"a"}) if committed else frozenset()
+        with pytest.raises(ApiError):
+            await records.write(GROUP, held)
+        assert (api.phase(), api.records[GANG]["spec"]["term"]) == ("Planned", successor.term)
+
+    async def test_what_it_has_committed_the_last_one_neither_deletes_nor_overwrites(
+        self, api: FakeApi, records: Records, successor: Records, held: Reservation
+    ) -> None:
+        (adopted,) = await successor.take_over()
+        adopted.committed = frozenset({"a"})
+        await successor.write(GROUP, adopted)
+        for _ in range(2):  # the second one knows that it is unsure, and looks first
+            with pytest.raises(ApiError):
+                await records.write(GROUP, held)
+        await records.remove(held)
+        assert api.phase() == "Committed"
+
+    async def test_the_last_one_deletes_nothing_also_if_it_has_not_noticed(
+        self, api: FakeApi, records: Records, successor: Records, held: Reservation
+    ) -> None:
+        await records.remove(held)
+        assert api.phase() == "Planned"
+        (adopted,) = await successor.take_over()
+        await successor.remove(adopted)
+        assert api.records == {}
+
+    async def test_takes_what_the_last_one_wrote_at_the_last_moment(self, api: FakeApi, records: Records) -> None:
+        await records.write(GROUP, reservation(a="n1"))
+
+        def commit(_: object) -> None:
+            api.before_write = lambda _: None
+            api.records[GANG]["spec"]["phase"] = "Committed"
+            api.records[GANG]["metadata"]["resourceVersion"] = "newer"
+
+        api.before_write = commit
+        (adopted,) = await Records(api.client(), "v1", "successor").take_over()
+        assert adopted.committed == {"a"}
+
+    async def test_a_record_that_goes_while_it_is_taken_over_is_none(self, api: FakeApi, records: Records) -> None:
+        await records.write(GROUP, reservation(a="n1"))
+        api.before_write = lambda _: api.records.clear()
+        assert await Records(api.client(), "v1", "successor").take_over() == []
+
+    async def test_a_takeover_whose_answer_was_lost_is_seen_to_be_done(self, api: FakeApi, records: Records) -> None:
+        await records.write(GROUP, reservation(a="n1"))
+        successor = Records(api.client(), "v1", "successor")
+        api.lose("replace", error(409, "Conflict"))
+        (adopted,) = await successor.take_over()
+        await successor.remove(adopted)
+        assert api.records == {}
+
+
+async def test_an_instance_that_does_not_lead_writes_and_deletes_nothing(api: FakeApi) -> None:
+    leads = True
+    records, held = Records(api.client(), "v1", "term-1", lambda: leads), reservation(a="n1")
+    await records.write(GROUP, held)
+    calls, leads = len(api.calls), False
+    with pytest.raises(ApiError):
+        await records.write(GROUP, held)
+    await records.remove(held)
+    assert len(api.calls) == calls

@@ -1,0 +1,466 @@
+"""A cycle from its record to its last Binding, with an API server that fails in every way it can."""
+
+from collections.abc import Callable
+from unittest.mock import Mock
+
+import pytest
+
+from extender.binding import run as cycle_runner
+from extender.scheduling.cycle import CycleStage
+from serried.model.verdict import Reason
+from tests.support.builders import node
+from tests.support.extender_harness import GANG, BindCall, World, error, gang, members, small_nodes
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rolling forward is not slowed down."""
+    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD_BASE", 0.0)
+    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD_CAP", 0.0)
+
+
+async def plan(world: World, count: int = 2, min_count: int = 2) -> World:
+    """Gang g with so many members, planned on n1 and n2, its record written."""
+    await world.add(*small_nodes(2), gang(min_count), *members(count)).go()
+    assert world.cycle().stage is CycleStage.GATHERING
+    return world
+
+
+async def bind_all(world: World, count: int = 2) -> list[BindCall]:
+    calls = [world.bind(f"m{index}") for index in range(count)]
+    await world.go()
+    return calls
+
+
+class TestTheWholeWay:
+    async def test_recorded_then_gathered_then_committed_then_bound_then_removed(self, world: World) -> None:
+        await plan(world)
+        assert world.api.phase() == "Planned"
+        calls = await bind_all(world)
+        assert [call.error for call in calls] == ["", ""]
+        writes = [call.verb for call in world.api.calls if call.resource == "reservations"]
+        assert writes == ["create", "replace", "delete"]
+        assert world.api.said("replace")[0].body["spec"]["phase"] == "Committed"
+        assert world.nothing_reserved
+        assert world.reasons()[-1] is Reason.SCHEDULED
+        assert world.heard.bursts == [2]
+
+    async def test_a_binding_tells_its_pod_rank_and_domain(self, world: World) -> None:
+        racked = [each.rack("a") for each in small_nodes(2)]
+        ranked = [each.of_job("j", 5 + index) for index, each in enumerate(members(2))]
+        await world.add(*racked, gang(2).topology(), *ranked).go()
+        await bind_all(world)
+        told = {"scheduling.serried.dev/rank": "6", "scheduling.serried.dev/domain": "a"}
+        assert told.items() <= world.annotations("m1").items()
+
+    async def test_it_does_not_tell_what_there_is_not(self, world: World) -> None:
+        await plan(world)
+        await bind_all(world)
+        assert world.annotations("m0") == {}
+
+    async def test_no_binding_is_sent_before_the_commit_is_answered(self, world: World) -> None:
+        await plan(world)
+        world.api.hold("replace")
+        await bind_all(world)
+        assert world.api.said("bind") == []
+        world.api.let_go("replace")
+        await world.go()
+        assert len(world.api.said("bind")) == 2
+
+    async def test_nothing_is_committed_before_the_record_is_written(self, world: World) -> None:
+        world.api.hold("create")
+        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        calls = await bind_all(world)
+        assert all(call.waiting for call in calls)
+        assert world.cycle().stage is CycleStage.RECORDING
+        world.api.let_go("create")
+        await world.go()
+        assert [call.error for call in calls] == ["", ""]
+
+    async def test_surplus_members_bind_as_they_come(self, world: World) -> None:
+        await plan(world, count=3, min_count=2)
+        calls = await bind_all(world, 2)
+        assert [call.error for call in calls] == ["", ""]
+        surplus = world.bind("m2")
+        await world.go()
+        assert surplus.error == ""
+        assert world.nothing_reserved
+
+    async def test_members_at_bind_before_the_commit_go_with_it_and_the_rest_are_not_promised(
+        self, world: World
+    ) -> None:
+        await plan(world, count=3, min_count=2)
+        await bind_all(world, 2)
+        (committed,) = world.api.said("replace")
+        promised = [member["name"] for slot in committed.body["spec"]["slots"] for member in slot["members"]]
+        assert sorted(promised) == ["m0", "m1"]
+
+    async def test_a_late_member_of_a_gang_that_stands_needs_no_record(self, world: World) -> None:
+        await plan(world)
+        await bind_all(world)
+        recorded = len(world.api.said("create"))
+        await world.add(*members(1, first=2)).go()
+        late = world.bind("m2")
+        await world.go()
+        assert late.error == ""
+        assert len(world.api.said("create")) == recorded
+        assert world.nothing_reserved
+
+
+class TestBeforeTheCommit:
+    async def test_a_record_that_cannot_be_written_ends_the_round_and_it_is_tried_again(self, world: World) -> None:
+        world.api.fail("create", error(500))
+        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        assert world.reasons()[-1] is Reason.RECORD_FAILED
+        assert world.nothing_reserved
+        await world.pass_time(1.0)
+        assert world.cycle().stage is CycleStage.GATHERING
+
+    async def test_a_record_that_was_written_though_the_answer_was_lost_is_no_obstacle(self, world: World) -> None:
+        world.api.lose("create")
+        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        assert world.nothing_reserved
+        await world.pass_time(1.0)
+        assert world.api.phase() == "Planned"
+
+    @pytest.mark.parametrize(
+        "seconds",
+        [pytest.param(61.0, id="after the idle deadline"), pytest.param(301.0, id="after the total deadline")],
+    )
+    async def test_the_deadline_fails_all_calls_together_and_gives_everything_back(
+        self, world: World, seconds: float
+    ) -> None:
+        await plan(world, count=3, min_count=3)
+        calls = await bind_all(world, 2)
+        assert all(call.waiting for call in calls)
+        await world.pass_time(seconds)
+        assert [call.error for call in calls] == ["serried: DeadlineExceeded"] * 2
+        assert world.api.said("bind") == []
+        assert world.nothing_reserved
+        assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
+
+    async def test_every_new_member_at_bind_extends_the_idle_deadline(self, world: World) -> None:
+        await plan(world, count=3, min_count=3)
+        for name in ("m0", "m1"):
+            await world.pass_time(50.0)
+            world.bind(name)
+            await world.settle()
+        await world.pass_time(50.0)
+        assert len(world.cycle().calls) == 2
+
+    async def test_no_progress_extends_the_total_deadline(self, world: World) -> None:
+        await plan(world)
+        for _ in range(8):
+            await world.pass_time(50.0)
+            if world.group_scheduler.gangs[GANG].cycle is None:
+                break
+            world.bind("m0")
+            await world.settle()
+        assert Reason.DEADLINE_EXCEEDED in world.reasons()
+
+    async def test_it_is_late_however_its_time_passes_if_the_scheduler_does_nothing(self, world: World) -> None:
+        await plan(world)
+        for _ in range(61):
+            await world.pass_time(1.0)
+        assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
+
+    async def test_after_the_deadline_the_gang_waits_for_room_and_does_not_spin(self, world: World) -> None:
+        await plan(world)
+        await world.pass_time(61.0)
+        planned = len(world.heard.plans)
+        await world.pass_time(5.0)
+        assert len(world.heard.plans) == planned
+        world.add(node("n3").cpu(2))
+        await world.go()
+        assert world.cycle().stage is CycleStage.GATHERING
+
+    async def test_a_plan_that_does_not_hold_any_more_is_made_anew_and_not_committed(self, world: World) -> None:
+        await plan(world)
+        planned_on = world.cycle().reservation.slots["pod-m0"].node
+        first = world.bind("m0")
+        await world.settle()
+        world.store.drop_node(planned_on)
+        second = world.bind("m1")
+        await world.settle()
+        assert [first.error, second.error] == ["serried: PlanOutdated"] * 2
+        assert world.api.said("bind") == []
+        await world.go()
+        assert planned_on not in {slot.node for slot in world.cycle().reservation.slots.values()}
+
+    async def test_a_planned_member_that_is_deleted_before_the_commit_ends_the_round(self, world: World) -> None:
+        await plan(world)
+        call = world.bind("m0")
+        await world.settle()
+        world.delete("m1")
+        await world.go()
+        assert call.error == "serried: PlanOutdated"
+        assert world.nothing_reserved
+        assert world.reasons()[-1] is Reason.QUORUM_MISSING
+
+    async def test_a_replacement_refills_the_round_of_a_deleted_member(self, world: World) -> None:
+        await plan(world, count=3, min_count=2)
+        call = world.bind("m0")
+        await world.settle()
+        world.delete("m1")
+        world.delete("m2")
+        world.add(*members(1, first=3))
+        await world.go()
+        other = world.bind("m3")
+        await world.go()
+        assert (call.error, other.error) == ("", "")
+
+    async def test_an_unexpected_exception_ends_the_round_and_leaves_nothing(self, world: World) -> None:
+        world.api.fail("create", RuntimeError("bug"))
+        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        assert world.cycle().stage is CycleStage.GATHERING
+
+    async def test_a_bug_that_stays_is_tried_again_at_leisure(self, world: World) -> None:
+        world.api.fail("create", *[RuntimeError("bug")] * 1000)
+        world.add(*small_nodes(2), gang(2), *members(2))
+        for _ in range(20):
+            await world.go()
+        assert len(world.api.said("create")) < 8
+
+    async def test_members_that_ran_at_the_plan_and_have_ended_since_are_no_quorum(self, world: World) -> None:
+        running = [each.on("n3") for each in members(2)]
+        await world.add(*small_nodes(3), gang(3), *running, *members(1, first=2)).go()
+        assert world.cycle().reservation.need == 1
+        for name in ("m0", "m1"):
+            world.delete(name)
+        call = world.bind("m2")
+        await world.settle()
+        assert call.error == "serried: PlanOutdated"
+        assert world.api.said("bind") == []
+        await world.go()
+        assert world.reasons()[-1] is Reason.QUORUM_MISSING
+
+
+class TestTheCommitItself:
+    async def test_a_commit_that_was_done_though_the_answer_was_lost_is_rolled_forward(self, world: World) -> None:
+        await plan(world)
+        world.api.lose("replace")
+        calls = await bind_all(world)
+        assert [call.error for call in calls] == ["", ""]
+        assert (world.node_of("m0"), world.node_of("m1")) != ("", "")
+
+    async def test_a_commit_that_was_not_done_is_given_up_and_nothing_is_bound(self, world: World) -> None:
+        await plan(world)
+        world.api.fail("replace", error(500))
+        calls = await bind_all(world)
+        assert [call.error for call in calls] == ["serried: RecordFailed"] * 2
+        assert world.api.said("bind") == []
+        assert world.nothing_reserved
+
+    async def test_nobody_decides_until_the_api_server_says_whether_it_was_done(self, world: World) -> None:
+        await plan(world)
+        world.api.lose("replace")
+        world.api.fail("get", error(500), error(0), error(503))
+        calls = [world.bind("m0"), world.bind("m1")]
+        await world.settle()
+        await world.go()
+        assert [call.error for call in calls] == ["", ""]
+        assert len(world.api.said("get")) == 4
+
+    async def test_another_leaders_commit_is_not_taken_for_ours(self, world: World) -> None:
+        await plan(world)
+        record = world.api.records[GANG]
+        record["metadata"]["resourceVersion"] = "of another leader"
+        record["spec"]["phase"] = "Committed"
+        record["spec"]["slots"] = [{"node": "n2", "members": [{"uid": "pod-m0", "name": "m0"}]}]
+        calls = await bind_all(world)
+        assert [call.error for call in calls] == ["serried: RecordFailed"] * 2
+        assert world.api.said("bind") == []
+
+    async def test_no_deadline_stops_a_commit_on_its_way(self, world: World) -> None:
+        await plan(world)
+        world.api.hold("replace")
+        calls = [world.bind("m0"), world.bind("m1")]
+        await world.settle()
+        await world.pass_time(400.0)
+        assert all(call.waiting for call in calls)
+        world.api.let_go("replace")
+        await world.go()
+        assert [call.error for call in calls] == ["", ""]
+
+
+def bound_by_another(world: World) -> None:
+    world.api.pods[world.pod_key("m0")]["spec"]["nodeName"] = "n9"
+
+
+def made_anew(world: World) -> None:
+    world.api.pods[world.pod_key("m0")]["metadata"]["uid"] = "another"
+
+
+def gone(world: World) -> None:
+    del world.api.pods[world.pod_key("m0")]
+
+
+class TestAfterTheCommit:
+    @pytest.mark.parametrize("status", [0, 403, 429, 500, 503])
+    async def test_a_refused_binding_is_sent_again_until_it_stands(self, world: World, status: int) -> None:
+        await plan(world)
+        world.api.fail("bind", *[error(status)] * 3)
+        calls = await bind_all(world)
+        for _ in range(3):
+            await world.go()
+        assert [call.error for call in calls] == ["", ""]
+        assert len(world.api.said("bind")) == 5
+        assert world.nothing_reserved
+
+    async def test_while_a_binding_is_refused_the_reason_says_why_and_no_longer(self, world: World) -> None:
+        await plan(world)
+        world.api.fail("bind", *[error(403)] * 1000)
+        await bind_all(world)
+        _, verdict = world.heard.verdicts[-1]
+        assert verdict.reason is Reason.BINDING
+        assert verdict.detail.startswith("the Binding of m")
+        assert "said the server" in verdict.detail
+        world.api.recover()
+        await world.go()
+        assert world.heard.verdicts[-1][1].detail == ""
+
+    async def test_a_binding_that_was_done_though_the_answer_was_lost_is_a_success(self, world: World) -> None:
+        await plan(world)
+        world.api.lose("bind")
+        calls = await bind_all(world)
+        await world.go()
+        assert [call.error for call in calls] == ["", ""]
+
+    @pytest.mark.parametrize(
+        ("happen", "answer"),
+        [
+            pytest.param(bound_by_another, "is bound to n9", id="bound elsewhere by another hand"),
+            pytest.param(made_anew, "was made anew", id="made anew under its name"),
+            pytest.param(gone, "does not exist any more", id="deleted"),
+        ],
+    )
+    async def test_a_member_lost_after_the_commit_fails_alone_and_the_others_are_bound(
+        self, world: World, happen: Callable[[World], None], answer: str
+    ) -> None:
+        await plan(world)
+        world.api.hold("replace")
+        calls = [world.bind("m0"), world.bind("m1")]
+        await world.settle()
+        happen(world)
+        world.api.let_go("replace")
+        await world.settle()
+        assert answer in calls[0].error
+        assert calls[1].error == ""
+
+    async def test_a_committed_member_whose_client_hung_up_is_bound_all_the_same(self, world: World) -> None:
+        await plan(world)
+        world.api.hold("replace")
+        calls = [world.bind("m0"), world.bind("m1")]
+        await world.settle()
+        calls[0].hang_up()
+        await world.settle()
+        world.api.let_go("replace")
+        await world.go()
+        assert (world.node_of("m0") != "", world.node_of("m1") != "") == (True, True)
+
+    async def test_an_unexpected_exception_does_not_end_what_is_committed(self, world: World) -> None:
+        await plan(world)
+        world.api.fail("bind", RuntimeError("bug"))
+        calls = await bind_all(world)
+        await world.go()
+        assert [call.error for call in calls] == ["", ""]
+        assert world.nothing_reserved
+
+    async def test_a_committed_member_whose_node_is_gone_gets_another_in_its_domain(self, world: World) -> None:
+        await plan(world)
+        lost = world.cycle().reservation.slots["pod-m0"].node
+        world.api.hold("bind")
+        calls = await bind_all(world)
+        world.store.drop_node(lost)
+        world.api.fail("bind", error(500), error(500))
+        world.api.let_go("bind")
+        await world.go()
+        await world.go()
+        assert [call.error for call in calls] == ["", ""]
+        assert lost not in {world.node_of("m0"), world.node_of("m1")}
+
+    async def test_slots_stay_until_our_own_watch_shows_the_members_bound(self, world: World) -> None:
+        await plan(world)
+        for name in ("m0", "m1"):
+            world.bind(name)
+        await world.settle()
+        assert world.node_of("m0")
+        assert len(world.ledger) == 1
+        await world.go()
+        assert len(world.ledger) == 0
+
+    async def test_a_surplus_member_whose_binding_fails_hears_of_it_and_may_come_again(self, world: World) -> None:
+        await plan(world, count=3, min_count=2)
+        await bind_all(world, 2)
+        world.api.fail("bind", error(500))
+        first = world.bind("m2")
+        await world.settle()
+        assert first.error
+        again = world.bind("m2")
+        await world.go()
+        assert again.error == ""
+
+    async def test_a_surplus_member_that_we_cannot_bind_for_a_defect_of_ours_hears_of_it(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await plan(world, count=3, min_count=2)
+        await bind_all(world, 2)
+        world.api.fail("bind", AttributeError("odd"))
+        call = world.bind("m2")
+        await world.settle()
+        assert "internal error" in call.error
+        assert "odd" in caplog.text
+
+    async def test_a_surplus_member_that_comes_again_while_its_binding_fails_is_bound(self, world: World) -> None:
+        await plan(world, count=3, min_count=2)
+        await bind_all(world, 2)
+        world.api.hold("bind")
+        world.api.fail("bind", error(500))
+        world.bind("m2")
+        await world.settle()
+        again = world.bind("m2")
+        await world.settle()
+        world.api.let_go("bind")
+        await world.go()
+        assert again.error == ""
+
+    async def test_surplus_members_cost_one_task_each_however_many_wait(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        many = 60
+        await world.add(node("n1").cpu(many).pods(many), gang(2), *members(many)).go()
+        world.api.hold("replace")
+        calls = await bind_all(world, 2)
+        calls += [world.bind(f"m{index}") for index in range(2, many)]
+        await world.settle()
+        spawn = Mock(wraps=world.group_scheduler.spawn)
+        monkeypatch.setattr(world.group_scheduler, "spawn", spawn)
+        world.api.let_go("replace")
+        for _ in range(20):
+            await world.settle()
+        assert not any(call.waiting for call in calls)
+        assert spawn.call_count == many - 2
+
+    async def test_a_surplus_member_that_never_comes_does_not_keep_the_round_open(self, world: World) -> None:
+        await plan(world, count=3, min_count=2)
+        await bind_all(world, 2)
+        await world.pass_time(61.0)
+        assert "Committed" not in {record["spec"]["phase"] for record in world.api.records.values()}
+
+    async def test_a_record_is_removed_also_after_an_outage(self, world: World) -> None:
+        await plan(world)
+        world.api.fail("delete", error(500), error(0), error(429))
+        await bind_all(world)
+        assert world.nothing_reserved
+
+    async def test_a_record_that_is_removed_late_does_not_take_that_of_the_next_round(self, world: World) -> None:
+        await plan(world)
+        world.api.hold("delete")
+        await bind_all(world)
+        for name in ("m0", "m1"):
+            world.delete(name)
+        await world.add(*members(2, first=5)).go()
+        world.api.let_go("delete")
+        await world.go()
+        assert world.api.phase() == "Planned"
+        assert set(world.cycle().reservation.slots) == {"pod-m5", "pod-m6"}

@@ -1,0 +1,383 @@
+"""The first gang that does not fit has room kept for it, and who may use that meanwhile.
+
+The scene: two racks, each of two nodes with two CPUs. Gang g wants one rack whole. In rack a runs a pod on one node, in
+rack b one on each.
+"""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from extender.answers import Hold, Steer
+from extender.scheduling.backfill import PATIENCE
+from serried.model.group import Key
+from serried.model.verdict import Reason, Verdict, render
+from tests.support.builders import Builder, JobBuilder, PodBuilder, PodGroupBuilder, job, node, pod, pod_group
+from tests.support.extender_harness import DAY, EPOCH, GANG, SCHEDULER, World, gang, members
+
+SMALL = Key("default", "h")
+MINUTE = 60
+
+
+def wall(world: World, seconds: float = 0.0) -> str:
+    """A moment from now, as the API writes it."""
+    return datetime.fromtimestamp(EPOCH + world.clock() + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def runner(name: str, host: str, cpus: int = 2) -> PodBuilder:
+    """A pod that runs, of a Job of its own."""
+    return pod(name).of_job(f"job-of-{name}", 0).cpu(cpus).on(host)
+
+
+def runner_job(name: str) -> JobBuilder:
+    return job(f"job-of-{name}")
+
+
+def smalls(count: int = 2, group: str = "h", first: int = 10) -> list[PodBuilder]:
+    return [each.in_group(group) for each in members(count, first)]
+
+
+def racks(world: World) -> World:
+    """The scene without the gangs: who runs in rack a has ten minutes, who runs in rack b has an hour."""
+    world.add(*[node(f"{rack}{place}").cpu(2).rack(rack) for rack in "ab" for place in (1, 2)])
+    for name, host, minutes in (("x", "a1", 10), ("y", "b1", 60), ("z", "b2", 60)):
+        began = runner(name, host).started(wall(world)).lifetime(minutes * MINUTE)
+        world.add(runner_job(name), began)
+    return world
+
+
+def large() -> list[Builder]:
+    """Gang g: four members of one CPU in one rack."""
+    return [gang(4).topology(), *members(4)]
+
+
+def small(count: int = 2, group: str = "h", first: int = 10) -> list[Builder]:
+    """Another gang without a topology key."""
+    made: PodGroupBuilder = pod_group(group).gang(count)
+    return [made, *smalls(count, group, first)]
+
+
+def small_job(count: int = 2, **lasting: int) -> list[Builder]:
+    """Gang h whose pods last so many ``seconds``, if that is said."""
+    pods = [each.lifetime(lasting["seconds"]) if lasting else each for each in smalls(count)]
+    return [pod_group("h").gang(count), *pods]
+
+
+def verdict(world: World, group: Key = GANG) -> Verdict:
+    found = world.group_scheduler.gangs[group].verdict
+    assert found is not None
+    return found
+
+
+def planned(world: World) -> set[str]:
+    return {reservation.group.name for reservation in world.ledger}
+
+
+def kept(world: World) -> set[str]:
+    head = world.queue.backfill.head
+    return set() if head is None else set(head.forecast.nodes)
+
+
+class TestTheHead:
+    async def test_the_rack_that_is_free_first_is_kept_for_it_and_it_says_so(self, world: World) -> None:
+        await racks(world).add(*large()).go()
+        assert kept(world) == {"a1", "a2"}
+        told = f"2 nodes of a are kept for it, and are expected to have room at {wall(world, 600)}"
+        assert verdict(world).reason is Reason.NO_DOMAIN_FITS
+        assert render(verdict(world)).endswith(told)
+        assert world.heard.promises == [600.0]
+
+    async def test_it_starts_as_soon_as_it_fits_anywhere(self, world: World) -> None:
+        await racks(world).add(*large()).go()
+        for name in ("y", "z"):
+            world.delete(name)
+        await world.go()
+        assert world.cycle().reservation.domain == "b"
+        assert kept(world) == set()
+
+    async def test_a_smaller_gang_waits_behind_it_and_is_told_so(self, world: World) -> None:
+        await racks(world).add(*large()).go()
+        await world.add(*small()).go()
+        assert planned(world) == set()
+        assert (verdict(world, SMALL).reason, verdict(world, SMALL).key) == (Reason.BEHIND_HEAD, "default/g")
+        assert render(verdict(world, SMALL)).startswith(
+            "BehindHead: the room for 2 members is kept for default/g, which is before it in the queue; 2 nodes of a"
+        )
+        world.delete("x")
+        await world.go()
+        assert planned(world) == {"g"}
+
+    async def test_small_gangs_that_keep_coming_do_not_keep_it_from_starting(self, world: World) -> None:
+        await racks(world).add(*large()).go()
+        for number in range(20):
+            await world.add(*small(1, f"s{number}", first=100 + number)).pass_time(MINUTE / 2)
+        assert planned(world) == set()
+        world.delete("x")
+        await world.go()
+        assert planned(world) == {"g"}
+
+    async def test_without_backfill_small_gangs_take_its_room(self, world_without_backfill: World) -> None:
+        world = world_without_backfill
+        await racks(world).add(*large()).go()
+        await world.add(*small()).go()
+        assert planned(world) == {"h"}
+        assert kept(world) == set()
+
+    async def test_those_behind_it_are_let_on_when_it_goes(self, world: World) -> None:
+        await racks(world).add(*large()).go()
+        await world.add(*small()).go()
+        world.store.drop_group(GANG)
+        for index in range(4):
+            world.delete(f"m{index}")
+        await world.go()
+        assert planned(world) == {"h"}
+        assert world.heard.settlements == [("withdrawn", None)]
+
+    async def test_those_behind_it_are_let_on_when_it_loses_its_quorum(self, world: World) -> None:
+        await racks(world).add(*large()).go()
+        await world.add(*small()).go()
+        world.delete("m0")
+        await world.go()
+        assert planned(world) == {"h"}
+
+    async def test_the_next_gang_that_does_not_fit_follows_it(self, world: World) -> None:
+        second = [pod_group("second").gang(4).topology(), *smalls(4, "second", 20)]
+        await racks(world).add(*large()).go()
+        await world.add(*second).go()
+        world.delete("x")
+        await world.go()
+        await world.go()
+        head = world.queue.backfill.head
+        assert head is not None
+        assert head.group == Key("default", "second")
+        assert kept(world) == {"b1", "b2"}
+
+    async def test_a_gang_that_no_rack_could_ever_hold_is_never_the_head(self, world: World) -> None:
+        await racks(world).add(gang(5).topology(), *members(5)).go()
+        await world.add(*small()).go()
+        assert planned(world) == {"h"}
+        assert "kept" not in render(verdict(world))
+
+    async def test_pods_that_stay_leave_no_room(self, world: World) -> None:
+        world.add(node("a1").cpu(2), pod("web").cpu(1).on("a1").controlled_by("ReplicaSet", "web"))
+        await world.add(gang(2), *members(2)).go()
+        await world.add(*small(1)).go()
+        assert planned(world) == {"h"}
+
+    async def test_without_a_key_only_the_nodes_that_it_needs_are_kept(self, world: World) -> None:
+        racks(world)
+        await world.add(gang(4), *members(4)).go()
+        assert kept(world) == {"a1", "a2"}
+
+    async def test_a_forecast_that_its_nodes_are_gone_from_is_made_anew(self, world: World) -> None:
+        await racks(world).add(*large()).go()
+        world.store.drop_node("a2")
+        await world.go()
+        assert kept(world) == {"b1", "b2"}
+
+
+class TestDeadMembers:
+    async def test_a_slot_that_is_kept_for_the_next_member_ends_as_that_will(self, world: World) -> None:
+        await racks(world).go()
+        world.delete("x")
+        running = [each.in_group("r").of_job("run", place).on("a1") for place, each in enumerate(members(2, first=20))]
+        its_job = job("run").size(2).started(wall(world)).lifetime(10 * MINUTE)
+        await world.add(its_job, pod_group("r").gang(2).controlled_by("Job", "run", "job-run"), *running).go()
+        world.delete("m20")
+        await world.add(*large()).go()
+        assert len(world.store.vacancies) == 1
+        assert kept(world) == {"a1", "a2"}
+        assert render(verdict(world)).endswith(f"are expected to have room at {wall(world, 600)}")
+
+    async def test_what_is_left_of_the_head_itself_is_not_counted_on_to_leave(self, world: World) -> None:
+        await racks(world).go()
+        left, *others = [each.cpu(2) for each in members(3)]
+        began = left.on("a2").started(wall(world)).lifetime(5 * MINUTE)
+        await world.add(gang(3).condition("True", "Scheduled"), began, *others).go()
+        assert "a2" not in kept(world)
+        assert render(verdict(world)).endswith(f"are expected to have room at {wall(world, 3600)}")
+
+    async def test_slots_that_are_kept_for_the_head_are_room_for_it(self, world: World) -> None:
+        await racks(world).add(node("c1").cpu(2)).go()
+        group = gang(2).controlled_by("Job", "train", "job-train")
+        pods = [each.of_job("train", place).cpu(2) for place, each in enumerate(members(2))]
+        await world.add(job("train").size(2), group, pods[0].on("a2"), pods[1].on("c1")).go()
+        world.store.drop_node("c1")
+        world.delete("m0")
+        world.delete("m1")
+        await world.add(*[each.uid(f"anew-{place}") for place, each in enumerate(pods)]).go()
+        assert kept(world) == {"a1", "a2"}
+        assert render(verdict(world)).endswith(f"are expected to have room at {wall(world, 600)}")
+
+
+class TestPassing:
+    async def test_a_gang_that_finds_room_elsewhere_passes(self, world: World) -> None:
+        await racks(world).add(node("c1").cpu(2).rack("c"), *large()).go()
+        await world.add(*small()).go()
+        assert {slot.node for slot in world.cycle(SMALL).reservation.slots.values()} == {"c1"}
+
+    @pytest.mark.parametrize(
+        ("seconds", "passes"),
+        [
+            pytest.param(9 * MINUTE, True, id="ends before"),
+            pytest.param(10 * MINUTE, False, id="ends just with"),
+            pytest.param(11 * MINUTE, False, id="ends after"),
+        ],
+    )
+    async def test_a_gang_may_use_the_heads_nodes_if_it(self, world: World, seconds: int, *, passes: bool) -> None:
+        await racks(world).add(*large()).go()
+        await world.add(*small_job(seconds=seconds)).go()
+        assert planned(world) == ({"h"} if passes else set())
+
+    async def test_the_head_still_starts_when_those_that_passed_have_ended(self, world: World) -> None:
+        await racks(world).add(*large()).go()
+        await world.add(*small_job(seconds=9 * MINUTE)).go()
+        for name in ("m10", "m11"):
+            world.bind(name)
+        await world.go()
+        world.delete("x")
+        await world.pass_time(9 * MINUTE)
+        assert planned(world) == set()
+        for name in ("m10", "m11"):
+            world.delete(name)
+        await world.pass_time(30.0)
+        assert planned(world) == {"g"}
+        assert world.heard.settlements == [("kept", -30.0)]
+
+    async def test_what_was_measured_lets_pass_until_a_forecast_was_missed(self, world: World) -> None:
+        racks(world)
+        work = job("again").size(2).scheduler(SCHEDULER)
+        done = pod("done").of_job("again", 0).started(wall(world, -120)).succeeded(wall(world))
+        world.add(work, done, *large())
+        await world.go()
+        await world.add(pod_group("h").gang(2), *[each.of_job("again", 0) for each in smalls()]).go()
+        assert planned(world) == {"h"}
+        await world.pass_time(11 * MINUTE)
+        assert world.queue.backfill.head is not None
+        assert world.queue.backfill.head.late
+        repeated = [pod_group("k").gang(2), *[each.of_job("again", 0) for each in smalls(2, "k", 20)]]
+        world.add(node("a3").cpu(2).rack("a"), *repeated)
+        world.delete("m10")
+        world.delete("m11")
+        await world.go()
+        assert Key("default", "k") not in world.queue.backfill.head.passed
+
+    async def test_a_gang_of_higher_priority_takes_what_it_needs(self, world: World) -> None:
+        await racks(world).add(*large()).go()
+        await world.add(pod_group("h").gang(2).priority(5), *smalls()).go()
+        assert planned(world) == {"h"}
+
+    async def test_a_late_member_of_a_gang_that_runs_is_not_kept_away(self, world: World) -> None:
+        racks(world).add(pod_group("h").gang(1).topology(), *[each.lifetime(5 * MINUTE) for each in smalls(1)])
+        await world.go()
+        world.bind("m10")
+        await world.go()
+        home = world.node_of("m10")
+        await world.add(*large()).go()
+        assert home in kept(world)
+        await world.add(*smalls(1, first=11)).go()
+        assert world.ledger.slot_of("pod-m11") is not None
+
+    async def test_a_member_that_takes_any_offered_node_does_not_take_one_of_the_heads(self, world: World) -> None:
+        await racks(world).add(*large()).go()
+        await world.add(node("c1").cpu(2).rack("c"), *small(1)).go()
+        assert world.cycle(SMALL).loose
+        assert world.filter("m10", "a2") == Hold()
+        assert world.filter("m10", "a2", "c1") == Steer("c1")
+
+
+class TestItsEnd:
+    async def scene(self, world: World) -> World:
+        """In rack a runs a pod of which nobody knows when it ends, in rack b pods that stay."""
+        world.add(*[node(f"{rack}{place}").cpu(2).rack(rack) for rack in "ab" for place in (1, 2)])
+        world.add(runner_job("x"), runner("x", "a1"))
+        for name in ("b1", "b2"):
+            world.add(pod(f"web-{name}").cpu(2).on(name).controlled_by("ReplicaSet", "web"))
+        await world.add(*large()).go()
+        await world.add(*small()).go()
+        return world
+
+    async def test_room_is_kept_for_a_time_if_nobody_can_tell_when_it_will_be_enough(self, world: World) -> None:
+        await self.scene(world)
+        assert kept(world) == {"a1", "a2"}
+        assert "nobody can tell when" in render(verdict(world))
+        await world.pass_time(PATIENCE - 1)
+        assert planned(world) == set()
+
+    async def test_then_those_behind_it_go_on(self, world: World) -> None:
+        await self.scene(world)
+        await world.pass_time(PATIENCE)
+        assert planned(world) == {"h"}
+
+    async def test_after_they_had_their_turn_it_has_a_longer_one(self, world: World) -> None:
+        await self.scene(world)
+        await world.pass_time(PATIENCE)
+        assert kept(world) == set()
+        await world.pass_time(PATIENCE)
+        assert kept(world) == {"a1", "a2"}
+        await world.pass_time(2 * PATIENCE - 1)
+        assert kept(world) == {"a1", "a2"}
+
+    async def test_while_it_rests_another_gang_may_be_the_head(self, world: World) -> None:
+        await self.scene(world)
+        await world.add(pod_group("k").gang(4), *smalls(4, "k", 30)).go()
+        await world.pass_time(PATIENCE)
+        await world.go()
+        head = world.queue.backfill.head
+        assert head is not None
+        assert head.group == Key("default", "k")
+
+    async def test_a_gang_without_a_forecast_that_starts_after_all_is_counted_as_unforeseen(self, world: World) -> None:
+        await self.scene(world)
+        world.delete("x")
+        await world.go()
+        assert planned(world) == {"g"}
+        assert world.heard.settlements == [("unforeseen", None)]
+
+    async def test_a_forecast_that_is_missed_is_made_anew_and_counted(self, world: World) -> None:
+        await racks(world).add(*large()).go()
+        await world.pass_time(10 * MINUTE + 1)
+        head = world.queue.backfill.head
+        assert head is not None
+        assert head.forecast.at is not None
+        assert head.forecast.at > world.clock()
+        world.delete("x")
+        await world.pass_time(MINUTE)
+        assert planned(world) == {"g"}
+        assert world.heard.settlements == [("missed", 61.0)]
+
+
+class TestAgeing:
+    async def test_after_a_day_a_gang_counts_as_of_the_next_priority_and_goes_first(self, world: World) -> None:
+        await racks(world).add(*large()).go()
+        await world.pass_time(DAY)
+        await world.add(pod_group("h").gang(2).priority(5), *smalls()).pass_time(MINUTE)
+        await world.add(pod_group("k").gang(2).priority(5), *smalls(2, "k", 20)).go()
+        described = world.group_scheduler.describe(GANG)
+        assert world.queue.counts_as(described) == 5
+        assert world.group_scheduler.in_turn({GANG, SMALL}) == [GANG, SMALL]
+
+
+class TestWakingUp:
+    async def test_of_many_gangs_only_those_are_planned_again_that_freed_room_could_help(self, world: World) -> None:
+        world.add(node("n1").cpu(8), pod("p").cpu(1).on("n1"), pod("q").cpu(7).on("n1"))
+        for number in range(6):
+            world.add(*small(2 + number, f"s{number}", first=100 * number))
+        await world.go()
+        for _ in range(3):
+            await world.pass_time(1.0)
+        before = len(world.heard.plans)
+        world.delete("p")
+        await world.go()
+        assert len(world.heard.plans) == before
+        world.delete("q")
+        await world.go()
+        assert "s0" in planned(world)
+
+    async def test_a_round_that_failed_rests_the_longer_the_larger_it_is(self, world: World) -> None:
+        await world.add(node("n1").cpu(8), gang(4), *members(4)).go()
+        world.clock.advance(61.0)
+        world.cycle().changed.set()
+        await world.settle()
+        assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
+        assert world.group_scheduler.gangs[GANG].not_before == world.clock() + 1.0

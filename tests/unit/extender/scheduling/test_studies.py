@@ -1,0 +1,338 @@
+"""Plans that would hold the loop are made in slices: filter is answered meanwhile, and others are planned.
+
+The stopwatch of these stories shows half a millisecond more each time somebody looks at it, which is after each step of
+a plan: so a plan takes as long as it has steps, and a gang of many shapes has many.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from extender.answers import Pass
+from extender.scheduling.gang import GroupState
+from extender.scheduling.studies import GO, Studies, Unfinished
+from serried.model.group import Key
+from serried.model.plan import Plan, PlanRequest
+from serried.model.verdict import Reason, Verdict, render
+from tests.support.builders import Builder, PodBuilder, job, node, pod, pod_group
+from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members
+
+SMALL = Key("default", "h")
+
+
+class Stopwatch:
+    """Shows so much more each time somebody looks at it."""
+
+    def __init__(self, step: float) -> None:
+        self.step, self._now = step, 0.0
+
+    def __call__(self) -> float:
+        self._now += self.step
+        return self._now
+
+
+def ticking(step: float = 0.0005) -> Callable[[], float]:
+    numbers: Iterator[int] = count()
+    return lambda: next(numbers) * step
+
+
+def odd(shapes: int, least: int = 1000) -> list[Builder]:
+    """Gang g: each member has a shape of its own, of a little more than so many millicores."""
+    pods = [pod(f"m{i}").cpu(f"{least + i}m").scheduler(SCHEDULER).in_group("g") for i in range(shapes)]
+    return [gang(shapes).topology(), *pods]
+
+
+def racks(world: World, cpus: int = 16, size: int = 3) -> World:
+    return world.add(*[node(f"{rack}{place}").cpu(cpus).rack(rack) for rack in "abc" for place in range(size)])
+
+
+def small(name: str = "h") -> list[Builder]:
+    return [pod_group(name).gang(2), *[each.in_group(name) for each in members(2, first=100)]]
+
+
+async def until(world: World, happens: Callable[[], bool], turns: int = 60) -> None:
+    """Let the group scheduler look, and everybody work for some turns of the loop, until something is so."""
+    for _ in range(2000):
+        world.look()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if happens():
+            return
+    raise AssertionError("it never happened")
+
+
+async def begin(world: World) -> None:
+    """The first slice of a plan is done, and not the last one."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    (study,) = world.queue.studies._studies[GANG]
+    assert study.work is not None
+    assert not study.done
+
+
+def is_planned(world: World, group: Key = GANG) -> bool:
+    return group in world.group_scheduler.gangs and world.group_scheduler.gangs[group].cycle is not None
+
+
+def is_over_committed(world: World) -> bool:
+    return any(
+        used.get("cpu", 0) > world.store.nodes[name].allocatable["cpu"]
+        for name, used in world.store.occupancy.used.items()
+    )
+
+
+@pytest.fixture
+def slow() -> World:
+    return racks(World(stopwatch=ticking()))
+
+
+async def test_a_small_plan_runs_straight_through(slow: World) -> None:
+    slow.add(*small()).look()
+    assert is_planned(slow, SMALL)
+    assert not len(slow.queue.studies)
+    await slow.close()
+
+
+async def test_while_an_odd_gang_is_planned_filter_answers_and_another_gang_is_planned(slow: World) -> None:
+    slow.add(*odd(12)).look()
+    assert len(slow.queue.studies) == 1
+    slow.add(pod("plain").scheduler(SCHEDULER), *small())
+    assert isinstance(slow.filter("plain"), Pass)
+    slow.look()
+    assert is_planned(slow, SMALL)
+    assert not is_planned(slow)
+    await until(slow, lambda: is_planned(slow))
+    assert slow.reasons() == [Reason.PLANNING, Reason.PLANNED]
+    await slow.close()
+
+
+async def test_what_a_gang_was_refused_for_holds_while_its_next_plan_is_made(slow: World) -> None:
+    slow.group_scheduler.gangs[GANG] = GroupState(0.0, Verdict(Reason.NO_CAPACITY, 1, 12))
+    slow.add(*odd(12)).look()
+    assert len(slow.queue.studies) == 1
+    assert slow.reasons() == []
+    await slow.close()
+
+
+async def test_a_burst_of_gangs_of_one_new_shape_counts_it_once(slow: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.scheduling.studies._NODES_AT_ONCE", 0)
+    for number in range(30):
+        name = f"g{number}"
+        pods = [pod(f"{name}-{i}").cpu(1).scheduler(SCHEDULER).in_group(name) for i in range(2)]
+        slow.add(pod_group(name).gang(2), *pods)
+    slow.look()
+    assert len(slow.queue.studies) == 30
+    await until(slow, lambda: len(slow.ledger) == 30)
+    assert {verdict.reason for _, verdict in slow.heard.verdicts} == {Reason.PLANNING, Reason.PLANNED}
+    assert not is_over_committed(slow)
+    await slow.close()
+
+
+async def test_many_odd_gangs_take_turns_and_the_shortest_comes_first() -> None:
+    world = racks(World(stopwatch=ticking()), cpus=64)
+    long = [pod(f"l{i}").cpu(f"{500 + i}m").scheduler(SCHEDULER).in_group("long") for i in range(150)]
+    world.add(pod_group("long").gang(150), *long)
+    world.look()
+    await asyncio.sleep(0)
+    world.add(*odd(8))
+    await until(world, lambda: is_planned(world), turns=1)
+    assert not is_planned(world, Key("default", "long"))
+    await until(world, lambda: is_planned(world, Key("default", "long")))
+    await world.close()
+
+
+async def test_a_plan_whose_ground_has_changed_meanwhile_is_made_anew(slow: World) -> None:
+    slow.add(*odd(12)).look()
+    await begin(slow)
+    # Somebody else takes what the plan will have counted on, wherever that is but in one rack.
+    slow.add(*[pod(f"x{name}").cpu(16).on(name) for name in slow.store.nodes if name[0] in "ab"])
+    await until(slow, lambda: is_planned(slow))
+    assert {slot.node[0] for slot in slow.cycle().reservation.slots.values()} == {"c"}
+    assert not is_over_committed(slow)
+    await slow.close()
+
+
+async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.scheduling.studies._RESTARTS", 0)
+    stopwatch = Stopwatch(0.005)
+    world = racks(World(stopwatch=stopwatch))
+    world.add(*odd(12)).look()
+    for _ in range(500):
+        await asyncio.sleep(0)
+    (study,) = world.queue.studies._studies[GANG]
+    assert study.done
+    assert study.spent > GO
+    world.add(*[pod(f"x{name}").cpu(16).on(name) for name in set(study.found.nodes.values())])
+    stopwatch.step = 0.0001
+    world.look()
+    assert is_planned(world)
+    assert world.cycle().reservation.domain == study.found.domain
+    assert not is_over_committed(world)
+    await world.close()
+
+
+async def test_what_the_scheduler_has_nominated_meanwhile_is_ground_that_has_changed(slow: World) -> None:
+    slow.add(*odd(12)).look()
+    await begin(slow)
+    slow.add(*[pod(f"x{name}").cpu(16).nominated(name).priority(1) for name in slow.store.nodes if name[0] in "ab"])
+    await until(slow, lambda: is_planned(slow))
+    assert {slot.node[0] for slot in slow.cycle().reservation.slots.values()} == {"c"}
+    await slow.close()
+
+
+async def test_nothing_is_reserved_on_ground_that_changes_all_the_time(slow: World) -> None:
+    slow.add(*odd(12)).look()
+    for turn in range(200):
+        full = "abc"[turn % 3]
+        for name in slow.store.nodes:
+            slow.store.put_pod(pod(f"x{name}").cpu(16 if name[0] == full else 9).on(name).value())
+        slow.look()
+        if is_planned(slow):
+            break
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert not is_over_committed(slow)
+    assert slow.reasons()[-1] in {Reason.PLANNED, Reason.PLAN_UNFINISHED}
+    await slow.close()
+
+
+async def test_what_was_refused_after_long_work_is_tried_again_after_ten_times_as_long(slow: World) -> None:
+    slow.add(*odd(40, least=2000)).look()
+    await until(slow, lambda: Reason.NO_DOMAIN_FITS in slow.reasons())
+    pause = slow.group_scheduler.gangs[GANG].not_before - slow.clock()
+    assert pause >= 10 * GO
+    plans = len(slow.heard.plans)
+    slow.add(node("a9").cpu(1).rack("a"))  # room that would wake it
+    await slow.pass_time(pause - 0.1)
+    assert len(slow.heard.plans) == plans
+    await slow.pass_time(0.2)
+    await until(slow, lambda: len(slow.heard.plans) > plans)
+    await slow.close()
+
+
+async def test_short_plans_in_vain_count_for_the_pause_of_all_and_others_do_not(slow: World) -> None:
+    slow.add(*small()).look()
+    assert slow.group_scheduler.planning.vain == 0
+    slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
+    assert slow.reasons(Key("default", "big")) == [Reason.NO_CAPACITY]
+    short = slow.group_scheduler.planning.vain
+    assert 0 < short < GO
+    slow.add(*odd(40, least=2000)).look()
+    await until(slow, lambda: Reason.NO_DOMAIN_FITS in slow.reasons())
+    assert slow.group_scheduler.planning.vain == short
+    await slow.close()
+
+
+async def test_a_time_that_has_come_is_looked_at_once(slow: World) -> None:
+    slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
+    gone = slow.group_scheduler.gangs[Key("default", "big")]
+    gone.not_before = gone.retry_at = slow.clock() + 5
+    slow.delete("m50")
+    slow.look()
+    slow.clock.advance(6)
+    assert slow.group_scheduler._tick() == {Key("default", "big")}
+    assert slow.group_scheduler._tick() == set()
+    await slow.close()
+
+
+async def test_what_cannot_be_planned_in_its_time_says_so_and_gets_more_time_later() -> None:
+    world = racks(World(stopwatch=ticking(step=0.1)))
+    world.add(*odd(12)).look()
+    await until(world, lambda: Reason.PLAN_UNFINISHED in world.reasons())
+    assert world.heard.plans == ["PlanUnfinished"]
+    assert not len(world.queue.studies)
+    while not is_planned(world):
+        await world.pass_time(60)
+        for _ in range(20):
+            await world.settle()
+        assert world.clock() < 3600
+    await world.close()
+
+
+async def test_a_forecast_is_made_in_slices_too() -> None:
+    world = World(stopwatch=ticking())
+    racks(world, cpus=16, size=6)
+    for number, name in enumerate(sorted(world.store.nodes)):
+        world.add(
+            job(f"job-{name}"),
+            pod(f"x{name}")
+            .of_job(f"job-{name}", 0)
+            .cpu(16)
+            .on(name)
+            .started("2023-11-14T22:13:20Z")
+            .lifetime(600 + number),
+        )
+    world.add(*odd(12)).look()
+    assert world.queue.backfill.head is None
+    await until(world, lambda: world.queue.backfill.head is not None)
+    head = world.queue.backfill.head
+    assert head is not None
+    assert head.group == GANG
+    assert {name[0] for name in head.forecast.nodes} == {"a"}
+    assert "are kept for it" in world.heard.verdicts[-1][1].detail
+    await world.close()
+
+
+async def test_late_members_of_many_shapes_get_their_slots_when_these_are_found(slow: World) -> None:
+    slow.add(gang(1), *members(1)).look()
+    await until(slow, lambda: slow.cycle().steers)
+    late: list[PodBuilder] = [pod(f"m{i}").cpu(f"{500 + i}m").scheduler(SCHEDULER).in_group("g") for i in range(5, 20)]
+    slow.add(*late).look()
+    assert len(slow.cycle().reservation.slots) == 1
+    await until(slow, lambda: len(slow.cycle().reservation.slots) == 16)
+    await slow.close()
+
+
+async def test_a_question_about_newer_versions_of_the_same_pods_is_the_same_question() -> None:
+    world = racks(World())
+    studies = Studies(world.store, ticking())
+    pods = [pod(f"m{i}").cpu(f"{1000 + i}m").value() for i in range(20)]
+    with pytest.raises(Unfinished):
+        studies.plan(PlanRequest(pods, 20))
+    await studies.work()
+    newer = [replace(each, version="2", unschedulable=True) for each in pods]
+    found = studies.plan(PlanRequest(newer, 20))
+    assert isinstance(found.found, Plan)
+    assert found.seconds
+    assert studies.plan(PlanRequest(newer, 20)).seconds is None  # told once
+    with pytest.raises(Unfinished):
+        studies.plan(PlanRequest(newer, 19))
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2], ids=["before it began", "in its first slice", "in the middle"])
+async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(slow: World, turns: int) -> None:
+    slow.add(*odd(12)).look()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    slow.group_scheduler.end_term()
+    await slow.settle()
+    assert not len(slow.queue.studies)
+    assert not is_planned(slow)
+    slow.group_scheduler.active = True
+    slow.store.touched.add(GANG)
+    await until(slow, lambda: is_planned(slow))
+    await slow.close()
+
+
+async def test_a_plan_that_fails_is_told_to_whoever_asked(slow: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow.add(*odd(12)).look()
+    assert len(slow.queue.studies) == 1
+    monkeypatch.setattr("extender.scheduling.studies.Studies._begin", _fail)
+    with pytest.raises(RuntimeError, match="of all"):
+        await until(slow, lambda: False)
+    await slow.close()
+
+
+def _fail(*_: object) -> None:
+    raise RuntimeError("of all things")
+
+
+def test_a_verdict_that_time_is_over_says_what_helps() -> None:
+    said = render(Verdict(Reason.PLAN_UNFINISHED, have=2, need=1300))
+    assert said.startswith("PlanUnfinished: no plan for 1300 members was found in 2 s")
+    assert "fewer different shapes" in said

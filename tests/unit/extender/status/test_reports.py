@@ -1,0 +1,536 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, cast
+
+import pytest
+
+from extender.status import reports
+from extender.status.reports import Reports
+from serried.cluster.store import Store
+from serried.kube.events import EventWriter
+from serried.model.group import Key, key_tree
+from serried.model.level import FALLBACK, V1ALPHA2, ApiLevel
+from serried.model.verdict import Reason, Verdict
+from tests.support.builders import job, pod, pod_group
+from tests.support.clock import Clock
+from tests.support.composites import composite
+from tests.support.extender_harness import GANG, SCHEDULER, FakeApi, error, gang, members
+from tests.support.parents import leader_worker_set
+
+MISSING = Verdict(Reason.QUORUM_MISSING, have=1, need=2)
+MISSING_TEXT = "QuorumMissing: 1 of 2 members exist"
+PLANNED = Verdict(Reason.PLANNED, need=2)
+FULL = Verdict(Reason.NO_CAPACITY, have=1, need=2)
+OUTDATED = Verdict(Reason.PLAN_OUTDATED)
+UP = Verdict(Reason.SCHEDULED, have=2)
+
+
+def binding(have: int) -> Verdict:
+    """The commit stands, and so many members are bound."""
+    return Verdict(Reason.BINDING, have=have, need=20)
+
+
+class Speaker:
+    """Keeps the events."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str, str, str]] = []
+
+    def emit(self, regarding: Mapping[str, str], kind: str, reason: str, message: str) -> None:
+        self.said.append((f"{regarding['kind']}/{regarding['name']}", kind, reason, message))
+
+    def reasons(self) -> list[str]:
+        return [reason for _, _, reason, _ in self.said]
+
+
+class Office:
+    """Reports over a Store in which PodGroup g and its member m0 exist. Time passes when told to."""
+
+    def __init__(self, level: ApiLevel = FALLBACK) -> None:
+        self.api, self.speaker, self.store = FakeApi(), Speaker(), Store([SCHEDULER])
+        self.store.put_group(gang(2).value())
+        self.store.put_pod(members(1)[0].value())
+        self.clock = Clock()
+        events = cast("EventWriter", self.speaker)
+        self.reports = Reports(self.api.client(), self.store, events, level, self.clock)
+        self.stuck: set[Key] = set()
+        self.task = asyncio.create_task(self.reports.run())
+
+    def members_run(self) -> None:
+        """Both members are bound."""
+        for each in members(2):
+            self.store.put_pod(each.on("n1").value())
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        async with asyncio.timeout(5):
+            while not holds():  # noqa: ASYNC110 - the state under test has no event
+                await asyncio.sleep(0.005)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Until all that is due by then is written, but for what the API server keeps waiting."""
+        self.clock.advance(seconds)
+        self.reports._wake.set()
+        await self.until(lambda: not self._due() and not self.reports._writing - self.stuck)
+
+    def _due(self) -> bool:
+        return any(due <= self.clock() for due, _ in self.reports._agenda)
+
+    async def settle(self) -> None:
+        """Until what was said last is told."""
+        await self.pass_time(1.0)
+
+    def conditions(self) -> list[tuple[str, str]]:
+        return [(each["status"], each["reason"]) for each in self.api.conditions]
+
+
+@pytest.fixture
+async def office(request: pytest.FixtureRequest) -> AsyncIterator[Office]:
+    made = Office(getattr(request, "param", FALLBACK))
+    yield made
+    made.task.cancel()
+    await asyncio.gather(made.task, return_exceptions=True)
+
+
+async def test_condition_event_and_debug_give_the_same_reason(office: Office) -> None:
+    office.reports.say(GANG, MISSING)
+    await office.settle()
+    (condition,) = office.api.conditions
+    assert (condition["type"], condition["status"]) == ("PodGroupInitiallyScheduled", "False")
+    assert (condition["reason"], condition["message"]) == ("Unschedulable", MISSING_TEXT)
+    assert office.speaker.said == [("PodGroup/g", "Warning", "QuorumMissing", MISSING_TEXT)]
+    assert [(said.group, said.reason, said.text) for said in office.reports.decisions] == [
+        ("default/g", "QuorumMissing", MISSING_TEXT)
+    ]
+
+
+@pytest.mark.parametrize("office", [ApiLevel("native", "scheduling.k8s.io", V1ALPHA2)], indirect=True)
+async def test_1_36_has_another_name_for_the_condition(office: Office) -> None:
+    office.reports.say(GANG, MISSING)
+    await office.settle()
+    assert office.api.conditions[0]["type"] == "PodGroupScheduled"
+
+
+async def test_a_gang_that_passes_through_costs_one_condition_and_one_event(office: Office) -> None:
+    for verdict in (MISSING, PLANNED, binding(0), binding(1)):
+        office.reports.say(GANG, verdict)
+        await office.pass_time(0.4)
+    office.members_run()
+    office.reports.say(GANG, UP)
+    await office.settle()
+    assert office.conditions() == [("True", "Scheduled")]
+    assert office.speaker.reasons() == ["Scheduled"]
+    assert len(office.reports.decisions) == 5
+
+
+class TestWhenAReasonIsTold:
+    async def test_not_before_it_has_settled(self, office: Office) -> None:
+        office.reports.say(GANG, MISSING)
+        await office.pass_time(0.7)
+        assert not office.speaker.said
+        await office.pass_time(0.1)
+        assert office.speaker.reasons() == ["QuorumMissing"]
+
+    @pytest.mark.parametrize("verdict", [PLANNED, binding(1)], ids=lambda verdict: verdict.reason)
+    async def test_also_a_passing_one_if_it_lasts(self, office: Office, verdict: Verdict) -> None:
+        office.reports.say(GANG, verdict)
+        await office.settle()
+        assert office.conditions() == [("False", "Unschedulable")]
+        assert office.speaker.reasons() == [verdict.reason]
+
+    async def test_never_if_another_took_its_place_before(self, office: Office) -> None:
+        office.reports.say(GANG, MISSING)
+        await office.pass_time(0.7)
+        office.reports.say(GANG, FULL)
+        await office.pass_time(0.7)
+        assert not office.speaker.said
+        await office.pass_time(0.1)
+        assert office.speaker.reasons() == ["NoCapacity"]
+
+    async def test_new_numbers_do_not_put_it_off(self, office: Office) -> None:
+        for have in range(1, 10):
+            office.reports.say(GANG, Verdict(Reason.QUORUM_MISSING, have=have, need=20))
+            await office.pass_time(0.1)
+        assert office.speaker.said == [
+            ("PodGroup/g", "Warning", "QuorumMissing", "QuorumMissing: 8 of 20 members exist")
+        ]
+
+    async def test_numbers_that_go_on_changing_are_told_every_two_seconds_and_when_they_stand(
+        self, office: Office
+    ) -> None:
+        for have in range(1, 50):
+            office.reports.say(GANG, Verdict(Reason.QUORUM_MISSING, have=have, need=100))
+            await office.pass_time(0.1)
+        assert len(office.api.conditions) == 3
+        await office.settle()
+        assert office.api.conditions[-1]["message"] == "QuorumMissing: 49 of 100 members exist"
+
+    async def test_the_progress_of_a_burst_is_not_told_until_it_takes_two_seconds(self, office: Office) -> None:
+        for have in range(18):
+            office.reports.say(GANG, binding(have))
+            await office.pass_time(0.1)
+        assert not office.speaker.said
+        for have in range(18, 21):
+            office.reports.say(GANG, binding(have))
+            await office.pass_time(0.1)
+        assert office.speaker.reasons() == ["Binding"]
+
+    async def test_a_burst_that_is_through_leaves_the_word_to_its_end(self, office: Office) -> None:
+        office.reports.say(GANG, binding(19))
+        await office.pass_time(0.7)
+        office.reports.say(GANG, binding(20))
+        await office.pass_time(5)
+        office.members_run()
+        office.reports.say(GANG, UP)
+        await office.settle()
+        assert office.speaker.reasons() == ["Scheduled"]
+
+    async def test_reasons_that_never_settle_are_told_after_two_seconds(self, office: Office) -> None:
+        for verdict in (PLANNED, OUTDATED, PLANNED, OUTDATED):
+            assert not office.speaker.said
+            office.reports.say(GANG, verdict)
+            await office.pass_time(0.5)
+        assert office.speaker.reasons() == ["PlanOutdated"]
+
+    async def test_a_podgroup_without_pods_keeps_nobody_waiting(self, office: Office) -> None:
+        office.store.drop_pod("pod-m0")
+        office.reports.say(GANG, Verdict(Reason.QUORUM_MISSING, have=0, need=2))
+        await office.pass_time(29)
+        assert not office.speaker.said
+        office.store.put_pod(members(1)[0].value())
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        assert office.speaker.reasons() == ["QuorumMissing"]
+
+    async def test_a_podgroup_whose_pods_never_come_says_so_in_the_end(self, office: Office) -> None:
+        office.store.drop_pod("pod-m0")
+        office.reports.say(GANG, Verdict(Reason.QUORUM_MISSING, have=0, need=2))
+        await office.pass_time(30)
+        assert office.conditions() == [("False", "Unschedulable")]
+
+
+class TestASlowWrite:
+    async def test_does_not_keep_other_groups_waiting(self, office: Office) -> None:
+        office.api.hold("apply")
+        office.stuck.add(GANG)
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        office.api._open.pop("apply")  # this one stays
+        other = Key("default", "other")
+        office.store.put_group(pod_group("other").gang(2).value())
+        office.store.put_pod(pod("o").in_group("other").value())
+        office.reports.say(other, MISSING)
+        await office.settle()
+        assert [call.name for call in office.api.said("apply")] == ["g", "other"]
+        assert len(office.api.conditions) == 1
+
+    async def test_is_followed_by_the_newest_verdict_of_its_group_and_by_no_other(self, office: Office) -> None:
+        office.api.hold("apply")
+        office.stuck.add(GANG)
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        for verdict in (FULL, OUTDATED):
+            office.reports.say(GANG, verdict)
+            await office.pass_time(5)
+        assert len(office.api.said("apply")) == 1
+        office.stuck.clear()
+        office.api.let_go("apply")
+        await office.settle()
+        assert [each["message"].split(":")[0] for each in office.api.conditions] == ["QuorumMissing", "PlanOutdated"]
+
+    async def test_a_group_that_cannot_be_told_of_keeps_no_other_in_the_dark(
+        self, office: Office, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        office.api.fail("apply", AttributeError("odd"))
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        office.reports.say(GANG, FULL)
+        await office.settle()
+        assert [each["message"].split(":")[0] for each in office.api.conditions] == ["NoCapacity"]
+        assert "odd" in caplog.text
+
+    async def test_no_more_than_eight_are_on_their_way(self, office: Office) -> None:
+        office.api.hold("apply")
+        keys = [Key("default", f"h{number}") for number in range(20)]
+        for key in keys:
+            office.store.put_group(pod_group(key.name).gang(2).value())
+            office.store.put_pod(pod(f"p-{key.name}").in_group(key.name).value())
+            office.reports.say(key, MISSING)
+        office.clock.advance(1)
+        office.reports._wake.set()
+        await office.until(lambda: len(office.api.said("apply")) == 8)
+        assert len(office.reports._writing) == 8
+        office.api.let_go("apply")
+        await office.pass_time(0)
+        assert len(office.api.conditions) == 20
+
+
+async def test_a_condition_that_stands_already_is_not_written_again(office: Office) -> None:
+    office.store.put_group(gang(2).condition("False", "Unschedulable", MISSING_TEXT).value())
+    office.reports.say(GANG, MISSING)
+    await office.settle()
+    assert office.api.conditions == []
+    assert office.speaker.reasons() == ["QuorumMissing"]
+
+
+@pytest.mark.parametrize("reason", [Reason.RECORD_FAILED, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED])
+async def test_faults_of_ours_are_scheduler_errors(office: Office, reason: Reason) -> None:
+    office.reports.say(GANG, Verdict(reason))
+    await office.settle()
+    assert office.conditions() == [("False", "SchedulerError")]
+
+
+async def test_once_true_it_is_never_false_again(office: Office) -> None:
+    office.store.put_group(gang(2).condition("True", "Scheduled").value())
+    office.reports.say(GANG, MISSING)
+    await office.settle()
+    assert office.api.conditions == []
+    assert office.speaker.reasons() == ["QuorumMissing"]
+
+
+async def test_once_true_it_is_never_false_again_also_before_our_watch_shows_it(office: Office) -> None:
+    office.members_run()
+    office.reports.say(GANG, UP)
+    await office.settle()
+    office.store.drop_pod("pod-m0")
+    office.reports.say(GANG, MISSING)
+    await office.settle()
+    assert office.conditions() == [("True", "Scheduled")]
+
+
+async def test_a_podgroup_made_anew_begins_anew(office: Office) -> None:
+    office.members_run()
+    office.reports.say(GANG, UP)
+    await office.settle()
+    office.store.drop_pod("pod-m0")
+    office.store.put_group(gang(2).uid("another").value())
+    office.reports.say(GANG, MISSING)
+    await office.settle()
+    assert office.conditions() == [("True", "Scheduled"), ("False", "Unschedulable")]
+
+
+async def test_a_late_members_wait_does_not_hide_that_the_gang_is_up(office: Office) -> None:
+    office.members_run()
+    office.reports.say(GANG, Verdict(Reason.NO_CAPACITY, need=1))
+    await office.settle()
+    assert office.conditions() == [("True", "Scheduled")]
+    assert office.speaker.reasons() == ["NoCapacity"]
+
+
+async def test_a_write_that_fails_is_tried_again_and_its_event_is_not(office: Office) -> None:
+    office.api.fail("apply", error(500))
+    office.reports.say(GANG, MISSING)
+    await office.settle()
+    assert office.conditions() == []
+    await office.pass_time(1)
+    assert office.conditions() == [("False", "Unschedulable")]
+    assert office.speaker.reasons() == ["QuorumMissing"]
+
+
+class TestARefusedCondition:
+    """RBAC, admission or the schema refuses the write: only somebody else can change that."""
+
+    @pytest.mark.parametrize("status", [403, 422])
+    async def test_it_is_tried_again_with_pauses_that_grow_to_minutes(self, office: Office, status: int) -> None:
+        office.api.fail("apply", *[error(status)] * 1000)
+        office.reports.say(GANG, MISSING)
+        for _ in range(3600):
+            await office.pass_time(1.0)
+        # After 1, 2, 4 ... 256 s, then every 300 s.
+        assert len(office.api.said("apply")) == 20
+        assert office.speaker.reasons() == ["QuorumMissing"]
+
+    async def test_without_an_answer_the_pauses_stay_short(self, office: Office) -> None:
+        office.api.fail("apply", *[error(0)] * 1000)
+        office.reports.say(GANG, MISSING)
+        for _ in range(3600):
+            await office.pass_time(1.0)
+        assert 120 <= len(office.api.said("apply")) <= 130
+
+    async def test_verdicts_that_change_do_not_cut_a_pause_short_and_their_events_do_not_wait(
+        self, office: Office
+    ) -> None:
+        office.api.fail("apply", *[error(403)] * 1000)
+        for number in range(100):
+            office.reports.say(GANG, (MISSING, FULL)[number % 2])
+            await office.settle()
+        assert len(office.api.said("apply")) == 7
+        assert len(office.speaker.said) == 100
+
+    async def test_when_the_pause_is_over_the_newest_verdict_is_written(self, office: Office) -> None:
+        office.api.fail("apply", *[error(403)] * 3)
+        office.reports.say(GANG, MISSING)
+        for _ in range(5):
+            await office.pass_time(1.0)
+        office.reports.say(GANG, FULL)
+        await office.pass_time(4.0)
+        assert [each["message"].split(":")[0] for each in office.api.conditions] == ["NoCapacity"]
+
+    async def test_nothing_is_remembered_of_a_group_that_went(self, office: Office) -> None:
+        office.api.fail("apply", error(403))
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        office.store.drop_group(GANG)
+        await office.pass_time(10.0)
+        assert (office.reports._refused, office.reports._pending) == ({}, {})
+
+
+async def test_what_stood_before_a_verdict_is_written_again_although_our_watch_still_shows_it(office: Office) -> None:
+    office.store.put_group(gang(2).condition("False", "Unschedulable", MISSING_TEXT).value())
+    for verdict in (FULL, MISSING):
+        office.reports.say(GANG, verdict)
+        await office.settle()
+    assert [each["message"].split(":")[0] for each in office.api.conditions] == ["NoCapacity", "QuorumMissing"]
+
+
+async def test_a_reason_that_is_back_before_another_was_told_is_no_news(office: Office) -> None:
+    office.reports.say(GANG, MISSING)
+    await office.settle()
+    office.reports.say(GANG, PLANNED)
+    await office.pass_time(0.2)
+    office.reports.say(GANG, MISSING)
+    await office.settle()
+    assert office.speaker.reasons() == ["QuorumMissing"]
+    assert len(office.api.conditions) == 1
+
+
+async def test_a_group_that_is_gone_or_going_is_not_written_to(office: Office) -> None:
+    office.store.put_group(gang(2).deleting().value())
+    office.reports.say(GANG, MISSING)
+    await office.settle()
+    office.store.put_group(gang(2).value())
+    office.api.fail("apply", error(404))
+    office.reports.say(GANG, PLANNED)
+    await office.settle()
+    assert office.api.conditions == []
+
+
+async def test_members_without_their_group_hear_of_it_themselves(office: Office) -> None:
+    office.store.put_pod(pod("p").in_group("missing").value())
+    office.reports.say(Key("default", "missing"), Verdict(Reason.POD_GROUP_MISSING))
+    await office.settle()
+    assert [(about, reason) for about, _, reason, _ in office.speaker.said] == [("Pod/p", "PodGroupMissing")]
+
+
+async def test_a_job_whose_podgroup_does_not_exist_yet_hears_of_it(office: Office) -> None:
+    office.store.put_job(job("j").size(2).scheduler(SCHEDULER).value())
+    office.store.put_pod(pod("p").of_job("j", 0).value())
+    office.reports.say(Key("default", "job:j"), Verdict(Reason.POD_GROUP_MISSING))
+    await office.settle()
+    assert [(about, reason) for about, _, reason, _ in office.speaker.said] == [("Job/j", "PodGroupMissing")]
+
+
+async def test_a_set_whose_podgroup_does_not_exist_yet_hears_of_it(office: Office) -> None:
+    office.store.put_parent(leader_worker_set("s").asking().size(2, 3).value())
+    office.store.put_pod(pod("p").of_replica("s", 1).scheduler(SCHEDULER).value())
+    waiting = office.store.group_of("pod-p")
+    assert waiting is not None
+    office.reports.say(waiting, Verdict(Reason.POD_GROUP_MISSING))
+    await office.settle()
+    said = [(about, reason) for about, _, reason, _ in office.speaker.said]
+    assert said == [("LeaderWorkerSet/s", "PodGroupMissing")]
+
+
+async def test_a_job_whose_pods_have_found_their_podgroup_hears_of_nothing(office: Office) -> None:
+    office.store.put_job(job("j").size(2).value())
+    office.reports.say(Key("default", "job:j"), Verdict(Reason.POD_GROUP_MISSING))
+    await office.pass_time(60)
+    assert not office.speaker.said
+
+
+async def test_success_is_an_event_once(office: Office) -> None:
+    office.members_run()
+    for have in (2, 3):
+        office.reports.say(GANG, Verdict(Reason.SCHEDULED, have=have))
+        await office.settle()
+    assert office.speaker.reasons() == ["Scheduled"]
+
+
+async def test_the_job_of_a_gang_hears_why_it_waits_and_when_it_runs_but_not_of_the_steps_between(
+    office: Office,
+) -> None:
+    office.store.put_group(gang(2).controlled_by("Job", "train").value())
+    for verdict in (MISSING, PLANNED):
+        office.reports.say(GANG, verdict)
+        await office.settle()
+    office.members_run()
+    office.reports.say(GANG, UP)
+    await office.settle()
+    heard = [(kind, reason, text) for about, kind, reason, text in office.speaker.said if about == "Job/train"]
+    assert [reason for _, reason, _ in heard] == ["QuorumMissing", "Scheduled"]
+    assert heard[0] == ("Warning", "QuorumMissing", MISSING_TEXT)
+
+
+async def test_the_set_of_a_gang_hears_why_it_waits(office: Office) -> None:
+    office.store.put_group(gang(2).controlled_by("JobSet", "train").value())
+    office.reports.say(GANG, MISSING)
+    await office.settle()
+    assert ("JobSet/train", "QuorumMissing") in [(about, reason) for about, _, reason, _ in office.speaker.said]
+
+
+async def test_a_gang_that_ran_before_this_process_is_no_news(office: Office) -> None:
+    office.store.put_group(gang(2).condition("True", "Scheduled").value())
+    office.members_run()
+    office.reports.say(GANG, UP)
+    await office.settle()
+    assert not office.speaker.said
+    assert not office.api.conditions
+
+
+async def test_groups_that_are_gone_are_not_remembered_for_ever(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "_REMEMBERED", 5)
+    for number in range(20):
+        key = Key("default", f"g{number}")
+        office.store.put_group(pod_group(key.name).value())
+        office.store.put_pod(pod(f"p{number}").in_group(key.name).value())
+        office.reports.say(key, MISSING)
+        await office.settle()
+        office.store.drop_group(key)
+        office.store.drop_pod(f"pod-p{number}")
+    assert len(office.reports._told) <= 10
+
+
+class TestBrokenGangs:
+    async def test_one_that_stays_broken_is_a_warning_on_the_group_and_no_condition(self, office: Office) -> None:
+        office.reports.report_broken(GANG, Verdict(Reason.BROKEN, have=1, need=2, detail="broken for 300 s"))
+        await office.settle()
+        text = "Broken: 1 of 2 members of a gang that ran are left; broken for 300 s"
+        assert office.speaker.said == [("PodGroup/g", "Warning", "GangBroken", text)]
+        assert office.api.conditions == []
+        assert office.reports.decisions[-1].reason == "GangBroken"
+
+    async def test_the_job_that_controls_it_hears_it_too(self, office: Office) -> None:
+        office.store.put_group(gang(2).controlled_by("Job", "j").value())
+        office.reports.report_broken(GANG, Verdict(Reason.BROKEN, have=1, need=2))
+        assert [about for about, *_ in office.speaker.said] == ["PodGroup/g", "Job/j"]
+
+
+async def test_a_tree_is_told_of_by_its_root_by_the_condition_of_every_group_and_by_the_owners_of_all(
+    office: Office,
+) -> None:
+    tree = key_tree(Key("default", "root"))
+    office.store.put_composite(composite("root").gang(2).value())
+    for name in ("a", "b"):
+        office.store.put_group(pod_group(name).gang(1).under("root").controlled_by("Job", f"job-{name}").value())
+    office.store.put_pod(pod("a0").scheduler(SCHEDULER).in_group("a").on("n1").value())
+    office.reports.say(tree, MISSING)
+    await office.settle()
+    told = {(each["type"], each["status"]) for each in office.api.conditions}
+    assert told == {
+        ("CompositePodGroupInitiallyScheduled", "False"),
+        ("PodGroupInitiallyScheduled", "True"),
+        ("PodGroupInitiallyScheduled", "False"),
+    }
+    assert [about for about, *_ in office.speaker.said] == ["CompositePodGroup/root", "Job/job-a", "Job/job-b"]
+
+
+async def test_one_refused_condition_of_a_tree_keeps_no_other_group_of_it_in_the_dark(office: Office) -> None:
+    office.store.put_composite(composite("root").gang(2).value())
+    for name in ("left", "right"):
+        office.store.put_group(pod_group(name).gang(2).under("root").value())
+    office.store.put_pod(pod("p").scheduler(SCHEDULER).in_group("left").value())
+    office.api.fail("apply", error(422))
+    office.reports.say(key_tree(Key("default", "root")), MISSING)
+    await office.settle()
+    assert len(office.api.conditions) == 2

@@ -1,0 +1,149 @@
+from typing import Any
+
+import pytest
+
+from extender.gate_switch import HoldSwitch
+from extender.scheduling.held import HeldPods
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError
+from serried.model.group import Key
+from serried.model.pod import Pod
+from tests.support.builders import PodBuilder, pod
+from tests.support.clock import Clock
+from tests.support.extender_harness import error
+
+
+class Switchboard(ApiClient):
+    """Takes what would be written to the ConfigMap."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+        self.asked = 0
+        self.fault: ApiError | None = None
+
+    async def patch_merge(self, *args: Any) -> dict[str, Any]:
+        self.asked += 1
+        if self.fault is not None:
+            raise self.fault
+        self.written.append(args[3]["data"]["hold"])
+        return {}
+
+
+@pytest.fixture
+def board() -> Switchboard:
+    return Switchboard()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def switch(board: Switchboard, mode: str = "auto", clock: Clock | None = None) -> HoldSwitch:
+    return HoldSwitch(board, Key("serried", "hold"), mode, limit=100, clock=clock or Clock())
+
+
+async def test_auto_turns_to_gates_above_the_limit_and_back_below_half_of_it(board: Switchboard) -> None:
+    holding = switch(board)
+    for held in (0, 100, 101, 60, 50, 49, 80, 101):
+        await holding.settle(held)
+    assert board.written == ["filter", "gate", "filter", "gate"]
+
+
+@pytest.mark.parametrize("mode", ["filter", "gate"])
+async def test_a_fixed_mode_is_written_once_and_stays(board: Switchboard, mode: str) -> None:
+    holding = switch(board, mode)
+    for held in (0, 1000, 0):
+        await holding.settle(held)
+    assert board.written == [mode]
+
+
+async def test_a_switch_that_could_not_be_written_is_tried_again(board: Switchboard) -> None:
+    holding = switch(board)
+    board.fault = error(500)
+    await holding.settle(0)
+    assert holding.way == ""
+    board.fault = None
+    await holding.settle(0)
+    assert (holding.way, board.written) == ("filter", ["filter"])
+
+
+class TestWithoutTheSwitch:
+    """A cluster without the gate's overlay."""
+
+    @pytest.mark.parametrize(("mode", "held"), [("auto", 0), ("auto", 1000), ("gate", 0)])
+    async def test_pods_are_held_by_filter_whatever_was_chosen_and_it_is_said_why(
+        self, board: Switchboard, mode: str, held: int
+    ) -> None:
+        holding = switch(board, mode)
+        board.fault = error(404)
+        await holding.settle(held)
+        assert holding.way == "filter"
+        assert "there is no ConfigMap serried/hold" in holding.obstacle
+
+    async def test_holding_by_filter_lacks_nothing_if_it_was_asked_for(self, board: Switchboard) -> None:
+        holding = switch(board, "filter")
+        board.fault = error(404)
+        await holding.settle(0)
+        assert (holding.way, holding.obstacle) == ("filter", "")
+
+    @pytest.mark.parametrize("status", [404, 403])
+    async def test_it_is_asked_for_again_but_rarely(self, board: Switchboard, clock: Clock, status: int) -> None:
+        holding = switch(board, clock=clock)
+        board.fault = error(status)
+        for _ in range(600):
+            await holding.settle(1000)
+            clock.advance(1.0)
+        assert board.asked == 10
+
+    async def test_it_is_used_and_nothing_is_said_any_more_once_it_is_there(
+        self, board: Switchboard, clock: Clock
+    ) -> None:
+        holding = switch(board, clock=clock)
+        board.fault = error(404)
+        await holding.settle(1000)
+        board.fault = None
+        clock.advance(61.0)
+        await holding.settle(1000)
+        assert (holding.way, holding.obstacle, board.written) == ("gate", "", ["gate"])
+
+
+class TestHeldPods:
+    @pytest.fixture
+    def known(self) -> dict[str, Pod]:
+        return {}
+
+    async def test_a_stranger_is_known_as_soon_as_the_watch_shows_it_however_late(self, known: dict[str, Pod]) -> None:
+        held = HeldPods(known)
+        held.note("pod-p", 0.0)
+        held.review(300.0)
+        assert (len(held), "pod-p" in held) == (0, True)
+        known["pod-p"] = pod("p").value()
+        held.review(301.0)
+        assert list(held) == ["pod-p"]
+
+    async def test_a_stranger_that_nobody_ever_shows_is_forgotten_in_the_end(self, known: dict[str, Pod]) -> None:
+        held = HeldPods(known)
+        held.note("pod-p", 0.0)
+        held.review(400.0)
+        assert "pod-p" not in held
+
+    async def test_of_too_many_strangers_the_oldest_are_forgotten(
+        self, known: dict[str, Pod], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("extender.scheduling.held._MOST_STRANGERS", 3)
+        held = HeldPods(known)
+        for number in range(1000):
+            held.note(f"pod-{number}", 0.0)
+        assert [number for number in range(1000) if f"pod-{number}" in held] == [997, 998, 999]
+
+    @pytest.mark.parametrize("now", [pod("p").on("n1"), pod("p").phase("Failed"), None], ids=["bound", "ended", "gone"])
+    async def test_a_pod_that_waits_no_longer_is_not_held(self, known: dict[str, Pod], now: PodBuilder | None) -> None:
+        known["pod-p"] = pod("p").value()
+        held = HeldPods(known)
+        held.note("pod-p", 0.0)
+        known.clear()
+        if now is not None:
+            known["pod-p"] = now.value()
+        held.review(1.0)
+        assert "pod-p" not in held

@@ -1,0 +1,143 @@
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from extender import leader as module
+from extender.leader import AlwaysActive, Leadership
+from serried.kube.changes import Deleted, Upserted
+from serried.kube.wire import write_time
+from serried.model.lease import Lease
+from tests.support.clock import Clock
+
+NOW = 1_700_000_000
+HERE = "serried-0"
+
+
+class Turns:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[bool] = []
+
+    def __call__(self, active: bool) -> None:  # noqa: FBT001 - the callback's one argument
+        self.seen.append(active)
+
+
+@pytest.fixture
+def turns() -> Turns:
+    return Turns()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The wall clock."""
+    made = Clock()
+    made.advance(NOW - made())
+    return made
+
+
+@pytest.fixture
+def leadership(turns: Turns, clock: Clock) -> Leadership:
+    return Leadership(HERE, turns, clock)
+
+
+def held_by(holder: str, renewed: int = NOW) -> Lease:
+    return Lease(holder, renewed, 15)
+
+
+def lease(holder: str | None) -> dict[str, object]:
+    spec = {
+        "holderIdentity": holder,
+        "renewTime": write_time(datetime.fromtimestamp(NOW, UTC)),
+        "leaseDurationSeconds": 15,
+    }
+    return {"metadata": {"name": "serried", "namespace": "serried"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        pytest.param("serried-0_3f0c", id="the scheduler beside us: the Pod's name, an underscore and a UUID"),
+        pytest.param("serried-0", id="an identity that is the Pod's name alone"),
+    ],
+)
+def test_active_while_the_scheduler_beside_us_holds_the_lease(
+    leadership: Leadership, turns: Turns, holder: str
+) -> None:
+    leadership.take(held_by(holder))
+    assert (leadership.active, leadership.holder, turns.seen) == (True, holder, [True])
+
+
+@pytest.mark.parametrize("holder", ["serried-01_3f0c", "serried-1_3f0c", "serried", "serried-0-x_1", ""])
+def test_not_active_while_another_one_holds_it(leadership: Leadership, turns: Turns, holder: str) -> None:
+    leadership.take(held_by(holder))
+    assert (leadership.active, turns.seen) == (False, [])
+
+
+def test_only_turns_are_told_not_renewals(leadership: Leadership, turns: Turns) -> None:
+    for holder in ("serried-0_a", "serried-0_a", "serried-0_b", "serried-1_c", "serried-1_c", "serried-0_d"):
+        leadership.take(held_by(holder))
+    assert turns.seen == [True, False, True]
+
+
+class TestALeaseThatNobodyRenews:
+    def test_ends_before_others_may_take_it(self, leadership: Leadership, clock: Clock) -> None:
+        leadership.take(held_by("serried-0_a"))
+        clock.advance(11.9)
+        assert leadership.leads()
+        clock.advance(0.2)
+        assert not leadership.leads()
+
+    def test_is_noticed_without_any_word_of_the_api_server(
+        self, leadership: Leadership, clock: Clock, turns: Turns
+    ) -> None:
+        leadership.take(held_by("serried-0_a"))
+        clock.advance(15)
+        leadership.review()
+        assert (leadership.active, turns.seen) == (False, [True, False])
+
+    async def test_is_looked_at_all_the_time(
+        self, leadership: Leadership, clock: Clock, turns: Turns, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "_LOOK_SECONDS", 0.0)
+        leadership.take(held_by("serried-0_a"))
+        clock.advance(15)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await leadership.watch_time()
+        assert turns.seen == [True, False]
+
+    def test_goes_on_when_it_is_renewed(self, leadership: Leadership, clock: Clock, turns: Turns) -> None:
+        leadership.take(held_by("serried-0_a"))
+        clock.advance(10)
+        leadership.take(held_by("serried-0_a", NOW + 10))
+        clock.advance(10)
+        leadership.review()
+        assert turns.seen == [True]
+
+    def test_was_over_already_if_the_watch_is_late(self, leadership: Leadership, turns: Turns) -> None:
+        leadership.take(held_by("serried-0_a", NOW - 60))
+        assert (leadership.active, turns.seen) == (False, [])
+
+    def test_without_a_time_was_never_ours(self, leadership: Leadership) -> None:
+        leadership.take(Lease("serried-0_a", None, 15))
+        assert not leadership.active
+
+
+def test_it_follows_the_watch_of_the_lease(leadership: Leadership, turns: Turns) -> None:
+    leadership.follow(Upserted(lease("serried-0_a")))
+    leadership.follow(Upserted({"spec": "nonsense"}))
+    assert leadership.active
+    leadership.follow(Upserted(lease(None)))
+    assert not leadership.active
+    leadership.follow(Upserted(lease("serried-0_a")))
+    leadership.follow(Deleted(lease("serried-0_a")))
+    assert turns.seen == [True, False, True, False]
+
+
+def test_without_a_lease_it_is_active_from_the_beginning(turns: Turns, clock: Clock) -> None:
+    alone = AlwaysActive("", turns, clock)
+    alone.begin()
+    alone.review()
+    assert (alone.active, alone.leads(), turns.seen) == (True, True, [True])

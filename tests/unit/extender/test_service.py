@@ -1,0 +1,457 @@
+"""What kube-scheduler is answered."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from extender.answers import Hold, Pass, Steer
+from extender.binding.nominator import Stamps
+from tests.support.builders import PodBuilder, job, node, pod, pod_group
+from tests.support.extender_harness import SCHEDULER, World, error, gang, members, small_nodes
+
+
+@pytest.fixture
+async def planned(world: World) -> World:
+    """Gang g of two members on n1, planned and recorded."""
+    world.add(*small_nodes(2), gang(2), *members(2))
+    await world.go()
+    assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n1"}
+    return world
+
+
+@pytest.fixture
+async def sampled(world: World) -> World:
+    """The same on more nodes than kube-scheduler always looks at."""
+    world.add(*[node(f"n{index:03}").cpu(2) for index in range(1, 102)], gang(2), *members(2))
+    await world.go()
+    return world
+
+
+def slot_of(world: World, name: str) -> str:
+    slot = world.ledger.slot_of(world.pod(name).uid)
+    assert slot is not None
+    return slot.node
+
+
+class TestFilter:
+    async def test_a_plain_pod_passes(self, world: World) -> None:
+        world.add(*small_nodes(2), pod("p"))
+        assert world.filter("p") == Pass()
+
+    async def test_a_plain_pod_passes_and_a_gangs_pod_is_held_before_the_caches_are_filled(self, world: World) -> None:
+        world.service.synced = False
+        assert world.service.filter(pod("p").value(), ["n1"]) == Pass()
+        assert world.service.filter(members(1)[0].value(), ["n1"]) == Hold()
+        assert world.service.filter(pod("j-0").of_job("j", 0).scheduler(SCHEDULER).value(), ["n1"]) == Hold()
+        assert world.service.filter(pod("s-0").of_replica("s", 0).scheduler(SCHEDULER).value(), ["n1"]) == Hold()
+
+    async def test_a_member_of_a_gang_that_is_not_complete_is_held(self, world: World) -> None:
+        world.add(*small_nodes(2), gang(2), *members(1))
+        await world.go()
+        assert world.filter("m0") == Hold()
+
+    async def test_a_member_that_our_watch_has_not_shown_yet_is_held(self, world: World) -> None:
+        world.add(*small_nodes(2), gang(2))
+        assert world.service.filter(members(1)[0].value(), ["n1"]) == Hold()
+
+    async def test_a_member_of_a_basic_group_passes(self, world: World) -> None:
+        world.add(*small_nodes(2), pod_group("g"), *members(1))
+        assert world.filter("m0") == Pass()
+
+    async def test_a_planned_member_gets_its_node_and_no_other(self, planned: World) -> None:
+        assert planned.filter("m0") == Steer("n1")
+
+    async def test_a_member_of_another_groups_round_is_held(self, planned: World) -> None:
+        moved = members(1)[0].in_group("other")
+        planned.add(moved, pod_group("other").gang(1))
+        assert planned.filter("m0") == Hold()
+
+
+OTHERS = [
+    pytest.param(pod("p").in_group("g"), id="by the field"),
+    pytest.param(pod("p").labelled_group("g"), id="by our label"),
+    pytest.param(pod("p").in_compatible_group("g"), id="by the label of scheduler-plugins"),
+    pytest.param(pod("p").of_job("j", 0), id="by its Job"),
+    pytest.param(pod("p").of_replica("s", 0), id="by its LeaderWorkerSet"),
+    pytest.param(pod("p").of_job_set("s", "r"), id="by its JobSet"),
+]
+
+
+@pytest.mark.parametrize("foreign", OTHERS)
+class TestAnotherProfile:
+    """Extenders are the whole kube-scheduler's: a pod of another of its profiles comes, too, and is not ours."""
+
+    @pytest.mark.parametrize("there", [True, False], ids=["a gang", "a group that is not there"])
+    async def test_it_passes(self, world: World, foreign: PodBuilder, there: bool) -> None:  # noqa: FBT001
+        world.add(*small_nodes(2), foreign, *([gang(2), *members(1)] if there else []))
+        await world.go()
+        assert world.filter("p") == Pass()
+        assert world.service.preempt(world.pod("p"), {"n1": ["x"]}) == ["n1"]
+        call = world.bind("p")
+        await world.settle()
+        assert (call.error, world.node_of("p")) == ("", "n1")
+
+    async def test_it_passes_before_the_caches_are_filled(self, world: World, foreign: PodBuilder) -> None:
+        world.service.synced = False
+        assert world.filter_unknown(foreign) == Pass()
+
+    async def test_it_passes_before_our_watch_shows_it(self, world: World, foreign: PodBuilder) -> None:
+        world.add(gang(2), *members(1))
+        assert world.filter_unknown(foreign) == Pass()
+
+
+class TestEvidence:
+    """Design 4.6: an unstamped member under sampling teaches nothing. Here everybody is stamped."""
+
+    @pytest.fixture
+    async def world(self) -> AsyncIterator[World]:
+        made = World(stamps=Stamps.ALWAYS)
+        yield made
+        await made.close()
+
+    async def test_a_sample_without_the_node_refuses_nothing_and_stamps_again_once(self, sampled: World) -> None:
+        sampled.nominate()
+        await sampled.settle()
+        node_name, uid = slot_of(sampled, "m0"), sampled.pod("m0").uid
+        sampled.erase_stamp("m0")
+        before = len(sampled.api.said("stamp"))
+        for _ in range(3):
+            assert sampled.service.filter(members(1)[0].value(), ["n050"]) == Hold()
+            await sampled.settle()
+        assert slot_of(sampled, "m0") == node_name
+        assert len(sampled.api.said("stamp")) == before + 1
+        assert sampled.cycle().restamped == {uid}
+
+    async def test_a_stamped_node_that_is_missing_was_tried_and_refused(self, sampled: World) -> None:
+        refused = slot_of(sampled, "m0")
+        stamped = members(1)[0].nominated(refused).value()
+        assert sampled.service.filter(stamped, ["n050", "n051"]) == Hold()
+        await sampled.settle()
+        assert slot_of(sampled, "m0") != refused
+
+    async def test_a_complete_list_without_the_node_is_a_refusal_the_second_time(self, planned: World) -> None:
+        assert planned.filter("m0", "n2") == Hold()
+        await planned.settle()
+        assert slot_of(planned, "m0") == "n1"
+        assert planned.filter("m0", "n2") == Hold()
+        await planned.settle()
+        assert slot_of(planned, "m0") == "n2"
+
+    async def test_a_list_from_before_the_room_was_freed_refuses_nothing(self, world: World) -> None:
+        """Our watch may show the end of a pod before the scheduler, which is trying members just then, has seen it."""
+        plain = pod("plain").cpu(2).on("n1")
+        await world.add(*small_nodes(1), plain, gang(2), *members(2)).go()
+        world.nominate()
+        world.delete("plain")
+        await world.go()
+        assert world.service.filter(members(1)[0].value(), []) == Hold()
+        await world.go()
+        assert [world.filter(name) for name in ("m0", "m1")] == [Steer("n1"), Steer("n1")]
+
+    async def test_each_node_that_a_member_is_planned_on_gets_its_second_try(self, planned: World) -> None:
+        for _ in range(2):
+            planned.filter("m0", "n2")
+            await planned.settle()
+        assert slot_of(planned, "m0") == "n2"
+        planned.filter("m0", "n1")
+        await planned.settle()
+        assert slot_of(planned, "m0") == "n2"
+
+    async def test_an_outdated_stamp_that_is_tried_by_itself_says_nothing_about_the_plan(self, planned: World) -> None:
+        outdated = members(1)[0].nominated("n2").value()
+        assert planned.service.filter(outdated, ["n2"]) == Hold()
+        await planned.settle()
+        assert slot_of(planned, "m0") == "n1"
+        assert planned.service.filter(outdated, ["n1", "n2"]) == Steer("n1")
+
+    async def test_a_refusal_that_comes_after_the_member_moved_does_not_count(self, planned: World) -> None:
+        planned.add(node("n2").cpu(1))
+        stamped = members(1)[0].nominated("n1").value()
+        planned.service.filter(stamped, ["n2", "n3"])
+        planned.service.filter(stamped, ["n2", "n3"])
+        await planned.settle()
+        assert slot_of(planned, "m0") == "n2"
+
+    async def test_a_gang_whose_refused_member_finds_no_other_slot_is_planned_anew(self, world: World) -> None:
+        world.add(*small_nodes(1), gang(2), *members(2))
+        await world.go()
+        call = world.bind("m1")
+        await world.settle()
+        for _ in range(2):
+            world.filter("m0", "n9")
+            await world.settle()
+        assert call.error.startswith("serried: PlanOutdated")
+        assert len(world.ledger) == 0
+
+    async def test_a_surplus_member_that_is_refused_costs_only_its_own_slot(self, world: World) -> None:
+        world.add(node("n1").cpu(3), gang(2), *members(3))
+        await world.go()
+        for _ in range(2):
+            world.filter("m2", "n9")
+            await world.settle()
+        assert set(world.cycle().reservation.slots) == {"pod-m0", "pod-m1"}
+
+    async def test_a_committed_member_is_not_moved(self, planned: World) -> None:
+        planned.api.hold("bind")
+        calls = [planned.bind("m0"), planned.bind("m1")]
+        await planned.settle()
+        planned.filter("m0", "n2")
+        await planned.settle()
+        assert slot_of(planned, "m0") == "n1"
+        planned.api.let_go("bind")
+        await planned.go()
+        assert [call.error for call in calls] == ["", ""]
+
+
+class TestLooseMembers:
+    """A gang with room to spare takes what is offered, if it is in its domain and has room."""
+
+    @pytest.fixture
+    async def racked(self, world: World) -> World:
+        """Gang g of two members in rack a, on a1; a2 has room too, and so has rack b."""
+        world.add(node("a1").cpu(2).rack("a"), node("a2").cpu(3).rack("a"), node("b1").cpu(9).rack("b"))
+        world.add(gang(2).topology(), *members(2))
+        await world.go()
+        assert (world.cycle().loose, slot_of(world, "m0")) == (True, "a1")
+        return world
+
+    async def test_the_planned_node_is_taken_if_it_is_offered(self, racked: World) -> None:
+        assert racked.filter("m0", "b1", "a2", "a1") == Steer("a1")
+
+    async def test_another_node_of_the_domain_takes_the_members_slot_along(self, racked: World) -> None:
+        assert racked.filter("m0", "b1", "a2") == Steer("a2")
+        assert slot_of(racked, "m0") == "a2"
+        assert racked.store.occupancy.used["a2"]["cpu"] == 1000
+
+    async def test_a_node_of_another_domain_is_never_taken(self, racked: World) -> None:
+        assert racked.filter("m0", "b1") == Hold()
+        assert slot_of(racked, "m0") == "a1"
+
+    async def test_a_node_without_room_in_the_ledger_is_not_taken(self, racked: World) -> None:
+        racked.add(pod("p").cpu(3).on("a2"))
+        assert racked.filter("m0", "a2") == Hold()
+
+    async def test_a_node_where_a_mate_is_planned_comes_first(self, racked: World) -> None:
+        racked.add(node("a3").cpu(2).rack("a"))
+        assert racked.filter("m0", "a3", "a2") == Steer("a3")
+        assert racked.filter("m1", "a2", "a3") == Steer("a3")
+
+    async def test_a_member_at_bind_keeps_its_node(self, racked: World) -> None:
+        racked.bind("m0")
+        await racked.settle()
+        assert racked.filter("m0", "a2") == Hold()
+        assert slot_of(racked, "m0") == "a1"
+
+    async def test_a_moved_member_binds_where_it_was_sent_and_its_gang_with_it(self, racked: World) -> None:
+        assert racked.filter("m0", "a2") == Steer("a2")
+        calls = [racked.bind("m0"), racked.bind("m1")]
+        await racked.go()
+        assert [call.error for call in calls] == ["", ""]
+        assert (racked.node_of("m0"), racked.node_of("m1")) == ("a2", "a1")
+
+    async def test_after_a_sample_without_a_node_for_it_the_whole_gang_is_stamped(self, racked: World) -> None:
+        racked.add(*[node(f"c{index:03}").cpu(1) for index in range(101)])
+        racked.nominate()
+        assert racked.filter("m1", "b1") == Hold()
+        await racked.settle()
+        assert {call.name for call in racked.api.said("stamp")} == {"m0", "m1"}
+        assert not racked.cycle().loose
+
+
+class TestWaking:
+    """Nobody waits for a scheduler that was told no and hears nothing more."""
+
+    async def test_a_pod_held_before_the_caches_were_filled_is_woken_if_it_is_plain(self, world: World) -> None:
+        plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
+        world.service.synced = False
+        assert world.service.filter(plain.value(), ["n1"]) == Hold()
+        world.store.put_job(job("j").value())
+        world.add(plain)
+        world.service.synced = True
+        await world.go()
+        assert [call.name for call in world.api.said("kick")] == ["p"]
+        assert list(world.group_scheduler.held) == []
+
+    async def test_a_pod_held_before_its_job_was_seen_is_woken_if_the_job_is_plain(self, world: World) -> None:
+        plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
+        world.add(plain)
+        assert world.filter("p", "n1") == Hold()
+        world.store.put_job(job("j").value())
+        await world.go()
+        assert [call.name for call in world.api.said("kick")] == ["p"]
+
+    @pytest.mark.parametrize("seconds", [1, 11, 300])
+    async def test_a_plain_jobs_pod_is_woken_however_late_our_watch_shows_it(self, world: World, seconds: int) -> None:
+        plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
+        assert world.filter_unknown(plain) == Hold()
+        for _ in range(seconds):
+            await world.pass_time(1.0)
+        world.add(job("j"), plain)
+        await world.go()
+        assert [call.name for call in world.api.said("kick")] == ["p"]
+
+    async def test_members_of_a_basic_group_are_woken_however_late_our_watch_shows_them(self, world: World) -> None:
+        assert [world.filter_unknown(member) for member in members(2)] == [Hold(), Hold()]
+        await world.pass_time(60.0)
+        world.add(pod_group("g"), *members(2))
+        await world.go()
+        assert {call.name for call in world.api.said("kick")} == {"m0", "m1"}
+
+    async def test_held_members_of_a_group_that_turns_out_basic_are_woken(self, world: World) -> None:
+        world.add(*members(2))
+        world.filter("m0", "n1")
+        world.filter("m1", "n1")
+        world.add(pod_group("g"))
+        await world.go()
+        assert {call.name for call in world.api.said("kick")} == {"m0", "m1"}
+
+    async def test_members_of_a_gang_stay_held_without_any_write(self, world: World) -> None:
+        world.add(gang(2), *members(1))
+        world.filter("m0", "n1")
+        await world.go()
+        assert world.api.calls == []
+        assert set(world.group_scheduler.held) == {"pod-m0"}
+
+
+class TestPrioritizeAndPreempt:
+    async def test_every_node_has_the_same_score(self, world: World) -> None:
+        assert world.service.prioritize(["n1", "n2"]) == [{"Host": "n1", "Score": 0}, {"Host": "n2", "Score": 0}]
+
+    async def test_nothing_is_preempted_for_a_member(self, planned: World) -> None:
+        assert planned.service.preempt(planned.pod("m0"), {"n1": ["x"]}) == []
+
+    async def test_a_plain_pod_may_preempt_but_not_members_at_bind(self, planned: World) -> None:
+        planned.bind("m0")
+        await planned.settle()
+        plain = pod("p").value()
+        assert planned.service.preempt(plain, {"n1": ["pod-m0", "x"], "n2": ["x"], "n3": ["pod-m1"]}) == ["n2", "n3"]
+
+
+class TestBindOfPlainPods:
+    async def test_it_is_bound_with_its_uid_and_counted_before_the_write(self, world: World) -> None:
+        world.add(*small_nodes(1), pod("p").cpu(1))
+        world.api.hold("bind")
+        call = world.bind("p", "n1")
+        await world.settle()
+        assert world.store.occupancy.used["n1"]["cpu"] == 1000
+        world.api.let_go("bind")
+        await world.go()
+        assert (call.error, world.node_of("p")) == ("", "n1")
+        assert world.api.said("bind")[0].body == {"uid": "pod-p", "node": "n1"}
+        assert world.store.occupancy.used["n1"]["cpu"] == 1000
+
+    @pytest.mark.parametrize("status", [0, 403, 404, 429, 500])
+    async def test_a_failure_is_told_and_takes_the_claim_back(self, world: World, status: int) -> None:
+        world.add(pod("p").cpu(1))
+        world.api.fail("bind", error(status))
+        call = world.bind("p", "n1")
+        await world.settle()
+        assert call.error
+        assert world.store.occupancy.node_of("pod-p") is None
+
+    async def test_an_unexpected_exception_takes_the_claim_back_too(self, world: World) -> None:
+        world.add(pod("p").cpu(1))
+        world.api.fail("bind", RuntimeError("bug"))
+        call = world.bind("p", "n1")
+        await world.settle()
+        assert isinstance(call.task.exception(), RuntimeError)
+        assert world.store.occupancy.used == {}
+
+    async def test_a_pod_that_was_deleted_during_the_write_leaves_nothing(self, world: World) -> None:
+        world.add(pod("p").cpu(1))
+        world.api.hold("bind")
+        world.bind("p", "n1")
+        await world.settle()
+        world.store.drop_pod("pod-p")
+        world.api.let_go("bind")
+        await world.settle()
+        assert world.store.occupancy.used == {}
+
+    async def test_a_pod_that_our_watch_has_not_shown_yet_is_read_and_bound(self, world: World) -> None:
+        world.add(pod("p").cpu(1))
+        world.store.drop_pod("pod-p")
+        call = world.bind("p", "n1")
+        await world.settle()
+        assert (call.error, world.node_of("p")) == ("", "n1")
+        assert world.store.occupancy.used == {}
+
+    async def test_a_pod_that_does_not_exist_is_an_error_and_nothing_is_sent(self, world: World) -> None:
+        world.add(pod("p"))
+        call = world.bind("p", "n1")
+        world.delete("p")
+        await world.settle()
+        assert call.error == "pod default/p with UID pod-p does not exist"
+        assert world.api.said("bind") == []
+
+    async def test_a_pod_made_anew_under_the_name_is_not_bound_for_the_old_one(self, world: World) -> None:
+        world.add(pod("p"))
+        call = world.bind("p", "n1")
+        world.delete("p")
+        world.add(pod("p").uid("another"))
+        await world.settle()
+        assert call.error == "pod default/p with UID pod-p does not exist"
+
+    async def test_a_pod_that_cannot_be_read_is_an_error(self, world: World) -> None:
+        world.add(pod("p"))
+        call = world.bind("p", "n1")
+        world.store.drop_pod("pod-p")
+        world.api.fail("get", error(500))
+        await world.settle()
+        assert call.error.startswith("cannot read pod default/p")
+
+
+class TestBindOfMembers:
+    async def test_a_call_waits_for_the_quorum_and_then_all_are_bound(self, planned: World) -> None:
+        first = planned.bind("m0")
+        await planned.settle()
+        assert first.waiting
+        second = planned.bind("m1")
+        await planned.go()
+        assert (first.error, second.error) == ("", "")
+        assert (planned.node_of("m0"), planned.node_of("m1")) == ("n1", "n1")
+
+    async def test_a_member_without_a_slot_is_refused(self, world: World) -> None:
+        world.add(gang(2), *members(1))
+        call = world.bind("m0", "n1")
+        await world.settle()
+        assert "has no planned slot" in call.error
+
+    async def test_a_member_on_another_node_than_its_slot_is_refused(self, planned: World) -> None:
+        call = planned.bind("m0", "n2")
+        await planned.settle()
+        assert "is planned on n1, not on n2" in call.error
+        assert planned.cycle().calls == {}
+
+    async def test_a_member_whose_client_hangs_up_leaves_the_barrier_at_once(self, planned: World) -> None:
+        first = planned.bind("m0")
+        await planned.settle()
+        first.hang_up()
+        await planned.settle()
+        assert planned.cycle().calls == {}
+        planned.bind("m1")
+        await planned.settle()
+        assert planned.api.said("bind") == []
+
+    async def test_a_handler_that_is_cancelled_leaves_the_barrier_too(self, planned: World) -> None:
+        first = planned.bind("m0")
+        await planned.settle()
+        first.task.cancel()
+        await planned.settle()
+        assert planned.cycle().calls == {}
+
+    async def test_a_newer_call_of_the_same_pod_replaces_the_older(self, planned: World) -> None:
+        old = planned.bind("m0")
+        await planned.settle()
+        new = planned.bind("m0")
+        await planned.settle()
+        assert old.error == "replaced by a newer bind call of the same pod"
+        planned.bind("m1")
+        await planned.go()
+        assert new.error == ""
+
+    async def test_a_call_for_a_member_that_is_bound_already_succeeds_at_once(self, planned: World) -> None:
+        planned.cycle().bound.add("pod-m0")
+        call = planned.bind("m0")
+        await asyncio.wait_for(call.task, 1)
+        assert call.error == ""
