@@ -1,10 +1,16 @@
-"""Stories on other Kubernetes versions run where those are built, and in `make test-full`, which builds them first."""
+"""What all stories on a real control plane have: a stage in the cluster of their folder.
 
-from collections.abc import Sequence
+A folder says in its own conftest which ``cluster`` it wants and, if it has words of its own, which ``stage_class``.
+Stories on other Kubernetes versions run where those are built, and in `make test-full`, which builds them first.
+"""
+
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from bench.cluster import Cluster
 from bench.cluster.binaries import are_at_hand
+from tests.support.cluster_stage import ClusterStage, staged
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
@@ -14,3 +20,16 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
             if not are_at_hand(version):
                 reason = f"Kubernetes {version} is not built: python -m bench.cluster binaries --kubernetes {version}"
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def stage_class() -> type[ClusterStage]:
+    """The words in which the stories of a folder are told."""
+    return ClusterStage
+
+
+@pytest.fixture
+def stage(cluster: Cluster, stage_class: type[ClusterStage]) -> Iterator[ClusterStage]:
+    """A namespace for one story."""
+    with staged(stage_class, cluster) as stage:
+        yield stage

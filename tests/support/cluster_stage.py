@@ -1,5 +1,6 @@
 """A stage for stories on a real control plane: what people do to a cluster, and what they see of it."""
 
+import itertools
 import json
 import os
 import signal
@@ -25,6 +26,8 @@ SCHEDULER_RENEWS_WITHIN_SECONDS = 8.0
 
 T = TypeVar("T")
 
+_SERIAL = itertools.count()
+
 
 def eventually(what: str, probe: Callable[[], T | None], seconds: float = 30.0) -> T:
     """The first value of ``probe`` that is true, asked for until then; fails with what was seen last."""
@@ -37,7 +40,7 @@ def eventually(what: str, probe: Callable[[], T | None], seconds: float = 30.0) 
         time.sleep(0.05)
 
 
-class Stage:
+class ClusterStage:
     """One namespace of a cluster, with the words of the stories."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
@@ -47,6 +50,9 @@ class Stage:
         self.inline = cluster.spec.api_version.endswith("/v1alpha1")
         self._debug = httpx.Client(base_url=cluster.ops_url, timeout=10.0)
         self._post("/api/v1/namespaces", {"metadata": {"name": namespace}})
+
+    def await_ready(self) -> None:
+        """Return when a story may begin; here that is at once."""
 
     def close(self) -> None:
         """Clear the stage: everything in the namespace goes, at once, and its room is seen to be free."""
@@ -174,6 +180,11 @@ class Stage:
         """Everything in a list goes."""
         for item in self.cluster.api.get(path)["items"]:
             self._delete(f"{path}/{item['metadata']['name']}", "Background")
+
+    def delete_all_pods(self) -> None:
+        """Every pod goes, and is seen to be gone."""
+        self.delete_all(self._pods())
+        eventually("no pods", lambda: not self.pods())
 
     @contextmanager
     def asleep(self, *processes: str) -> Iterator[None]:
@@ -337,6 +348,23 @@ class Stage:
             except ApiError as error:
                 if error.status != 404:
                     raise
+
+
+S = TypeVar("S", bound=ClusterStage)
+
+
+@contextmanager
+def staged(kind: type[S], cluster: Cluster) -> Iterator[S]:
+    """A stage in a namespace of its own, which is cleared at the end."""
+    stage = kind(cluster, f"story-{next(_SERIAL)}")
+    stage.await_ready()
+    yield stage
+    stage.close()
+
+
+def names(prefix: str, count: int, start: int = 0) -> list[str]:
+    """``prefix-0``, ``prefix-1`` and so on."""
+    return [f"{prefix}-{i}" for i in range(start, start + count)]
 
 
 def pod_spec(cpu: str) -> dict[str, Any]:

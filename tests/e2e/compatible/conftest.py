@@ -1,6 +1,5 @@
 """Two clusters with PodGroups of scheduler-plugins: by their own CRD beside the native level, by ours beside ours."""
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -8,8 +7,6 @@ import pytest
 from bench.cluster import Cluster, Spec
 from tests.e2e.compatible.stage import CompatibleStage, Shape, install
 from tests.support.clusters import running
-
-_SERIAL = itertools.count()
 
 
 @pytest.fixture(scope="package", params=[("native", Shape.THEIRS), ("fallback", Shape.OURS)], ids=" ".join)
@@ -27,9 +24,6 @@ def shape(cluster: Cluster) -> Shape:
     return Shape.THEIRS if cluster.spec.api == "native" else Shape.OURS
 
 
-@pytest.fixture
-def stage(cluster: Cluster) -> Iterator[CompatibleStage]:
-    stage = CompatibleStage(cluster, f"story-{next(_SERIAL)}")
-    stage.await_watch(listed=True)
-    yield stage
-    stage.close()
+@pytest.fixture(scope="package")
+def stage_class() -> type[CompatibleStage]:
+    return CompatibleStage

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cluster import Cluster
-from tests.support.cluster_stage import Stage, eventually, pod_spec
+from tests.support.cluster_stage import ClusterStage, eventually, pod_spec
 from tests.support.go_modules import locate
 
 Raw = dict[str, Any]
@@ -42,7 +42,7 @@ def uninstall(cluster: Cluster) -> None:
     cluster.kubectl("delete", "crd", CRD)
 
 
-class CompatibleStage(Stage):
+class CompatibleStage(ClusterStage):
     """A namespace in which people, and other projects, write PodGroups of scheduler-plugins."""
 
     def create_their_group(self, name: str, spec: Raw, **metadata: Any) -> Raw:
@@ -80,6 +80,10 @@ class CompatibleStage(Stage):
         """Their controller writes."""
         command = ["patch", CRD, name, "-n", self.namespace, "--type", "merge", "--subresource", "status"]
         self.cluster.kubectl(*command, "-p", json.dumps({"status": status}))
+
+    def await_ready(self) -> None:
+        """The extender watches their PodGroups."""
+        self.await_watch(listed=True)
 
     def await_watch(self, **said: bool) -> None:
         """The extender says this of its watch of their PodGroups; for an API that comes it asks every 15 s."""

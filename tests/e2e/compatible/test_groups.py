@@ -6,8 +6,7 @@ import pytest
 
 from bench.cluster.api import ApiError
 from tests.e2e.compatible.stage import API, CompatibleStage, Shape, install, uninstall
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import RACK, eventually
+from tests.support.cluster_stage import RACK, eventually, names
 
 pytestmark = pytest.mark.e2e
 

@@ -10,8 +10,7 @@ import pytest
 
 from bench.cluster import Cluster
 from tests.e2e.compatible.stage import LABEL, CompatibleStage
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import RACK, eventually, pod_spec
+from tests.support.cluster_stage import RACK, eventually, names, pod_spec
 from tests.support.go_modules import locate
 
 pytestmark = pytest.mark.e2e

@@ -1,15 +1,11 @@
 """A cluster whose second scheduler asks about marked pods only: 12 nodes of 32 CPU in 4 racks."""
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from bench.cluster import Cluster, Spec
-from tests.support.cluster_stage import Stage
 from tests.support.clusters import running
-
-_SERIAL = itertools.count()
 
 
 @pytest.fixture(scope="package", params=["1.37.1", pytest.param("1.36.4", marks=pytest.mark.full)])
@@ -26,10 +22,3 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     )
     with running(spec, tmp_path_factory) as started:
         yield started
-
-
-@pytest.fixture
-def stage(cluster: Cluster) -> Iterator[Stage]:
-    stage = Stage(cluster, f"isolated-{next(_SERIAL)}")
-    yield stage
-    stage.close()

@@ -9,9 +9,8 @@ from serried.decode.malformed import Malformed
 from serried.decode.pods import decode_pod
 from serried.model.pod import MARKERS, Pod
 from tests.e2e.manifests.server import KUSTOMIZE
-from tests.e2e.promises.test_gangs import names
 from tests.support.builders import PodBuilder, pod
-from tests.support.cluster_stage import SCHEDULER, Stage, eventually
+from tests.support.cluster_stage import SCHEDULER, ClusterStage, eventually, names
 
 pytestmark = pytest.mark.e2e
 
@@ -20,7 +19,7 @@ BARE = pod("specimen").scheduler(SCHEDULER)
 CONTAINER = {"name": "main", "image": "none"}
 
 
-def created(stage: Stage, raw: dict[str, Any]) -> dict[str, Any]:
+def created(stage: ClusterStage, raw: dict[str, Any]) -> dict[str, Any]:
     """What the API server would make of the pod."""
     raw["metadata"] = {**raw["metadata"], "namespace": stage.namespace}
     for container in raw["spec"]["containers"]:
@@ -31,7 +30,7 @@ def created(stage: Stage, raw: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def seen(stage: Stage, builder: PodBuilder) -> Pod:
+def seen(stage: ClusterStage, builder: PodBuilder) -> Pod:
     """The pod as Serried would see it."""
     found = decode_pod(created(stage, builder.raw()))
     assert not isinstance(found, Malformed)
@@ -58,18 +57,18 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("builder", MEMBERS)
-def test_what_could_be_a_member_is_marked(stage: Stage, builder: PodBuilder) -> None:
+def test_what_could_be_a_member_is_marked(stage: ClusterStage, builder: PodBuilder) -> None:
     found = seen(stage, builder)
     assert (found.linked, found.marked) == (True, True)
 
 
 @pytest.mark.parametrize("builder", OTHERS)
-def test_what_cannot_is_not(stage: Stage, builder: PodBuilder) -> None:
+def test_what_cannot_is_not(stage: ClusterStage, builder: PodBuilder) -> None:
     found = seen(stage, builder)
     assert (found.linked, found.marked) == (False, False)
 
 
-def test_pods_of_other_schedulers_are_left_alone(stage: Stage) -> None:
+def test_pods_of_other_schedulers_are_left_alone(stage: ClusterStage) -> None:
     assert not seen(stage, BARE.scheduler("default-scheduler").labelled_group("g")).marked
 
 
@@ -83,7 +82,7 @@ def test_pods_of_other_schedulers_are_left_alone(stage: Stage) -> None:
         pytest.param({"limits": {"example.com/gpu": "8"}}, id="limits alone"),
     ],
 )
-def test_markers_ask_for_nothing_and_leave_the_rest_as_it_is(stage: Stage, resources: dict[str, Any]) -> None:
+def test_markers_ask_for_nothing_and_leave_the_rest_as_it_is(stage: ClusterStage, resources: dict[str, Any]) -> None:
     containers = [{**CONTAINER, "resources": resources}, {**CONTAINER, "name": "side"}]
     raw = BARE.labelled_group("g").having(containers, "spec", "containers").raw()
     first, second = created(stage, raw)["spec"]["containers"]
@@ -94,13 +93,13 @@ def test_markers_ask_for_nothing_and_leave_the_rest_as_it_is(stage: Stage, resou
     assert second["resources"] == {}
 
 
-def test_markers_by_hand_are_kept_and_make_no_member(stage: Stage) -> None:
+def test_markers_by_hand_are_kept_and_make_no_member(stage: ClusterStage) -> None:
     by_hand = dict.fromkeys(MARKERS, "0")
     stage.create_pods(["plain-0"], containers=[{**CONTAINER, "resources": {"limits": by_hand}}])
     stage.await_bound("plain", 1)
 
 
-def test_a_quota_of_none_is_not_exceeded(stage: Stage) -> None:
+def test_a_quota_of_none_is_not_exceeded(stage: ClusterStage) -> None:
     hard = {f"requests.{marker}": "0" for marker in MARKERS}
     path = f"/api/v1/namespaces/{stage.namespace}/resourcequotas"
     stage.cluster.api.post(path, {"metadata": {"name": "none"}, "spec": {"hard": hard}})
@@ -109,7 +108,7 @@ def test_a_quota_of_none_is_not_exceeded(stage: Stage) -> None:
 
 
 @pytest.fixture
-def without_policy(stage: Stage) -> Iterator[None]:
+def without_policy(stage: ClusterStage) -> Iterator[None]:
     """Pods are made as they were before the policy came."""
     marker = str(KUSTOMIZE / "marker")
     stage.cluster.kubectl("delete", "-k", marker)
@@ -119,7 +118,7 @@ def without_policy(stage: Stage) -> Iterator[None]:
     eventually("marks", lambda: seen(stage, BARE.labelled_group("g")).marked)
 
 
-def test_members_from_before_the_policy_are_bound_alone_and_told_of(stage: Stage, without_policy: None) -> None:
+def test_members_from_before_the_policy_are_bound_alone_and_told_of(stage: ClusterStage, without_policy: None) -> None:
     stage.create_group("ring", 3)
     stage.create_pods(names("ring", 2), "ring")
     stage.await_bound("ring", 2)

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import Stage, eventually
+from tests.support.cluster_stage import ClusterStage, eventually, names
 
 pytestmark = pytest.mark.e2e
 
@@ -16,7 +15,7 @@ HIGH = "isolated-high"
 
 
 @contextmanager
-def outage(stage: Stage) -> Iterator[None]:
+def outage(stage: ClusterStage) -> Iterator[None]:
     """The extender is dead for the length of the block."""
     stage.cluster.kill("extender")
     try:
@@ -27,7 +26,7 @@ def outage(stage: Stage) -> Iterator[None]:
 
 
 @pytest.fixture
-def high(stage: Stage) -> str:
+def high(stage: ClusterStage) -> str:
     """A PriorityClass above all others of the tests."""
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     if all(item["metadata"]["name"] != HIGH for item in stage.cluster.api.get(classes)["items"]):
@@ -35,18 +34,18 @@ def high(stage: Stage) -> str:
     return HIGH
 
 
-def on_node(stage: Stage, number: int) -> dict[str, str]:
+def on_node(stage: ClusterStage, number: int) -> dict[str, str]:
     """The node selector of one node."""
     return {"kubernetes.io/hostname": stage.cluster.api.get("/api/v1/nodes")["items"][number]["metadata"]["name"]}
 
 
-def calls(stage: Stage) -> dict[str, float]:
+def calls(stage: ClusterStage) -> dict[str, float]:
     """How many calls of each verb the extender has answered."""
     text = httpx.get(stage.cluster.metrics_url).text
     return {verb: float(count) for verb, count in re.findall(r'verb_seconds_count\{verb="(\w+)"\} (\S+)', text)}
 
 
-def test_an_outage_touches_no_plain_pod_and_lets_no_gang_start(stage: Stage) -> None:
+def test_an_outage_touches_no_plain_pod_and_lets_no_gang_start(stage: ClusterStage) -> None:
     stage.create_group("ring", 2)
     with outage(stage):
         stage.create_pods(names("ring", 2), "ring")  # popped by the scheduler before the plain pods behind them
@@ -56,7 +55,7 @@ def test_an_outage_touches_no_plain_pod_and_lets_no_gang_start(stage: Stage) -> 
     stage.await_bound("ring", 2)
 
 
-def test_a_plain_pod_preempts_in_an_outage_as_ever(stage: Stage, high: str) -> None:
+def test_a_plain_pod_preempts_in_an_outage_as_ever(stage: ClusterStage, high: str) -> None:
     node = on_node(stage, 0)
     stage.create_pods(["low"], cpu="30", nodeSelector=node)
     stage.await_bound("low", 1)
@@ -66,7 +65,7 @@ def test_a_plain_pod_preempts_in_an_outage_as_ever(stage: Stage, high: str) -> N
         assert not stage.pods("low")
 
 
-def test_no_plain_pod_is_asked_about_and_a_gang_beside_them_is(stage: Stage) -> None:
+def test_no_plain_pod_is_asked_about_and_a_gang_beside_them_is(stage: ClusterStage) -> None:
     before = calls(stage)
     stage.create_pods(names("plain", 10))
     stage.await_bound("plain", 10)
@@ -88,7 +87,7 @@ NOWHERE = {
 """What the scheduler refuses on every node, and no plan knows of."""
 
 
-def test_a_plain_pod_that_preempts_a_member_at_bind_starts_no_half_of_its_gang(stage: Stage, high: str) -> None:
+def test_a_plain_pod_that_preempts_a_member_at_bind_starts_no_half_of_its_gang(stage: ClusterStage, high: str) -> None:
     first, second = (on_node(stage, number) for number in range(2))
     stage.create_group("ring", 3)
     stage.create_pods(["ring-0"], "ring", cpu="30", nodeSelector=first)

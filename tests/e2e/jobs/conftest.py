@@ -1,6 +1,5 @@
 """Two clusters for the life of Jobs, one for each API level: 12 nodes of 32 CPU, so 12 pods of 30 CPU fill them."""
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -8,8 +7,6 @@ import pytest
 from bench.cluster import Cluster, Spec
 from tests.e2e.jobs.stage import JobStage
 from tests.support.clusters import running
-
-_SERIAL = itertools.count()
 
 
 @pytest.fixture(scope="package", params=["native", "fallback"])
@@ -19,8 +16,6 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield started
 
 
-@pytest.fixture
-def stage(cluster: Cluster) -> Iterator[JobStage]:
-    stage = JobStage(cluster, f"life-{next(_SERIAL)}")
-    yield stage
-    stage.close()
+@pytest.fixture(scope="package")
+def stage_class() -> type[JobStage]:
+    return JobStage

@@ -10,10 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.cluster.api import ApiError
 from bench.cluster.components import Name
-from tests.support.cluster_stage import SCHEDULER, Raw, Stage, eventually, indexed_spec
+from tests.support.cluster_stage import SCHEDULER, ClusterStage, Raw, eventually, indexed_spec
 
 
-class JobStage(Stage):
+class JobStage(ClusterStage):
     """A namespace with Jobs."""
 
     def resize_job(self, name: str, size: int) -> None:

@@ -1,6 +1,5 @@
 """One cluster for each API level, in which the controllers of JobSet and LeaderWorkerSet are at work."""
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -8,8 +7,6 @@ import pytest
 from bench.cluster import Cluster, Spec
 from tests.e2e.kinds.operators import at_work
 from tests.e2e.kinds.stage import KindStage
-
-_SERIAL = itertools.count()
 
 
 @pytest.fixture(scope="package", params=["native", "fallback"])
@@ -19,9 +16,6 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield cluster
 
 
-@pytest.fixture
-def stage(cluster: Cluster) -> Iterator[KindStage]:
-    stage = KindStage(cluster, f"story-{next(_SERIAL)}")
-    stage.await_watches()
-    yield stage
-    stage.close()
+@pytest.fixture(scope="package")
+def stage_class() -> type[KindStage]:
+    return KindStage

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from serried.decode.identity import GANG_POLICY, REQUIRED_TOPOLOGY
-from tests.support.cluster_stage import RACK, Stage, eventually, pod_spec
+from tests.support.cluster_stage import RACK, ClusterStage, eventually, pod_spec
 
 Raw = dict[str, Any]
 
@@ -23,7 +23,7 @@ def replicated(name: str, replicas: int, pods: int, cpu: str = "10", **fields: A
     } | (fields)
 
 
-class KindStage(Stage):
+class KindStage(ClusterStage):
     """A namespace with both kinds."""
 
     def create_job_set(self, name: str, *jobs: Raw, policy: str = "JobSetAsGang", **spec: Any) -> None:
@@ -105,7 +105,7 @@ class KindStage(Stage):
             lambda: next((message for given, message in self.events(about) if given == reason), ""),
         )
 
-    def await_watches(self) -> None:
+    def await_ready(self) -> None:
         """Both processes know the kinds; for one that comes later they ask every 15 s."""
         eventually("watches", lambda: all(self._watched(kind) for kind in (JOB_SETS, SETS)))
 

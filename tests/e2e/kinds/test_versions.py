@@ -22,7 +22,7 @@ def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def test_sets_wait_whole_and_run_whole_in_one_rack(older: Cluster) -> None:
     stage = KindStage(older, "story")
-    stage.await_watches()
+    stage.await_ready()
     stage.create_set("serve", replicas=5, size=8)
     stage.await_bound("serve", 32, seconds=60)
     assert "has room for 8 members" in stage.told("serve", "NoDomainFits")

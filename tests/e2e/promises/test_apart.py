@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import RACK, Stage, pod_spec
+from tests.support.cluster_stage import RACK, ClusterStage, names, pod_spec
 
 pytestmark = pytest.mark.e2e
 
@@ -26,7 +25,7 @@ def listening(port: int = 8080) -> list[dict[str, Any]]:
     return [container | {"ports": [{"containerPort": port, "hostPort": port}]}]
 
 
-def nodes(stage: Stage, prefix: str) -> int:
+def nodes(stage: ClusterStage, prefix: str) -> int:
     """On how many nodes the bound pods are."""
     return len(set(stage.bound(prefix).values()))
 
@@ -39,7 +38,7 @@ def nodes(stage: Stage, prefix: str) -> int:
     ],
 )
 def test_members_that_keep_each_other_off_are_on_different_nodes_or_wait_whole(
-    stage: Stage, labels: dict[str, str], fields: dict[str, Any]
+    stage: ClusterStage, labels: dict[str, str], fields: dict[str, Any]
 ) -> None:
     stage.create_group("wide", 4, RACK)
     stage.create_pods(names("wide", 4), "wide", labels=labels, **fields)
@@ -63,7 +62,7 @@ def test_members_that_keep_each_other_off_are_on_different_nodes_or_wait_whole(
     assert nodes(stage, "rest") == 10
 
 
-def test_a_port_that_a_plain_pod_listens_on_is_taken(stage: Stage) -> None:
+def test_a_port_that_a_plain_pod_listens_on_is_taken(stage: ClusterStage) -> None:
     stage.create_pods(["plain-0"], containers=listening())
     stage.await_bound("plain", 1)
     stage.create_group("ring", 12)
@@ -75,7 +74,7 @@ def test_a_port_that_a_plain_pod_listens_on_is_taken(stage: Stage) -> None:
     assert nodes(stage, "ring") == 12
 
 
-def test_workers_that_keep_off_their_leader_which_does_not_say_so_are_placed_all_the_same(stage: Stage) -> None:
+def test_workers_that_keep_off_their_leader_which_does_not_say_so_are_placed_all_the_same(stage: ClusterStage) -> None:
     # Only the scheduler knows of it: its refusal moves the worker that was planned beside the leader.
     stage.create_group("ring", 3)
     stage.create_pods(["ring-0"], "ring", labels=APP)
@@ -101,14 +100,14 @@ SOFT: dict[str, Any] = {
 }
 
 
-def test_preferences_break_no_plan(stage: Stage) -> None:
+def test_preferences_break_no_plan(stage: ClusterStage) -> None:
     stage.create_group("ring", 9, RACK)
     stage.create_pods(names("ring", 9), "ring", cpu="10", labels=APP, **SOFT)
     stage.await_bound("ring", 9)
     assert len(stage.racks("ring")) == 1
 
 
-def test_a_required_spread_over_hosts_is_met_by_what_the_scheduler_refuses(stage: Stage) -> None:
+def test_a_required_spread_over_hosts_is_met_by_what_the_scheduler_refuses(stage: ClusterStage) -> None:
     stage.create_group("ring", 6)
     constraints = [spread("DoNotSchedule")]
     stage.create_pods(names("ring", 6), "ring", labels=APP, topologySpreadConstraints=constraints)

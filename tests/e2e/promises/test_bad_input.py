@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.cluster_stage import SCHEDULER, Stage
+from tests.support.cluster_stage import SCHEDULER, ClusterStage
 
 pytestmark = pytest.mark.e2e
 
@@ -17,11 +17,11 @@ POD: dict[str, Any] = {
 VERBS = ["filter", "prioritize", "preempt", "bind"]
 
 
-def url(stage: Stage, verb: str) -> str:
+def url(stage: ClusterStage, verb: str) -> str:
     return f"{stage.cluster.bind_url if verb == 'bind' else stage.cluster.filter_url}/{verb}"
 
 
-def post(stage: Stage, verb: str, body: bytes | object) -> httpx.Response:
+def post(stage: ClusterStage, verb: str, body: bytes | object) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return httpx.post(url(stage, verb), content=content, timeout=20.0)
 
@@ -38,7 +38,9 @@ BAD: list[Any] = [
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(("body", "said"), BAD)
-def test_a_bad_body_gets_a_clear_error_in_the_protocols_form(stage: Stage, verb: str, body: Any, said: str) -> None:
+def test_a_bad_body_gets_a_clear_error_in_the_protocols_form(
+    stage: ClusterStage, verb: str, body: Any, said: str
+) -> None:
     answer = post(stage, verb, body)
 
     assert answer.status_code == (200 if verb in ("filter", "bind") else 400)
@@ -48,7 +50,7 @@ def test_a_bad_body_gets_a_clear_error_in_the_protocols_form(stage: Stage, verb:
     assert not stage.held_in_ledger()
 
 
-def test_nodes_nobody_knows_are_passed_on_for_a_plain_pod_and_refused_for_a_member(stage: Stage) -> None:
+def test_nodes_nobody_knows_are_passed_on_for_a_plain_pod_and_refused_for_a_member(stage: ClusterStage) -> None:
     assert post(stage, "filter", {"Pod": POD, "NodeNames": ["nowhere"]}).json() == {"NodeNames": ["nowhere"]}
 
     member = POD | {"metadata": POD["metadata"] | {"labels": {"scheduling.serried.dev/pod-group": "nobody"}}}
@@ -58,12 +60,12 @@ def test_nodes_nobody_knows_are_passed_on_for_a_plain_pod_and_refused_for_a_memb
     assert not stage.held_in_ledger()
 
 
-def test_full_nodes_instead_of_names_are_told_how_to_configure_the_scheduler(stage: Stage) -> None:
+def test_full_nodes_instead_of_names_are_told_how_to_configure_the_scheduler(stage: ClusterStage) -> None:
     answer = post(stage, "filter", {"Pod": POD, "Nodes": {"items": []}, "NodeNames": None})
     assert "nodeCacheCapable" in answer.json()["Error"]
 
 
-def test_a_binding_of_an_unknown_pod_is_an_error(stage: Stage) -> None:
+def test_a_binding_of_an_unknown_pod_is_an_error(stage: ClusterStage) -> None:
     request = {"PodName": "nobody", "PodNamespace": stage.namespace, "PodUID": "u", "Node": "node-00000"}
     assert "does not exist" in post(stage, "bind", request).json()["Error"]
 
@@ -76,11 +78,11 @@ def test_a_binding_of_an_unknown_pod_is_an_error(stage: Stage) -> None:
         pytest.param("/nothing", 404, "Not Found", id="an unknown page"),
     ],
 )
-def test_a_bad_question_to_debug_gets_a_clear_answer(stage: Stage, path: str, status: int, said: str) -> None:
+def test_a_bad_question_to_debug_gets_a_clear_answer(stage: ClusterStage, path: str, status: int, said: str) -> None:
     answer = httpx.get(stage.cluster.debug_url + path)
     assert answer.status_code == status
     assert said in answer.text
 
 
-def test_a_verb_answers_only_to_post(stage: Stage) -> None:
+def test_a_verb_answers_only_to_post(stage: ClusterStage) -> None:
     assert httpx.get(url(stage, "filter")).status_code == 405

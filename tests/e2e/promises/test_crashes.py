@@ -8,18 +8,17 @@ import httpx
 import pytest
 
 from tests.e2e.promises.proxy import Proxy
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import RACK, Stage, eventually
+from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
 
 pytestmark = pytest.mark.e2e
 
 
-def revive(stage: Stage) -> None:
+def revive(stage: ClusterStage) -> None:
     stage.cluster.start("extender")
     stage.cluster.await_ready("extender")
 
 
-def test_a_kill_between_plan_and_bind_ends_whole(stage: Stage) -> None:
+def test_a_kill_between_plan_and_bind_ends_whole(stage: ClusterStage) -> None:
     with stage.asleep("scheduler"):
         stage.create_group("ring", 4, RACK)
         stage.create_pods(names("ring", 4), "ring")
@@ -34,7 +33,7 @@ def test_a_kill_between_plan_and_bind_ends_whole(stage: Stage) -> None:
     eventually("the record's end", lambda: not stage.reservations())
 
 
-def test_a_kill_in_the_middle_of_the_bindings_ends_whole(stage: Stage) -> None:
+def test_a_kill_in_the_middle_of_the_bindings_ends_whole(stage: ClusterStage) -> None:
     for attempt in range(5):
         gang = f"crowd{attempt}"
         stage.create_group(gang, 200)
@@ -51,7 +50,7 @@ def test_a_kill_in_the_middle_of_the_bindings_ends_whole(stage: Stage) -> None:
     pytest.fail("no kill hit the burst: the Bindings were always over")
 
 
-def test_a_gang_that_no_longer_exists_when_the_extender_returns_leaves_nothing(stage: Stage) -> None:
+def test_a_gang_that_no_longer_exists_when_the_extender_returns_leaves_nothing(stage: ClusterStage) -> None:
     with stage.asleep("scheduler"):
         stage.create_job("gone", 4)
         eventually("the record of the plan", stage.reservations)
@@ -63,7 +62,7 @@ def test_a_gang_that_no_longer_exists_when_the_extender_returns_leaves_nothing(s
     assert not stage.bound()
 
 
-def test_watches_that_end_are_resumed(stage: Stage) -> None:
+def test_watches_that_end_are_resumed(stage: ClusterStage) -> None:
     config = stage.cluster.kubeconfigs["extender"]
     original = config.read_text()
     port = urlsplit(stage.cluster.server).port
@@ -83,7 +82,7 @@ def test_watches_that_end_are_resumed(stage: Stage) -> None:
     stage.cluster.restart("extender")
 
 
-def test_members_that_never_reach_their_bind_call_free_everything_in_time(stage: Stage) -> None:
+def test_members_that_never_reach_their_bind_call_free_everything_in_time(stage: ClusterStage) -> None:
     # A frozen scheduler never comes; the barrier's deadline (8 s without progress here) gives all of it back.
     with stage.asleep("scheduler"):
         stage.create_group("stuck", 2)

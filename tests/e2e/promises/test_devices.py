@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import RACK, Raw, Stage, eventually, pod_spec
+from tests.support.cluster_stage import RACK, ClusterStage, Raw, eventually, names, pod_spec
 
 pytestmark = pytest.mark.e2e
 
@@ -17,7 +16,7 @@ CLASSES, SLICES = f"{API}/deviceclasses", f"{API}/resourceslices"
 class Devices:
     """The device class of one story, what its resource is called, and the devices of nodes."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: ClusterStage) -> None:
         self.stage, self.api = stage, stage.cluster.api
         self.name = f"gpu-{stage.namespace}"
         self.resource = f"{stage.namespace}.example.com/gpu"
@@ -63,11 +62,10 @@ class Devices:
 
 
 @pytest.fixture
-def devices(stage: Stage) -> Iterator[Devices]:
+def devices(stage: ClusterStage) -> Iterator[Devices]:
     devices = Devices(stage)
     yield devices
-    stage.delete_all(stage._pods())
-    eventually("no pods", lambda: not stage.pods())
+    stage.delete_all_pods()
     devices.clear()
 
 
@@ -85,16 +83,16 @@ def claiming(**source: str) -> dict[str, Any]:
     return {"containers": [container], "resourceClaims": [{"name": "gpu", **source}]}
 
 
-def nodes_of_rack(stage: Stage, rack: str) -> list[str]:
+def nodes_of_rack(stage: ClusterStage, rack: str) -> list[str]:
     nodes = stage.cluster.api.get("/api/v1/nodes")["items"]
     return sorted(node["metadata"]["name"] for node in nodes if node["metadata"]["labels"][RACK] == rack)
 
 
-def racks_of(stage: Stage) -> list[str]:
+def racks_of(stage: ClusterStage) -> list[str]:
     return sorted({node["metadata"]["labels"][RACK] for node in stage.cluster.api.get("/api/v1/nodes")["items"]})
 
 
-def test_a_gang_finds_the_one_rack_that_has_the_devices_of_a_class(stage: Stage, devices: Devices) -> None:
+def test_a_gang_finds_the_one_rack_that_has_the_devices_of_a_class(stage: ClusterStage, devices: Devices) -> None:
     rack = racks_of(stage)[-1]
     devices.create_class()
     for node in nodes_of_rack(stage, rack):
@@ -106,7 +104,9 @@ def test_a_gang_finds_the_one_rack_that_has_the_devices_of_a_class(stage: Stage,
     assert len(devices.allocated()) == 5
 
 
-def test_devices_for_half_a_gang_hold_nobody_and_the_missing_one_starts_it(stage: Stage, devices: Devices) -> None:
+def test_devices_for_half_a_gang_hold_nobody_and_the_missing_one_starts_it(
+    stage: ClusterStage, devices: Devices
+) -> None:
     first, second, *_ = nodes_of_rack(stage, racks_of(stage)[0])
     devices.create_class()
     devices.publish(first, 2)
@@ -126,7 +126,7 @@ def test_devices_for_half_a_gang_hold_nobody_and_the_missing_one_starts_it(stage
     assert set(stage.bound("ring").values()) == {first, second}
 
 
-def test_what_no_node_has_is_offered_to_the_scheduler_and_waited_for(stage: Stage, devices: Devices) -> None:
+def test_what_no_node_has_is_offered_to_the_scheduler_and_waited_for(stage: ClusterStage, devices: Devices) -> None:
     stage.create_group("ring", 2, key=RACK)
     stage.create_pods(names("ring", 2), "ring", **asking(devices.resource))
     stage.await_reason(
@@ -151,7 +151,7 @@ def test_what_no_node_has_is_offered_to_the_scheduler_and_waited_for(stage: Stag
     assert stage.racks("ring") == {rack}
 
 
-def test_a_gang_with_claims_is_bound_whole_where_their_devices_are(stage: Stage, devices: Devices) -> None:
+def test_a_gang_with_claims_is_bound_whole_where_their_devices_are(stage: ClusterStage, devices: Devices) -> None:
     rack = racks_of(stage)[1]
     devices.create_class()
     stage.create_group("ring", 4, key=RACK)
@@ -166,7 +166,7 @@ def test_a_gang_with_claims_is_bound_whole_where_their_devices_are(stage: Stage,
     assert len(devices.allocated()) == 4
 
 
-def test_claims_from_a_template_are_waited_for(stage: Stage, devices: Devices) -> None:
+def test_claims_from_a_template_are_waited_for(stage: ClusterStage, devices: Devices) -> None:
     # kube-controller-manager 1.37 makes none for a pod that names a PodGroup while its own gate GenericWorkload is off.
     made = not stage.native
     devices.create_class()

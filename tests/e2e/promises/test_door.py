@@ -10,15 +10,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.e2e.promises.test_gangs import names
 from tests.e2e.promises.test_repair import ONE_LEVEL, WHOLE_NODE, others_of_rack, run_gang
-from tests.support.cluster_stage import RACK, Stage, eventually
+from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
 
 pytestmark = pytest.mark.e2e
 
 
 @contextmanager
-def cordoned(stage: Stage, *nodes: str) -> Iterator[None]:
+def cordoned(stage: ClusterStage, *nodes: str) -> Iterator[None]:
     """Nothing new is scheduled to these nodes for as long as the body runs."""
     stage.cluster.kubectl("cordon", *nodes)
     try:
@@ -28,7 +27,7 @@ def cordoned(stage: Stage, *nodes: str) -> Iterator[None]:
 
 
 @contextmanager
-def labelled(stage: Stage, node: str, rack: str) -> Iterator[None]:
+def labelled(stage: ClusterStage, node: str, rack: str) -> Iterator[None]:
     """A node is said to be in another rack for as long as the body runs."""
     (found,) = [n for n in stage.cluster.api.get("/api/v1/nodes")["items"] if n["metadata"]["name"] == node]
     before = found["metadata"]["labels"][RACK]
@@ -39,18 +38,20 @@ def labelled(stage: Stage, node: str, rack: str) -> Iterator[None]:
         stage.cluster.kubectl("label", "node", node, f"{RACK}={before}", "--overwrite")
 
 
-def end_slowly(stage: Stage, *pods: str) -> None:
+def end_slowly(stage: ClusterStage, *pods: str) -> None:
     """Somebody deletes pods, as a drain does: they have their time to end."""
     stage.cluster.kubectl("delete", "pod", *pods, "-n", stage.namespace, "--grace-period=60", "--wait=false")
 
 
-def fill(stage: Stage, count: int) -> None:
+def fill(stage: ClusterStage, count: int) -> None:
     """Plain pods that each take a node."""
     stage.create_pods(names("plain", count), cpu=WHOLE_NODE)
     stage.await_bound("plain", count)
 
 
-def test_of_two_gangs_that_are_drained_at_once_one_is_whole_again_and_the_other_holds_nothing(stage: Stage) -> None:
+def test_of_two_gangs_that_are_drained_at_once_one_is_whole_again_and_the_other_holds_nothing(
+    stage: ClusterStage,
+) -> None:
     homes = [*run_gang(stage, "left", 2).values(), *run_gang(stage, "right", 2).values()]
     fill(stage, 6)
     # Nobody confirms that the old members have ended, so they are being deleted for as long as kwok sleeps.
@@ -71,7 +72,7 @@ def test_of_two_gangs_that_are_drained_at_once_one_is_whole_again_and_the_other_
     stage.await_bound(f"{waiting}-", 2)
 
 
-def test_a_gang_that_dies_while_a_late_member_is_on_its_way_starts_whole_or_not_at_all(stage: Stage) -> None:
+def test_a_gang_that_dies_while_a_late_member_is_on_its_way_starts_whole_or_not_at_all(stage: ClusterStage) -> None:
     homes = run_gang(stage, "ring", 3).values()
     fill(stage, 8)
     with cordoned(stage, *homes), stage.asleep("scheduler"):
@@ -87,7 +88,7 @@ def test_a_gang_that_dies_while_a_late_member_is_on_its_way_starts_whole_or_not_
         stage.await_bound("ring", 3)
 
 
-def test_a_late_member_is_not_bound_to_a_node_that_has_left_the_rack(stage: Stage) -> None:
+def test_a_late_member_is_not_bound_to_a_node_that_has_left_the_rack(stage: ClusterStage) -> None:
     pair = run_gang(stage, "pair", 2, RACK)
     (rack,) = stage.racks("pair")
     (free,) = others_of_rack(stage, set(pair.values()))
@@ -105,7 +106,9 @@ def test_a_late_member_is_not_bound_to_a_node_that_has_left_the_rack(stage: Stag
 
 
 @ONE_LEVEL
-def test_a_lease_that_nobody_renews_ends_the_round_without_a_write_and_the_next_term_takes_it_up(stage: Stage) -> None:
+def test_a_lease_that_nobody_renews_ends_the_round_without_a_write_and_the_next_term_takes_it_up(
+    stage: ClusterStage,
+) -> None:
     stage.cluster.kill("scheduler", signal.SIGSTOP)
     try:
         eventually("an old Lease", lambda: _age_of_lease(stage) > 7, 20.0)
@@ -124,5 +127,5 @@ def test_a_lease_that_nobody_renews_ends_the_round_without_a_write_and_the_next_
     eventually("the record's end", lambda: not stage.reservations())
 
 
-def _age_of_lease(stage: Stage) -> float:
+def _age_of_lease(stage: ClusterStage) -> float:
     return (datetime.now(UTC) - stage.lease_renewed()).total_seconds()

@@ -2,16 +2,14 @@
 
 import pytest
 
-from tests.support.cluster_stage import RACK, Stage, eventually
+from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
 
 pytestmark = pytest.mark.e2e
 
 
-def names(prefix: str, count: int, start: int = 0) -> list[str]:
-    return [f"{prefix}-{i}" for i in range(start, start + count)]
-
-
-def test_a_gang_without_quorum_waits_whole_and_says_so_and_its_last_member_starts_it_in_one_rack(stage: Stage) -> None:
+def test_a_gang_without_quorum_waits_whole_and_says_so_and_its_last_member_starts_it_in_one_rack(
+    stage: ClusterStage,
+) -> None:
     stage.take_a_node()
     stage.create_group("ring", 4, RACK)
     stage.create_pods(names("ring", 3), "ring", cpu="16")
@@ -31,7 +29,9 @@ def test_a_gang_without_quorum_waits_whole_and_says_so_and_its_last_member_start
     eventually("the record's end", lambda: not stage.reservations() and not stage.held_in_ledger())
 
 
-def test_of_two_gangs_that_need_most_of_the_cluster_one_runs_whole_and_the_other_follows_it(stage: Stage) -> None:
+def test_of_two_gangs_that_need_most_of_the_cluster_one_runs_whole_and_the_other_follows_it(
+    stage: ClusterStage,
+) -> None:
     stage.create_job("first", 8, cpu="30")
     stage.await_bound("first", 8)
     stage.create_job("second", 8, cpu="30")
@@ -43,7 +43,7 @@ def test_of_two_gangs_that_need_most_of_the_cluster_one_runs_whole_and_the_other
     stage.await_bound("second", 8)
 
 
-def test_two_gangs_that_arrive_at_once_never_hold_halves(stage: Stage) -> None:
+def test_two_gangs_that_arrive_at_once_never_hold_halves(stage: ClusterStage) -> None:
     stage.create_job("left", 8, cpu="30")
     stage.create_job("right", 8, cpu="30")
 
@@ -53,7 +53,7 @@ def test_two_gangs_that_arrive_at_once_never_hold_halves(stage: Stage) -> None:
     assert not stage.bound(loser)
 
 
-def test_a_gang_that_fits_the_cluster_but_no_rack_waits_whole_and_says_so_per_rack(stage: Stage) -> None:
+def test_a_gang_that_fits_the_cluster_but_no_rack_waits_whole_and_says_so_per_rack(stage: ClusterStage) -> None:
     stage.create_group("wide", 4, RACK)
     stage.create_pods(names("wide", 4), "wide", cpu="30")
 
@@ -64,7 +64,7 @@ def test_a_gang_that_fits_the_cluster_but_no_rack_waits_whole_and_says_so_per_ra
     assert not stage.bound()
 
 
-def test_late_members_go_to_the_gangs_rack_and_never_elsewhere_when_it_is_full(stage: Stage) -> None:
+def test_late_members_go_to_the_gangs_rack_and_never_elsewhere_when_it_is_full(stage: ClusterStage) -> None:
     stage.create_group("core", 2, RACK)
     stage.create_pods(names("core", 2), "core", cpu="30")
     stage.await_bound("core", 2)
@@ -80,7 +80,7 @@ def test_late_members_go_to_the_gangs_rack_and_never_elsewhere_when_it_is_full(s
     assert stage.condition("core")[0] == "True"
 
 
-def test_surplus_members_bind_as_many_as_fit(stage: Stage) -> None:
+def test_surplus_members_bind_as_many_as_fit(stage: ClusterStage) -> None:
     stage.create_group("elastic", 2, RACK)
     stage.create_pods(names("elastic", 5), "elastic", cpu="30")
 
@@ -89,7 +89,7 @@ def test_surplus_members_bind_as_many_as_fit(stage: Stage) -> None:
     assert len(stage.racks("elastic")) == 1
 
 
-def test_pods_before_their_pod_group_wait_for_it(stage: Stage) -> None:
+def test_pods_before_their_pod_group_wait_for_it(stage: ClusterStage) -> None:
     stage.create_pods(names("early", 2), "early")
 
     stage.await_reason("early", "PodGroupMissing")
@@ -100,7 +100,9 @@ def test_pods_before_their_pod_group_wait_for_it(stage: Stage) -> None:
     stage.await_bound("early", 2)
 
 
-def test_a_member_with_a_gate_of_another_owner_holds_its_whole_gang_until_the_gate_is_lifted(stage: Stage) -> None:
+def test_a_member_with_a_gate_of_another_owner_holds_its_whole_gang_until_the_gate_is_lifted(
+    stage: ClusterStage,
+) -> None:
     stage.create_group("ring", 3)
     stage.create_pods(names("ring", 2), "ring")
     stage.create_pods(["ring-2"], "ring", schedulingGates=[{"name": "example.com/quota"}])
@@ -113,7 +115,7 @@ def test_a_member_with_a_gate_of_another_owner_holds_its_whole_gang_until_the_ga
     stage.await_bound("ring", 3)
 
 
-def test_a_basic_group_passes_like_plain_pods_beside_gangs(stage: Stage) -> None:
+def test_a_basic_group_passes_like_plain_pods_beside_gangs(stage: ClusterStage) -> None:
     stage.create_group("waiting", 3)
     stage.create_pods(names("waiting", 2), "waiting")
     stage.create_group("loose", None)
@@ -126,7 +128,7 @@ def test_a_basic_group_passes_like_plain_pods_beside_gangs(stage: Stage) -> None
     assert not stage.bound("waiting")
 
 
-def test_a_plain_indexed_job_with_a_topology_annotation_is_a_gang_in_one_rack(stage: Stage) -> None:
+def test_a_plain_indexed_job_with_a_topology_annotation_is_a_gang_in_one_rack(stage: ClusterStage) -> None:
     stage.take_a_node()
     stage.create_job("train", 9, cpu="10", key=RACK)
 
@@ -136,7 +138,7 @@ def test_a_plain_indexed_job_with_a_topology_annotation_is_a_gang_in_one_rack(st
     eventually("the condition", lambda: stage.condition(group) == ("True", "Scheduled", ""))
 
 
-def test_a_job_deleted_while_held_leaves_no_reservation(stage: Stage) -> None:
+def test_a_job_deleted_while_held_leaves_no_reservation(stage: ClusterStage) -> None:
     stage.create_job("huge", 13, cpu="30")
     stage.await_reason(stage.group_of_job("huge"), "NoCapacity")
 
@@ -147,7 +149,7 @@ def test_a_job_deleted_while_held_leaves_no_reservation(stage: Stage) -> None:
     stage.await_bound("next", 12)
 
 
-def test_a_deleted_pod_group_goes_once_no_pod_names_it_any_more(stage: Stage) -> None:
+def test_a_deleted_pod_group_goes_once_no_pod_names_it_any_more(stage: ClusterStage) -> None:
     stage.create_group("kept", 1)
     stage.create_pods(["kept-0"], "kept")
     stage.await_bound("kept", 1)
@@ -160,14 +162,14 @@ def test_a_deleted_pod_group_goes_once_no_pod_names_it_any_more(stage: Stage) ->
     eventually("the PodGroup's end", lambda: not stage.groups())
 
 
-def test_the_selfcheck_says_whether_pods_keep_the_field_that_names_their_group(stage: Stage) -> None:
+def test_the_selfcheck_says_whether_pods_keep_the_field_that_names_their_group(stage: ClusterStage) -> None:
     api = eventually(
         "an answer", lambda: api if (api := stage.selfcheck()["api"])["podsKeepTheirGroup"] is not None else None
     )
     assert (api["level"], api["podsKeepTheirGroup"]) == (stage.cluster.spec.api, stage.native)
 
 
-def test_a_basic_group_with_a_key_takes_the_rack_that_holds_most_and_never_spills(stage: Stage) -> None:
+def test_a_basic_group_with_a_key_takes_the_rack_that_holds_most_and_never_spills(stage: ClusterStage) -> None:
     stage.create_group("taken", 1)
     stage.create_pods(names("taken", 1), "taken", cpu="30")
     stage.await_bound("taken", 1)
@@ -181,7 +183,7 @@ def test_a_basic_group_with_a_key_takes_the_rack_that_holds_most_and_never_spill
     assert len(stage.bound("loose")) == 3
 
 
-def test_a_leader_and_its_workers_of_another_size_share_one_rack(stage: Stage) -> None:
+def test_a_leader_and_its_workers_of_another_size_share_one_rack(stage: ClusterStage) -> None:
     stage.take_a_node()
     stage.create_group("crew", 7, RACK)
     stage.create_pods(["crew-leader"], "crew", cpu="30")

@@ -1,20 +1,17 @@
 """Holding by scheduling gate: the shipped policy adds the gate, Serried lifts it when the gang can go."""
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from bench.cluster import Cluster, Spec
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import RACK, Stage, eventually
+from tests.support.cluster_stage import RACK, ClusterStage, eventually, names, staged
 from tests.support.clusters import running
 
 pytestmark = pytest.mark.e2e
 
 GATE = "scheduling.serried.dev/held"
 FOREIGN = "example.com/quota"
-_SERIAL = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -25,17 +22,16 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def stage(gated: Cluster) -> Iterator[Stage]:
-    stage = Stage(gated, f"gates-{next(_SERIAL)}")
-    yield stage
-    stage.close()
+def stage(gated: Cluster) -> Iterator[ClusterStage]:
+    with staged(ClusterStage, gated) as stage:
+        yield stage
 
 
-def gates(stage: Stage, prefix: str) -> list[list[str]]:
+def gates(stage: ClusterStage, prefix: str) -> list[list[str]]:
     return [[gate["name"] for gate in pod["spec"].get("schedulingGates", [])] for pod in stage.pods(prefix)]
 
 
-def test_gated_members_wait_without_the_scheduler_and_go_together(stage: Stage) -> None:
+def test_gated_members_wait_without_the_scheduler_and_go_together(stage: ClusterStage) -> None:
     eventually("the way of holding", lambda: stage.selfcheck()["hold"]["way"] == "gate")
     stage.create_group("ring", 4, RACK)
     stage.create_pods(names("ring", 3), "ring", cpu="16")
@@ -56,7 +52,7 @@ def test_gated_members_wait_without_the_scheduler_and_go_together(stage: Stage) 
     stage.await_bound("loose", 2)
 
 
-def test_a_gate_of_another_owner_holds_the_whole_gang_and_ours_are_lifted_only_after_it(stage: Stage) -> None:
+def test_a_gate_of_another_owner_holds_the_whole_gang_and_ours_are_lifted_only_after_it(stage: ClusterStage) -> None:
     stage.create_group("ring", 2)
     stage.create_pods(["ring-0"], "ring")
     stage.create_pods(["ring-1"], "ring", schedulingGates=[{"name": FOREIGN}])

@@ -6,8 +6,7 @@ import pytest
 
 from bench.cluster import Cluster, Spec
 from tests.e2e.promises.test_devices import Devices, asking, nodes_of_rack, racks_of
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import RACK, Stage, eventually
+from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
 from tests.support.clusters import running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -22,7 +21,7 @@ def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_a_gang_runs_where_its_scheduler_finds_devices_and_waits_where_it_does_not(older: Cluster) -> None:
-    stage = Stage(older, "story")
+    stage = ClusterStage(older, "story")
     devices, rack = Devices(stage), racks_of(stage)[-1]
     devices.create_class()
     for node in nodes_of_rack(stage, rack):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster_stage import RACK, Stage
+from tests.support.cluster_stage import RACK, ClusterStage
 
 pytestmark = pytest.mark.e2e
 
@@ -14,11 +14,11 @@ EXCLUSIVE = "scheduling.serried.dev/exclusive"
 REQUIRED = "scheduling.serried.dev/required-topology"
 
 
-def submit(stage: Stage, name: str, size: int, annotations: dict[str, str], cpu: str = "30") -> None:
+def submit(stage: ClusterStage, name: str, size: int, annotations: dict[str, str], cpu: str = "30") -> None:
     stage.submit_job(name, cpu=cpu, metadata={"annotations": annotations}, parallelism=size, completions=size)
 
 
-def rack_of_index(stage: Stage, job: str) -> list[str]:
+def rack_of_index(stage: ClusterStage, job: str) -> list[str]:
     """The rack of each pod of an Indexed Job, by its index."""
     label = "batch.kubernetes.io/job-completion-index"
     pods = sorted(stage.pods(job), key=lambda pod: int(pod["metadata"]["labels"][label]))
@@ -26,7 +26,7 @@ def rack_of_index(stage: Stage, job: str) -> list[str]:
 
 
 def test_a_gang_that_fits_one_rack_goes_there_and_a_larger_one_takes_as_few_as_it_can_in_rank_order(
-    stage: Stage,
+    stage: ClusterStage,
 ) -> None:
     submit(stage, "small", 3, {PREFERRED: RACK})
     stage.await_bound("small", 3)
@@ -39,7 +39,7 @@ def test_a_gang_that_fits_one_rack_goes_there_and_a_larger_one_takes_as_few_as_i
     assert ranks == sorted(ranks)
 
 
-def test_a_gang_waits_for_one_rack_as_long_as_it_says_and_then_takes_several(stage: Stage) -> None:
+def test_a_gang_waits_for_one_rack_as_long_as_it_says_and_then_takes_several(stage: ClusterStage) -> None:
     submit(stage, "patient", 4, {PREFERRED: f"{RACK}=1h"})
     submit(stage, "hasty", 4, {PREFERRED: f"{RACK}=2s"})
 
@@ -54,7 +54,7 @@ def test_a_gang_waits_for_one_rack_as_long_as_it_says_and_then_takes_several(sta
     assert not stage.bound("patient")
 
 
-def test_a_gang_that_spreads_has_a_node_for_each_member_and_stays_in_its_required_rack(stage: Stage) -> None:
+def test_a_gang_that_spreads_has_a_node_for_each_member_and_stays_in_its_required_rack(stage: ClusterStage) -> None:
     submit(stage, "wide", 3, {PACKING: "spread", REQUIRED: RACK}, cpu="1")
     stage.await_bound("wide", 3)
     assert len(set(stage.bound("wide").values())) == 3
@@ -68,13 +68,13 @@ def one_rack(seconds: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def fallback(stage: Stage) -> Stage:
+def fallback(stage: ClusterStage) -> ClusterStage:
     if stage.native:
         pytest.skip("scheduling.k8s.io has no such field")
     return stage
 
 
-def test_at_the_fallback_level_a_field_says_it_and_counts_more_than_the_annotation(fallback: Stage) -> None:
+def test_at_the_fallback_level_a_field_says_it_and_counts_more_than_the_annotation(fallback: ClusterStage) -> None:
     for name, seconds, annotation in (("patient", 3600, RACK), ("hasty", 2, f"{RACK}=1h")):
         fallback.create_scheduling("PodGroup", name, one_rack(seconds), {PREFERRED: annotation})
         fallback.create_pods([f"{name}-{index}" for index in range(4)], name, cpu="30")
@@ -85,7 +85,7 @@ def test_at_the_fallback_level_a_field_says_it_and_counts_more_than_the_annotati
     assert not fallback.bound("patient")
 
 
-def test_a_template_hands_its_levels_to_the_group_that_is_made_from_it(fallback: Stage) -> None:
+def test_a_template_hands_its_levels_to_the_group_that_is_made_from_it(fallback: ClusterStage) -> None:
     reference = {"apiGroup": "batch", "kind": "Job", "name": "train"}
     template = {"name": "workers", **one_rack(3600)}
     fallback.create_scheduling("Workload", "train", {"controllerRef": reference, "podGroupTemplates": [template]})
@@ -97,7 +97,7 @@ def test_a_template_hands_its_levels_to_the_group_that_is_made_from_it(fallback:
     assert not fallback.bound("train")
 
 
-def test_exclusive_gangs_share_no_rack_and_one_too_many_waits_for_the_end_of_another(stage: Stage) -> None:
+def test_exclusive_gangs_share_no_rack_and_one_too_many_waits_for_the_end_of_another(stage: ClusterStage) -> None:
     for number in range(4):
         submit(stage, f"lone-{number}", 2, {REQUIRED: RACK, EXCLUSIVE: "true"}, cpu="1")
     stage.await_bound("lone", 8)

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from serried.decode.pods import COMPLETION_INDEX
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import RACK, Stage, eventually, indexed_spec
+from tests.support.cluster_stage import RACK, ClusterStage, eventually, indexed_spec, names
 
 pytestmark = pytest.mark.e2e
 
@@ -18,7 +17,7 @@ def downward(name: str, annotation: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}}
 
 
-def create_ranked_job(stage: Stage, size: int) -> None:
+def create_ranked_job(stage: ClusterStage, size: int) -> None:
     """A gang in one rack, whose containers read rank and domain."""
     spec = indexed_spec("serried", "10")
     (container,) = spec["template"]["spec"]["containers"]
@@ -32,7 +31,7 @@ def told(pod: dict[str, Any]) -> tuple[str | None, str | None]:
     return annotations.get(RANK), annotations.get(DOMAIN)
 
 
-def test_a_job_is_told_ranks_and_domain_and_a_replacement_the_rank_of_its_index(stage: Stage) -> None:
+def test_a_job_is_told_ranks_and_domain_and_a_replacement_the_rank_of_its_index(stage: ClusterStage) -> None:
     create_ranked_job(stage, 9)
     stage.await_bound("train", 9)
     (rack,) = stage.racks("train")
@@ -46,7 +45,7 @@ def test_a_job_is_told_ranks_and_domain_and_a_replacement_the_rank_of_its_index(
     assert stage.racks("train") == {rack}
 
 
-def test_pods_that_nothing_numbers_are_told_no_rank_and_no_domain_where_there_is_none(stage: Stage) -> None:
+def test_pods_that_nothing_numbers_are_told_no_rank_and_no_domain_where_there_is_none(stage: ClusterStage) -> None:
     stage.create_group("ring", 2)
     stage.create_pods(names("ring", 2), "ring")
     stage.create_pods(["plain-0"])

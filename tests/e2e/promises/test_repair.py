@@ -9,8 +9,7 @@ import pytest
 
 from bench.cluster.installation import MANIFESTS
 from bench.cluster.nodes import node_name, node_object
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import RACK, SCHEDULER, Stage, eventually, indexed_spec
+from tests.support.cluster_stage import RACK, SCHEDULER, ClusterStage, eventually, indexed_spec, names
 
 pytestmark = pytest.mark.e2e
 
@@ -19,7 +18,9 @@ WHOLE_NODE = "30"
 ONE_LEVEL = pytest.mark.parametrize("cluster", ["fallback"], indirect=True)
 
 
-def run_gang(stage: Stage, name: str, size: int, key: str | None = None, cpu: str = WHOLE_NODE) -> dict[str, str]:
+def run_gang(
+    stage: ClusterStage, name: str, size: int, key: str | None = None, cpu: str = WHOLE_NODE
+) -> dict[str, str]:
     """A gang, each member on a node of its own unless ``cpu`` says otherwise; where they run."""
     stage.create_group(name, size, key)
     stage.create_pods(names(name, size), name, cpu=cpu)
@@ -27,25 +28,25 @@ def run_gang(stage: Stage, name: str, size: int, key: str | None = None, cpu: st
     return stage.bound(name)
 
 
-def wait_for_room(stage: Stage, name: str, **fields: Any) -> None:
+def wait_for_room(stage: ClusterStage, name: str, **fields: Any) -> None:
     """A gang of one that wants whatever room there is, and finds none; ``fields`` are more of its pod's spec."""
     stage.create_group(name, 1)
     stage.create_pods(names(name, 1), name, cpu=WHOLE_NODE, **fields)
     stage.await_reason(name, "NoCapacity")
 
 
-def await_vacancy(stage: Stage, member: str) -> dict[str, object]:
+def await_vacancy(stage: ClusterStage, member: str) -> dict[str, object]:
     """The slot that is kept since this member died."""
     return eventually(
         f"the slot of {member}", lambda: next((v for v in stage.vacancies() if v["member"] == member), None)
     )
 
 
-def await_bound_to(stage: Stage, pod: str, node: str) -> None:
+def await_bound_to(stage: ClusterStage, pod: str, node: str) -> None:
     eventually(f"{pod} on {node}, not {stage.bound(pod)}", lambda: stage.bound(pod) == {pod: node})
 
 
-def others_of_rack(stage: Stage, taken: set[str]) -> list[str]:
+def others_of_rack(stage: ClusterStage, taken: set[str]) -> list[str]:
     """The nodes of the rack of these that are not among them."""
     found = {
         node["metadata"]["name"]: node["metadata"]["labels"][RACK]
@@ -56,7 +57,7 @@ def others_of_rack(stage: Stage, taken: set[str]) -> list[str]:
 
 
 @contextmanager
-def lost(stage: Stage, name: str) -> Iterator[None]:
+def lost(stage: ClusterStage, name: str) -> Iterator[None]:
     """A node is gone for as long as the body runs."""
     spec, api = stage.cluster.spec, stage.cluster.api
     stage.delete_node(name)
@@ -69,7 +70,7 @@ def lost(stage: Stage, name: str) -> Iterator[None]:
 
 
 @contextmanager
-def told(stage: Stage, **options: tuple[str, str]) -> Iterator[None]:
+def told(stage: ClusterStage, **options: tuple[str, str]) -> Iterator[None]:
     """The extender runs with these options, each (while the body runs, else)."""
     flags = {f"--{name.replace('_', '-')}": values for name, values in options.items()}
     stage.cluster.restart("extender", *[part for flag, (value, _) in flags.items() for part in (flag, value)])
@@ -79,7 +80,9 @@ def told(stage: Stage, **options: tuple[str, str]) -> Iterator[None]:
         stage.cluster.restart("extender", *[part for flag, (_, usual) in flags.items() for part in (flag, usual)])
 
 
-def test_the_slot_of_a_dead_member_is_kept_for_the_next_though_another_gang_waits_for_the_room(stage: Stage) -> None:
+def test_the_slot_of_a_dead_member_is_kept_for_the_next_though_another_gang_waits_for_the_room(
+    stage: ClusterStage,
+) -> None:
     ring = run_gang(stage, "ring", 12)
     wait_for_room(stage, "next")
 
@@ -98,7 +101,7 @@ def test_the_slot_of_a_dead_member_is_kept_for_the_next_though_another_gang_wait
 
 
 @ONE_LEVEL
-def test_pods_of_a_job_that_die_together_come_back_to_their_nodes_with_their_ranks(stage: Stage) -> None:
+def test_pods_of_a_job_that_die_together_come_back_to_their_nodes_with_their_ranks(stage: ClusterStage) -> None:
     # Of each index alone the Job controller waits for 10 s; three failures of a whole Job would make it wait for 40.
     spec = indexed_spec(SCHEDULER, WHOLE_NODE) | {"backoffLimitPerIndex": 3}
     stage.submit_job("train", **spec | {"parallelism": 12, "completions": 12})
@@ -114,7 +117,7 @@ def test_pods_of_a_job_that_die_together_come_back_to_their_nodes_with_their_ran
     assert not stage.bound("next")
 
 
-def test_when_a_node_is_lost_those_that_come_after_stay_in_the_rack_even_if_it_is_full(stage: Stage) -> None:
+def test_when_a_node_is_lost_those_that_come_after_stay_in_the_rack_even_if_it_is_full(stage: ClusterStage) -> None:
     ring = run_gang(stage, "ring", 4, RACK, cpu="15")
     (rack,) = stage.racks("ring")
     (free,) = others_of_rack(stage, set(ring.values()))
@@ -136,7 +139,7 @@ def test_when_a_node_is_lost_those_that_come_after_stay_in_the_rack_even_if_it_i
         assert {stage.bound(name)[name] for name in dead} == {free}
 
 
-def test_a_member_that_its_kubelet_refuses_is_replaced_on_another_node_of_the_rack(stage: Stage) -> None:
+def test_a_member_that_its_kubelet_refuses_is_replaced_on_another_node_of_the_rack(stage: ClusterStage) -> None:
     pair = run_gang(stage, "pair", 2, RACK)
     (free,) = others_of_rack(stage, set(pair.values()))
     refused = min(pair, key=lambda name: pair[name])
@@ -152,7 +155,7 @@ def test_a_member_that_its_kubelet_refuses_is_replaced_on_another_node_of_the_ra
 
 
 @ONE_LEVEL
-def test_a_broken_gang_is_reported_and_gets_room_before_one_that_waits_for_longer(stage: Stage) -> None:
+def test_a_broken_gang_is_reported_and_gets_room_before_one_that_waits_for_longer(stage: ClusterStage) -> None:
     with told(stage, broken_grace=("2", "300")):
         stage.create_pods(names("plain", 10), cpu=WHOLE_NODE)
         stage.await_bound("plain", 10)
@@ -176,7 +179,7 @@ def test_a_broken_gang_is_reported_and_gets_room_before_one_that_waits_for_longe
 
 
 @ONE_LEVEL
-def test_what_is_left_of_a_broken_gang_is_evicted_if_that_is_asked_for(stage: Stage) -> None:
+def test_what_is_left_of_a_broken_gang_is_evicted_if_that_is_asked_for(stage: ClusterStage) -> None:
     role = str(MANIFESTS / "kustomize" / "evict-broken" / "rbac.yaml")
     stage.cluster.kubectl("apply", "-f", role)
     try:
@@ -191,7 +194,7 @@ def test_what_is_left_of_a_broken_gang_is_evicted_if_that_is_asked_for(stage: St
         stage.cluster.kubectl("delete", "-f", role)
 
 
-def test_a_member_that_another_scheduler_binds_outside_the_rack_is_said_and_not_mended(stage: Stage) -> None:
+def test_a_member_that_another_scheduler_binds_outside_the_rack_is_said_and_not_mended(stage: ClusterStage) -> None:
     pair = run_gang(stage, "pair", 2, RACK)
     (rack,) = stage.racks("pair")
     stage.create_pods(["pair-2"], "pair", schedulerName="another")
@@ -209,7 +212,7 @@ def test_a_member_that_another_scheduler_binds_outside_the_rack_is_said_and_not_
     assert stage.racks("pair") == {rack}
 
 
-def others_than(stage: Stage, rack: str) -> list[str]:
+def others_than(stage: ClusterStage, rack: str) -> list[str]:
     """The nodes of the other racks."""
     found = stage.cluster.api.get("/api/v1/nodes")["items"]
     return sorted(node["metadata"]["name"] for node in found if node["metadata"]["labels"][RACK] != rack)

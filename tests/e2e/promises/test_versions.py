@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Cluster, Spec
-from tests.support.cluster_stage import RACK, Stage, eventually
+from tests.support.cluster_stage import RACK, ClusterStage, eventually
 from tests.support.clusters import on_kubernetes, running
 
 pytestmark = pytest.mark.e2e
@@ -27,7 +27,7 @@ def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_a_job_waits_whole_and_runs_whole_in_one_rack(older: Cluster) -> None:
-    stage = Stage(older, "story")
+    stage = ClusterStage(older, "story")
     stage.take_a_node()
     stage.create_job("train", 9, cpu="10", key=RACK)
     stage.await_bound("train", 9)
@@ -46,7 +46,7 @@ def test_a_job_waits_whole_and_runs_whole_in_one_rack(older: Cluster) -> None:
 
 @pytest.mark.parametrize("older", [on_kubernetes("1.35.4", "1.35.4", "native", "")], indirect=True, ids=" ".join)
 def test_in_1_35_every_replica_key_is_an_independent_gang(older: Cluster) -> None:
-    stage = Stage(older, "replicas")
+    stage = ClusterStage(older, "replicas")
     stage.create_group("serve", 3)
     stage.create_pods(["zero-0", "zero-1", "zero-2"], "serve", replica="0")
     stage.create_pods(["one-0", "one-1"], "serve", replica="1")

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import Stage, eventually
+from tests.support.cluster_stage import ClusterStage, eventually, names
 
 pytestmark = pytest.mark.e2e
 
@@ -17,7 +16,7 @@ SIZE = {"storage": "1Gi"}
 class Disks:
     """Volumes and claims of one story."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: ClusterStage) -> None:
         self.stage, self.api = stage, stage.cluster.api
         self.storage_class = f"{stage.namespace}-local"
         self.claims = f"/api/v1/namespaces/{stage.namespace}/persistentvolumeclaims"
@@ -54,11 +53,10 @@ class Disks:
 
 
 @pytest.fixture
-def disks(stage: Stage) -> Iterator[Disks]:
+def disks(stage: ClusterStage) -> Iterator[Disks]:
     disks = Disks(stage)
     yield disks
-    stage.delete_all(stage._pods())
-    eventually("no pods", lambda: not stage.pods())
+    stage.delete_all_pods()
     disks.clear()
 
 
@@ -66,7 +64,7 @@ def mounting(claim: str) -> list[dict[str, Any]]:
     return [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
 
 
-def test_members_go_where_their_volume_is_or_wait_whole(stage: Stage, disks: Disks) -> None:
+def test_members_go_where_their_volume_is_or_wait_whole(stage: ClusterStage, disks: Disks) -> None:
     first, second, *_ = sorted(node["metadata"]["name"] for node in stage.cluster.api.get("/api/v1/nodes")["items"])
     disks.create_volume("data", [first, second])
     disks.create_claim("data", volume="data")
@@ -83,7 +81,7 @@ def test_members_go_where_their_volume_is_or_wait_whole(stage: Stage, disks: Dis
     assert set(stage.bound("two").values()) == {first, second}
 
 
-def test_claims_without_a_volume_are_said_with_the_plan(stage: Stage, disks: Disks) -> None:
+def test_claims_without_a_volume_are_said_with_the_plan(stage: ClusterStage, disks: Disks) -> None:
     disks.create_claim("later")
     stage.create_group("ring", 2)
     stage.create_pods(names("ring", 2), "ring", volumes=mounting("later"))

@@ -1,15 +1,13 @@
 """Two small clusters, one that keeps room for the head of the queue and one that does not: 4 nodes in 2 racks."""
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from bench.cluster import Cluster, Spec
-from tests.e2e.queue.stage import Stage
+from tests.e2e.queue.stage import QueueStage
+from tests.support.cluster_stage import staged
 from tests.support.clusters import running
-
-_SERIAL = itertools.count()
 
 
 def make_cluster(backfill: str, directories: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -36,14 +34,12 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def stage(forecasting: Cluster) -> Iterator[Stage]:
-    stage = Stage(forecasting, f"queue-{next(_SERIAL)}")
-    yield stage
-    stage.close()
+def stage(forecasting: Cluster) -> Iterator[QueueStage]:
+    with staged(QueueStage, forecasting) as stage:
+        yield stage
 
 
 @pytest.fixture
-def stage_without_backfill(plain: Cluster) -> Iterator[Stage]:
-    stage = Stage(plain, f"queue-{next(_SERIAL)}")
-    yield stage
-    stage.close()
+def stage_without_backfill(plain: Cluster) -> Iterator[QueueStage]:
+    with staged(QueueStage, plain) as stage:
+        yield stage

@@ -4,15 +4,14 @@ from typing import Any
 
 import httpx
 
-from tests.support.cluster_stage import RACK, indexed_spec
-from tests.support.cluster_stage import Stage as PromiseStage
+from tests.support.cluster_stage import RACK, ClusterStage, indexed_spec
 
 WHOLE_NODE = "30"
 SCHEDULER = "serried"
 
 
-class Stage(PromiseStage):
-    """The stage of the promises, with the words of the queue."""
+class QueueStage(ClusterStage):
+    """A namespace of gang Jobs whose pods fill a node each."""
 
     def run_gang(self, name: str, size: int, seconds: int = 0, key: str = "") -> None:
         """A gang Job of so many nodes, which is ended after so many seconds if that is said."""

@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.e2e.queue.stage import Stage
+from tests.e2e.queue.stage import QueueStage
 from tests.support.cluster_stage import eventually
 
 pytestmark = pytest.mark.e2e
 
 
-def test_a_large_gang_is_not_passed_by_small_ones_however_many_come(stage: Stage) -> None:
+def test_a_large_gang_is_not_passed_by_small_ones_however_many_come(stage: QueueStage) -> None:
     stage.occupy_rack()
     stage.run_gang("large", 4)
     stage.await_reason(
@@ -36,7 +36,7 @@ def test_a_large_gang_is_not_passed_by_small_ones_however_many_come(stage: Stage
     stage.await_bound("small", 4)
 
 
-def test_a_small_gang_that_ends_before_the_forecast_passes_and_the_forecast_comes_true(stage: Stage) -> None:
+def test_a_small_gang_that_ends_before_the_forecast_passes_and_the_forecast_comes_true(stage: QueueStage) -> None:
     before = stage.outcomes().get("kept", 0)
     stage.occupy_rack(seconds=30)
     stage.run_gang("large", 4)
@@ -56,7 +56,7 @@ def test_a_small_gang_that_ends_before_the_forecast_passes_and_the_forecast_come
     assert stage.outcomes().get("kept", 0) == before + 1
 
 
-def test_a_restart_keeps_room_for_the_same_gang(stage: Stage) -> None:
+def test_a_restart_keeps_room_for_the_same_gang(stage: QueueStage) -> None:
     stage.occupy_rack()
     stage.run_gang("large", 4)
     stage.await_reason(stage.group_of_job("large"), "NoCapacity")
@@ -69,7 +69,7 @@ def test_a_restart_keeps_room_for_the_same_gang(stage: Stage) -> None:
     assert not stage.bound("small")
 
 
-def test_without_backfill_the_small_gang_takes_the_room(stage_without_backfill: Stage) -> None:
+def test_without_backfill_the_small_gang_takes_the_room(stage_without_backfill: QueueStage) -> None:
     stage = stage_without_backfill
     stage.occupy_rack()
     stage.run_gang("large", 4)

@@ -1,15 +1,12 @@
 """Two clusters, one for each API level: 12 nodes of 32 CPU in 6 racks of 2 zones."""
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from bench.cluster import Cluster, Spec
-from tests.e2e.trees.stage import Stage
+from tests.e2e.trees.stage import TreeStage
 from tests.support.clusters import running
-
-_SERIAL = itertools.count()
 
 GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true", "CompositePodGroup=true")
 """CompositePodGroups are alpha in 1.37, and need the other two."""
@@ -32,8 +29,6 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield started
 
 
-@pytest.fixture
-def stage(cluster: Cluster) -> Iterator[Stage]:
-    stage = Stage(cluster, f"tree-{next(_SERIAL)}")
-    yield stage
-    stage.close()
+@pytest.fixture(scope="package")
+def stage_class() -> type[TreeStage]:
+    return TreeStage

@@ -4,14 +4,14 @@ from typing import Any
 
 from serried.decode.identity import REQUIRED_TOPOLOGY
 from serried.model.group import composite_api_version
-from tests.support.cluster_stage import Stage as PromiseStage
+from tests.support.cluster_stage import ClusterStage
 
 ZONE = "topology.kubernetes.io/zone"
 WHOLE_NODE = "30"
 
 
-class Stage(PromiseStage):
-    """The stage of the promises, with the words of trees."""
+class TreeStage(ClusterStage):
+    """A namespace of trees of groups."""
 
     def close(self) -> None:
         """Clear the stage."""

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.cluster.nodes import RACK
-from tests.e2e.trees.stage import WHOLE_NODE, Stage
+from tests.e2e.trees.stage import WHOLE_NODE, TreeStage
 from tests.support.cluster_stage import Raw, indexed_spec
 
 pytestmark = pytest.mark.e2e
@@ -15,7 +15,7 @@ def gang(count: int) -> Raw:
     return {"schedulingPolicy": {"gang": {"minCount": count}}, **IN_A_RACK}
 
 
-def test_a_pod_group_says_by_the_field_that_its_members_share_a_rack(stage: Stage) -> None:
+def test_a_pod_group_says_by_the_field_that_its_members_share_a_rack(stage: TreeStage) -> None:
     stage.create_scheduling("PodGroup", "wide", gang(3))
     stage.create_pods([f"wide-{i}" for i in range(3)], "wide", cpu=WHOLE_NODE)
     stage.await_reason("wide", "NoDomainFits", f"no domain of {RACK} has room for 3 members")
@@ -27,7 +27,7 @@ def test_a_pod_group_says_by_the_field_that_its_members_share_a_rack(stage: Stag
     assert len(stage.domains(RACK, "fits")) == 1
 
 
-def test_a_template_says_it_for_the_pod_group_of_a_job(stage: Stage) -> None:
+def test_a_template_says_it_for_the_pod_group_of_a_job(stage: TreeStage) -> None:
     reference = {"apiGroup": "batch", "kind": "Job", "name": "train"}
     templates = [{"name": "workers", **gang(3)}]
     stage.create_scheduling("Workload", "mine", {"controllerRef": reference, "podGroupTemplates": templates})
@@ -42,7 +42,7 @@ def test_a_template_says_it_for_the_pod_group_of_a_job(stage: Stage) -> None:
     assert not stage.bound("train")
 
 
-def test_the_annotation_of_a_job_becomes_the_field_of_its_objects(stage: Stage) -> None:
+def test_the_annotation_of_a_job_becomes_the_field_of_its_objects(stage: TreeStage) -> None:
     annotated = {"annotations": {"scheduling.serried.dev/required-topology": RACK}}
     stage.submit_job("train", cpu=WHOLE_NODE, metadata=annotated)
     stage.await_bound("train", 2)

@@ -2,14 +2,13 @@
 
 import pytest
 
-from tests.e2e.promises.test_gangs import names
-from tests.e2e.trees.stage import WHOLE_NODE, ZONE, Stage
-from tests.support.cluster_stage import RACK, eventually
+from tests.e2e.trees.stage import WHOLE_NODE, ZONE, TreeStage
+from tests.support.cluster_stage import RACK, eventually, names
 
 pytestmark = pytest.mark.e2e
 
 
-def test_a_tree_waits_for_its_last_member_and_then_every_level_keeps_its_domain(stage: Stage) -> None:
+def test_a_tree_waits_for_its_last_member_and_then_every_level_keeps_its_domain(stage: TreeStage) -> None:
     stage.create_composite("root", 2, ZONE)
     stage.create_branch("front", 2, RACK)
     stage.create_branch("back", 2, RACK)
@@ -32,7 +31,7 @@ def test_a_tree_waits_for_its_last_member_and_then_every_level_keeps_its_domain(
     eventually("the record's end", lambda: not stage.reservations() and not stage.held_in_ledger())
 
 
-def test_a_tree_that_fits_no_zone_waits_whole_though_each_of_its_groups_would_fit(stage: Stage) -> None:
+def test_a_tree_that_fits_no_zone_waits_whole_though_each_of_its_groups_would_fit(stage: TreeStage) -> None:
     stage.create_composite("root", 4, ZONE)
     for group in ("a", "b", "c", "d"):
         stage.create_branch(group, 2, RACK)
@@ -41,7 +40,7 @@ def test_a_tree_that_fits_no_zone_waits_whole_though_each_of_its_groups_would_fi
     assert not stage.bound()
 
 
-def test_groups_beyond_those_that_are_needed_come_along_as_far_as_they_fit(stage: Stage) -> None:
+def test_groups_beyond_those_that_are_needed_come_along_as_far_as_they_fit(stage: TreeStage) -> None:
     stage.create_composite("root", 2, ZONE)
     for group in ("a", "b", "c", "d"):
         stage.create_branch(group, 2, RACK)
@@ -52,7 +51,7 @@ def test_groups_beyond_those_that_are_needed_come_along_as_far_as_they_fit(stage
     assert sizes == [0, 2, 2, 2]
 
 
-def test_a_tree_of_four_levels_is_planned_as_one(stage: Stage) -> None:
+def test_a_tree_of_four_levels_is_planned_as_one(stage: TreeStage) -> None:
     stage.create_composite("root", 2)
     for zone in ("east", "west"):
         stage.create_composite(zone, 1, ZONE, parent="root")
@@ -67,7 +66,7 @@ def test_a_tree_of_four_levels_is_planned_as_one(stage: Stage) -> None:
     eventually("the condition", lambda: stage.composite_condition("east-row")[0] == "True")
 
 
-def test_members_are_held_until_their_composite_group_exists(stage: Stage) -> None:
+def test_members_are_held_until_their_composite_group_exists(stage: TreeStage) -> None:
     stage.create_branch("lone", 2)
     stage.create_pods(names("lone", 2), "lone")
     stage.await_reason("lone", "PodGroupMissing", "CompositePodGroup root does not exist")
@@ -76,7 +75,7 @@ def test_members_are_held_until_their_composite_group_exists(stage: Stage) -> No
     stage.await_bound("lone", 2)
 
 
-def test_a_group_that_joins_a_tree_that_runs_starts_whole_in_its_zone(stage: Stage) -> None:
+def test_a_group_that_joins_a_tree_that_runs_starts_whole_in_its_zone(stage: TreeStage) -> None:
     stage.create_composite("root", 1, ZONE)
     stage.create_branch("first", 2)
     stage.create_pods(names("first", 2), "first", cpu=WHOLE_NODE)
@@ -90,7 +89,7 @@ def test_a_group_that_joins_a_tree_that_runs_starts_whole_in_its_zone(stage: Sta
     assert len(stage.domains(ZONE, "first", "later")) == 1
 
 
-def test_a_restart_amid_a_trees_round_binds_it_whole(stage: Stage) -> None:
+def test_a_restart_amid_a_trees_round_binds_it_whole(stage: TreeStage) -> None:
     stage.create_composite("root", 2, ZONE)
     for group in ("a", "b"):
         stage.create_branch(group, 2, RACK)

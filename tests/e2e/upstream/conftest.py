@@ -1,6 +1,5 @@
 """One cluster in which kube-controller-manager makes Workloads and PodGroups for Jobs, as Serried's controller does."""
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +8,6 @@ from bench.cluster import Cluster, Spec
 from tests.e2e.upstream.stage import UpstreamStage
 from tests.support.clusters import running
 
-_SERIAL = itertools.count()
 _GATES = ("GenericWorkload=true", "WorkloadWithJob=true")
 
 
@@ -20,8 +18,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield started
 
 
-@pytest.fixture
-def stage(cluster: Cluster) -> Iterator[UpstreamStage]:
-    stage = UpstreamStage(cluster, f"beside-{next(_SERIAL)}")
-    yield stage
-    stage.close()
+@pytest.fixture(scope="package")
+def stage_class() -> type[UpstreamStage]:
+    return UpstreamStage

@@ -4,14 +4,14 @@ import time
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.cluster_stage import Raw, Stage, eventually
+from tests.support.cluster_stage import ClusterStage, Raw, eventually
 
 _RECONCILED = {"jobs", "workloads", "podgroups"}
 _READS = {"GET", "LIST", "WATCH"}
 _CALM = 5.0
 
 
-class UpstreamStage(Stage):
+class UpstreamStage(ClusterStage):
     """A namespace in which two reconcilers make objects for Jobs, or one of them sleeps."""
 
     def create_workload(self, body: Raw) -> None:

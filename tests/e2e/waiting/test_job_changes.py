@@ -3,7 +3,7 @@
 import pytest
 
 from bench.cluster import ClusterError, installation
-from tests.support.cluster_stage import RACK, Stage, eventually
+from tests.support.cluster_stage import RACK, ClusterStage, eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -11,16 +11,16 @@ TOPOLOGY, PACKING = (f"scheduling.serried.dev/{name}" for name in ("required-top
 BINDING = "validatingadmissionpolicybinding/serried-job-gang-policy"
 
 
-def annotate(stage: Stage, job: str, name: str, value: str) -> None:
+def annotate(stage: ClusterStage, job: str, name: str, value: str) -> None:
     stage.cluster.kubectl("annotate", "job", job, "-n", stage.namespace, "--overwrite", f"{name}={value}")
 
 
-def said(stage: Stage, job: str) -> list[str | None]:
+def said(stage: ClusterStage, job: str) -> list[str | None]:
     """The topology key that the PodGroup of a Job was made with."""
     return [group["metadata"].get("annotations", {}).get(TOPOLOGY) for group in stage.groups_of(job)]
 
 
-def try_to_annotate(stage: Stage, job: str, name: str, value: str) -> bool:
+def try_to_annotate(stage: ClusterStage, job: str, name: str, value: str) -> bool:
     try:
         annotate(stage, job, name, value)
     except ClusterError:
@@ -28,14 +28,14 @@ def try_to_annotate(stage: Stage, job: str, name: str, value: str) -> bool:
     return True
 
 
-def test_a_job_that_runs_may_not_change_it(stage: Stage) -> None:
+def test_a_job_that_runs_may_not_change_it(stage: ClusterStage) -> None:
     stage.submit_job("train")
     stage.await_bound("train", 2)
     with pytest.raises(ClusterError, match="it is immutable unless the Job is suspended"):
         annotate(stage, "train", TOPOLOGY, RACK)
 
 
-def test_a_suspended_job_may_and_it_counts_when_it_is_resumed(stage: Stage) -> None:
+def test_a_suspended_job_may_and_it_counts_when_it_is_resumed(stage: ClusterStage) -> None:
     # 20 CPU each: without a rack they would be spread over nodes of any.
     stage.submit_job("train", cpu="20", suspend=True, parallelism=3, completions=3)
     stage.await_group("train")
@@ -48,7 +48,7 @@ def test_a_suspended_job_may_and_it_counts_when_it_is_resumed(stage: Stage) -> N
 
 
 @pytest.mark.full
-def test_without_the_policy_a_job_that_runs_hears_that_it_changes_nothing(stage: Stage) -> None:
+def test_without_the_policy_a_job_that_runs_hears_that_it_changes_nothing(stage: ClusterStage) -> None:
     stage.submit_job("train")
     stage.await_bound("train", 2)
     stage.cluster.kubectl("delete", BINDING)

@@ -3,8 +3,7 @@
 import httpx
 import pytest
 
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import Stage, eventually
+from tests.support.cluster_stage import ClusterStage, eventually, names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -12,7 +11,7 @@ OTHERS = 2500
 """The scheduler takes several times the idle deadline (3 s here) for so many."""
 
 
-def test_it_stays_planned_until_its_turn_comes(stage: Stage) -> None:
+def test_it_stays_planned_until_its_turn_comes(stage: ClusterStage) -> None:
     with stage.asleep("scheduler"):
         stage.create_pods(names("plain", OTHERS), cpu="1m")
         stage.create_group("ring", 4)

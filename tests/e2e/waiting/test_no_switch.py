@@ -2,13 +2,12 @@
 
 import pytest
 
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import Stage, eventually
+from tests.support.cluster_stage import ClusterStage, eventually, names
 
 pytestmark = pytest.mark.e2e
 
 
-def test_pods_stay_held_by_filter_and_the_selfcheck_says_why(stage: Stage) -> None:
+def test_pods_stay_held_by_filter_and_the_selfcheck_says_why(stage: ClusterStage) -> None:
     stage.cluster.restart("extender", "--hold", "auto", "--hold-limit", "1")
     try:
         stage.create_group("ring", 4)

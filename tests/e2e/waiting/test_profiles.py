@@ -2,15 +2,14 @@
 
 import pytest
 
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import Stage
+from tests.support.cluster_stage import ClusterStage, names
 
 pytestmark = pytest.mark.e2e
 
 OTHER = "second"
 
 
-def test_a_pod_of_another_profile_that_names_a_gang_is_that_profiles_alone(stage: Stage) -> None:
+def test_a_pod_of_another_profile_that_names_a_gang_is_that_profiles_alone(stage: ClusterStage) -> None:
     stage.create_group("ring", 3)
     stage.create_pods(names("ring", 2), "ring")
     stage.create_pods(["other-0"], "ring", schedulerName=OTHER)
@@ -20,13 +19,13 @@ def test_a_pod_of_another_profile_that_names_a_gang_is_that_profiles_alone(stage
     stage.await_bound("ring", 2)
 
 
-def test_jobs_of_another_profile_are_no_gangs_and_wait_for_nothing(stage: Stage) -> None:
+def test_jobs_of_another_profile_are_no_gangs_and_wait_for_nothing(stage: ClusterStage) -> None:
     stage.submit_job("other", scheduler=OTHER)
     stage.await_bound("other", 2)
     assert not stage.groups_of("other")
 
 
-def test_a_pod_of_another_profile_is_no_member_that_a_gang_waits_for(stage: Stage) -> None:
+def test_a_pod_of_another_profile_is_no_member_that_a_gang_waits_for(stage: ClusterStage) -> None:
     stage.create_group("ring", 3)
     stage.create_pods(names("ring", 2), "ring")
     stage.create_pods(["other-0"], "ring", cpu="1000", schedulerName=OTHER)

@@ -6,22 +6,21 @@ import httpx
 import pytest
 
 from bench.cluster import installation
-from tests.e2e.promises.test_gangs import names
-from tests.support.cluster_stage import Stage, eventually
+from tests.support.cluster_stage import ClusterStage, eventually, names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 CRD = "crd/reservations.scheduling.serried.dev"
 
 
-def probe(stage: Stage) -> str:
+def probe(stage: ClusterStage) -> str:
     try:
         return httpx.get(f"{stage.cluster.ops_url}/readyz").text
     except httpx.TransportError:
         return ""
 
 
-def test_without_their_crd_the_gangs_and_the_probe_say_so_and_plain_jobs_run(stage: Stage) -> None:
+def test_without_their_crd_the_gangs_and_the_probe_say_so_and_plain_jobs_run(stage: ClusterStage) -> None:
     stage.cluster.kill("extender", signal.SIGTERM)
     stage.cluster.kubectl("delete", CRD)
     stage.cluster.start("extender")
