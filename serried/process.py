@@ -56,36 +56,43 @@ def run_process(name: str, settings: CommonSettings, ops: Address, metrics: Metr
     configure_logging(settings.log_level)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_Process(name, settings, metrics).live(ops, build))
+            return runner.run(Process(name, settings, metrics).live(ops, build))
     except CredentialsError as error:
         log.error("no access to a cluster", extra={"err": str(error)})
         return 1
 
 
-class _Process:
+class Process:
+    """A process of ours: its operations listener, and the work that goes on behind it.
+
+    ``app`` is what the operations listener serves.
+    """
+
     def __init__(self, name: str, settings: CommonSettings, metrics: Metrics) -> None:
         self._name, self._settings, self._metrics = name, settings, metrics
         self._stop = asyncio.Event()
         self._work: Work | None = None
-        self._app = FastAPI(title=f"Serried {name}", version=__version__)
-        self._app.include_router(ops_routes(self._readiness, metrics.render))
-        self._own_routes = len(self._app.router.routes)
+        self.app = FastAPI(title=f"Serried {name}", version=__version__)
+        self.app.include_router(ops_routes(self.readiness, metrics.render))
+        self._own_routes = len(self.app.router.routes)
 
     async def live(self, ops: Address, build: Build) -> int:
+        """Work until a signal comes or a part ends; returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         credentials = load_credentials(self._settings.kubeconfig)
         async with ApiClient(credentials, component=self._name, hooks=self._metrics) as client:
-            server = make_server(self._app, *ops)
+            server = make_server(self.app, *ops)
             tasks = [
                 asyncio.create_task(server.serve()),
                 asyncio.create_task(self._stop.wait()),
-                asyncio.create_task(self._work_on(client, build)),
+                asyncio.create_task(self.work_on(client, build)),
             ]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             return await self._end(tasks, server)
 
-    async def _work_on(self, client: ApiClient, build: Build) -> None:
+    async def work_on(self, client: ApiClient, build: Build) -> None:
+        """Build the work for the API that the cluster serves, and anew when that changes, until it ends."""
         level = await self._discover(client)
         while True:
             log.info("API found", extra={"api": level.name, "group": level.group, "version": level.version})
@@ -104,9 +111,9 @@ class _Process:
 
     async def _work_at(self, client: ApiClient, level: ApiLevel, build: Build) -> None:
         self._work = build(client, level)
-        del self._app.router.routes[self._own_routes :]
+        del self.app.router.routes[self._own_routes :]
         for router in self._work.routes():
-            self._app.include_router(router)
+            self.app.include_router(router)
         await self._work.run()
 
     async def _await_change(self, client: ApiClient, level: ApiLevel) -> ApiLevel:
@@ -147,5 +154,6 @@ class _Process:
             log.error("the process ends, because a part of it has ended", exc_info=error, extra={"part": name})
         return 1
 
-    def _readiness(self) -> Mapping[str, bool]:
+    def readiness(self) -> Mapping[str, bool]:
+        """The conditions of ``/readyz``, also while there is no work yet."""
         return {"started": False} if self._work is None else self._work.readiness()

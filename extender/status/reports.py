@@ -149,7 +149,11 @@ class Reports:
     def _note(self, group: Key, due: float) -> None:
         if group not in self._writing:  # else its writer notes what is left when it is done
             heapq.heappush(self._agenda, (due, group))
-            self._wake.set()
+            self.wake()
+
+    def wake(self) -> None:
+        """Something may be due: look again."""
+        self._wake.set()
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -186,7 +190,7 @@ class Reports:
             # One group that we cannot tell of must not keep the others in the dark.
             log.exception("could not tell how a group stands", extra={"podGroup": str(key)})
             self._writing.discard(key)
-            self._wake.set()
+            self.wake()
 
     async def _tell(self, key: Key, verdict: Verdict) -> None:
         group, term = self._store.groups.get(key), self._terms
@@ -205,7 +209,7 @@ class Reports:
                 self._try_later(key, group, verdict)
             if key in self._pending:
                 self._note(key, self._pending[key].due)
-            self._wake.set()
+            self.wake()
 
     def _is_paused(self, key: Key) -> bool:
         return key in self._refused and self._clock() < self._refused[key].until

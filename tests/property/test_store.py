@@ -21,6 +21,7 @@ from serried.model.group import Job, Key, OwnerRef, PodGroup, Policy, Template, 
 from serried.model.parent import LEADER, REPLICA, WHOLE, WORKERS, Family, Parent, ParentKind, Place, Stage
 from serried.model.pod import Owner, Phase, Pod, Shape
 from serried.model.reservation import Reservation, Slot
+from tests.support.memory import read_memory
 
 SCHEDULER = "serried"
 SHAPES = (Shape((("cpu", 1), ("pods", 1))), Shape((("cpu", 3), ("memory", 2), ("pods", 1))))
@@ -478,7 +479,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.store.drop_parent(parent)
         self.store.touched.clear()
         self.store.orphaned.clear()
-        parts = [self.store, self.store.membership, self.store.parentage, self.store._kinship]
+        parts = [self.store, self.store.membership, self.store.parentage, read_memory(self.store)["kinship"]]
         left = {name for part in parts for name, value in vars(part).items() if value == {}}
         assert {"_group_of", "_members", "_pods", "_started", "_nominated", "_uids"} <= left
         assert {"_workloads_by_job", "_groups_by_workload", "_workloads_by_family", "_groups_by_replica"} <= left

@@ -416,8 +416,8 @@ async def test_what_is_done_every_few_seconds_goes_on_after_a_defect_of_ours(
 ) -> None:
     monkeypatch.setattr("controller.loop.PROBE_SECONDS", 0.005)
     probe = Mock(side_effect=AttributeError("odd"))
-    async with controller_on(server) as controller:
-        monkeypatch.setattr(controller.loop._retries, "probe", probe)
+    async with controller_on(server):
+        monkeypatch.setattr("controller.retries.Retries.probe", probe)
         await until(lambda: probe.call_count > 2)
         server.add(JOBS, gang().raw())
         await until(lambda: len(server.all(GROUPS)) == 1)

@@ -11,7 +11,7 @@ from serried import process
 from serried.kube.client import ApiClient
 from serried.model.level import FALLBACK, NATIVE, ApiLevel
 from serried.observe.metrics import ControllerMetrics
-from serried.process import _Process
+from serried.process import Process
 from serried.settings import CommonSettings, controller_settings
 from tests.support.apiserver import NATIVE_SERVED, FakeApiServer
 from tests.support.faults import calls
@@ -48,8 +48,8 @@ class House:
         self.begun: list[ApiLevel] = []
         self.ended: list[ApiLevel] = []
         self.fail = asyncio.Event()
-        self.process = _Process("controller", settings, ControllerMetrics())
-        self.task = asyncio.create_task(self.process._work_on(client, lambda _client, level: Work(level, self)))
+        self.process = Process("controller", settings, ControllerMetrics())
+        self.task = asyncio.create_task(self.process.work_on(client, lambda _client, level: Work(level, self)))
 
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(10):
@@ -77,8 +77,8 @@ async def test_a_cluster_that_begins_to_serve_the_native_api_gets_it_used(house:
     house.server.served.update(NATIVE_SERVED)
     await house.until(lambda: house.begun == [FALLBACK, NATIVE])
     assert house.ended == [FALLBACK]
-    assert house.process._readiness() == {"native": True}
-    transport = httpx.ASGITransport(house.process._app)
+    assert house.process.readiness() == {"native": True}
+    transport = httpx.ASGITransport(house.process.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://ops") as client:
         assert (await client.get("/level")).json() == "native"
         assert (await client.get("/readyz")).status_code == 200

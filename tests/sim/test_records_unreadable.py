@@ -92,8 +92,7 @@ async def in_the_dark(status: int) -> AsyncIterator[Scene]:
 def mend(server: FakeApiServer) -> None:
     """The CRD is there, and so is the right."""
     server.served.add(RESERVATIONS)
-    for fault in server._faults:
-        fault.left = 0
+    server.recover()
 
 
 WHY = {

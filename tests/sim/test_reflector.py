@@ -16,6 +16,7 @@ from serried.kube.reflector import CUTS, Pace, Reflector
 from serried.kube.wire import EVERYTHING, PODS, RESERVATIONS, Resource, Selection, decode_change
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import Request, calls, watches
+from tests.support.memory import read_memory
 
 QUICK = Pace(backoff=0.005, cap=0.02, unserved=0.01)
 
@@ -81,7 +82,7 @@ class Scene:
         return self.streams + len([r for r in self.server.requests if not r.watches and "continue" not in r.params])
 
     async def turned_to_streams(self) -> None:
-        await until_true(lambda: self.reflector._ways.streams)
+        await until_true(lambda: read_memory(self.reflector)["ways"].streams)
 
 
 @asynccontextmanager

@@ -17,7 +17,8 @@ from extender.binding import run as cycle_runner
 from extender.binding.nominator import Stamps
 from serried.model.group import Key
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
-from tests.support.extender_harness import SCHEDULER, BindCall, World, error
+from tests.support.extender_harness import SCHEDULER, BindCall, World
+from tests.support.fake_api import error
 
 GANGS = ("a", "b", "c")
 MIN_COUNT, SIZE = 3, 4

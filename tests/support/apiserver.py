@@ -166,6 +166,11 @@ class FakeApiServer:
         """Let the next matching requests wait until the gate is opened."""
         return self._order(Fault(Mishap.WAIT, when, times)).gate
 
+    def recover(self) -> None:
+        """Nothing happens to any request any more."""
+        for fault in self._faults:
+            fault.left = 0
+
     def _order(self, fault: Fault) -> Fault:
         self._faults.append(fault)
         return fault

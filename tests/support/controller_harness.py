@@ -23,6 +23,7 @@ PACE = Pace(grace=0.05, first=0.02, longest=0.1)
 
 
 def gang(name: str = "train", size: int = 3) -> JobBuilder:
+    """A gang Job of our scheduler."""
     return job(name).size(size).scheduler("serried")
 
 
@@ -56,6 +57,7 @@ async def starting_on(server: FakeApiServer, *arguments: str, level: ApiLevel = 
 
 
 async def until(condition: Callable[[], Any]) -> None:
+    """Wait for a state that has no event; fails after 10 s."""
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - a server in memory has no event for each condition
             await asyncio.sleep(0.005)
@@ -70,8 +72,10 @@ async def settle(controller: Controller, server: FakeApiServer) -> None:
 
 
 def events(server: FakeApiServer, reason: str) -> list[JSON]:
+    """The events with this reason."""
     return [event for event in server.all(EVENTS) if event["reason"] == reason]
 
 
 def names(objects: list[JSON]) -> list[str]:
+    """The names of objects."""
     return [item["metadata"]["name"] for item in objects]

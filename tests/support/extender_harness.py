@@ -1,11 +1,9 @@
 """A small cluster for tests of the extender: real parts, the API server a dictionary, time that is told to pass."""
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from extender.answers import Answer, BindRequest
 from extender.binding.binder import Binder, Window
@@ -22,9 +20,6 @@ from extender.scheduling.studies import Studies
 from extender.service import ExtenderService
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
-from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, Unavailable, api_error
-from serried.kube.wire import PODS, RESERVATIONS, Failure, Resource
 from serried.model.group import Key
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
@@ -42,6 +37,7 @@ from tests.support.builders import (
 from tests.support.clock import Clock
 from tests.support.composites import CompositeBuilder
 from tests.support.devices import DeviceClassBuilder
+from tests.support.fake_api import FakeApi
 
 SCHEDULER = "serried"
 GANG = Key("default", "g")
@@ -49,211 +45,6 @@ EPOCH = 1_700_000_000.0
 """What the wall clock shows when the loop's clock shows 0."""
 
 DAY = 86_400.0
-
-
-def error(status: int, reason: str = "") -> ApiError:
-    """A refusal of the API server; status 0 is no answer."""
-    failure = Failure(status, reason, "said the server")
-    return api_error("CALL /path", failure) if status else Unavailable("CALL /path", failure)
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of the API. ``body`` is what was sent, {} for reads."""
-
-    verb: str
-    resource: str
-    name: str
-    body: Mapping[str, Any]
-
-
-class FakeApi:
-    """What the extender uses of ApiClient, over dictionaries.
-
-    ``fail`` makes the next calls of a verb end with these errors, ``lose`` makes the next one happen but end with an
-    error, ``hold`` keeps calls of a verb waiting until ``let_go``. ``before_bind`` is called before a Binding is done,
-    ``before_write`` before a record.
-    """
-
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.pods: dict[Key, dict[str, Any]] = {}
-        self.records: dict[Key, dict[str, Any]] = {}
-        self.conditions: list[dict[str, Any]] = []
-        self._faults: dict[str, deque[tuple[Exception, bool]]] = defaultdict(deque)
-        self._open: dict[str, asyncio.Event] = {}
-        self.before_bind: Callable[[Key], None] = lambda _: None
-        self.before_write: Callable[[Mapping[str, Any]], None] = lambda _: None
-        self._version = 0
-
-    def client(self) -> ApiClient:
-        """Itself, as the parts of the extender want it."""
-        return cast("ApiClient", self)
-
-    def fail(self, verb: str, *errors: Exception) -> None:
-        """The next calls of ``verb`` do nothing and raise these."""
-        self._faults[verb].extend((each, False) for each in errors)
-
-    def lose(self, verb: str, seen: Exception | None = None) -> None:
-        """The next call of ``verb`` is done, and its answer is lost; the caller sees that, or this."""
-        self._faults[verb].append((seen or error(0), True))
-
-    def hold(self, verb: str) -> None:
-        """Calls of ``verb`` wait."""
-        self._open[verb] = asyncio.Event()
-
-    def let_go(self, verb: str) -> None:
-        """Calls of ``verb`` go on."""
-        self._open.pop(verb).set()
-
-    def recover(self) -> None:
-        """No call fails any more."""
-        self._faults.clear()
-
-    def said(self, verb: str) -> list[Call]:
-        """The calls of a verb so far."""
-        return [call for call in self.calls if call.verb == verb]
-
-    def phase(self, group: Key = GANG) -> str | None:
-        """The phase of a Reservation object, None if there is none."""
-        record = self.records.get(group)
-        return None if record is None else str(record["spec"]["phase"])
-
-    async def _do(self, call: Call, change: Callable[[], Any]) -> Any:
-        self.calls.append(call)
-        if call.verb in self._open:
-            await self._open[call.verb].wait()
-        await asyncio.sleep(0)
-        if not self._faults[call.verb]:
-            return change()
-        fault, done = self._faults[call.verb].popleft()
-        if done:
-            change()
-        raise fault
-
-    async def get(self, resource: Resource, namespace: str, name: str, subresource: str = "") -> dict[str, Any]:
-        key = Key(namespace, name)
-        found: dict[str, Any] = await self._do(
-            Call("get", resource.plural, name, {}), lambda: deepcopy(self._map(resource).get(key))
-        )
-        if found is None:
-            raise error(404)
-        return found
-
-    async def list_all(self, resource: Resource) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = await self._do(
-            Call("list", resource.plural, "", {}), lambda: deepcopy(list(self._map(resource).values()))
-        )
-        return items
-
-    async def create(self, resource: Resource, namespace: str, obj: Mapping[str, Any]) -> dict[str, Any]:
-        key = Key(namespace, obj["metadata"]["name"])
-        self.before_write(obj)
-
-        def change() -> dict[str, Any]:
-            if key in self.records:
-                raise error(409, "AlreadyExists")
-            self._version += 1
-            return self._store(key, {**obj, "metadata": {**obj["metadata"], "uid": f"record-{self._version}"}})
-
-        created: dict[str, Any] = await self._do(Call("create", resource.plural, key.name, deepcopy(dict(obj))), change)
-        return created
-
-    async def replace(self, resource: Resource, obj: Mapping[str, Any], subresource: str = "") -> dict[str, Any]:
-        key = Key(obj["metadata"]["namespace"], obj["metadata"]["name"])
-        self.before_write(obj)
-
-        def change() -> dict[str, Any]:
-            if key not in self.records:
-                raise error(404)
-            asked, found = obj["metadata"], self.records[key]["metadata"]
-            if (asked["uid"], asked["resourceVersion"]) != (found["uid"], found["resourceVersion"]):
-                raise error(409, "Conflict")
-            return self._store(key, obj)
-
-        written: dict[str, Any] = await self._do(
-            Call("replace", resource.plural, key.name, deepcopy(dict(obj))), change
-        )
-        return written
-
-    async def delete(
-        self, resource: Resource, namespace: str, name: str, uid: str = "", version: str = ""
-    ) -> dict[str, Any]:
-        key = Key(namespace, name)
-
-        def change() -> dict[str, Any]:
-            if key not in self.records:
-                raise error(404)
-            meta = self.records[key]["metadata"]
-            if uid not in {"", meta["uid"]} or version not in {"", meta["resourceVersion"]}:
-                raise error(409, "Conflict")
-            del self.records[key]
-            return {}
-
-        gone: dict[str, Any] = await self._do(Call("delete", resource.plural, name, {}), change)
-        return gone
-
-    async def patch_merge(
-        self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
-    ) -> dict[str, Any]:
-        def change() -> dict[str, Any]:
-            raw = self.pods.get(Key(namespace, name))
-            if raw is None:
-                raise error(404)
-            if patch["metadata"]["uid"] != raw["metadata"]["uid"]:
-                raise error(409, "Conflict")
-            _merge(raw, patch)
-            return raw
-
-        verb = "stamp" if subresource == "status" else "ungate" if "spec" in patch else "kick"
-        patched: dict[str, Any] = await self._do(Call(verb, resource.plural, name, dict(patch)), change)
-        return patched
-
-    async def apply(
-        self, resource: Resource, namespace: str, name: str, obj: Mapping[str, Any], subresource: str = ""
-    ) -> dict[str, Any]:
-        def change() -> dict[str, Any]:
-            self.conditions.extend(obj["status"]["conditions"])
-            return dict(obj)
-
-        applied: dict[str, Any] = await self._do(Call("apply", resource.plural, name, dict(obj)), change)
-        return applied
-
-    async def bind(
-        self,
-        namespace: str,
-        name: str,
-        uid: str,
-        node: str,
-        annotations: Mapping[str, str] | None = None,
-        before: Callable[[], None] = lambda: None,
-    ) -> None:
-        before()
-
-        def change() -> None:
-            raw = self.pods.get(Key(namespace, name))
-            if raw is None:
-                raise error(404)
-            if raw["metadata"]["uid"] != uid or raw["spec"].get("nodeName"):
-                raise error(409, "Conflict")
-            self.before_bind(Key(namespace, name))
-            raw["spec"]["nodeName"] = node
-            raw["metadata"].setdefault("annotations", {}).update(annotations or {})
-
-        await self._do(Call("bind", "pods", name, {"uid": uid, "node": node}), change)
-
-    async def evict(self, namespace: str, name: str, uid: str) -> None:
-        await self._do(Call("evict", "pods", name, {"uid": uid}), lambda: None)
-
-    def _store(self, key: Key, obj: Mapping[str, Any]) -> dict[str, Any]:
-        self._version += 1
-        stored = deepcopy(dict(obj))
-        stored["metadata"]["resourceVersion"] = str(self._version)
-        self.records[key] = stored
-        return deepcopy(stored)
-
-    def _map(self, resource: Resource) -> dict[Key, dict[str, Any]]:
-        return {PODS.plural: self.pods, RESERVATIONS.plural: self.records}[resource.plural]
 
 
 class Listener:
@@ -365,8 +156,10 @@ class World:
 
     def delete(self, name: str) -> None:
         """A pod is gone, and the watch has said so."""
-        uid = self.api.pods.pop(Key("default", name))["metadata"]["uid"]
-        self.store.drop_pod(uid)
+        raw = self.api.pods.pop(Key("default", name), None)
+        # One that was evicted is gone already, and only the watch has not said so.
+        known = (pod.uid for pod in self.store.pods.values() if pod.name == name)
+        self.store.drop_pod(raw["metadata"]["uid"] if raw is not None else next(known))
 
     def erase_stamp(self, name: str) -> None:
         """kube-scheduler has cleared a nomination, and the watch has said so."""
@@ -513,13 +306,3 @@ def small_nodes(count: int, cpus: int = 2) -> list[NodeBuilder]:
 
 async def _turn(_: float) -> None:
     await asyncio.sleep(0)
-
-
-def _merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
-    for key, value in patch.items():
-        if value is None:
-            target.pop(key, None)
-        elif isinstance(value, Mapping):
-            _merge(target.setdefault(key, {}), value)
-        else:
-            target[key] = value

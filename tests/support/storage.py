@@ -113,21 +113,7 @@ class Storage:
 
     def bind(self, key: ObjectKey, binding: Mapping[str, Any]) -> None:
         """What POST pods/binding does, with the refusals of the real one."""
-        metadata = binding.get("metadata") or {}
-
-        def assign(pod: JSON) -> JSON:
-            check_preconditions(pod, {"uid": metadata.get("uid", "")})
-            if problem := _unbindable(pod):
-                message = f'Operation cannot be fulfilled on pods/binding "{key[1]}": pod {key[1]} {problem}'
-                raise RefusedError(409, "Conflict", message)
-            scheduled = {"type": "PodScheduled", "status": "True"}
-            others = [c for c in pod.get("status", {}).get("conditions", ()) if c.get("type") != "PodScheduled"]
-            changed = merge(pod, {"status": {"conditions": [*others, scheduled], "nominatedNodeName": None}})
-            annotated = merge(changed, {"metadata": {"annotations": metadata.get("annotations") or {}}})
-            bound: JSON = merge(annotated, {"spec": {"nodeName": binding["target"]["name"]}})
-            return bound
-
-        self.update(PODS, key, assign)
+        self.update(PODS, key, lambda pod: describe_binding(pod, binding))
 
     def compact(self) -> None:
         """Forget all changes so far: a watch from an earlier resourceVersion gets 410."""
@@ -165,6 +151,22 @@ def check_preconditions(obj: Mapping[str, Any], wanted: Mapping[str, Any]) -> No
         if (value := wanted.get(field)) and value != metadata[field]:
             message = f"Precondition failed: {name} in precondition: {value}, {name} in object meta: {metadata[field]}"
             raise RefusedError(409, "Conflict", f"Operation cannot be fulfilled: {message}")
+
+
+def describe_binding(pod: JSON, binding: Mapping[str, Any]) -> JSON:
+    """The pod as a Binding leaves it; raises 409 for a pod that cannot be bound."""
+    metadata = binding.get("metadata") or {}
+    check_preconditions(pod, {"uid": metadata.get("uid", "")})
+    name = pod["metadata"]["name"]
+    if problem := _unbindable(pod):
+        message = f'Operation cannot be fulfilled on pods/binding "{name}": pod {name} {problem}'
+        raise RefusedError(409, "Conflict", message)
+    scheduled = {"type": "PodScheduled", "status": "True"}
+    others = [c for c in pod.get("status", {}).get("conditions", ()) if c.get("type") != "PodScheduled"]
+    changed = merge(pod, {"status": {"conditions": [*others, scheduled], "nominatedNodeName": None}})
+    annotated = merge(changed, {"metadata": {"annotations": metadata.get("annotations") or {}}})
+    bound: JSON = merge(annotated, {"spec": {"nodeName": binding["target"]["name"]}})
+    return bound
 
 
 def _unbindable(pod: Mapping[str, Any]) -> str:

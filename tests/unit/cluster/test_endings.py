@@ -10,6 +10,7 @@ from serried.decode.times import read_time
 from serried.model.group import Job, Key
 from serried.model.pod import Pod
 from tests.support.builders import Builder, JobBuilder, PodBuilder, job, pod
+from tests.support.memory import read_memory
 
 TRAIN = job("train").size(2).running("trainer")
 MINUTE = 60
@@ -159,7 +160,7 @@ class TestWhatWasMeasured:
         for number in range(3000):
             jobs[Key("default", "j")] = job("j").running(f"image-{number}").value()
             endings.learn(done())
-        assert len(endings._runs) == 2000
+        assert len(read_memory(endings)["runs"]) == 2000
 
 
 def expect(store: Store) -> float | None:

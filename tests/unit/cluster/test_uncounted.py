@@ -10,6 +10,7 @@ from serried.model.pod import Pod
 from serried.plan.fit import slots
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
 from tests.support.devices import DeviceClassBuilder, device_class
+from tests.support.memory import read_memory
 from tests.support.volumes import VolumeBuilder, VolumeClaimBuilder, volume, volume_claim
 
 GPU = "example.com/gpu"
@@ -117,8 +118,9 @@ def test_what_uses_the_resource_is_forgotten_with_its_pods() -> None:
     assert store.occupancy.used["rich"][GPU] == 2
     store.drop_pod("pod-p")
     show(store, CLASS)
-    assert not store.uncounted._pods
-    assert not store.uncounted._users
+    left = read_memory(store.uncounted)
+    assert not left["pods"]
+    assert not left["users"]
     assert "pod-p" not in store.pods
 
 

@@ -8,6 +8,7 @@ from serried.cluster.store import Store
 from serried.model.group import Key
 from serried.plan.fit import admits
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
+from tests.support.memory import read_memory
 from tests.support.volumes import VolumeBuilder, VolumeClaimBuilder, volume, volume_claim
 
 HERE = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
@@ -117,7 +118,8 @@ def test_nothing_is_kept_of_a_pod_that_waits_no_more(end: str) -> None:
     else:
         store.drop_pod("pod-p")
     assert store.volumes.put_volume(volume("v").value()) == []
-    assert (store.volumes._pods, store.volumes._users) == ({}, {})
+    left = read_memory(store.volumes)
+    assert (left["pods"], left["users"]) == ({}, {})
 
 
 def test_unbound_claims_are_counted_by_pod() -> None:

@@ -10,7 +10,7 @@ from serried.model.group import Key
 from serried.model.pod import Pod
 from tests.support.builders import PodBuilder, pod
 from tests.support.clock import Clock
-from tests.support.extender_harness import error
+from tests.support.fake_api import error
 
 
 class Switchboard(ApiClient):

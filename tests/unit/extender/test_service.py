@@ -8,7 +8,8 @@ import pytest
 from extender.answers import Hold, Pass, Steer
 from extender.binding.nominator import Stamps
 from tests.support.builders import PodBuilder, job, node, pod, pod_group
-from tests.support.extender_harness import SCHEDULER, World, error, gang, members, small_nodes
+from tests.support.extender_harness import SCHEDULER, World, gang, members, small_nodes
+from tests.support.fake_api import error
 
 
 @pytest.fixture

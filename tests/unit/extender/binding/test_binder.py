@@ -6,7 +6,7 @@ import pytest
 from extender.binding.binder import Binder, Outcome, Sent, Window
 from serried.model.group import Key
 from tests.support.builders import pod
-from tests.support.extender_harness import FakeApi, error
+from tests.support.fake_api import FakeApi, error
 
 POD = Key("default", "p")
 

@@ -3,7 +3,8 @@ import pytest
 from extender.binding import nominator
 from extender.binding.nominator import Stamps
 from tests.support.builders import PodBuilder, node, pod
-from tests.support.extender_harness import SCHEDULER, World, error, gang, members
+from tests.support.extender_harness import SCHEDULER, World, gang, members
+from tests.support.fake_api import error
 
 
 @pytest.fixture(autouse=True)

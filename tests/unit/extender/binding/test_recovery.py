@@ -11,7 +11,8 @@ from extender.scheduling.cycle import CycleStage
 from serried.kube.errors import ApiError
 from serried.model.reservation import Reservation, Slot
 from tests.support.builders import node
-from tests.support.extender_harness import GANG, World, error, gang, members, small_nodes
+from tests.support.extender_harness import GANG, World, gang, members, small_nodes
+from tests.support.fake_api import error
 
 
 async def leave_behind(world: World, *names: str, committed: bool = False, nodes: str = "n1", domain: str = "") -> None:

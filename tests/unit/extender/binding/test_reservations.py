@@ -8,7 +8,8 @@ from serried.model.group import Key, PodGroup, Policy, key_tree
 from serried.model.reservation import Reservation, Slot
 from tests.support.builders import pod_group
 from tests.support.composites import composite
-from tests.support.extender_harness import GANG, FakeApi, error, gang
+from tests.support.extender_harness import GANG, gang
+from tests.support.fake_api import FakeApi, error
 
 GROUP = gang(2).value()
 
@@ -82,7 +83,7 @@ async def test_a_write_over_another_version_is_refused_and_the_next_one_starts_f
 ) -> None:
     held = reservation(a="n1")
     await records.write(GROUP, held)
-    api.records[GANG]["metadata"]["resourceVersion"] = "of somebody else"
+    api.records[GANG]["metadata"] |= {"resourceVersion": "of somebody else", "labels": {"of": "somebody else"}}
     with pytest.raises(ApiError):
         await records.write(GROUP, held)
     await records.write(GROUP, held)

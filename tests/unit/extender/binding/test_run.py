@@ -9,7 +9,8 @@ from extender.binding import run as cycle_runner
 from extender.scheduling.cycle import CycleStage
 from serried.model.verdict import Reason
 from tests.support.builders import node
-from tests.support.extender_harness import GANG, BindCall, World, error, gang, members, small_nodes
+from tests.support.extender_harness import GANG, BindCall, World, gang, members, small_nodes
+from tests.support.fake_api import error
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,8 @@ from serried.model.group import Key
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
 from tests.support.builders import PodBuilder, node, pod, pod_group
-from tests.support.extender_harness import GANG, SCHEDULER, World, error, gang, members, small_nodes
+from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members, small_nodes
+from tests.support.fake_api import error
 
 
 @pytest.fixture(autouse=True)

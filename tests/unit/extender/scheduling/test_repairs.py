@@ -9,7 +9,8 @@ from extender.scheduling.repairs import Broken, Rules
 from serried.model.group import Key
 from serried.model.verdict import Reason, render
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
-from tests.support.extender_harness import GANG, SCHEDULER, World, error, gang, members, small_nodes
+from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members, small_nodes
+from tests.support.fake_api import error
 from tests.support.parents import leader_worker_set
 from tests.support.volumes import volume, volume_claim
 

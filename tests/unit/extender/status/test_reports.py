@@ -14,7 +14,9 @@ from serried.model.verdict import Reason, Verdict
 from tests.support.builders import job, pod, pod_group
 from tests.support.clock import Clock
 from tests.support.composites import composite
-from tests.support.extender_harness import GANG, SCHEDULER, FakeApi, error, gang, members
+from tests.support.extender_harness import GANG, SCHEDULER, gang, members
+from tests.support.fake_api import FakeApi, error
+from tests.support.memory import read_memory
 from tests.support.parents import leader_worker_set
 
 MISSING = Verdict(Reason.QUORUM_MISSING, have=1, need=2)
@@ -69,11 +71,11 @@ class Office:
     async def pass_time(self, seconds: float) -> None:
         """Until all that is due by then is written, but for what the API server keeps waiting."""
         self.clock.advance(seconds)
-        self.reports._wake.set()
-        await self.until(lambda: not self._due() and not self.reports._writing - self.stuck)
+        self.reports.wake()
+        await self.until(lambda: not self._due() and not read_memory(self.reports)["writing"] - self.stuck)
 
     def _due(self) -> bool:
-        return any(due <= self.clock() for due, _ in self.reports._agenda)
+        return any(due <= self.clock() for due, _ in read_memory(self.reports)["agenda"])
 
     async def settle(self) -> None:
         """Until what was said last is told."""
@@ -214,7 +216,7 @@ class TestASlowWrite:
         office.stuck.add(GANG)
         office.reports.say(GANG, MISSING)
         await office.settle()
-        office.api._open.pop("apply")  # this one stays
+        office.api.stop_holding("apply")  # this one stays
         other = Key("default", "other")
         office.store.put_group(pod_group("other").gang(2).value())
         office.store.put_pod(pod("o").in_group("other").value())
@@ -256,9 +258,9 @@ class TestASlowWrite:
             office.store.put_pod(pod(f"p-{key.name}").in_group(key.name).value())
             office.reports.say(key, MISSING)
         office.clock.advance(1)
-        office.reports._wake.set()
+        office.reports.wake()
         await office.until(lambda: len(office.api.said("apply")) == 8)
-        assert len(office.reports._writing) == 8
+        assert len(read_memory(office.reports)["writing"]) == 8
         office.api.let_go("apply")
         await office.pass_time(0)
         assert len(office.api.conditions) == 20
@@ -371,7 +373,8 @@ class TestARefusedCondition:
         await office.settle()
         office.store.drop_group(GANG)
         await office.pass_time(10.0)
-        assert (office.reports._refused, office.reports._pending) == ({}, {})
+        left = read_memory(office.reports)
+        assert (left["refused"], left["pending"]) == ({}, {})
 
 
 async def test_what_stood_before_a_verdict_is_written_again_although_our_watch_still_shows_it(office: Office) -> None:
@@ -488,7 +491,7 @@ async def test_groups_that_are_gone_are_not_remembered_for_ever(
         await office.settle()
         office.store.drop_group(key)
         office.store.drop_pod(f"pod-p{number}")
-    assert len(office.reports._told) <= 10
+    assert len(read_memory(office.reports)["told"]) <= 10
 
 
 class TestBrokenGangs:

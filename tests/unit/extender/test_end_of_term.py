@@ -1,4 +1,4 @@
-"""Proofs of what a second pair of eyes has found."""
+"""What is left undone, and what is done again, when a term ends at the worst moment."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,8 @@ from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
 from tests.support.builders import pod_group
 from tests.support.clock import Clock
-from tests.support.extender_harness import GANG, World, error, gang, members, small_nodes
+from tests.support.extender_harness import GANG, World, gang, members, small_nodes
+from tests.support.fake_api import error
 from tests.unit.extender.scheduling.test_trees import TREE, group, pods, racks, root
 from tests.unit.extender.status.test_reports import MISSING, Office
 

@@ -1,0 +1,254 @@
+"""An API client over dictionaries: what the extender's parts use of ApiClient, without a socket, with faults on order.
+
+It does what a real client of `FakeApiServer` does, call by call (``tests/contract/test_api_calls.py``), for Pods and
+Reservations. It has no watch, and of other objects it only notes the conditions that are applied.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, cast
+
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, Unavailable, api_error
+from serried.kube.wire import PODS, RESERVATIONS, Failure, Resource
+from serried.model.group import Key
+from tests.support.patches import merge
+from tests.support.storage import RefusedError, check_preconditions, describe_binding
+
+Raw = dict[str, Any]
+
+_GANG = Key("default", "g")
+"""The gang of most tests."""
+
+
+def error(status: int, reason: str = "") -> ApiError:
+    """A refusal of the API server; status 0 is no answer."""
+    failure = Failure(status, reason, "said the server")
+    return api_error("CALL /path", failure) if status else Unavailable("CALL /path", failure)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the API. ``body`` is what was sent, {} for reads."""
+
+    verb: str
+    resource: str
+    name: str
+    body: Mapping[str, Any]
+
+
+class FakeApi:
+    """The objects are in ``pods`` and ``records``, as the API server has them; tests may change them at any time.
+
+    ``fail`` makes the next calls of a verb end with these errors, ``lose`` makes the next one happen but end with an
+    error, ``hold`` keeps calls of a verb waiting until ``let_go``. ``before_bind`` is called before a Binding is done,
+    ``before_write`` before a record.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.pods: dict[Key, Raw] = {}
+        self.records: dict[Key, Raw] = {}
+        self.conditions: list[Raw] = []
+        self.before_bind: Callable[[Key], None] = lambda _: None
+        self.before_write: Callable[[Mapping[str, Any]], None] = lambda _: None
+        self._faults: dict[str, deque[tuple[Exception, bool]]] = defaultdict(deque)
+        self._open: dict[str, asyncio.Event] = {}
+        self._version = 0
+
+    def client(self) -> ApiClient:
+        """Itself, as the parts of the extender want it."""
+        return cast("ApiClient", self)
+
+    # --- faults, and what was called ---------------------------------------------------------------------------
+
+    def fail(self, verb: str, *errors: Exception) -> None:
+        """The next calls of ``verb`` do nothing and raise these."""
+        self._faults[verb].extend((each, False) for each in errors)
+
+    def lose(self, verb: str, seen: Exception | None = None) -> None:
+        """The next call of ``verb`` is done, and its answer is lost; the caller sees that, or this."""
+        self._faults[verb].append((seen or error(0), True))
+
+    def hold(self, verb: str) -> None:
+        """Calls of ``verb`` wait."""
+        self._open[verb] = asyncio.Event()
+
+    def let_go(self, verb: str) -> None:
+        """Calls of ``verb`` go on."""
+        self._open.pop(verb).set()
+
+    def stop_holding(self, verb: str) -> None:
+        """Calls of ``verb`` from now on do not wait; those that do wait stay."""
+        del self._open[verb]
+
+    def recover(self) -> None:
+        """No call fails any more."""
+        self._faults.clear()
+
+    def said(self, verb: str) -> list[Call]:
+        """The calls of a verb so far."""
+        return [call for call in self.calls if call.verb == verb]
+
+    def phase(self, group: Key = _GANG) -> str | None:
+        """The phase of a Reservation object, None if there is none."""
+        record = self.records.get(group)
+        return None if record is None else str(record["spec"]["phase"])
+
+    async def _do(self, call: Call, change: Callable[[], Any]) -> Any:
+        self.calls.append(call)
+        if call.verb in self._open:
+            await self._open[call.verb].wait()
+        await asyncio.sleep(0)
+        if not self._faults[call.verb]:
+            return _refuse_as_client(call, change)
+        fault, done = self._faults[call.verb].popleft()
+        if done:
+            _refuse_as_client(call, change)
+        raise fault
+
+    # --- the calls of ApiClient --------------------------------------------------------------------------------
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Raw:
+        """The object."""
+        call = Call("get", resource.plural, name, {})
+        found: Raw = await self._do(call, lambda: deepcopy(self._find(resource, Key(namespace, name))))
+        return found
+
+    async def list_all(self, resource: Resource) -> list[Raw]:
+        """Every object of a resource."""
+        call = Call("list", resource.plural, "", {})
+        items: list[Raw] = await self._do(call, lambda: deepcopy(list(self._objects(resource).values())))
+        return items
+
+    async def create(self, resource: Resource, namespace: str, obj: Mapping[str, Any]) -> Raw:
+        """The created object."""
+        key = Key(namespace, obj["metadata"]["name"])
+        self.before_write(obj)
+
+        def change() -> Raw:
+            if key in self._objects(resource):
+                raise RefusedError(409, "AlreadyExists", f"{resource} {key} already exists")
+            metadata = {"namespace": namespace, "uid": f"record-{self._version + 1}", **obj["metadata"]}
+            return self._store(resource, key, {**obj, "metadata": metadata})
+
+        created: Raw = await self._do(Call("create", resource.plural, key.name, deepcopy(dict(obj))), change)
+        return created
+
+    async def replace(self, resource: Resource, obj: Mapping[str, Any]) -> Raw:
+        """The object as updated, if it still has the uid and the resourceVersion that ``obj`` gives."""
+        metadata = obj["metadata"]
+        key = Key(metadata["namespace"], metadata["name"])
+        self.before_write(obj)
+
+        def change() -> Raw:
+            found = self._find(resource, key)
+            check_preconditions(found, metadata)
+            return self._store(resource, key, {**obj, "metadata": {**metadata, "uid": found["metadata"]["uid"]}})
+
+        written: Raw = await self._do(Call("replace", resource.plural, key.name, deepcopy(dict(obj))), change)
+        return written
+
+    async def delete(self, resource: Resource, namespace: str, name: str, uid: str = "", version: str = "") -> Raw:
+        """The object goes, if it has this uid and resourceVersion where they are given."""
+        key = Key(namespace, name)
+
+        def change() -> Raw:
+            check_preconditions(self._find(resource, key), {"uid": uid, "resourceVersion": version})
+            return self._objects(resource).pop(key)
+
+        gone: Raw = await self._do(Call("delete", resource.plural, name, {}), change)
+        return gone
+
+    async def patch_merge(
+        self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
+    ) -> Raw:
+        """The object after a merge patch: of its status, or of all but its status."""
+        key = Key(namespace, name)
+
+        def change() -> Raw:
+            found = self._find(resource, key)
+            check_preconditions(found, patch.get("metadata", {}))
+            wanted = {part: value for part, value in patch.items() if (part == "status") == (subresource == "status")}
+            found.update(merge(found, wanted))
+            return deepcopy(found)
+
+        verb = "stamp" if subresource == "status" else "ungate" if "spec" in patch else "kick"
+        patched: Raw = await self._do(Call(verb, resource.plural, name, dict(patch)), change)
+        return patched
+
+    async def apply(
+        self, resource: Resource, namespace: str, name: str, obj: Mapping[str, Any], subresource: str = ""
+    ) -> Raw:
+        """Note the conditions that are applied to the status of an object."""
+
+        def change() -> Raw:
+            self.conditions.extend(obj[subresource]["conditions"])
+            return {"metadata": {"name": name, "namespace": namespace}, **obj}
+
+        applied: Raw = await self._do(Call("apply", resource.plural, name, dict(obj)), change)
+        return applied
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str] | None = None,
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Bind the pod of this uid to a node; done also if it is bound there already."""
+        before()
+        key = Key(namespace, name)
+        binding = {"metadata": {"uid": uid, "annotations": dict(annotations or {})}, "target": {"name": node}}
+
+        def change() -> None:
+            found = self._find(PODS, key)
+            if (found["metadata"]["uid"], found["spec"].get("nodeName")) == (uid, node):
+                return
+            bound = describe_binding(found, binding)
+            self.before_bind(key)
+            found.update(bound)
+
+        await self._do(Call("bind", "pods", name, {"uid": uid, "node": node}), change)
+
+    async def evict(self, namespace: str, name: str, uid: str) -> None:
+        """The pod of this uid goes at once, as on `FakeApiServer`."""
+
+        def change() -> None:
+            check_preconditions(self._find(PODS, Key(namespace, name)), {"uid": uid})
+            del self.pods[Key(namespace, name)]
+
+        await self._do(Call("evict", "pods", name, {"uid": uid}), change)
+
+    # --- objects -----------------------------------------------------------------------------------------------
+
+    def _objects(self, resource: Resource) -> dict[Key, Raw]:
+        return {PODS.plural: self.pods, RESERVATIONS.plural: self.records}[resource.plural]
+
+    def _find(self, resource: Resource, key: Key) -> Raw:
+        found = self._objects(resource).get(key)
+        if found is None:
+            raise RefusedError(404, "NotFound", f"{resource} {key} not found")
+        return found
+
+    def _store(self, resource: Resource, key: Key, obj: Mapping[str, Any]) -> Raw:
+        before, stored = self._objects(resource).get(key), deepcopy(dict(obj))
+        if before is not None:
+            stored["metadata"]["resourceVersion"] = before["metadata"].get("resourceVersion", "")
+        if stored != before:
+            self._version += 1
+            stored["metadata"]["resourceVersion"] = str(self._version)
+            self._objects(resource)[key] = stored
+        return deepcopy(stored)
+
+
+def _refuse_as_client(call: Call, change: Callable[[], Any]) -> Any:
+    try:
+        return change()
+    except RefusedError as refused:
+        raise api_error(f"{call.verb} {call.resource}", refused.failure) from None
