@@ -48,7 +48,7 @@ class Link(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ControllerRef:
     """The controlling owner reference."""
 
     kind: str
@@ -95,7 +95,7 @@ class Pod:
     phase: Phase = Phase.ACTIVE
     group: str | None = None
     link: Link | None = None
-    owner: Owner | None = None
+    owner: ControllerRef | None = None
     place: Place | None = None
     claims: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
