@@ -55,7 +55,7 @@ class Echoes:
 
     def find_for_parent(self, parent: Parent) -> Found:
         """The same for a parent: the PodGroups of all its replicas."""
-        workloads = self._store.parentage.workloads_of(parent)
+        workloads = self._store.membership.workloads_of(parent)
         workloads += self._workloads.at(_place_of(parent))
         if len(workloads) != 1:
             return Found(workloads)

@@ -98,7 +98,7 @@ class Jobs:
 
     def duty(self, job: Job) -> Duty:
         """The duty towards a Job as the Store has it; none towards a part of a larger gang."""
-        if self._store.parentage.governs_job(job):
+        if self._store.membership.governs_job(job):
             return Duty.NONE
         return duty_for(job, self._pods_of(job), self._rules)
 

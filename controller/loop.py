@@ -21,7 +21,7 @@ from serried.feed import Item
 from serried.kube.errors import ApiError
 from serried.metrics import ControllerMetrics
 from serried.model.group import Job, Key, PodGroup, Workload
-from serried.model.parent import JOB, Family, Parent
+from serried.model.parent import JOB, OwnerKey, Parent
 from serried.model.pod import Pod
 from serried.model.priority import PriorityClass
 
@@ -205,7 +205,7 @@ class Loop:
         if task.subject is Subject.JOB:
             return await self._jobs.look(task.key, self.queue.failures(task))
         if task.subject in _PARENTS:
-            return await self._parents.look(Family(task.subject.value, task.key), self.queue.failures(task))
+            return await self._parents.look(OwnerKey(task.subject.value, task.key), self.queue.failures(task))
         if task.subject is Subject.LEAVING:
             await self._free_groups(task.key.namespace)
         elif self._priorities is not None:

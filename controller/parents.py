@@ -19,8 +19,8 @@ from controller.rules import Rules
 from controller.swallowed import describe_swallowed, find_swallowed
 from controller.told import Told
 from controller.writes import Writes
-from serried.cluster.kinship import counts_as_started
-from serried.cluster.parentage import find_template
+from serried.cluster.membership import find_template
+from serried.cluster.owners import counts_as_started
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError
 from serried.model.eligibility import GangJobs
@@ -29,11 +29,12 @@ from serried.model.level import ApiLevel
 from serried.model.parent import (
     MOST_TEMPLATES,
     REPLICA,
-    Family,
+    OwnerKey,
     Parent,
     ParentKind,
     Stage,
     gangs_of,
+    owner_key_of,
     stages_of,
 )
 from serried.model.pod import Pod
@@ -65,28 +66,28 @@ class Parents:
     ) -> None:
         self._store, self._echoes, self._writes, self._rules = store, echoes, writes, rules
         self._follow, self._resolve, self._read_pods = follow, resolve, read_pods
-        self._told: Told[Family] = Told(writes)
+        self._told: Told[OwnerKey] = Told(writes)
 
-    async def look(self, family: Family, failures: int) -> Looked:
+    async def look(self, owner_key: OwnerKey, failures: int) -> Looked:
         """Do for the parent what its state asks for. Raises the API server's refusal.
 
         ``failures`` is how many looks at it have failed in a row.
         """
-        looked = await self._work_off(family, failures)
-        self._told.succeed(family)
+        looked = await self._work_off(owner_key, failures)
+        self._told.succeed(owner_key)
         return looked
 
     def tell_obstacle(self) -> None:
         """Tell the parents that ask for gangs that nothing can be made for them, each once."""
         for parent in list(self._store.parents.values()):
-            if self._store.parentage.is_eligible(parent):
+            if self._store.membership.is_eligible(parent):
                 said = f"Failed to create Workload for {parent.kind} {parent.key.name}: {self._store.obstacle}"
-                self._told.tell_once(parent.family, parent, "FailedWorkloadCreate", said)
+                self._told.tell_once(owner_key_of(parent), parent, "FailedWorkloadCreate", said)
 
-    async def _work_off(self, family: Family, failures: int) -> Looked:
+    async def _work_off(self, owner_key: OwnerKey, failures: int) -> Looked:
         looked = Looked()
         # The parent is read anew each time: it may have gone, and come again, while a write was under way.
-        while (parent := self._store.parents.get(family)) is not None:
+        while (parent := self._store.parents.get(owner_key)) is not None:
             self._complain(parent)
             if not _concerns_us(parent, self._rules):
                 return looked
@@ -96,7 +97,7 @@ class Parents:
                     return end
             elif problem := find_problem(parent, found):
                 said = f"{parent.kind} {parent.key.name} is scheduled pod by pod: {problem}"
-                self._told.tell_once(family, parent, "AmbiguousWorkload", said)
+                self._told.tell_once(owner_key, parent, "AmbiguousWorkload", said)
                 return looked
             elif await self._create_pod_groups(parent, found, failures):
                 pass
@@ -108,14 +109,16 @@ class Parents:
                 left = await self._clear(parent, find_surplus(parent, found))
                 return Looked(looked.created, _SECONDS_BETWEEN_READS) if left else looked
             looked = Looked(created=True)
-        self._told.forget(family)
+        self._told.forget(owner_key)
         return looked
 
     def _find(self, parent: Parent) -> Found:
         """What is there for the parent; what it says and that does not, it hears of."""
         found = self._echoes.find_for_parent(parent)
         if swallowed := find_swallowed(parent, found):
-            self._told.tell_once(parent.family, parent, "GangChangeIgnored", describe_swallowed(parent, swallowed))
+            self._told.tell_once(
+                owner_key_of(parent), parent, "GangChangeIgnored", describe_swallowed(parent, swallowed)
+            )
         return found
 
     def _find_creatable(self, parent: Parent, found: Found) -> Iterator[Gang]:
@@ -129,7 +132,7 @@ class Parents:
         """The replicas that have a leader, in the order of their arrival; none where there are no replicas."""
         if parent.replicas is None:
             return ()
-        places = (pod.place for pod in self._store.pods_of(parent.family) if not pod.deleting)
+        places = (pod.place for pod in self._store.pods_of(owner_key_of(parent)) if not pod.deleting)
         return dict.fromkeys(place.replica for place in places if place is not None)
 
     def _find_lagging(self, parent: Parent, found: Found) -> list[Lagging]:
@@ -137,7 +140,7 @@ class Parents:
 
     async def _begin(self, parent: Parent, failures: int) -> Looked | None:
         """Create the Workload; if it must not be (yet), what comes of the look."""
-        if parent.problem or not self._store.parentage.is_eligible(parent):
+        if parent.problem or not self._store.membership.is_eligible(parent):
             return Looked()
         pods = await self._read_pods(parent)
         if self._has_turned(parent):
@@ -149,14 +152,16 @@ class Parents:
 
     def _has_turned(self, parent: Parent) -> bool:
         """Whether the parent is another now, or has a Workload, since it was decided that it gets one."""
-        return self._store.parents.get(parent.family) != parent or bool(self._echoes.find_for_parent(parent).workloads)
+        return self._store.parents.get(owner_key_of(parent)) != parent or bool(
+            self._echoes.find_for_parent(parent).workloads
+        )
 
     async def _create_workload(self, parent: Parent, failures: int) -> None:
         body = workload_for(parent, self._writes.level)
         try:
             self._echoes.add(await self._writes.put_workload(parent, body))
         except ApiError as error:
-            self._told.tell_failure(parent.family, parent, ("Workload", "Create"), error, failures)
+            self._told.tell_failure(owner_key_of(parent), parent, ("Workload", "Create"), error, failures)
             raise
 
     async def _create_pod_groups(self, parent: Parent, found: Found, failures: int) -> bool:
@@ -170,7 +175,7 @@ class Parents:
             creates = (self._create_pod_group(parent, found.workloads[0], gang, failures) for gang in batch)
             refused = [error for error in await asyncio.gather(*creates) if error is not None]
             refusals += refused
-            if len(refused) == len(batch) or self._store.parents.get(parent.family) != parent:
+            if len(refused) == len(batch) or self._store.parents.get(owner_key_of(parent)) != parent:
                 break
         if refusals:
             raise refusals[0]
@@ -181,7 +186,7 @@ class Parents:
         try:
             self._echoes.add(await self._writes.put_pod_group(parent, body))
         except ApiError as error:
-            self._told.tell_failure(parent.family, parent, ("PodGroup", "Create"), error, failures)
+            self._told.tell_failure(owner_key_of(parent), parent, ("PodGroup", "Create"), error, failures)
             return error
         return None
 
@@ -192,7 +197,7 @@ class Parents:
             await self._writes.set_min_count(parent, item, count, template)
         except ApiError as error:
             kind = "Workload" if isinstance(item, Workload) else "PodGroup"
-            self._told.tell_failure(parent.family, parent, (kind, "Update"), error, failures)
+            self._told.tell_failure(owner_key_of(parent), parent, (kind, "Update"), error, failures)
             raise
 
     async def _clear(self, parent: Parent, surplus: Sequence[PodGroup]) -> bool:
@@ -209,7 +214,7 @@ class Parents:
         if self._rules.gang_jobs is GangJobs.NONE or parent.finished or parent.deleting:
             return
         for reason, said in find_complaints(parent, self._rules.schedulers):
-            self._told.tell_once(parent.family, parent, reason, said)
+            self._told.tell_once(owner_key_of(parent), parent, reason, said)
 
 
 def find_complaints(parent: Parent, schedulers: Iterable[str]) -> list[tuple[str, str]]:

@@ -50,7 +50,7 @@ from serried.model.device import DeviceClass
 from serried.model.group import COMPATIBLE_API, Job, Key, PodGroup, Workload, key_compatible
 from serried.model.level import ApiLevel
 from serried.model.node import Node
-from serried.model.parent import Family, Parent, ParentKind
+from serried.model.parent import OwnerKey, Parent, ParentKind
 from serried.model.pod import Pod
 from serried.model.priority import PriorityClass
 from serried.model.volume import Volume, VolumeClaim
@@ -141,7 +141,7 @@ class Feed:
         self._obstacles: dict[Kind, str] = {}
         self._metrics = client.metrics
         self._on_change, self._on_malformed = on_change, on_malformed
-        self._followed_parents = store.parentage.followed
+        self._followed_parents = store.membership.followed
         self._optional = frozenset(optional)
         self._problems: set[Malformed] = set()
         absent = {Kind.POD_GROUPS: level.inline, Kind.COMPOSITES: not level.nests}
@@ -310,11 +310,11 @@ def _channels(store: Store) -> dict[Kind, _Channel[Any, Any]]:
             store.drop_device_class,
         ),
         Kind.JOB_SETS: _Channel(
-            decode_job_set, partial(_family, ParentKind.JOB_SET), store.parents, store.put_parent, store.drop_parent
+            decode_job_set, partial(_owner_key, ParentKind.JOB_SET), store.parents, store.put_parent, store.drop_parent
         ),
         Kind.LEADER_WORKER_SETS: _Channel(
             decode_leader_worker_set,
-            partial(_family, ParentKind.LEADER_WORKER_SET),
+            partial(_owner_key, ParentKind.LEADER_WORKER_SET),
             store.parents,
             store.put_parent,
             store.drop_parent,
@@ -357,5 +357,5 @@ def _compatible_key(obj: JSON) -> Key:
     return key_compatible(_key(obj))
 
 
-def _family(kind: ParentKind, obj: JSON) -> Family:
-    return Family(kind, _key(obj))
+def _owner_key(kind: ParentKind, obj: JSON) -> OwnerKey:
+    return OwnerKey(kind, _key(obj))

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from extender.status.conditions import Conditions, tell_time
-from serried.cluster.membership import job_of_provisional
-from serried.cluster.parentage import family_of_provisional
+from serried.cluster.provisional import owner_of_provisional
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, TooMany, Unavailable
@@ -18,7 +17,7 @@ from serried.kube.events import EventWriter
 from serried.model.backoff import Backoff
 from serried.model.group import Key, PodGroup
 from serried.model.level import ApiLevel
-from serried.model.parent import JOB, PARENT_APIS
+from serried.model.parent import JOB, PARENT_APIS, api_version_of, kind_of
 from serried.model.tree import list_leaves
 from serried.model.verdict import Reason, Verdict, render
 
@@ -269,13 +268,10 @@ class Reports:
         member = next(iter(self._store.members.of_group(key)), None)
         if member is None:
             return None  # its pods are gone, or have found their PodGroup
-        job = self._store.jobs.get(job_of_provisional(key) or key)
-        if job is not None and job_of_provisional(key) is not None:
-            return _reference("batch/v1", "Job", job.key, job.uid)
-        family = family_of_provisional(key)
-        parent = self._store.parents.get(family) if family is not None else None
-        if parent is not None:
-            return _reference(PARENT_APIS[parent.kind].api_version, parent.kind, parent.key, parent.uid)
+        owner_key = owner_of_provisional(key)
+        owner = self._store.find_owner(owner_key) if owner_key is not None else None
+        if owner is not None:
+            return _reference(api_version_of(owner), kind_of(owner), owner.key, owner.uid)
         return _reference("v1", "Pod", Key(member.namespace, member.name), member.uid)
 
 

@@ -2,7 +2,7 @@
 
 from serried.cluster.store import Store
 from serried.model.group import Job, Key, OwnerRef, PodGroup
-from serried.model.parent import JOB, REPLICA, Family, Parent, ParentKind, stages_of
+from serried.model.parent import JOB, REPLICA, OwnerKey, Parent, ParentKind, stages_of
 from serried.plan.quorum import GroupMembers
 
 
@@ -46,9 +46,9 @@ def _count_of_owner(store: Store, group: PodGroup) -> int | None:
 
 
 def _count_of_parent(store: Store, group: PodGroup, owner: OwnerRef) -> int | None:
-    parent = store.parents.get(Family(owner.kind, Key(group.key.namespace, owner.name)))
+    parent = store.parents.get(OwnerKey(owner.kind, Key(group.key.namespace, owner.name)))
     if parent is None:
-        return 0 if owner.kind in store.parentage.followed else None
+        return 0 if owner.kind in store.membership.followed else None
     if parent.uid != owner.uid or parent.finished or parent.deleting or _is_beyond(parent, group.labels.get(REPLICA)):
         return 0
     sizes = {stage.name: stage.size for stage in stages_of(parent)}

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from serried.cluster.indexes import discard
 from serried.cluster.membership import Membership
 from serried.model.group import Key, PodGroup
-from serried.model.parent import Family, Parent
+from serried.model.parent import OwnerKey, Parent
 from serried.model.pod import Pod
 from serried.model.tree import list_leaves
 from serried.plan.quorum import GroupMembers, classify, combine, count_placed
@@ -22,7 +22,7 @@ class Members:
         self,
         pods: Mapping[str, Pod],
         groups: Mapping[Key, PodGroup],
-        parents: Mapping[Family, Parent],
+        parents: Mapping[OwnerKey, Parent],
         membership: Membership,
         schedulers: Collection[str],
     ) -> None:

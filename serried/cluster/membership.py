@@ -1,148 +1,331 @@
-"""Which group a pod belongs to: the field, then the label, then its Job, at every API level (docs/api-levels.md)."""
+"""Which group a pod belongs to, at every API level (docs/api-levels.md).
+
+The pod's field and label come first, then its owner: a JobSet or a LeaderWorkerSet whose pods are gangs of its own,
+else the Job. An owner leads to its Workload by ``controllerRef``, and that to a PodGroup by ``workloadRef``; without a
+Workload, the PodGroups that the owner controls count. A Job has one gang. A parent has one for each template of its
+Workload, in each of its replicas.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 
 from serried.cluster.indexes import key_of, reindex
 from serried.cluster.inline import is_replica
+from serried.cluster.owners import OwnerIndex
+from serried.cluster.provisional import provisional
 from serried.decode.identity import REPLACES
 from serried.model.eligibility import GangJobs, is_gang_job
-from serried.model.group import Job, Key, PodGroup, Workload
-from serried.model.parent import Parent
+from serried.model.group import Job, Key, PodGroup, Template, Workload, name_inline
+from serried.model.parent import (
+    JOB,
+    REPLICA,
+    WHOLE,
+    Owner,
+    OwnerKey,
+    Parent,
+    ParentKind,
+    Place,
+    gangs_of,
+    is_gang_parent,
+    kind_of,
+    owner_key_of,
+)
 from serried.model.pod import Pod
-
-_JOB_PREFIX = "job:"
-
-
-def provisional(job: Key) -> Key:
-    """The key under which a Job's pods wait until its PodGroup exists; no object's name can contain a colon."""
-    return Key(job.namespace, _JOB_PREFIX + job.name)
-
-
-def job_of_provisional(group: Key) -> Key | None:
-    """The Job that a provisional key stands for, None for the key of a real PodGroup."""
-    return Key(group.namespace, group.name[len(_JOB_PREFIX) :]) if group.name.startswith(_JOB_PREFIX) else None
+from serried.plan.rank import find_rank
 
 
 class Membership:
-    """Resolves pods to groups over the Store's maps, and keeps the two indexes that this needs.
+    """Resolves pods to groups over the Store's maps, and keeps the indexes that this needs.
 
-    The maps are the Store's own: this class reads them and is told of every change by ``index_*``.
+    The maps are the Store's own: this class reads them, and hears of every change by ``index_workload`` and
+    ``index_group``.
     """
 
     def __init__(
         self,
         jobs: Mapping[Key, Job],
+        parents: Mapping[OwnerKey, Parent],
         groups: Mapping[Key, PodGroup],
         workloads: Mapping[Key, Workload],
+        *,
+        owners: OwnerIndex,
         schedulers: Collection[str],
         gang_jobs: GangJobs,
     ) -> None:
-        self._jobs, self._groups, self._workloads = jobs, groups, workloads
-        self._schedulers, self._gang_jobs = schedulers, gang_jobs
-        self._workloads_by_job: dict[Key, tuple[Key, ...]] = {}
+        self.followed: set[ParentKind] = set()
+        """The kinds of parents that are watched."""
+        self.obstacle = ""
+        """Why there may be Workloads and PodGroups that are not here, as in the Store."""
+        self._jobs = jobs
+        self._parents = parents
+        self._groups = groups
+        self._workloads = workloads
+        self._owners = owners
+        self._schedulers = schedulers
+        self._gang_jobs = gang_jobs
+        self._workloads_by_owner: dict[OwnerKey, tuple[Key, ...]] = {}
+        """By ``controllerRef``."""
         self._groups_by_workload: dict[Key, tuple[Key, ...]] = {}
-        self._groups_by_job: dict[Key, tuple[Key, ...]] = {}
+        self._groups_by_replica: dict[tuple[Key, str], tuple[Key, ...]] = {}
+        """By Workload and replica: a parent may have thousands of replicas."""
+        self._groups_by_controller: dict[tuple[OwnerKey, str], tuple[Key, ...]] = {}
+        """By controlling owner and replica."""
 
-    def index_workload(self, old: Workload | None, new: Workload | None) -> set[Key]:
-        """Follow one change; returns the Jobs whose pods may belong elsewhere now."""
-        return reindex(self._workloads_by_job, _job_key(old), _job_key(new), key_of(old, new))
+    # --- changes -----------------------------------------------------------------------------------------------
 
-    def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[Key]:
-        """Follow one change; returns the Jobs whose pods may belong elsewhere now."""
-        touched = reindex(self._groups_by_workload, _workload_key(old), _workload_key(new), key_of(old, new))
-        jobs = {job for key in touched if (job := _job_key(self._workloads.get(key))) is not None}
-        return jobs | reindex(self._groups_by_job, _controlling_job(old), _controlling_job(new), key_of(old, new))
+    def index_workload(self, old: Workload | None, new: Workload | None) -> set[OwnerKey]:
+        """Follow one change; returns the owners whose pods may belong elsewhere now."""
+        return reindex(self._workloads_by_owner, owner_key_in(old), owner_key_in(new), key_of(old, new))
 
-    def workloads_of(self, job: Job) -> list[Workload]:
-        """The Workloads that refer to this Job (KEP-5547 discovery), by name.
+    def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[OwnerKey]:
+        """Follow one change; returns the owners whose pods may belong elsewhere now."""
+        key = key_of(old, new)
+        reindex(self._groups_by_workload, _workload_key(old), _workload_key(new), key)
+        replicas = reindex(self._groups_by_replica, _replica(old), _replica(new), key)
+        controllers = reindex(self._groups_by_controller, _controller(old), _controller(new), key)
+        referring = (owner_key_in(self._workloads.get(workload)) for workload, _ in replicas)
+        return {each for each in referring if each is not None} | {owner_key for owner_key, _ in controllers}
 
-        A Workload whose controlling owner is another Job of the same name is a left-over of that Job, on its way to
-        garbage collection, and no match: controllerRef has no UID.
+    # --- Workloads and PodGroups of an owner -------------------------------------------------------------------
+
+    def workloads_of(self, owner: Owner) -> list[Workload]:
+        """The Workloads that refer to this owner and count (KEP-5547 discovery), by name."""
+        return split_replaced(self.referring_to(owner))[0]
+
+    def referring_to(self, owner: Owner) -> list[Workload]:
+        """As ``workloads_of``, those that have been replaced among them.
+
+        A Workload whose controlling owner is another one of the same name is a left-over of that, on its way to garbage
+        collection, and no match: controllerRef has no UID.
         """
-        return split_replaced(self.referring_to(job))[0]
-
-    def referring_to(self, job: Job) -> list[Workload]:
-        """As ``workloads_of``, those that have been replaced among them."""
-        found = (self._workloads[key] for key in self._workloads_by_job.get(job.key, ()))
-        return [w for w in found if not w.deleting and not _owned_by_namesake(w, job)]
+        found = (self._workloads[key] for key in self._workloads_by_owner.get(owner_key_of(owner), ()))
+        return [each for each in found if not each.deleting and not _is_of_namesake(each, owner)]
 
     def groups_of(self, workload: Workload) -> list[PodGroup]:
         """The PodGroups made from this Workload, by name. Replicas are not: only their own pods name them."""
         found = (self._groups[key] for key in self._groups_by_workload.get(workload.key, ()))
         return [group for group in found if not group.deleting and not is_replica(group.key)]
 
-    def groups_controlled_by(self, job: Job) -> list[PodGroup]:
-        """The PodGroups that this very Job controls, by name: what is left of its gang while its Workload is gone."""
-        found = (self._groups[key] for key in self._groups_by_job.get(job.key, ()))
-        return [group for group in found if not group.deleting and is_controlled_by(group, job)]
+    def groups_controlled_by(self, owner: Owner, replica: str = "") -> list[PodGroup]:
+        """The PodGroups of one replica that this very owner controls, by name: what is left without its Workload."""
+        found = (self._groups[key] for key in self._groups_by_controller.get((owner_key_of(owner), replica), ()))
+        return [group for group in found if not group.deleting and is_controlled_by(group, owner)]
+
+    def _groups_at(self, workload: Workload, owner: Owner, template: str, replica: str) -> list[PodGroup]:
+        """The PodGroups for one place. Every PodGroup of a Job's Workload is the Job's, whatever it says of places."""
+        if isinstance(owner, Job):
+            return self.groups_of(workload)
+        found = (self._groups[key] for key in self._groups_by_replica.get((workload.key, replica), ()))
+        return [group for group in found if group.template == template and not group.deleting]
+
+    def _groups_left_at(self, owner: Owner, stage: str, replica: str) -> list[PodGroup]:
+        """The same without a Workload: by the rule of `find_template`, for they say which templates it had."""
+        controlled = self.groups_controlled_by(owner, replica)
+        if isinstance(owner, Job):
+            return controlled
+        names = {group.template for group in controlled}
+        if stage not in names and (owner.staged or len(names) != 1):
+            return []
+        template = stage if stage in names else names.pop()
+        return [group for group in controlled if group.template == template]
 
     def job_of(self, group: PodGroup) -> Job | None:
         """The Job whose gang this is, None if it is nobody's or not known."""
-        key = _controlling_job(group)
+        controller = _controlling_job(group)
+        key = controller
         if key is None and (workload := _workload_key(group)) is not None:
-            key = _job_key(self._workloads.get(workload))
+            owner_key = owner_key_in(self._workloads.get(workload))
+            key = owner_key.key if owner_key is not None and owner_key.kind == JOB else None
         job = self._jobs.get(key) if key is not None else None
-        return job if job is not None and (is_controlled_by(group, job) or _controlling_job(group) is None) else None
+        return job if job is not None and (is_controlled_by(group, job) or controller is None) else None
 
-    def resolve(self, pod: Pod, *, job_started: bool) -> Key | None:
-        """The group of a pod, maybe provisional; None for a pod of no group.
+    # --- who decides -------------------------------------------------------------------------------------------
 
-        ``job_started`` is whether a pod of the same Job (by UID) is bound or finished: then a Job that has no Workload
-        gets none any more.
+    def is_eligible(self, owner: Owner) -> bool:
+        """Whether Serried makes a Workload for an owner without one: it is a gang, and no pod of it has started."""
+        return not self._has_started(owner) and self._is_gang(owner)
+
+    def _awaits_workload(self, owner: Owner) -> bool:
+        """Whether the owner's pods wait for a Workload, if it has none.
+
+        A running gang whose objects cannot be seen looks like an owner that began without any.
         """
+        return (bool(self.obstacle) or not self._has_started(owner)) and self._is_gang(owner)
+
+    def _has_started(self, owner: Owner) -> bool:
+        return self._owners.has_started(owner_key_of(owner), owner.uid)
+
+    def _is_gang(self, owner: Owner) -> bool:
+        if isinstance(owner, Job):
+            return is_gang_job(owner, self._schedulers, self._gang_jobs)
+        return self._makes_gangs and is_gang_parent(owner, self._schedulers)
+
+    @property
+    def _makes_gangs(self) -> bool:
+        return self._gang_jobs is not GangJobs.NONE
+
+    def governs(self, parent: Parent, replica: str = "") -> bool:
+        """Whether the parent's pods, in this replica, are gangs of its own, so that its Jobs have no say."""
+        has_objects = bool(self.workloads_of(parent) or self.groups_controlled_by(parent, replica))
+        return has_objects or self._awaits_workload(parent)
+
+    def governs_job(self, job: Job) -> bool:
+        """Whether the Job's pods are a gang, or a part of one, of the parent that controls it."""
+        if job.owner is None:
+            return False
+        parent = self._parents.get(OwnerKey(job.owner.kind, Key(job.key.namespace, job.owner.name)))
+        return parent is not None and parent.uid == job.owner.uid and self.governs(parent)
+
+    def _governs_pod(self, pod: Pod, place: Place) -> bool:
+        """Whether the pod's parent decides about its group, and not its Job.
+
+        A parent that has not been seen yet may: its kind is followed, so it will be.
+        """
+        parent = self._parents.get(_parent_key(pod, place))
+        if parent is None:
+            return self._makes_gangs and place.kind in self.followed
+        return place.uid in {"", parent.uid} and self.governs(parent, place.replica)
+
+    # --- pods --------------------------------------------------------------------------------------------------
+
+    def resolve(self, pod: Pod) -> Key | None:
+        """The group of a pod, maybe provisional; None for a pod of no group."""
         if pod.group is not None:
             return Key(pod.namespace, pod.group)
-        if pod.owner is None or pod.owner.kind != "Job":
+        if pod.place is not None and self._governs_pod(pod, pod.place):
+            return self._resolve_with_parent(pod, pod.place)
+        if pod.owner is None or pod.owner.kind != JOB:
             return None
-        key = Key(pod.namespace, pod.owner.name)
-        job = self._jobs.get(key)
+        job_key = OwnerKey(JOB, Key(pod.namespace, pod.owner.name))
+        job = self._jobs.get(job_key.key)
         if job is None or job.uid != pod.owner.uid:
-            return provisional(key)
-        return self._resolve_job(job, job_started=job_started)
+            return provisional(job_key)
+        return self._resolve_at(job, WHOLE, "")
 
-    def _resolve_job(self, job: Job, *, job_started: bool) -> Key | None:
-        workloads = self.workloads_of(job)
-        if len(workloads) > 1 or any(len(workload.templates) != 1 for workload in workloads):
+    def _resolve_with_parent(self, pod: Pod, place: Place) -> Key | None:
+        parent_key = _parent_key(pod, place)
+        parent = self._parents.get(parent_key)
+        return provisional(parent_key) if parent is None else self._resolve_at(parent, place.stage, place.replica)
+
+    def _resolve_at(self, owner: Owner, stage: str, replica: str) -> Key | None:
+        """The group of the pods at one place of their owner."""
+        workloads = self.workloads_of(owner)
+        if len(workloads) > 1:
             return None
-        # What counts is the PodGroup: a Workload that is deleted, or made anew for an elastic Job, changes nothing.
-        groups = self.groups_of(workloads[0]) if workloads else self.groups_controlled_by(job)
-        if groups:
-            return groups[0].key if len(groups) == 1 else None
-        if self._gang_jobs is GangJobs.NONE:
-            return None  # nobody would make the PodGroup
         if workloads:
-            gang = workloads[0].templates[0].policy.is_gang
-        else:
-            gang = not job_started and is_gang_job(job, self._schedulers, self._gang_jobs)
-        return provisional(job.key) if gang else None
+            return self._resolve_in(workloads[0], owner, stage, replica)
+        # What counts is the PodGroup: a Workload that is deleted, or made anew for an elastic Job, changes nothing.
+        if left := self._groups_left_at(owner, stage, replica):
+            return left[0].key if len(left) == 1 else None
+        return self._await_workload(owner, stage, replica)
+
+    def _resolve_in(self, workload: Workload, owner: Owner, stage: str, replica: str) -> Key | None:
+        template = find_template(workload, owner, stage)
+        if template is None:
+            return None
+        if workload.inline:
+            return Key(workload.key.namespace, name_inline(workload.key.name, template.name, replica))
+        if groups := self._groups_at(workload, owner, template.name, replica):
+            return groups[0].key if len(groups) == 1 else None
+        if not self._makes_gangs or not template.policy.is_gang:
+            return None  # nobody would make the PodGroup, or nobody waits for it
+        return provisional(owner_key_of(owner), stage if template.name == stage else WHOLE, replica)
+
+    def _await_workload(self, owner: Owner, stage: str, replica: str) -> Key | None:
+        """The key under which pods wait whose owner has neither Workload nor PodGroups; None if they do not wait."""
+        if not self._awaits_workload(owner):
+            return None
+        if isinstance(owner, Job):
+            return provisional(owner_key_of(owner))
+        gang = stage if owner.staged else WHOLE
+        is_gang = any(each.name == gang for each in gangs_of(owner))
+        return provisional(owner_key_of(owner), gang, replica) if is_gang else None
+
+    def rank_of(self, pod: Pod) -> int | None:
+        """The pod's number, from 0, in what its gang was made for: its Job, JobSet or LeaderWorkerSet's replica.
+
+        None where that does not number its pods. A group that pods name themselves counts as its parent's.
+        """
+        place = pod.place
+        if place is None or pod.index is None or place.kind is not ParentKind.JOB_SET:
+            return pod.index
+        parent = self._parents.get(_parent_key(pod, place))
+        if parent is not None and parent.uid != place.uid:
+            parent = None
+        asks = parent is not None and parent.asks  # also when its objects have gone since
+        if pod.group is None and not asks and not self._governs_pod(pod, place):
+            return pod.index
+        return find_rank(place, pod.index, parent) if parent is not None else None
 
 
-def _job_key(workload: Workload | None) -> Key | None:
-    return None if workload is None or workload.job is None else Key(workload.key.namespace, workload.job)
+def find_template(workload: Workload, owner: Owner, stage: str) -> Template | None:
+    """The template of a stage: that of its name, else the only one of an owner whose stages do not wait for each other.
 
-
-def _workload_key(group: PodGroup | None) -> Key | None:
-    return None if group is None or group.workload is None else Key(group.key.namespace, group.workload)
+    Never one template for stages that wait: their gang would wait for itself.
+    """
+    by_name = next((template for template in workload.templates if template.name == stage), None)
+    waits = isinstance(owner, Parent) and bool(owner.staged)
+    if by_name is not None or waits or len(workload.templates) != 1:
+        return by_name
+    return workload.templates[0]
 
 
 def split_replaced(workloads: Iterable[Workload]) -> tuple[list[Workload], list[Workload]]:
     """Those that count, and those whose successor is among them."""
     found = list(workloads)
     replaced = {workload.labels.get(REPLACES) for workload in found}
-    return [w for w in found if w.uid not in replaced], [w for w in found if w.uid in replaced]
+    return [each for each in found if each.uid not in replaced], [each for each in found if each.uid in replaced]
 
 
-def is_controlled_by(item: Workload | PodGroup, head: Job | Parent) -> bool:
-    """Whether the Job or parent is the object's controlling owner; one of the same name but another UID is not."""
-    return any(owner.controller and owner.uid == head.uid for owner in item.owners)
+def is_controlled_by(item: Workload | PodGroup, owner: Owner) -> bool:
+    """Whether the owner is the object's controlling one; one of the same name but another UID is not."""
+    return any(each.controller and each.uid == owner.uid for each in item.owners)
 
 
-def _controlling_job(group: PodGroup | None) -> Key | None:
-    owner = next((o for o in group.owners if o.controller and o.kind == "Job"), None) if group is not None else None
-    return None if group is None or owner is None else Key(group.key.namespace, owner.name)
+def owner_key_in(workload: Workload | None) -> OwnerKey | None:
+    """The owner that a Workload refers to, None without one of a kind that we know."""
+    if workload is None:
+        return None
+    if workload.job is not None:
+        return OwnerKey(JOB, Key(workload.key.namespace, workload.job))
+    if workload.parent is None:
+        return None
+    kind, name = workload.parent
+    return OwnerKey(kind, Key(workload.key.namespace, name))
 
 
-def _owned_by_namesake(workload: Workload, job: Job) -> bool:
+def _workload_key(group: PodGroup | None) -> Key | None:
+    return None if group is None or group.workload is None else Key(group.key.namespace, group.workload)
+
+
+def _replica(group: PodGroup | None) -> tuple[Key, str] | None:
+    """Workload and replica of a PodGroup that is an object; one that is part of its Workload is found by its name."""
+    if group is None or group.workload is None or group.inline:
+        return None
+    return Key(group.key.namespace, group.workload), group.labels.get(REPLICA, "")
+
+
+def _controller(group: PodGroup | None) -> tuple[OwnerKey, str] | None:
+    if group is None:
+        return None
+    if (job := _controlling_job(group)) is not None:
+        return OwnerKey(JOB, job), ""
+    if (place := _replica(group)) is None:
+        return None  # also one that was made from no Workload: only pods that name it are its
+    parent = next((each for each in group.owners if each.controller and each.kind in set(ParentKind)), None)
+    return None if parent is None else (OwnerKey(parent.kind, Key(group.key.namespace, parent.name)), place[1])
+
+
+def _controlling_job(group: PodGroup) -> Key | None:
+    job = next((each for each in group.owners if each.controller and each.kind == JOB), None)
+    return None if job is None else Key(group.key.namespace, job.name)
+
+
+def _parent_key(pod: Pod, place: Place) -> OwnerKey:
+    return OwnerKey(place.kind, Key(pod.namespace, place.parent))
+
+
+def _is_of_namesake(workload: Workload, owner: Owner) -> bool:
     return any(
-        o.controller and o.kind == "Job" and o.name == job.key.name and o.uid != job.uid for o in workload.owners
+        each.controller and (each.kind, each.name) == (kind_of(owner), owner.key.name) and each.uid != owner.uid
+        for each in workload.owners
     )

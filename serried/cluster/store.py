@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterable
 from serried.cluster.endings import Endings
 from serried.cluster.forest import Forest
 from serried.cluster.inline import build_groups, is_replica, workload_of
-from serried.cluster.kinship import Kinship
 from serried.cluster.members import Members
-from serried.cluster.membership import Membership, job_of_provisional
+from serried.cluster.membership import Membership
 from serried.cluster.nominations import Nominations
 from serried.cluster.occupancy import ClaimKind, Occupancy
-from serried.cluster.parentage import Parentage, family_of_provisional
+from serried.cluster.owners import OwnerIndex
+from serried.cluster.provisional import owner_of_provisional
 from serried.cluster.snapshots import Snapshots
 from serried.cluster.uncounted import Uncounted
 from serried.cluster.vacancies import Vacancies
@@ -20,7 +20,7 @@ from serried.model.device import DeviceClass
 from serried.model.eligibility import GangJobs
 from serried.model.group import Job, Key, PodGroup, Workload, is_compatible
 from serried.model.node import Node
-from serried.model.parent import JOB, REPLICA, Family, Parent
+from serried.model.parent import JOB, REPLICA, Owner, OwnerKey, Parent, owner_key_of
 from serried.model.pod import Phase, Pod
 from serried.model.priority import PriorityClass
 from serried.model.volume import Volume, VolumeClaim
@@ -43,7 +43,7 @@ class Store:
         self.groups: dict[Key, PodGroup] = {}
         self.workloads: dict[Key, Workload] = {}
         self.jobs: dict[Key, Job] = {}
-        self.parents: dict[Family, Parent] = {}
+        self.parents: dict[OwnerKey, Parent] = {}
         self.priority_classes: dict[str, PriorityClass] = {}
 
         # Room: who uses what, and what plans are given.
@@ -60,9 +60,16 @@ class Store:
 
         # Groups: which there are, and who is a member.
         self.forest = Forest(self.groups)
-        self._kinship = Kinship()
-        self.membership = Membership(self.jobs, self.groups, self.workloads, self.schedulers, gang_jobs)
-        self.parentage = Parentage(self.parents, self.groups, self.workloads, self._kinship, self.schedulers, gang_jobs)
+        self._owners = OwnerIndex()
+        self.membership = Membership(
+            self.jobs,
+            self.parents,
+            self.groups,
+            self.workloads,
+            owners=self._owners,
+            schedulers=self.schedulers,
+            gang_jobs=gang_jobs,
+        )
         self.members = Members(self.pods, self.groups, self.parents, self.membership, self.schedulers)
 
         self.obstacle = ""
@@ -81,42 +88,38 @@ class Store:
 
     def pods_of_job(self, job: Key) -> list[Pod]:
         """The known pods that a Job of this name controls, whatever its UID."""
-        return self.pods_of(Family(JOB, job))
+        return self.pods_of(OwnerKey(JOB, job))
 
-    def pods_of(self, family: Family) -> list[Pod]:
+    def pods_of(self, owner_key: OwnerKey) -> list[Pod]:
         """The known pods of a Job or parent of this name, whatever its UID."""
-        return [self.pods[uid] for uid in self._kinship.pods_of(family)]
+        return [self.pods[uid] for uid in self._owners.pods_of(owner_key)]
 
     def lacks_owner(self, group: Key) -> bool:
         """Whether this is a provisional key of pods whose Job or parent has not been seen (any more)."""
-        job, family = job_of_provisional(group), family_of_provisional(group)
-        return (job is not None and job not in self.jobs) or (family is not None and family not in self.parents)
+        owner_key = owner_of_provisional(group)
+        return owner_key is not None and self.find_owner(owner_key) is None
+
+    def find_owner(self, owner_key: OwnerKey) -> Owner | None:
+        """The Job or parent of this name."""
+        return self.jobs.get(owner_key.key) if owner_key.kind == JOB else self.parents.get(owner_key)
 
     def rank_of(self, uid: str) -> int | None:
         """The rank of a member in its gang; None for an unknown pod, or where nothing numbers the members."""
         pod = self.pods.get(uid)
-        return self.parentage.rank_of(pod) if pod is not None else None
+        return self.membership.rank_of(pod) if pod is not None else None
 
     def resolve(self, pod: Pod) -> Key | None:
         """The group of a pod that need not be known: the scheduler's cache may be ahead of ours."""
-        group = self._resolve_own(pod)
+        group = self.membership.resolve(pod)
         return self.forest.lift(group) if group is not None else None
-
-    def _resolve_own(self, pod: Pod) -> Key | None:
-        if pod.group is None and self.parentage.claims(pod):
-            return self.parentage.resolve(pod)
-        job = Family(JOB, Key(pod.namespace, pod.owner.name)) if pod.owner is not None else None
-        started = pod.owner is not None and job is not None and self._kinship.has_started(job, pod.owner.uid)
-        # A running gang whose objects cannot be seen looks like a Job that began without any.
-        started = started and not self.obstacle
-        return self.membership.resolve(pod, job_started=started)
 
     def meet_obstacle(self, what: str) -> None:
         """What keeps us from seeing Workloads and PodGroups, a phrase; "" for nothing (any more)."""
         turned = bool(self.obstacle) is not bool(what)
-        self.obstacle = self.parentage.obstacle = what
+        self.obstacle = what
+        self.membership.obstacle = what
         if turned:
-            self._rejoin(self._kinship.families())
+            self._rejoin(self._owners.owner_keys())
         self._touch_missing()
 
     def meet_compatible_obstacle(self, what: str) -> None:
@@ -169,7 +172,7 @@ class Store:
         self.nominations.follow(pod.uid, pod if pod.nominated and pod.pending else None)
         if pod.phase is Phase.SUCCEEDED and (old is None or old.phase is not Phase.SUCCEEDED):
             self.endings.learn(pod)
-        turned = self._kinship.follow(old, pod)
+        turned = self._owners.follow(old, pod)
         self._join(pod)
         self._rejoin(turned)
 
@@ -185,7 +188,7 @@ class Store:
         self.volumes.forget(uid)
         self.uncounted.forget(uid)
         self.nominations.follow(uid, None)
-        turned = self._kinship.follow(pod, None)
+        turned = self._owners.follow(pod, None)
         self._leave(uid)
         self._rejoin(turned)
 
@@ -205,7 +208,7 @@ class Store:
             self.occupancy.release(pod.uid, ClaimKind.BOUND)
 
     def _join(self, pod: Pod) -> None:
-        own = self._resolve_own(pod)
+        own = self.membership.resolve(pod)
         group = self.forest.lift(own) if own is not None else None
         before = self.members.group_of(pod.uid)
         if before != group:
@@ -237,9 +240,9 @@ class Store:
             if self.groups.get(group.key) != group:
                 self.put_group(group)
 
-    def _rejoin(self, families: Iterable[Family]) -> None:
-        for family in families:
-            for sibling in self.pods_of(family):
+    def _rejoin(self, owner_keys: Iterable[OwnerKey]) -> None:
+        for owner_key in owner_keys:
+            for sibling in self.pods_of(owner_key):
                 self._join(sibling)
 
     # --- groups, workloads, jobs -------------------------------------------------------------------------------
@@ -252,7 +255,7 @@ class Store:
         if group.deleting or (old is not None and old.uid != group.uid):
             self.vacancies.close_group(group.key)
         if old is None or _group_facts(old) != _group_facts(group):
-            self._rejoin(self._index_group(old, group))
+            self._rejoin(self.membership.index_group(old, group))
         moved = old is None or (old.parent, old.deleting) != (group.parent, group.deleting)
         self._replant(self.forest.index_group(old, group), *([group.key] if moved else []))
 
@@ -262,7 +265,7 @@ class Store:
         if old is not None:
             self.touched.add(key)
             self.vacancies.close_group(key)
-            self._rejoin(self._index_group(old, None))
+            self._rejoin(self.membership.index_group(old, None))
             trees = self.forest.index_group(old, None)
             self._replant(trees, *trees)
 
@@ -295,18 +298,18 @@ class Store:
         self.workloads[workload.key] = workload
         if workload.inline:
             self._put_inline(workload, [group for group in self.members.groups() if workload_of(group) == workload.key])
-        self._rejoin(self._index_workload(old, workload))
+        self._rejoin(self.membership.index_workload(old, workload))
 
     def drop_workload(self, key: Key) -> None:
         """A Workload went."""
         old = self.workloads.pop(key, None)
         if old is None:
             return
-        families = self._index_workload(old, None)
+        owner_keys = self.membership.index_workload(old, None)
         if old.inline:
             for group in [group for group in self.groups if workload_of(group) == key]:
                 self.drop_group(group)
-        self._rejoin(families)
+        self._rejoin(owner_keys)
 
     def put_volume(self, volume: Volume) -> None:
         """A PersistentVolume came or changed."""
@@ -353,7 +356,7 @@ class Store:
                 if pod.phase is Phase.SUCCEEDED:
                     self.endings.learn(pod)
         if old is None or _job_facts(old) != _job_facts(job):
-            self._rejoin([Family(JOB, job.key)])
+            self._rejoin([OwnerKey(JOB, job.key)])
         elif _progress(old) != _progress(job):
             # Its pods belong where they did; only how its gang stands may be another.
             groups = {self.members.group_of(pod.uid) for pod in self.pods_of_job(job.key)}
@@ -363,25 +366,20 @@ class Store:
     def drop_job(self, key: Key) -> None:
         """A Job went."""
         if self.jobs.pop(key, None) is not None:
-            self._rejoin([Family(JOB, key)])
+            self._rejoin([OwnerKey(JOB, key)])
 
     def put_parent(self, parent: Parent) -> None:
         """A JobSet or a LeaderWorkerSet came or changed."""
-        old = self.parents.get(parent.family)
-        self.parents[parent.family] = parent
+        owner_key = owner_key_of(parent)
+        old = self.parents.get(owner_key)
+        self.parents[owner_key] = parent
         if old != parent:
-            self._rejoin([parent.family])
+            self._rejoin([owner_key])
 
-    def drop_parent(self, family: Family) -> None:
+    def drop_parent(self, owner_key: OwnerKey) -> None:
         """A JobSet or a LeaderWorkerSet went."""
-        if self.parents.pop(family, None) is not None:
-            self._rejoin([family])
-
-    def _index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[Family]:
-        return _of_jobs(self.membership.index_group(old, new)) | self.parentage.index_group(old, new)
-
-    def _index_workload(self, old: Workload | None, new: Workload | None) -> set[Family]:
-        return _of_jobs(self.membership.index_workload(old, new)) | self.parentage.index_workload(old, new)
+        if self.parents.pop(owner_key, None) is not None:
+            self._rejoin([owner_key])
 
 
 def _same_room(old: Node, new: Node) -> bool:
@@ -406,7 +404,3 @@ def _job_facts(job: Job) -> tuple[object, ...]:
 
 def _progress(job: Job) -> tuple[object, ...]:
     return job.completed, job.given_up, job.suspended, job.ending
-
-
-def _of_jobs(jobs: Iterable[Key]) -> set[Family]:
-    return {Family(JOB, job) for job in jobs}

@@ -22,7 +22,7 @@ from serried.decode.requests import is_marked
 from serried.decode.shapes import decode_shape
 from serried.decode.volumes import read_claims
 from serried.model.parent import ParentKind, Place
-from serried.model.pod import Link, Owner, Phase, Pod
+from serried.model.pod import ControllerRef, Link, Phase, Pod
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation, and since 1.28 label too, of the pods of an Indexed Job."""
@@ -94,14 +94,14 @@ def _read_group(obj: Raw, spec: Raw) -> tuple[str | None, Link | None]:
     return None, None
 
 
-def _read_owner(obj: Raw) -> Owner | None:
+def _read_owner(obj: Raw) -> ControllerRef | None:
     reference = read_controller(obj)
     return _shared_owner(reference.kind, reference.name, reference.uid) if reference else None
 
 
 @lru_cache(maxsize=8192)
-def _shared_owner(kind: str, name: str, uid: str) -> Owner:
-    return Owner(kind, name, uid)
+def _shared_owner(kind: str, name: str, uid: str) -> ControllerRef:
+    return ControllerRef(kind, name, uid)
 
 
 def _was_tried_in_vain(status: Raw) -> bool:

@@ -3,9 +3,9 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from serried.model.group import Disruption, Key
+from serried.model.group import Disruption, Job, Key
 from serried.model.preference import NO_PREFERENCE, Preference
 
 
@@ -44,10 +44,11 @@ REPLICA = "scheduling.serried.dev/replica"
 JOB = "Job"
 
 
-class Family(NamedTuple):
-    """All pods of one Job or parent: its kind (``JOB`` or a ParentKind), namespace and name."""
+class OwnerKey(NamedTuple):
+    """The name of a Job or a parent among all kinds of owners."""
 
     kind: str
+    """``JOB``, or the value of a ParentKind."""
     key: Key
 
 
@@ -146,14 +147,28 @@ class Parent:
     version: str = field(default="", compare=False)
 
     @property
-    def family(self) -> Family:
-        """The name of all its pods."""
-        return Family(self.kind, self.key)
-
-    @property
     def asks(self) -> bool:
         """Whether it asks for gangs."""
         return self.gang_policy == PARENT_APIS[self.kind].gang_policy
+
+
+Owner: TypeAlias = Job | Parent
+"""What pods and their groups are made for."""
+
+
+def kind_of(owner: Owner) -> str:
+    """The kind of an owner, as the API calls it."""
+    return owner.kind.value if isinstance(owner, Parent) else JOB
+
+
+def api_version_of(owner: Owner) -> str:
+    """The apiVersion of an owner."""
+    return PARENT_APIS[owner.kind].api_version if isinstance(owner, Parent) else "batch/v1"
+
+
+def owner_key_of(owner: Owner) -> OwnerKey:
+    """The name of an owner among all kinds."""
+    return OwnerKey(kind_of(owner), owner.key)
 
 
 def stages_of(parent: Parent) -> tuple[Stage, ...]:

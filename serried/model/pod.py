@@ -52,7 +52,7 @@ class Link(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ControllerRef:
     """The controlling owner reference."""
 
     kind: str
@@ -93,7 +93,7 @@ class Pod:
     """The name of the PodGroup that the pod itself names (field, then labels); None if it names none."""
 
     link: Link | None = None
-    owner: Owner | None = None
+    owner: ControllerRef | None = None
 
     place: Place | None = None
     """Where the pod stands in a JobSet or LeaderWorkerSet."""

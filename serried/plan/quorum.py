@@ -7,13 +7,13 @@ from types import MappingProxyType
 
 from serried.model.group import Job, PodGroup
 from serried.model.node import Node
-from serried.model.parent import Family, Parent
+from serried.model.parent import OwnerKey, Parent
 from serried.model.pod import Phase, Pod
 from serried.model.tree import Leaf, Tree
 from serried.plan.fit import is_unreachable
 from serried.plan.rank import order_by_rank
 
-_NO_PARENTS: Mapping[Family, Parent] = MappingProxyType({})
+_NO_PARENTS: Mapping[OwnerKey, Parent] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def classify(
     schedulers: Collection[str],
     job: Job | None = None,
     min_count: int = 0,
-    parents: Mapping[Family, Parent] = _NO_PARENTS,
+    parents: Mapping[OwnerKey, Parent] = _NO_PARENTS,
 ) -> GroupMembers:
     """Sort the members of a group. Pending members of other schedulers are not ours to place and do not count.
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from serried.model.group import Key
-from serried.model.parent import Family, Parent, Place
+from serried.model.parent import OwnerKey, Parent, Place
 from serried.model.pod import Pod
 
 Position = tuple[str, tuple[int | str, ...], int, str, int, str]
@@ -20,7 +20,7 @@ def find_rank(place: Place, index: int, parent: Parent) -> int | None:
     return span.first + place.job * span.each + index if span is not None and index < span.each else None
 
 
-def order_by_rank(parents: Mapping[Family, Parent]) -> Callable[[Pod], Position]:
+def order_by_rank(parents: Mapping[OwnerKey, Parent]) -> Callable[[Pod], Position]:
     """The key that sorts the members of a group: by what they are parts of, there by rank, and else by name.
 
     Names that end in numbers follow the numbers. Members of one parent have positions that agree with their ranks, also
@@ -49,8 +49,8 @@ def _split(name: str) -> tuple[str, int]:
     return stem, int(name[len(stem) :] or 0)
 
 
-def _find_start(place: Place, namespace: str, parents: Mapping[Family, Parent]) -> tuple[int | str, ...]:
-    parent = parents.get(Family(place.kind, Key(namespace, place.parent)))
+def _find_start(place: Place, namespace: str, parents: Mapping[OwnerKey, Parent]) -> tuple[int | str, ...]:
+    parent = parents.get(OwnerKey(place.kind, Key(namespace, place.parent)))
     stages = [span.stage for span in parent.spans] if parent is not None else []
     known = stages.index(place.stage) if place.stage in stages else len(stages)
     stage = "" if place.replica else place.stage  # a replica's pods are numbered through leader and workers

@@ -13,13 +13,24 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from serried.cluster.ledger import Ledger
-from serried.cluster.membership import provisional
 from serried.cluster.occupancy import ClaimKind
-from serried.cluster.parentage import provisional_of
+from serried.cluster.provisional import provisional
 from serried.cluster.store import Store
 from serried.model.group import Job, Key, OwnerRef, PodGroup, Policy, Template, Workload
-from serried.model.parent import LEADER, REPLICA, WHOLE, WORKERS, Family, Parent, ParentKind, Place, Stage
-from serried.model.pod import Owner, Phase, Pod, Shape
+from serried.model.parent import (
+    JOB,
+    LEADER,
+    REPLICA,
+    WHOLE,
+    WORKERS,
+    OwnerKey,
+    Parent,
+    ParentKind,
+    Place,
+    Stage,
+    owner_key_of,
+)
+from serried.model.pod import ControllerRef, Phase, Pod, Shape
 from serried.model.reservation import Reservation, Slot
 from tests.support.memory import read_memory
 
@@ -30,7 +41,7 @@ GENERATIONS = ("1", "1", "1", "2")
 """UIDs under which a name comes back."""
 
 FOLLOWED = ParentKind.JOB_SET
-FAMILIES = [Family(kind, Key("default", name)) for kind in ParentKind for name in ("s", "s", "u")]
+OWNER_KEYS = [OwnerKey(kind, Key("default", name)) for kind in ParentKind for name in ("s", "s", "u")]
 STAGES = {ParentKind.JOB_SET: ("a", "b"), ParentKind.LEADER_WORKER_SET: (LEADER, WORKERS)}
 
 Item = Pod | Job | Workload | PodGroup | Parent
@@ -48,39 +59,39 @@ jobs = st.builds(
     st.sampled_from([True, True, False]),
 )
 parents = st.builds(
-    lambda family, generation, sizes, staged, policy: Parent(
-        ParentKind(family.kind),
-        family.key,
-        f"{family.key.name}-{generation}",
-        tuple(map(Stage, STAGES[ParentKind(family.kind)], sizes)),
+    lambda owner_key, generation, sizes, staged, policy: Parent(
+        ParentKind(owner_key.kind),
+        owner_key.key,
+        f"{owner_key.key.name}-{generation}",
+        tuple(map(Stage, STAGES[ParentKind(owner_key.kind)], sizes)),
         frozenset([SCHEDULER]),
         policy,
         staged,
     ),
-    st.sampled_from(FAMILIES),
+    st.sampled_from(OWNER_KEYS),
     st.sampled_from(GENERATIONS),
     st.sampled_from([(1, 3), (2, 2), (1, 0)]),
     st.sampled_from(["", "", "startupPolicy"]),
     st.sampled_from(["JobSetAsGang", "ReplicaAsGang", ""]),
 )
 own_workloads = st.builds(
-    lambda name, family, templates, owner: Workload(
+    lambda name, owner_key, templates, owner: Workload(
         Key("default", name),
         f"{name}-uid",
         None,
         tuple(Template(template, Policy(2)) for template in templates),
         ()
         if owner is None
-        else (OwnerRef(family.kind, family.key.name, f"{family.key.name}-{owner}", controller=True),),
-        parent=(family.kind, family.key.name),
+        else (OwnerRef(owner_key.kind, owner_key.key.name, f"{owner_key.key.name}-{owner}", controller=True),),
+        parent=(owner_key.kind, owner_key.key.name),
     ),
     st.sampled_from(["v", "v", "y"]),
-    st.sampled_from(FAMILIES),
+    st.sampled_from(OWNER_KEYS),
     st.sampled_from([("t0",), ("t0",), ("b", WORKERS), ("t0", "t1")]),
     st.sampled_from([None, *GENERATIONS]),
 )
 own_groups = st.builds(
-    lambda name, workload, template, replica, family, owner: PodGroup(
+    lambda name, workload, template, replica, owner_key, owner: PodGroup(
         Key("default", name),
         f"{name}-uid",
         Policy(2),
@@ -88,25 +99,25 @@ own_groups = st.builds(
         template=template,
         owners=()
         if owner is None
-        else (OwnerRef(family.kind, family.key.name, f"{family.key.name}-{owner}", controller=True),),
+        else (OwnerRef(owner_key.kind, owner_key.key.name, f"{owner_key.key.name}-{owner}", controller=True),),
         labels={REPLICA: replica} if replica else {},
     ),
     st.sampled_from(["e", "f"]),
     st.sampled_from(["v", "y"]),
     st.sampled_from(["t0", "b", WORKERS]),
     st.sampled_from(["", "0", "1"]),
-    st.sampled_from(FAMILIES),
+    st.sampled_from(OWNER_KEYS),
     st.sampled_from([None, *GENERATIONS]),
 )
 places = st.builds(
-    lambda family, stage, replica, generation: Place(
-        ParentKind(family.kind),
-        family.key.name,
-        STAGES[ParentKind(family.kind)][stage],
-        replica if family.kind == ParentKind.LEADER_WORKER_SET else "",
-        f"{family.key.name}-{generation}" if family.kind == ParentKind.JOB_SET else "",
+    lambda owner_key, stage, replica, generation: Place(
+        ParentKind(owner_key.kind),
+        owner_key.key.name,
+        STAGES[ParentKind(owner_key.kind)][stage],
+        replica if owner_key.kind == ParentKind.LEADER_WORKER_SET else "",
+        f"{owner_key.key.name}-{generation}" if owner_key.kind == ParentKind.JOB_SET else "",
     ),
-    st.sampled_from(FAMILIES),
+    st.sampled_from(OWNER_KEYS),
     st.sampled_from([0, 1]),
     st.sampled_from(["0", "1"]),
     st.sampled_from(GENERATIONS),
@@ -155,7 +166,7 @@ pods = st.builds(
     st.sampled_from(SHAPES),
     st.sampled_from([None, None, None, "g"]),
     st.builds(
-        lambda kind, job, generation: Owner(kind, job.name, f"{job.name}-{generation}") if kind else None,
+        lambda kind, job, generation: ControllerRef(kind, job.name, f"{job.name}-{generation}") if kind else None,
         st.sampled_from(["Job", "Job", "Job", "ReplicaSet", ""]),
         st.sampled_from(JOBS),
         st.sampled_from(GENERATIONS),
@@ -174,7 +185,7 @@ class Model:
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
         self.jobs: dict[Key, Job] = {}
-        self.parents: dict[Family, Parent] = {}
+        self.parents: dict[OwnerKey, Parent] = {}
         self.workloads: dict[Key, Workload] = {}
         self.groups: dict[Key, PodGroup] = {}
         self.assumed: dict[str, tuple[str, Shape]] = {}
@@ -185,10 +196,10 @@ class Model:
         if pod.group is not None:
             return Key(pod.namespace, pod.group)
         if pod.place is not None:
-            family = Family(pod.place.kind, Key(pod.namespace, pod.place.parent))
-            parent = self.parents.get(family)
+            owner_key = OwnerKey(pod.place.kind, Key(pod.namespace, pod.place.parent))
+            parent = self.parents.get(owner_key)
             if parent is None and pod.place.kind is FOLLOWED:
-                return provisional_of(family)
+                return provisional(owner_key)
             if parent is not None and pod.place.uid in {"", parent.uid}:
                 found = self._find_workloads(parent)
                 if found or self._find_left(parent, pod.place) or self._is_gang(parent):
@@ -197,18 +208,20 @@ class Model:
             return None
         key = Key(pod.namespace, pod.owner.name)
         job = self.jobs.get(key)
-        return self._group_of_job(job) if job is not None and job.uid == pod.owner.uid else provisional(key)
+        return (
+            self._group_of_job(job) if job is not None and job.uid == pod.owner.uid else provisional(OwnerKey(JOB, key))
+        )
 
     def _group_of_job(self, job: Job) -> Key | None:
         found = [w for w in self.workloads.values() if not w.deleting and self._refers(w, job)]
         if not found:
-            return provisional(job.key) if self._eligible(job) else None
+            return provisional(OwnerKey(JOB, job.key)) if self._eligible(job) else None
         if len(found) > 1 or len(found[0].templates) != 1:
             return None
         made = [g for g in self.groups.values() if not g.deleting and g.workload == found[0].key.name]
         if len(made) == 1:
             return made[0].key
-        return provisional(job.key) if not made and found[0].templates[0].policy.is_gang else None
+        return provisional(OwnerKey(JOB, job.key)) if not made and found[0].templates[0].policy.is_gang else None
 
     def _find_workloads(self, parent: Parent) -> list[Workload]:
         named = (w for w in self.workloads.values() if w.parent == (parent.kind, parent.key.name))
@@ -248,7 +261,7 @@ class Model:
         wanted = (found[0].key.name, template, place.replica)
         made = [g.key for g in self.groups.values() if (g.workload, g.template, g.labels.get(REPLICA, "")) == wanted]
         if not made:
-            return provisional_of(parent.family, gang, place.replica)
+            return provisional(owner_key_of(parent), gang, place.replica)
         return made[0] if len(made) == 1 else None
 
     def _group_without(self, parent: Parent, place: Place) -> Key | None:
@@ -261,13 +274,13 @@ class Model:
         own_gang = any(stage.size > 1 for stage in parent.stages if stage.name == place.stage)
         if not self._is_gang(parent) or (parent.staged and not own_gang):
             return None
-        return provisional_of(parent.family, place.stage if parent.staged else WHOLE, place.replica)
+        return provisional(owner_key_of(parent), place.stage if parent.staged else WHOLE, place.replica)
 
     def _refers(self, workload: Workload, job: Job) -> bool:
         return workload.job == job.key.name and all(owner.uid == job.uid for owner in workload.owners)
 
     def _eligible(self, job: Job) -> bool:
-        own = [pod for pod in self.pods.values() if pod.owner == Owner("Job", job.key.name, job.uid)]
+        own = [pod for pod in self.pods.values() if pod.owner == ControllerRef("Job", job.key.name, job.uid)]
         started = any(pod.node or pod.phase is not Phase.ACTIVE for pod in own)
         return job.indexed and job.parallelism > 1 and not started
 
@@ -300,7 +313,7 @@ class StoreMachine(RuleBasedStateMachine):
     @initialize(first=st.lists(pods, min_size=2, max_size=6))
     def start(self, first: list[Pod]) -> None:
         self.store = Store([SCHEDULER])
-        self.store.parentage.followed.add(FOLLOWED)
+        self.store.membership.followed.add(FOLLOWED)
         self.ledger = Ledger(self.store.occupancy)
         self.model = Model()
         for pod in first:
@@ -324,7 +337,7 @@ class StoreMachine(RuleBasedStateMachine):
                 self.model.groups[item.key] = item
                 self.store.put_group(item)
             case Parent():
-                self.model.parents[item.family] = item
+                self.model.parents[owner_key_of(item)] = item
                 self.store.put_parent(item)
 
     @rule(data=st.data(), kind=st.sampled_from(["pod", "pod", "job", "workload", "group", "parent"]))
@@ -480,11 +493,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.touched.clear()
         self.store.orphaned.clear()
         parts: list[object] = [self.store.members, self.store.nominations, self.store.membership]
-        parts += [self.store.parentage, read_memory(self.store)["kinship"]]
+        parts += [read_memory(self.store)["owners"]]
         left = {name for part in parts for name, value in vars(part).items() if value == {}}
         assert {"_group_of", "_leaf_of", "_members", "_pods", "_started"} <= left
         assert vars(self.store.nominations)["_pods"] == {}
-        assert {"_workloads_by_job", "_groups_by_workload", "_workloads_by_family", "_groups_by_replica"} <= left
+        assert {"_workloads_by_owner", "_groups_by_workload", "_groups_by_replica"} <= left
         assert "_groups_by_controller" in left
         occupancy = vars(self.store.occupancy)
         assert (occupancy["_used"], occupancy["_claims"]) == ({}, {})

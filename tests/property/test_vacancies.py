@@ -10,7 +10,7 @@ from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy, match_heirs
 from serried.model.group import Key, PodGroup, Policy
-from serried.model.pod import Owner, Phase, Pod, Shape
+from serried.model.pod import ControllerRef, Phase, Pod, Shape
 
 SCHEDULER = "serried"
 GROUP = Key("default", "g")
@@ -25,7 +25,7 @@ newcomers = st.builds(
         shape,
         SCHEDULER,
         group=group,
-        owner=Owner("Job", "j", "j"),
+        owner=ControllerRef("Job", "j", "j"),
         index=index,
     ),
     st.integers(0, 4),
@@ -130,12 +130,12 @@ class VacancyMachine(RuleBasedStateMachine):
         heirs = {kept.heir for kept in self.kept.values()}
         free = [vacancy for vacancy in self.store.vacancies.of_group(GROUP) if not vacancy.heir]
         for vacancy, pod in match_heirs(free, [pod for pod in waiting if pod.uid not in heirs]):
-            self._check_kinship(vacancy, pod)
+            self._check_claimant(vacancy, pod)
             assert not self.kept[vacancy.pod.uid].heir
             self.kept[vacancy.pod.uid].heir = pod.uid
             self.store.vacancies.bequeath(vacancy, pod.uid)
 
-    def _check_kinship(self, vacancy: Vacancy, pod: Pod) -> None:
+    def _check_claimant(self, vacancy: Vacancy, pod: Pod) -> None:
         if pod.name != vacancy.pod.name:
             assert pod.index == vacancy.pod.index
             assert pod.index is not None or pod.shape == vacancy.pod.shape

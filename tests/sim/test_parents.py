@@ -9,7 +9,7 @@ from serried.decode.identity import GANG_POLICY
 from serried.kube.wire import JOBS, JSON, PODS, parents, workloads
 from serried.model.group import Key
 from serried.model.level import NATIVE_LEVELS, V1ALPHA1
-from serried.model.parent import REPLICA, Family, ParentKind
+from serried.model.parent import REPLICA, OwnerKey, ParentKind
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.builders import pod, workload
 from tests.support.controller_harness import (
@@ -29,7 +29,7 @@ from tests.support.parents import job_set, leader_worker_set
 
 JOB_SETS, SETS = parents(ParentKind.JOB_SET), parents(ParentKind.LEADER_WORKER_SET)
 CREATES = calls("POST", "/workloads")
-TURNED = Family(ParentKind.JOB_SET, Key("default", "turned"))
+TURNED = OwnerKey(ParentKind.JOB_SET, Key("default", "turned"))
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def lead(server: FakeApiServer, name: str, *indexes: int) -> None:
 
 
 def has_seen(controller: Controller, name: str) -> bool:
-    return any(family.key.name == name for family in controller.store.parents)
+    return any(owner_key.key.name == name for owner_key in controller.store.parents)
 
 
 async def test_a_job_set_gets_one_gang_over_all_its_jobs(server: FakeApiServer) -> None:

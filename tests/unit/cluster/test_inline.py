@@ -2,10 +2,11 @@
 
 import pytest
 
-from serried.cluster.membership import provisional
+from serried.cluster.provisional import provisional
 from serried.cluster.store import Store
 from serried.decode.identity import REQUIRED_TOPOLOGY
 from serried.model.group import Key, Policy, Workload
+from serried.model.parent import JOB, OwnerKey
 from tests.support.builders import RACK, job, pod, workload
 
 PART = Key("default", "w/workers")
@@ -62,7 +63,7 @@ class TestParts:
         store.put_workload(made("w"))
         store.put_pod(pod("j-0").of_job("j", 0).value())
         store.drop_workload(Key("default", "w"))
-        assert store.members.group_of("pod-j-0") == provisional(Key("default", "j"))
+        assert store.members.group_of("pod-j-0") == provisional(OwnerKey(JOB, Key("default", "j")))
         store.put_workload(made("v"))
         assert store.members.group_of("pod-j-0") == Key("default", "v/workers")
 

@@ -5,9 +5,10 @@ from itertools import permutations
 
 import pytest
 
-from serried.cluster.membership import job_of_provisional, provisional
+from serried.cluster.provisional import owner_of_provisional, provisional
 from serried.cluster.store import Store
 from serried.model.group import Key
+from serried.model.parent import JOB, OwnerKey
 from tests.support.builders import (
     Builder,
     JobBuilder,
@@ -21,8 +22,8 @@ from tests.support.builders import (
 )
 
 SCHEDULER = "serried"
-JOB = Key("default", "j")
-WAITING = provisional(JOB)
+TRAIN = OwnerKey(JOB, Key("default", "j"))
+WAITING = provisional(TRAIN)
 """Where the pods of Job j wait until its PodGroup exists."""
 
 
@@ -170,7 +171,7 @@ CASES: list[tuple[str, Sequence[Builder], Key | None]] = [
 @pytest.mark.parametrize(("builders", "group"), [pytest.param(b, g, id=sentence) for sentence, b, g in CASES])
 def test_a_pods_group_follows_from_the_objects_in_any_order(builders: Sequence[Builder], group: Key | None) -> None:
     subject = next(builder for builder in builders if isinstance(builder, PodBuilder)).value()
-    expected = provisional(Key(subject.namespace, "j")) if subject.namespace == "elsewhere" else group
+    expected = provisional(OwnerKey(JOB, Key(subject.namespace, "j"))) if subject.namespace == "elsewhere" else group
     for order in permutations(builders):
         store = stored(*order)
         assert store.members.group_of(subject.uid) == expected, [type(builder).__name__ for builder in order]
@@ -178,6 +179,6 @@ def test_a_pods_group_follows_from_the_objects_in_any_order(builders: Sequence[B
 
 
 def test_the_provisional_key_names_its_job_and_no_object_can_have_it() -> None:
-    assert job_of_provisional(WAITING) == JOB
-    assert job_of_provisional(named("j")) is None
+    assert owner_of_provisional(WAITING) == TRAIN
+    assert owner_of_provisional(named("j")) is None
     assert ":" in WAITING.name

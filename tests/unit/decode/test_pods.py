@@ -2,7 +2,7 @@ import pytest
 
 from serried.decode.malformed import Malformed
 from serried.decode.pods import COMPLETION_INDEX, decode_pod
-from serried.model.pod import HELD_GATE, Link, Owner, Phase, Pod
+from serried.model.pod import HELD_GATE, ControllerRef, Link, Phase, Pod
 from serried.model.selectors import NodeSelectorTerm, Requirement, Toleration
 from tests.support.builders import PodBuilder, pod
 
@@ -30,7 +30,7 @@ def test_every_field_arrives() -> None:
         nominated="n2",
         priority=5,
         phase=Phase.ACTIVE,
-        owner=Owner("Job", "j", "ju"),
+        owner=ControllerRef("Job", "j", "ju"),
         gates=(HELD_GATE, "other"),
         index=3,
         deleting=True,
@@ -119,7 +119,7 @@ def test_the_number_of_a_pod_among_its_like(builder: PodBuilder, index: int | No
 
 def test_only_the_controlling_reference_is_the_owner() -> None:
     decoded = pod("p").owned_by("PodGroup", "g").controlled_by("Job", "j", "u").value()
-    assert decoded.owner == Owner("Job", "j", "u")
+    assert decoded.owner == ControllerRef("Job", "j", "u")
 
 
 def test_what_decides_where_it_fits_is_in_the_shape() -> None:

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from serried.model.parent import Family, Parent
+from serried.model.parent import OwnerKey, Parent, owner_key_of
 from serried.plan.rank import order_by_rank
 from tests.support.builders import PodBuilder, pod
 from tests.support.parents import JobSetBuilder, job_set, leader_worker_set
@@ -42,7 +42,7 @@ CASES: list[tuple[str, list[Parent], list[PodBuilder]]] = [
 
 @pytest.mark.parametrize(("parents", "ordered"), [pytest.param(p, o, id=sentence) for sentence, p, o in CASES])
 def test_members_stand_in_order(parents: list[Parent], ordered: list[PodBuilder]) -> None:
-    known: dict[Family, Parent] = {parent.family: parent for parent in parents}
+    known: dict[OwnerKey, Parent] = {owner_key_of(parent): parent for parent in parents}
     names = [builder.value().name for builder in ordered]
     for arrival in permutations([builder.value() for builder in ordered]):
         assert [member.name for member in sorted(arrival, key=order_by_rank(known))] == names

@@ -430,7 +430,7 @@ class TestJobs:
         assert [call.name for call in world.api.said("kick")] == ["j-0"]
 
     async def test_a_job_set_that_nobody_has_seen_holds_its_pods_for_a_bounded_time(self, world: World) -> None:
-        world.store.parentage.followed.add(ParentKind.JOB_SET)
+        world.store.membership.followed.add(ParentKind.JOB_SET)
         world.store.put_job(job("s-a-0").size(2).scheduler(SCHEDULER).controlled_by("JobSet", "s").value())
         await world.add(*small_nodes(1), pod("p").of_job_set("s", "a").scheduler(SCHEDULER)).go()
         assert world.filter("p") == Hold()

@@ -5,12 +5,11 @@ from itertools import permutations
 
 import pytest
 
-from serried.cluster.membership import provisional
-from serried.cluster.parentage import family_of_provisional, provisional_of
+from serried.cluster.provisional import owner_of_provisional, provisional
 from serried.cluster.store import Store
 from serried.decode.pods import COMPLETION_INDEX
 from serried.model.group import Key
-from serried.model.parent import WORKERS, Family, ParentKind
+from serried.model.parent import JOB, WORKERS, OwnerKey, ParentKind
 from tests.support.builders import (
     Builder,
     PodBuilder,
@@ -24,10 +23,10 @@ from tests.support.builders import (
 from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
 from tests.unit.cluster.test_membership import SCHEDULER, named, tell
 
-SET = Family(ParentKind.JOB_SET, Key("default", "s"))
-SERVE = Family(ParentKind.LEADER_WORKER_SET, Key("default", "s"))
-WAITING = provisional_of(SET)
-CHILD = Key("default", "s-workers-0")
+SET = OwnerKey(ParentKind.JOB_SET, Key("default", "s"))
+SERVE = OwnerKey(ParentKind.LEADER_WORKER_SET, Key("default", "s"))
+WAITING = provisional(SET)
+CHILD = OwnerKey(JOB, Key("default", "s-workers-0"))
 """The Job of the pods below."""
 
 
@@ -57,11 +56,11 @@ def group_of(name: str = "g", template: str = "t") -> PodGroupBuilder:
 
 def child_job() -> Builder:
     """The pods' Job, which asks to be a gang of its own."""
-    return job(CHILD.name).size(2).scheduler(SCHEDULER).gang_policy("JobAsGang").controlled_by("JobSet", "s")
+    return job(CHILD.key.name).size(2).scheduler(SCHEDULER).gang_policy("JobAsGang").controlled_by("JobSet", "s")
 
 
 def plain_job() -> Builder:
-    return job(CHILD.name).size(2).scheduler(SCHEDULER).controlled_by("JobSet", "s")
+    return job(CHILD.key.name).size(2).scheduler(SCHEDULER).controlled_by("JobSet", "s")
 
 
 def left_group(uid: str = "") -> PodGroupBuilder:
@@ -96,7 +95,7 @@ CASES: list[tuple[str, Sequence[Builder], Key | None]] = [
     ("a leaving pod of a JobSet is its own, and ends the eligibility",
      [worker(), training(), pod("d").of_job_set("s", "driver").on("n1").deleting(), plain_job()], None),
     ("a leaving pod of a LeaderWorkerSet may be left of an earlier one",
-     [replica_pod(1, 2), serving(), replica_pod(0).on("n1").deleting()], provisional_of(SERVE, replica="1")),
+     [replica_pod(1, 2), serving(), replica_pod(0).on("n1").deleting()], provisional(SERVE, replica="1")),
     ("any other bound pod ends the eligibility of a LeaderWorkerSet",
      [replica_pod(1, 2), serving(), replica_pod(0).on("n1")], None),
     ("a template of its name is a stage's own",
@@ -104,7 +103,7 @@ CASES: list[tuple[str, Sequence[Builder], Key | None]] = [
      named("g")),
     ("stages that wait for others never share a template", [worker(), training().in_order(), set_workload()], None),
     ("before there is a Workload a stage waits by itself", [worker(), training().in_order()],
-     provisional_of(SET, "workers")),
+     provisional(SET, "workers")),
     ("one pod that starts first is a plain pod",
      [pod("d").of_job_set("s", "driver").scheduler(SCHEDULER), training().in_order()], None),
     ("a PodGroup that the JobSet controls counts without its Workload, also when pods run",
@@ -122,14 +121,14 @@ CASES: list[tuple[str, Sequence[Builder], Key | None]] = [
      [replica_pod(1), replica_pod(0).on("n1"), serving(), *LEFT_REPLICAS], named("g1")),
     ("a replica that never had one goes ahead when others run",
      [replica_pod(2), replica_pod(0).on("n1"), serving(), *LEFT_REPLICAS], None),
-    ("each replica waits by itself", [replica_pod(1, 2), serving()], provisional_of(SERVE, replica="1")),
+    ("each replica waits by itself", [replica_pod(1, 2), serving()], provisional(SERVE, replica="1")),
     ("each replica has its PodGroup",
      [replica_pod(1), serving(), SERVE_WORKLOAD, group_of("g0").replica(0), group_of("g1").replica(1)],
      named("g1")),
     ("a replica whose PodGroup is not there yet waits",
-     [replica_pod(1), serving(), SERVE_WORKLOAD, group_of("g0").replica(0)], provisional_of(SERVE, replica="1")),
+     [replica_pod(1), serving(), SERVE_WORKLOAD, group_of("g0").replica(0)], provisional(SERVE, replica="1")),
     ("workers that wait for their leader wait without it", [replica_pod(0, 1), serving().leader_first()],
-     provisional_of(SERVE, WORKERS, "0")),
+     provisional(SERVE, WORKERS, "0")),
     ("and the leader goes ahead", [replica_pod(0, 0), serving().leader_first()], None),
     ("a replica of a Workload that contains its groups is a part of it",
      [replica_pod(1), serving(), workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").inline_gang("t", 3)],
@@ -140,7 +139,7 @@ CASES: list[tuple[str, Sequence[Builder], Key | None]] = [
 
 def stored(*builders: Builder) -> Store:
     store = Store([SCHEDULER])
-    store.parentage.followed |= set(ParentKind)
+    store.membership.followed |= set(ParentKind)
     for builder in builders:
         if isinstance(builder, JobSetBuilder | LeaderWorkerSetBuilder):
             store.put_parent(builder.value())
@@ -198,9 +197,9 @@ def test_a_replica_that_is_part_of_its_workload_goes_with_its_last_pod() -> None
 
 
 def test_the_provisional_key_names_its_parent_and_no_object_can_have_it() -> None:
-    assert family_of_provisional(provisional_of(SERVE, WORKERS, "3")) == SERVE
-    for other in (named("s"), provisional(CHILD)):
-        assert family_of_provisional(other) is None
+    assert owner_of_provisional(provisional(SERVE, WORKERS, "3")) == SERVE
+    assert owner_of_provisional(provisional(CHILD)) == CHILD
+    assert owner_of_provisional(named("s")) is None
 
 
 RANKS: list[tuple[str, PodBuilder, Sequence[Builder], int | None]] = [
