@@ -38,7 +38,7 @@ from extender.service import ExtenderService
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
-from serried.model.group import Key, PodGroup, Policy
+from serried.model.group import GroupKey, PodGroup, Policy
 from serried.model.pod import Pod, Shape
 from serried.model.selectors import NodeSelectorTerm, Requirement
 from serried.model.verdict import Verdict
@@ -48,7 +48,7 @@ from serried.testing.composites import composite
 RESULTS = Path(__file__).parent / "results"
 BLOCK = "example.com/block"
 HOST = "kubernetes.io/hostname"
-ODD = Key("odd", "gang")
+ODD = GroupKey("odd", "gang")
 _NODES, _RACK_SIZE = 5_000, 100
 _PROBE, _ENDINGS, _SMALL = 0.004, 0.5, 1.0
 _WARM_UP, _SECONDS = 1.0, 8.0
@@ -77,10 +77,10 @@ class Deaf:
     def repaired(self, outcome: str, seconds: float) -> None:
         """No slot is kept here."""
 
-    def say(self, group: Key, verdict: Verdict) -> None:
+    def say(self, group: GroupKey, verdict: Verdict) -> None:
         """No condition is written."""
 
-    def report_broken(self, group: Key, verdict: Verdict) -> None:
+    def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         """No gang is broken."""
 
     def promised(self, wait: float) -> None:
@@ -111,7 +111,7 @@ class Stage:
         binder = Binder(client, Window(64))
         cycle_runner = CycleRunner(self.group_scheduler, Records(client, "v1", "bench"), binder, self.heard, clock)
         self.group_scheduler.drive = self._drive
-        self.begun: dict[Key, asyncio.Event] = defaultdict(asyncio.Event)
+        self.begun: dict[GroupKey, asyncio.Event] = defaultdict(asyncio.Event)
         self.group_scheduler.active = True
         self.service = ExtenderService(self.group_scheduler, cycle_runner, binder, client, clock)
         self.service.synced = True
@@ -134,16 +134,16 @@ class Stage:
             bound = Pod("load", f"p{index}", f"p{index}", shape, "serried", f"n{index % _NODES}")
             self.store.put_pod(_with_end(bound, now, lifetime))
 
-    def add_gang(self, key: Key, shapes: Sequence[Shape], topology_key: str | None = None) -> None:
+    def add_gang(self, key: GroupKey, shapes: Sequence[Shape], topology_key: str | None = None) -> None:
         """A gang with a member of each shape."""
         self.store.put_group(PodGroup(key, f"uid-{key}", Policy(len(shapes)), topology_key=topology_key))
         self.add_members(key, shapes)
 
-    def add_members(self, key: Key, shapes: Sequence[Shape]) -> None:
+    def add_members(self, key: GroupKey, shapes: Sequence[Shape]) -> None:
         """Its pods."""
         for index, shape in enumerate(shapes):
             name = f"{key.name}-{index}"
-            self.store.put_pod(Pod(key.namespace, name, f"{key}-{name}", shape, "serried", group=key.name, index=index))
+            self.store.put_pod(Pod(key.namespace, name, f"{key}-{name}", shape, "serried", group=key, index=index))
 
 
 @dataclass(slots=True)
@@ -194,7 +194,7 @@ def tree(stage: Stage) -> None:
     top = composite("top").namespace(ODD.namespace).gang(20).topology(BLOCK)
     stage.store.put_composite(top.value())
     for place in range(20):
-        key = Key(ODD.namespace, f"g{place}")
+        key = GroupKey(ODD.namespace, f"g{place}")
         stage.store.put_group(PodGroup(key, f"uid-{place}", Policy(40), topology_key=RACK, parent="top"))
         stage.add_members(key, _shapes(2, 40, 11_000))
 
@@ -270,7 +270,7 @@ async def _end_pods(stage: Stage) -> None:
 async def _send_small(stage: Stage, run: Run) -> None:
     for turn in range(1_000_000):
         await asyncio.sleep(_SMALL)
-        key, begun = Key("other", f"small-{turn}"), time.perf_counter()
+        key, begun = GroupKey("other", f"small-{turn}"), time.perf_counter()
         stage.add_gang(key, _shapes(1, 4, 1_000))
         stage.group_scheduler.wake()
         await stage.begun[key].wait()

@@ -24,6 +24,7 @@ from serried.cluster.occupancy import ClaimKind
 from serried.kube.errors import ApiError
 from serried.model.group import Key
 from serried.model.verdict import Reason, Verdict
+from serried.observe.log import name_group
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class CycleRunner:
         try:
             await self._run(cycle)
         except Exception:
-            log.exception("a binding cycle failed", extra={"podGroup": str(cycle.reservation.group)})
+            log.exception("a binding cycle failed", extra=name_group(cycle.reservation.group))
             if cycle.reservation.committed:
                 await asyncio.sleep(_ROLL_FORWARD_CAP)  # and again: after a commit there is no way back
             elif not cycle.over:
@@ -195,7 +196,7 @@ class CycleRunner:
 
         Asks until the API server says; no, if the term ends before.
         """
-        log.warning("commit answered with an error", extra={"podGroup": str(cycle.group.key), "err": str(error)})
+        log.warning("commit answered with an error", extra=name_group(cycle.group.key) | {"err": str(error)})
         pause = _ROLL_FORWARD_BASE
         while self._group_scheduler.leads():
             try:
@@ -347,8 +348,6 @@ class CycleRunner:
                 return await self._records.remove(cycle.reservation)
             except ApiError as error:
                 # If it stays, the next write of this group replaces it, or its owner reference takes it away.
-                log.warning(
-                    "cannot delete a Reservation yet", extra={"podGroup": str(cycle.group.key), "err": str(error)}
-                )
+                log.warning("cannot delete a Reservation yet", extra=name_group(cycle.group.key) | {"err": str(error)})
             await asyncio.sleep(pause)
             pause = min(_ROLL_FORWARD_CAP, pause * 2)

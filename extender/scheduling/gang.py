@@ -18,7 +18,7 @@ from extender.scheduling.trees import (
 )
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
-from serried.model.group import PodGroup
+from serried.model.group import GroupKind, PodGroup
 from serried.model.node import Node
 from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Pod, Shape
@@ -148,7 +148,7 @@ def is_foreign(group: PodGroup | None, members: Sequence[Pod], store: Store) -> 
     One of scheduler-plugins is nobody's before it has pods.
     """
     if not members:
-        return group is not None and group.compatible
+        return group is not None and group.key.kind is GroupKind.COMPATIBLE
     return not any(pod.scheduler in store.schedulers for pod in members)
 
 

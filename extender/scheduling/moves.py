@@ -10,7 +10,7 @@ from extender.scheduling.repairs import Planner, Repairs
 from extender.scheduling.trees import find_parts_to_leave
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
-from serried.model.group import Key, PodGroup
+from serried.model.group import GroupKey, PodGroup
 from serried.model.plan import Plan
 from serried.model.pod import Pod
 from serried.model.verdict import Verdict
@@ -26,7 +26,7 @@ class Moves:
         nominator: Nominator,
         repairs: Repairs,
         permit: Permit,
-        gangs: Mapping[Key, GroupState],
+        gangs: Mapping[GroupKey, GroupState],
         plan: Planner,
         is_asleep: Callable[[Pod], bool],
         clock: Callable[[], float],

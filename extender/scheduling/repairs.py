@@ -17,7 +17,7 @@ from extender.scheduling.voices import StatusSink, Watcher
 from serried.cluster.demand import count_wanted
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy, find_taken, match_heirs
-from serried.model.group import Key, PodGroup
+from serried.model.group import BARE_KINDS, GroupKey, PodGroup
 from serried.model.node import Node
 from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Pod
@@ -71,7 +71,7 @@ class Repairs:
     def __init__(
         self, store: Store, clock: Callable[[], float], voice: StatusSink, watcher: Watcher, rules: Rules = USUAL
     ) -> None:
-        self.evict: Callable[[Key], Coroutine[Any, Any, None]] | None = None
+        self.evict: Callable[[GroupKey], Coroutine[Any, Any, None]] | None = None
         self._store, self._clock = store, clock
         self._voice, self._watcher, self._rules = voice, watcher, rules
         store.vacancies.keeping = True
@@ -116,7 +116,7 @@ class Repairs:
                 self._store.vacancies.close(vacancy)
                 self._watcher.repaired(Outcome.LOST, now - vacancy.since)
 
-    def _trim(self, gang: GroupState, key: Key, standing: Standing, wanted: int) -> None:
+    def _trim(self, gang: GroupState, key: GroupKey, standing: Standing, wanted: int) -> None:
         """Close those that nobody will fill: their members are not wanted, or others have their place already."""
         placed = [*standing.bound, *filter(self._is_placed, standing.waiting)]
         kept = 0 if gang.evicting or not self._rules.seconds else max(0, wanted - len(placed))
@@ -129,7 +129,7 @@ class Repairs:
     def _is_placed(self, pod: Pod) -> bool:
         return self._store.vacancies.of_heir(pod.uid) is None and self._store.occupancy.node_of(pod.uid) is not None
 
-    def _find_heirs(self, key: Key, standing: Standing) -> None:
+    def _find_heirs(self, key: GroupKey, standing: Standing) -> None:
         free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.heir]
         unplaced = [pod for pod in standing.waiting if self._store.occupancy.node_of(pod.uid) is None]
         waiting = [pod for pod in unplaced if self._store.vacancies.of_heir(pod.uid) is None]
@@ -284,7 +284,7 @@ class Repairs:
             outcome = Outcome.SAME_NODE if node == vacancy.pod.node else Outcome.SAME_DOMAIN
             self._watcher.repaired(outcome, now - (now if vacancy.since is None else vacancy.since))
 
-    def review(self, key: Key, gang: GroupState) -> Coroutine[Any, Any, None] | None:
+    def review(self, key: GroupKey, gang: GroupState) -> Coroutine[Any, Any, None] | None:
         """Report a gang that is broken for too long, once; returns the work of evicting it, if that is asked."""
         since = gang.broken_since
         if since is None or gang.reported or self._clock() - since < self._rules.grace:
@@ -310,7 +310,7 @@ def _was_scheduled(group: PodGroup, standing: Standing) -> bool:
 
     Two kinds of groups have no condition to say so: there a bound member does, as none is bound before the others.
     """
-    return group.scheduled or ((group.inline or group.compatible) and bool(standing.bound))
+    return group.scheduled or (group.key.kind in BARE_KINDS and bool(standing.bound))
 
 
 def _note_whole(gang: GroupState) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.objections import describe_refused
 from serried.cluster.store import Store
-from serried.model.group import PodGroup
+from serried.model.group import GroupKey, GroupKind, PodGroup
 from serried.model.node import Node
 from serried.model.plan import PlanRequest
 from serried.model.pod import Pod
@@ -105,9 +105,8 @@ def _ask_below(tree: Tree, wish: _Wish) -> PlanRequest | None:
         return None
     members = tuple(member for part in parts for member in part.members)
     wanted = max(0, wanted)
-    return replace(
-        base, name=f"composite:{tree.name}", members=members, need=sum(open_[:wanted]), parts=parts, wanted=wanted
-    )
+    name = GroupKey("", tree.name, GroupKind.COMPOSITE).encoded
+    return replace(base, name=name, members=members, need=sum(open_[:wanted]), parts=parts, wanted=wanted)
 
 
 def _ask_leaf(leaf: Leaf, base: PlanRequest, wish: _Wish) -> PlanRequest:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from serried.cluster.occupancy import Freed
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.node import Node
 from serried.model.plan import PlanRequest
 from serried.model.pod import Shape
@@ -49,8 +49,8 @@ class _Bench:
 
     room: dict[str, int] = field(default_factory=dict)
     elsewhere: int = 0
-    needs: dict[Key, int] = field(default_factory=dict)
-    deaf: set[Key] = field(default_factory=set)
+    needs: dict[GroupKey, int] = field(default_factory=dict)
+    deaf: set[GroupKey] = field(default_factory=set)
 
 
 class Backlog:
@@ -59,18 +59,18 @@ class Backlog:
     def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
         self._nodes, self._used = nodes, used
         self._benches: dict[Demand, _Bench] = {}
-        self._demands: dict[Key, Demand] = {}
+        self._demands: dict[GroupKey, Demand] = {}
 
-    def __contains__(self, group: Key) -> bool:
+    def __contains__(self, group: GroupKey) -> bool:
         return group in self._demands
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[GroupKey]:
         return iter(list(self._demands))
 
     def __len__(self) -> int:
         return len(self._demands)
 
-    def put(self, group: Key, ask: PlanRequest, refusal: Verdict) -> None:
+    def put(self, group: GroupKey, ask: PlanRequest, refusal: Verdict) -> None:
         """A group was refused just now."""
         counted = refusal.reason in _COUNTED and not ask.excluded and (ask.spills or not ask.levels)
         counted = counted and not ask.parts and not ask.taken and len({member.shape for member in ask.members}) == 1
@@ -80,11 +80,11 @@ class Backlog:
             bench.room = named
             bench.elsewhere = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
 
-    def put_aside(self, group: Key, ask: PlanRequest) -> None:
+    def put_aside(self, group: GroupKey, ask: PlanRequest) -> None:
         """A group has given its room and its stamps up: that they are free is no news to it."""
         self._seat(group, _demand(ask, counted=False), 1).deaf.add(group)
 
-    def leave(self, group: Key) -> None:
+    def leave(self, group: GroupKey) -> None:
         """A group waits for room no more, or is to be planned whatever is free."""
         demand = self._demands.pop(group, None)
         if demand is None:
@@ -95,17 +95,17 @@ class Backlog:
         if not bench.needs:
             del self._benches[demand]
 
-    def closed_to(self, group: Key) -> frozenset[str]:
+    def closed_to(self, group: GroupKey) -> frozenset[str]:
         """The nodes that were closed to a group when it was refused."""
         demand = self._demands.get(group)
         return demand.closed if demand is not None else frozenset()
 
-    def wake(self, freed: Freed | None, withdrawn: Freed | None) -> set[Key]:
+    def wake(self, freed: Freed | None, withdrawn: Freed | None) -> set[GroupKey]:
         """The groups that room on these nodes could help; they leave. None is room anywhere.
 
         ``withdrawn`` are nodes that pods were nominated to.
         """
-        woken: set[Key] = set()
+        woken: set[GroupKey] = set()
         for bench, demand in [(bench, demand) for demand, bench in self._benches.items()]:
             woken |= self._help(demand, bench, withdrawn) - bench.deaf
             woken |= self._help(demand, bench, freed)
@@ -113,14 +113,14 @@ class Backlog:
             self.leave(group)
         return woken
 
-    def _seat(self, group: Key, demand: Demand, need: int) -> _Bench:
+    def _seat(self, group: GroupKey, demand: Demand, need: int) -> _Bench:
         self.leave(group)
         self._demands[group] = demand
         bench = self._benches.setdefault(demand, _Bench())
         bench.needs[group] = need
         return bench
 
-    def _help(self, demand: Demand, bench: _Bench, freed: Freed | None) -> set[Key]:
+    def _help(self, demand: Demand, bench: _Bench, freed: Freed | None) -> set[GroupKey]:
         """The groups of a bench that room on these nodes could help."""
         if freed is None:
             return set(bench.needs)

@@ -1,7 +1,7 @@
 """How many members of a gang its owner wants to run now: slots of dead members beyond that are nobody's."""
 
 from serried.cluster.store import Store
-from serried.model.group import Job, Key, OwnerRef, PodGroup
+from serried.model.group import GroupKey, Job, Key, OwnerRef, PodGroup
 from serried.model.parent import JOB, REPLICA, Family, Parent, ParentKind, stages_of
 from serried.plan.quorum import Standing
 
@@ -13,7 +13,8 @@ def count_wanted(store: Store, group: PodGroup, standing: Standing) -> int:
     says a number, it is what minCount still takes, as long as anybody is left. Of a tree: what its PodGroups want.
     """
     if group.tree is not None:
-        below = ((store.groups.get(Key(group.key.namespace, name)), each) for name, each in standing.leaves.items())
+        namespace = group.key.namespace
+        below = ((store.groups.get(GroupKey(namespace, name)), each) for name, each in standing.leaves.items())
         return sum(count_wanted(store, leaf, each) for leaf, each in below if leaf is not None)
     job = store.membership.job_of(group)
     if job is not None:

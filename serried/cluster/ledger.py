@@ -7,7 +7,7 @@ restart rebuild it. Every slot lays a RESERVED claim in the Occupancy, so room i
 from collections.abc import Iterator, Mapping
 
 from serried.cluster.occupancy import ClaimKind, Occupancy
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.pod import Pod
 from serried.model.reservation import Reservation, Slot
 
@@ -17,7 +17,7 @@ class Ledger:
 
     def __init__(self, occupancy: Occupancy) -> None:
         self._occupancy = occupancy
-        self._by_group: dict[Key, Reservation] = {}
+        self._by_group: dict[GroupKey, Reservation] = {}
         self._by_uid: dict[str, Reservation] = {}
 
     def __len__(self) -> int:
@@ -26,7 +26,7 @@ class Ledger:
     def __iter__(self) -> Iterator[Reservation]:
         return iter(list(self._by_group.values()))
 
-    def of_group(self, group: Key) -> Reservation | None:
+    def of_group(self, group: GroupKey) -> Reservation | None:
         """The group's reservation."""
         return self._by_group.get(group)
 
@@ -51,7 +51,7 @@ class Ledger:
             self._take(uid, reservation)
             self._occupancy.claim(uid, ClaimKind.RESERVED, slot.node, pods[uid].shape.requests)
 
-    def add(self, group: Key, pod: Pod, node: str, part: str = "") -> None:
+    def add(self, group: GroupKey, pod: Pod, node: str, part: str = "") -> None:
         """Keep one more slot in the group's reservation. Raises KeyError if it has none."""
         reservation = self._by_group[group]
         self._take(pod.uid, reservation)
@@ -77,7 +77,7 @@ class Ledger:
             del reservation.slots[uid]
             self._occupancy.release(uid, ClaimKind.RESERVED)
 
-    def release(self, group: Key) -> Reservation | None:
+    def release(self, group: GroupKey) -> Reservation | None:
         """Give every slot of a group back; returns what it held."""
         reservation = self._by_group.pop(group, None)
         if reservation is not None:

@@ -2,25 +2,18 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from serried.cluster.indexes import key_of, reindex
+from serried.cluster.indexes import key_of_group, key_of_workload, reindex
 from serried.cluster.inline import is_replica
 from serried.decode.identity import REPLACES
 from serried.model.eligibility import GangJobs, is_gang_job
-from serried.model.group import Job, Key, PodGroup, Workload
+from serried.model.group import GroupKey, GroupKind, Job, Key, PodGroup, Workload
 from serried.model.parent import Parent
 from serried.model.pod import Pod
 
-_JOB_PREFIX = "job:"
 
-
-def provisional(job: Key) -> Key:
-    """The key under which a Job's pods wait until its PodGroup exists; no object's name can contain a colon."""
-    return Key(job.namespace, _JOB_PREFIX + job.name)
-
-
-def job_of_provisional(group: Key) -> Key | None:
-    """The Job that a provisional key stands for, None for the key of a real PodGroup."""
-    return Key(group.namespace, group.name[len(_JOB_PREFIX) :]) if group.name.startswith(_JOB_PREFIX) else None
+def provisional(job: Key) -> GroupKey:
+    """The key under which a Job's pods wait until its PodGroup exists."""
+    return GroupKey(*job, GroupKind.JOB)
 
 
 class Membership:
@@ -32,7 +25,7 @@ class Membership:
     def __init__(
         self,
         jobs: Mapping[Key, Job],
-        groups: Mapping[Key, PodGroup],
+        groups: Mapping[GroupKey, PodGroup],
         workloads: Mapping[Key, Workload],
         schedulers: Collection[str],
         gang_jobs: GangJobs,
@@ -40,18 +33,18 @@ class Membership:
         self._jobs, self._groups, self._workloads = jobs, groups, workloads
         self._schedulers, self._gang_jobs = schedulers, gang_jobs
         self._workloads_by_job: dict[Key, tuple[Key, ...]] = {}
-        self._groups_by_workload: dict[Key, tuple[Key, ...]] = {}
-        self._groups_by_job: dict[Key, tuple[Key, ...]] = {}
+        self._groups_by_workload: dict[Key, tuple[GroupKey, ...]] = {}
+        self._groups_by_job: dict[Key, tuple[GroupKey, ...]] = {}
 
     def index_workload(self, old: Workload | None, new: Workload | None) -> set[Key]:
         """Follow one change; returns the Jobs whose pods may belong elsewhere now."""
-        return reindex(self._workloads_by_job, _job_key(old), _job_key(new), key_of(old, new))
+        return reindex(self._workloads_by_job, _job_key(old), _job_key(new), key_of_workload(old, new))
 
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[Key]:
         """Follow one change; returns the Jobs whose pods may belong elsewhere now."""
-        touched = reindex(self._groups_by_workload, _workload_key(old), _workload_key(new), key_of(old, new))
+        touched = reindex(self._groups_by_workload, _workload_key(old), _workload_key(new), key_of_group(old, new))
         jobs = {job for key in touched if (job := _job_key(self._workloads.get(key))) is not None}
-        return jobs | reindex(self._groups_by_job, _controlling_job(old), _controlling_job(new), key_of(old, new))
+        return jobs | reindex(self._groups_by_job, _controlling_job(old), _controlling_job(new), key_of_group(old, new))
 
     def workloads_of(self, job: Job) -> list[Workload]:
         """The Workloads that refer to this Job (KEP-5547 discovery), by name.
@@ -84,14 +77,14 @@ class Membership:
         job = self._jobs.get(key) if key is not None else None
         return job if job is not None and (is_controlled_by(group, job) or _controlling_job(group) is None) else None
 
-    def resolve(self, pod: Pod, *, job_started: bool) -> Key | None:
+    def resolve(self, pod: Pod, *, job_started: bool) -> GroupKey | None:
         """The group of a pod, maybe provisional; None for a pod of no group.
 
         ``job_started`` is whether a pod of the same Job (by UID) is bound or finished: then a Job that has no Workload
         gets none any more.
         """
         if pod.group is not None:
-            return Key(pod.namespace, pod.group)
+            return pod.group
         if pod.owner is None or pod.owner.kind != "Job":
             return None
         key = Key(pod.namespace, pod.owner.name)
@@ -100,7 +93,7 @@ class Membership:
             return provisional(key)
         return self._resolve_job(job, job_started=job_started)
 
-    def _resolve_job(self, job: Job, *, job_started: bool) -> Key | None:
+    def _resolve_job(self, job: Job, *, job_started: bool) -> GroupKey | None:
         workloads = self.workloads_of(job)
         if len(workloads) > 1 or any(len(workload.templates) != 1 for workload in workloads):
             return None

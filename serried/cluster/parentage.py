@@ -7,11 +7,12 @@ and each of them in several replicas.
 
 from collections.abc import Collection, Mapping
 
-from serried.cluster.indexes import key_of, reindex
+from serried.cluster.indexes import key_of_group, key_of_workload, reindex
+from serried.cluster.inline import key_inline
 from serried.cluster.kinship import Kinship
 from serried.cluster.membership import is_controlled_by
 from serried.model.eligibility import GangJobs
-from serried.model.group import Job, Key, PodGroup, Template, Workload, name_inline
+from serried.model.group import GroupKey, GroupKind, Job, Key, PodGroup, Template, Workload
 from serried.model.parent import (
     REPLICA,
     WHOLE,
@@ -25,19 +26,10 @@ from serried.model.parent import (
 from serried.model.pod import Pod
 from serried.plan.rank import find_rank
 
-_KINDS = {kind.value.lower(): kind for kind in ParentKind}
 
-
-def provisional_of(family: Family, gang: str = WHOLE, replica: str = "") -> Key:
-    """The key under which a gang's pods wait until its PodGroup exists; no object's name can contain a colon."""
-    return Key(family.key.namespace, f"{family.kind.lower()}:{family.key.name}:{gang}:{replica}")
-
-
-def family_of_provisional(group: Key) -> Family | None:
-    """The parent that a provisional key stands for, None for any other key."""
-    word, _, rest = group.name.partition(":")
-    kind = _KINDS.get(word)
-    return Family(kind, Key(group.namespace, rest.partition(":")[0])) if kind and rest else None
+def provisional_of(family: Family, gang: str = WHOLE, replica: str = "") -> GroupKey:
+    """The key under which a gang's pods wait until its PodGroup exists."""
+    return GroupKey(*family.key, GroupKind(family.kind), gang, replica)
 
 
 def find_template(workload: Workload, parent: Parent, stage: str) -> Template | None:
@@ -61,7 +53,7 @@ class Parentage:
     def __init__(
         self,
         parents: Mapping[Family, Parent],
-        groups: Mapping[Key, PodGroup],
+        groups: Mapping[GroupKey, PodGroup],
         workloads: Mapping[Key, Workload],
         kinship: Kinship,
         schedulers: Collection[str],
@@ -73,18 +65,18 @@ class Parentage:
         self._kinship, self._schedulers = kinship, schedulers
         self._makes_gangs = gang_jobs is not GangJobs.NONE
         self._workloads_by_family: dict[Family, tuple[Key, ...]] = {}
-        self._groups_by_replica: dict[tuple[Key, str], tuple[Key, ...]] = {}
-        self._groups_by_controller: dict[tuple[Family, str], tuple[Key, ...]] = {}
+        self._groups_by_replica: dict[tuple[Key, str], tuple[GroupKey, ...]] = {}
+        self._groups_by_controller: dict[tuple[Family, str], tuple[GroupKey, ...]] = {}
 
     def index_workload(self, old: Workload | None, new: Workload | None) -> set[Family]:
         """Follow one change; returns the parents whose pods may belong elsewhere now."""
-        return reindex(self._workloads_by_family, _family(old), _family(new), key_of(old, new))
+        return reindex(self._workloads_by_family, _family(old), _family(new), key_of_workload(old, new))
 
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[Family]:
         """Follow one change; returns the parents whose pods may belong elsewhere now."""
-        places = reindex(self._groups_by_replica, _replica(old), _replica(new), key_of(old, new))
+        places = reindex(self._groups_by_replica, _replica(old), _replica(new), key_of_group(old, new))
         families = {family for workload, _ in places if (family := _family(self._workloads.get(workload))) is not None}
-        heads = reindex(self._groups_by_controller, _controller(old), _controller(new), key_of(old, new))
+        heads = reindex(self._groups_by_controller, _controller(old), _controller(new), key_of_group(old, new))
         return families | {family for family, _ in heads}
 
     def workloads_of(self, parent: Parent) -> list[Workload]:
@@ -154,7 +146,7 @@ class Parentage:
             return pod.index
         return find_rank(place, pod.index, parent) if parent is not None else None
 
-    def resolve(self, pod: Pod) -> Key | None:
+    def resolve(self, pod: Pod) -> GroupKey | None:
         """The group of a pod that its parent claims, maybe provisional; None for a pod of no group."""
         if pod.place is None:
             return None
@@ -167,7 +159,7 @@ class Parentage:
             return self._resolve_in(workloads[0], parent, pod.place) if len(workloads) == 1 else None
         return self._resolve_without(parent, pod.place)
 
-    def _resolve_without(self, parent: Parent, place: Place) -> Key | None:
+    def _resolve_without(self, parent: Parent, place: Place) -> GroupKey | None:
         """The group of a pod whose parent has no Workload (any more)."""
         groups = self._groups_left(parent, place)
         if groups:
@@ -185,12 +177,12 @@ class Parentage:
         template = place.stage if place.stage in names else names.pop()
         return [group for group in controlled if group.template == template]
 
-    def _resolve_in(self, workload: Workload, parent: Parent, place: Place) -> Key | None:
+    def _resolve_in(self, workload: Workload, parent: Parent, place: Place) -> GroupKey | None:
         template = find_template(workload, parent, place.stage)
         if template is None:
             return None
         if workload.inline:
-            return Key(workload.key.namespace, name_inline(workload.key.name, template.name, place.replica))
+            return key_inline(workload, template, place.replica)
         groups = self.groups_at(workload, template.name, place.replica)
         if groups:
             return groups[0].key if len(groups) == 1 else None
@@ -212,7 +204,7 @@ def _family(workload: Workload | None) -> Family | None:
 
 
 def _replica(group: PodGroup | None) -> tuple[Key, str] | None:
-    if group is None or group.workload is None or group.inline:
+    if group is None or group.workload is None or group.key.kind is GroupKind.WORKLOAD:
         return None
     return Key(group.key.namespace, group.workload), group.labels.get(REPLICA, "")
 

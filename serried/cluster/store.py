@@ -7,16 +7,16 @@ from serried.cluster.forest import Forest
 from serried.cluster.indexes import discard
 from serried.cluster.inline import build_groups, is_replica, workload_of
 from serried.cluster.kinship import Kinship
-from serried.cluster.membership import Membership, job_of_provisional
+from serried.cluster.membership import Membership
 from serried.cluster.occupancy import ClaimKind, FreedNodes, Occupancy
-from serried.cluster.parentage import Parentage, family_of_provisional
+from serried.cluster.parentage import Parentage
 from serried.cluster.uncounted import Uncounted
 from serried.cluster.vacancies import Vacancies, Vacancy
 from serried.cluster.volumes import Volumes
 from serried.model.composite import Composite
 from serried.model.device import DeviceClass
 from serried.model.eligibility import GangJobs
-from serried.model.group import Job, Key, PodGroup, Workload, is_compatible
+from serried.model.group import GroupKey, GroupKind, Job, Key, PodGroup, Workload
 from serried.model.node import Node
 from serried.model.parent import JOB, REPLICA, Family, Parent
 from serried.model.plan import Overlay, View
@@ -27,6 +27,8 @@ from serried.model.tree import list_leaves
 from serried.model.volume import Volume, VolumeClaim
 from serried.plan.capacity import Capacity
 from serried.plan.quorum import Standing, combine, count_placed, size_up
+
+_PARENTS = frozenset({GroupKind.JOB_SET, GroupKind.LEADER_WORKER_SET})
 
 
 class Store:
@@ -46,7 +48,7 @@ class Store:
         self.schedulers = frozenset(schedulers)
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
-        self.groups: dict[Key, PodGroup] = {}
+        self.groups: dict[GroupKey, PodGroup] = {}
         self.workloads: dict[Key, Workload] = {}
         self.jobs: dict[Key, Job] = {}
         self.parents: dict[Family, Parent] = {}
@@ -65,17 +67,17 @@ class Store:
         self.withdrawn_nodes = FreedNodes()
         self.obstacle = ""
         self.compatible_obstacle = ""
-        self.touched: set[Key] = set()
+        self.touched: set[GroupKey] = set()
         self.orphaned: set[str] = set()
-        self._group_of: dict[str, Key] = {}
-        self._leaf_of: dict[str, Key] = {}
-        self._members: dict[Key, dict[str, None]] = {}
+        self._group_of: dict[str, GroupKey] = {}
+        self._leaf_of: dict[str, GroupKey] = {}
+        self._members: dict[GroupKey, dict[str, None]] = {}
         self._nominated: dict[str, Pod] = {}
         self._uids: dict[Key, str] = {}
 
     # --- reading -----------------------------------------------------------------------------------------------
 
-    def group_of(self, uid: str) -> Key | None:
+    def group_of(self, uid: str) -> GroupKey | None:
         """The group of a known pod, maybe provisional; None for a pod of no group or an unknown pod."""
         return self._group_of.get(uid)
 
@@ -83,22 +85,22 @@ class Store:
         """The PodGroup of a member within its tree; "" for a pod whose group is in none."""
         return self._leaf_of[uid].name if uid in self._leaf_of else ""
 
-    def members(self, group: Key) -> list[Pod]:
+    def members(self, group: GroupKey) -> list[Pod]:
         """Every known pod of the group, also bound and finished ones, in the order of arrival."""
         return [self.pods[uid] for uid in self._members.get(group, ())]
 
-    def iterate_members(self, group: Key) -> Iterator[Pod]:
+    def iterate_members(self, group: GroupKey) -> Iterator[Pod]:
         """The same one by one, for those who look for the first of a kind."""
         return (self.pods[uid] for uid in self._members.get(group, ()))
 
-    def count_placed(self, group: Key) -> int:
+    def count_placed(self, group: GroupKey) -> int:
         """How many members of a group that is no tree count toward its quorum: ``stand(group).placed``."""
         found = self.groups.get(group)
         job = self.membership.job_of(found) if found is not None else None
         min_count = (found.policy.min_count or 0) if found is not None else 0
         return count_placed(self.iterate_members(group), job, min_count)
 
-    def stand(self, group: Key, without: Collection[str] = ()) -> Standing:
+    def stand(self, group: GroupKey, without: Collection[str] = ()) -> Standing:
         """How the group stands, as if the pods ``without`` (UIDs) were not there."""
         found = self.groups.get(group)
         members = [pod for pod in self.members(group) if pod.uid not in without]
@@ -107,7 +109,7 @@ class Store:
         below: dict[str, list[Pod]] = {leaf.name: [] for leaf in list_leaves(found.tree)}
         for pod in members:
             below.setdefault(self.leaf_of(pod.uid), []).append(pod)
-        leaves = {name: self.groups.get(Key(group.namespace, name)) for name in below}
+        leaves = {name: self.groups.get(GroupKey(group.namespace, name)) for name in below}
         return combine({name: self._size_up(leaves[name], pods) for name, pods in below.items()})
 
     def _size_up(self, group: PodGroup | None, members: Iterable[Pod]) -> Standing:
@@ -115,7 +117,7 @@ class Store:
         min_count = (group.policy.min_count or 0) if group is not None else 0
         return size_up(members, self.schedulers, job, min_count, self.parents)
 
-    def member_groups(self) -> list[Key]:
+    def member_groups(self) -> list[GroupKey]:
         """The groups that have a pod, with or without a PodGroup object."""
         return list(self._members)
 
@@ -127,10 +129,11 @@ class Store:
         """The known pods of a Job or parent of this name, whatever its UID."""
         return [self.pods[uid] for uid in self._kinship.pods_of(family)]
 
-    def lacks_owner(self, group: Key) -> bool:
+    def lacks_owner(self, group: GroupKey) -> bool:
         """Whether this is a provisional key of pods whose Job or parent has not been seen (any more)."""
-        job, family = job_of_provisional(group), family_of_provisional(group)
-        return (job is not None and job not in self.jobs) or (family is not None and family not in self.parents)
+        if group.kind is GroupKind.JOB:
+            return group.object_key not in self.jobs
+        return group.kind in _PARENTS and Family(group.kind, group.object_key) not in self.parents
 
     def uid_of(self, pod: Key) -> str | None:
         """The UID of the pod that has this name now."""
@@ -141,12 +144,12 @@ class Store:
         pod = self.pods.get(uid)
         return self.parentage.rank_of(pod) if pod is not None else None
 
-    def resolve(self, pod: Pod) -> Key | None:
+    def resolve(self, pod: Pod) -> GroupKey | None:
         """The group of a pod that need not be known: the scheduler's cache may be ahead of ours."""
         group = self._resolve_own(pod)
         return self.forest.lift(group) if group is not None else None
 
-    def _resolve_own(self, pod: Pod) -> Key | None:
+    def _resolve_own(self, pod: Pod) -> GroupKey | None:
         if pod.group is None and self.parentage.claims(pod):
             return self.parentage.resolve(pod)
         job = Family(JOB, Key(pod.namespace, pod.owner.name)) if pod.owner is not None else None
@@ -189,9 +192,9 @@ class Store:
         self.compatible_obstacle = what
         self._touch_missing()
 
-    def obstacle_to(self, group: Key) -> str:
+    def obstacle_to(self, group: GroupKey) -> str:
         """What keeps us from seeing the object of a group."""
-        return self.compatible_obstacle if is_compatible(group) else self.obstacle
+        return self.compatible_obstacle if group.kind is GroupKind.COMPATIBLE else self.obstacle
 
     def _touch_missing(self) -> None:
         self.touched.update(group for group in self._members if group not in self.groups)
@@ -312,13 +315,13 @@ class Store:
             if group not in self._members and is_replica(group):
                 self.drop_group(group)
 
-    def _note_named(self, group: Key) -> None:
+    def _note_named(self, group: GroupKey) -> None:
         key = workload_of(group)
         workload = self.workloads.get(key) if key is not None else None
         if workload is not None and workload.inline and group not in self.groups:
             self._put_inline(workload, [group])
 
-    def _put_inline(self, workload: Workload, named: Iterable[Key]) -> None:
+    def _put_inline(self, workload: Workload, named: Iterable[GroupKey]) -> None:
         for group in build_groups(workload, named).values():
             if self.groups.get(group.key) != group:
                 self.put_group(group)
@@ -342,7 +345,7 @@ class Store:
         moved = old is None or (old.parent, old.deleting) != (group.parent, group.deleting)
         self._replant(self.forest.index_group(old, group), *([group.key] if moved else []))
 
-    def drop_group(self, key: Key) -> None:
+    def drop_group(self, key: GroupKey) -> None:
         """A PodGroup went: its unbound members are held again, with reason PodGroupMissing."""
         old = self.groups.pop(key, None)
         if old is not None:
@@ -362,7 +365,7 @@ class Store:
         trees = self.forest.drop_composite(key)
         self._replant(trees, *trees)
 
-    def _replant(self, trees: Iterable[Key], *moved: Key) -> None:
+    def _replant(self, trees: Iterable[GroupKey], *moved: GroupKey) -> None:
         """Build trees anew in which something changed; the members of ``moved`` may belong elsewhere now."""
         for tree in trees:
             self.touched.add(tree)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from serried.cluster.occupancy import ClaimKind, Occupancy
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.pod import Pod
 
 
@@ -20,7 +20,7 @@ class Vacancy:
     dated. ``heir`` is the UID of the member in its place, "" while there is none.
     """
 
-    group: Key
+    group: GroupKey
     pod: Pod
     refusal: str = ""
     since: float | None = None
@@ -43,7 +43,7 @@ class Vacancies:
         self.keeping = False
         self.filled: list[tuple[Vacancy, str]] = []
         self._occupancy = occupancy
-        self._by_group: dict[Key, dict[str, Vacancy]] = {}
+        self._by_group: dict[GroupKey, dict[str, Vacancy]] = {}
         self._by_heir: dict[str, Vacancy] = {}
 
     def __len__(self) -> int:
@@ -55,11 +55,11 @@ class Vacancies:
     def __contains__(self, group: object) -> bool:
         return group in self._by_group
 
-    def groups(self) -> list[Key]:
+    def groups(self) -> list[GroupKey]:
         """The groups that have a vacancy."""
         return list(self._by_group)
 
-    def of_group(self, group: Key) -> list[Vacancy]:
+    def of_group(self, group: GroupKey) -> list[Vacancy]:
         """The vacancies of a group, the oldest first."""
         return list(self._by_group.get(group, {}).values())
 
@@ -67,7 +67,7 @@ class Vacancies:
         """The vacancy that this member is the heir of."""
         return self._by_heir.get(uid)
 
-    def open(self, group: Key, pod: Pod, refusal: str = "") -> None:
+    def open(self, group: GroupKey, pod: Pod, refusal: str = "") -> None:
         """A bound member has ended: its BOUND claim becomes the vacancy's, unless the kubelet had refused it."""
         if not self.keeping:
             return
@@ -105,7 +105,7 @@ class Vacancies:
         self._by_heir.pop(vacancy.heir, None)
         self._occupancy.release(vacancy.claimant, ClaimKind.VACANT)
 
-    def close_group(self, group: Key) -> None:
+    def close_group(self, group: GroupKey) -> None:
         """No slot of this group is kept any longer."""
         for vacancy in self.of_group(group):
             self.close(vacancy)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from serried.model.group import Disruption, Key
+from serried.model.group import Disruption, GroupKey, Key
 from serried.model.preference import NO_PREFERENCE, Preference
 
 
@@ -112,7 +112,7 @@ class Parent:
     staged: str = ""
     obstacle: str = ""
     replicas: int | None = None
-    group: str | None = None
+    group: GroupKey | None = None
     jobs_ask: bool = False
     topology_key: str | None = None
     preference: Preference = NO_PREFERENCE

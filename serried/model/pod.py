@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from serried.model.group import GroupKey
 from serried.model.parent import JOB, Place
 from serried.model.selectors import NodeSelectorTerm, Toleration
 
@@ -68,7 +69,7 @@ class Phase(StrEnum):
 class Pod:
     """A pod. Identity is the ``uid``: Jobs and StatefulSets make pods anew under an old name.
 
-    ``group`` is the name of the PodGroup that the pod itself names (field, then labels), None if it names none.
+    ``group`` is the PodGroup that the pod itself names (field, then labels), None if it names none.
     ``claims`` are the names of the PersistentVolumeClaims that it mounts. ``place`` is where it stands in a JobSet or
     LeaderWorkerSet. ``gates`` are all scheduling gates, ours included.
     ``index`` is its number among the pods of its Indexed Job (the completion index), or of its replica of a
@@ -93,7 +94,7 @@ class Pod:
     nominated: str = ""
     priority: int = 0
     phase: Phase = Phase.ACTIVE
-    group: str | None = None
+    group: GroupKey | None = None
     link: Link | None = None
     owner: Owner | None = None
     place: Place | None = None

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from serried.model.group import Key
+from serried.model.group import GroupKey
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Reservation:
     ``committed`` are the UIDs whose Bindings may have been sent: from then on they are only ever rolled forward.
     """
 
-    group: Key
+    group: GroupKey
     group_uid: str
     domain: str
     need: int

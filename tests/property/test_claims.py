@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.node import Node
 from serried.model.pod import Phase, Pod, Shape
 from serried.model.reservation import Reservation, Slot
@@ -25,7 +25,7 @@ SCHEDULER = "serried"
 SHAPES = (Shape((("cpu", 1), ("pods", 1))), Shape((("cpu", 3), ("memory", 2), ("pods", 1))))
 NAMES = ("n1", "n2", "n3")
 NODES = st.sampled_from(NAMES)
-GROUPS = st.sampled_from([Key("default", "g"), Key("default", "h")])
+GROUPS = st.sampled_from([GroupKey("default", "g"), GroupKey("default", "h")])
 PRIORITIES = (0, 5)
 
 
@@ -36,7 +36,7 @@ class Truth:
     pod: Pod
     told: Pod | None = None
     assumed: str = ""
-    slot: tuple[Key, str] | None = None
+    slot: tuple[GroupKey, str] | None = None
 
     @property
     def place(self) -> str:
@@ -56,7 +56,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.store = Store([SCHEDULER])
         self.ledger = Ledger(self.store.occupancy)
         self.pods = {}
-        self.held: dict[Key, Reservation] = {}
+        self.held: dict[GroupKey, Reservation] = {}
         self.born = 0
         self.used: dict[str, Counter[str]] = {}
         self.freed = 0
@@ -140,7 +140,7 @@ class ClaimsMachine(RuleBasedStateMachine):
     # --- what our own hands do ---------------------------------------------------------------------------------
 
     @rule(data=st.data(), group=GROUPS)
-    def hold(self, data: st.DataObject, group: Key) -> None:
+    def hold(self, data: st.DataObject, group: GroupKey) -> None:
         waiting = {uid: truth for uid, truth in self.pods.items() if self._is_waiting(truth)}
         if group in self.held or not waiting:
             return
@@ -175,7 +175,7 @@ class ClaimsMachine(RuleBasedStateMachine):
             self.ledger.drop(truth.pod.uid)
 
     @rule(group=GROUPS)
-    def release(self, group: Key) -> None:
+    def release(self, group: GroupKey) -> None:
         expected = self.held.pop(group, None)
         assert self.ledger.release(group) is expected
         for truth in self.pods.values():

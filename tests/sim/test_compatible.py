@@ -12,7 +12,7 @@ from serried.kube import feed as feed_room
 from serried.kube.feed import Kind
 from serried.kube.reflector import Pace
 from serried.kube.wire import NODES, PODS, pod_groups
-from serried.model.group import COMPATIBLE_API, Key
+from serried.model.group import COMPATIBLE_API, GroupKey, GroupKind
 from serried.model.level import FALLBACK
 from serried.observe.metrics import ExtenderMetrics
 from serried.settings import extender_settings
@@ -21,7 +21,7 @@ from serried.testing.builders import compatible_group, node, pod
 from serried.testing.faults import calls
 
 GROUPS = pod_groups(*COMPATIBLE_API.split("/"))
-GANG = Key("default", "compatible:g")
+GANG = GroupKey("default", "g", GroupKind.COMPATIBLE)
 FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
 
 

@@ -11,7 +11,7 @@ from extender import process
 from extender.answers import Hold
 from extender.process import Extender
 from serried.kube.wire import EVENTS, JOBS, NODES, PODS, RESERVATIONS, pod_groups
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.level import FALLBACK
 from serried.observe.metrics import ExtenderMetrics
 from serried.settings import extender_settings
@@ -20,7 +20,7 @@ from serried.testing.builders import JobBuilder, PodBuilder, job, node, pod, pod
 from serried.testing.faults import calls
 
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
-GANG = Key("default", "g")
+GANG = GroupKey("default", "g")
 FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
 READS = calls("GET", "/reservations")
 

@@ -6,14 +6,14 @@ import pytest
 
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.repairs import Broken, Rules
-from serried.model.group import Key
+from serried.model.group import GroupKey, Key
 from serried.model.verdict import Reason, render
 from serried.testing.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
 from serried.testing.parents import leader_worker_set
 from serried.testing.volumes import volume, volume_claim
 from tests.unit.extender.world import GANG, SCHEDULER, World, error, gang, members, small_nodes
 
-OTHER = Key("default", "h")
+OTHER = GroupKey("default", "h")
 
 
 def job_gang(size: int) -> JobBuilder:
@@ -56,7 +56,7 @@ def slot(world: World, name: str) -> str:
     return found.node if found is not None else ""
 
 
-def message(world: World, group: Key = GANG) -> str:
+def message(world: World, group: GroupKey = GANG) -> str:
     verdict = world.group_scheduler.gangs[group].verdict
     assert verdict is not None
     return render(verdict)

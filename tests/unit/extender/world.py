@@ -25,7 +25,7 @@ from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Unavailable, api_error
 from serried.kube.wire import PODS, RESERVATIONS, Failure, Resource
-from serried.model.group import Key
+from serried.model.group import GroupKey, Key
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from serried.testing.builders import (
@@ -44,7 +44,7 @@ from serried.testing.composites import CompositeBuilder
 from serried.testing.devices import DeviceClassBuilder
 
 SCHEDULER = "serried"
-GANG = Key("default", "g")
+GANG = GroupKey("default", "g")
 EPOCH = 1_700_000_000.0
 """What the wall clock shows when the loop's clock shows 0."""
 
@@ -114,9 +114,9 @@ class FakeApi:
         """The calls of a verb so far."""
         return [call for call in self.calls if call.verb == verb]
 
-    def phase(self, group: Key = GANG) -> str | None:
+    def phase(self, group: GroupKey = GANG) -> str | None:
         """The phase of a Reservation object, None if there is none."""
-        record = self.records.get(group)
+        record = self.records.get(group.object_key)
         return None if record is None else str(record["spec"]["phase"])
 
     async def _do(self, call: Call, change: Callable[[], Any]) -> Any:
@@ -260,12 +260,12 @@ class Listener:
     """Keeps the verdicts, and the numbers that metrics would take."""
 
     def __init__(self) -> None:
-        self.verdicts: list[tuple[Key, Verdict]] = []
+        self.verdicts: list[tuple[GroupKey, Verdict]] = []
         self.bursts: list[int] = []
         self.outcomes: list[str] = []
         self.plans: list[str] = []
         self.repairs: list[tuple[str, float]] = []
-        self.broken: list[tuple[Key, Verdict]] = []
+        self.broken: list[tuple[GroupKey, Verdict]] = []
         self.promises: list[float] = []
         self.settlements: list[tuple[str, float | None]] = []
 
@@ -275,10 +275,10 @@ class Listener:
     def settled(self, outcome: str, error: float | None) -> None:
         self.settlements.append((outcome, error))
 
-    def say(self, group: Key, verdict: Verdict) -> None:
+    def say(self, group: GroupKey, verdict: Verdict) -> None:
         self.verdicts.append((group, verdict))
 
-    def report_broken(self, group: Key, verdict: Verdict) -> None:
+    def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         self.broken.append((group, verdict))
 
     def repaired(self, outcome: str, seconds: float) -> None:
@@ -447,13 +447,13 @@ class World:
         self._background.append(call.task)
         return call
 
-    def cycle(self, group: Key = GANG) -> BindingCycle:
+    def cycle(self, group: GroupKey = GANG) -> BindingCycle:
         """The group's round, which must exist."""
         cycle = self.group_scheduler.gangs[group].cycle
         assert cycle is not None
         return cycle
 
-    def reasons(self, group: Key = GANG) -> list[Reason]:
+    def reasons(self, group: GroupKey = GANG) -> list[Reason]:
         """What was said of a group."""
         return [verdict.reason for key, verdict in self.heard.verdicts if key == group]
 
