@@ -205,7 +205,7 @@ def _view_group(group_scheduler: GroupScheduler, level: ApiLevel, key: GroupKey)
         name=key.encoded,
         kind=key.kind,
         object=_view_object(group, level),
-        policy="" if group is None else "GroupState" if group.policy.is_gang else "Basic",
+        policy="" if group is None else "Gang" if group.policy.is_gang else "Basic",
         minCount=(group.policy.min_count or 0) if group else 0,
         members=len(members),
         placed=standing.placed,
