@@ -31,8 +31,8 @@ from extender.binding.nominator import Nominator
 from extender.binding.reservations import Records
 from extender.binding.run import CycleRunner
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.gang import GroupState
 from extender.scheduling.group_scheduler import GroupScheduler
+from extender.scheduling.group_state import GroupState
 from extender.scheduling.queue import Queue
 from extender.service import ExtenderService
 from serried.cluster.ledger import Ledger

@@ -11,8 +11,8 @@ import logging
 from extender.binding.nominator import Nominator
 from extender.binding.reservations import Records
 from extender.scheduling.cycle import BindingCycle, CycleStage
-from extender.scheduling.gang import GroupState
 from extender.scheduling.group_scheduler import GroupScheduler
+from extender.scheduling.group_state import GroupState
 from extender.scheduling.permit import find_misfit
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 
 from extender.debug.queue import queue_routes
 from extender.scheduling.cycle import CycleStage
-from extender.scheduling.gang import GroupState
 from extender.scheduling.group_scheduler import GroupScheduler
+from extender.scheduling.group_state import GroupState
 from extender.status.reports import Reports, Said
 from serried.cluster.vacancies import Vacancy
 from serried.model.group import GroupKey, GroupKind, PodGroup, decode_group_key

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from extender.binding.nominator import Nominator
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.gang import GroupState
+from extender.scheduling.group_state import GroupState
 from extender.scheduling.queue import Queue
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store

@@ -14,22 +14,17 @@ from functools import partial
 from typing import Any
 
 from extender.binding.nominator import Nominator
-from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.endings import CycleEndings
-from extender.scheduling.gang import (
-    GroupState,
-    Mending,
-    adjust_need,
-    ask_for,
+from extender.scheduling.checks import (
     describe_claims,
     find_conflict,
-    find_opening,
     find_shortage,
     find_taken,
     is_foreign,
     is_suspended,
-    make_reservation,
 )
+from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.endings import CycleEndings
+from extender.scheduling.group_state import GroupState, Mending
 from extender.scheduling.held import HeldPods
 from extender.scheduling.moves import Moves
 from extender.scheduling.offers import Offers
@@ -37,6 +32,8 @@ from extender.scheduling.permit import Permit
 from extender.scheduling.planning import Planning
 from extender.scheduling.queue import Queue
 from extender.scheduling.repairs import USUAL, Repairs, Rules
+from extender.scheduling.requests import build_request, find_opening
+from extender.scheduling.slots import adjust_need, make_reservation
 from extender.scheduling.studies import Unfinished
 from extender.scheduling.voices import StatusSink, Watcher
 from serried.cluster.ledger import Ledger
@@ -329,7 +326,7 @@ class GroupScheduler:
         gang.retry_at, gang.tried = math.inf, tried
         excluded = gang.exclusions(standing.waiting, now, self.store.nodes)
         opening = find_opening(group, now - (now if gang.quorum_since is None else gang.quorum_since))
-        ask = ask_for(group, standing, excluded, self.store.nodes, opening, mending, gang.home)
+        ask = build_request(group, standing, excluded, self.store.nodes, opening, mending, gang.home)
         if isinstance(ask, Verdict):
             self.queue.leave(group.key)
             gang.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it

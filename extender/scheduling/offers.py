@@ -6,7 +6,7 @@ Synchronous, like the group scheduler: what is learnt here decides its next plan
 from collections.abc import Callable, Mapping, Sequence
 
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.gang import GroupState
+from extender.scheduling.group_state import GroupState
 from extender.scheduling.moves import Moves
 from extender.scheduling.objections import describe_refused, find_refused
 from serried.cluster.store import Store

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from extender.scheduling.gang import GroupState
+from extender.scheduling.group_state import GroupState
 from extender.scheduling.studies import GO, STRAIGHT, URGENT, Studies, Unfinished
 from extender.scheduling.voices import Watcher
 from serried.cluster.store import Store

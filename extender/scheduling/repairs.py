@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from extender.scheduling.gang import KUBELET_EXCLUSION_SECONDS, WHOLE, GroupState, Mending, find_home
-from extender.scheduling.trees import leave_out
+from extender.scheduling.group_state import KUBELET_EXCLUSION_SECONDS, WHOLE, GroupState, Mending
+from extender.scheduling.homes import find_home
+from extender.scheduling.requests import leave_out
 from extender.scheduling.voices import StatusSink, Watcher
 from serried.cluster.demand import count_wanted
 from serried.cluster.store import Store

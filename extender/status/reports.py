@@ -248,8 +248,7 @@ class Reports:
         """The Job or parent that controls a group; of a tree, those of all its PodGroups."""
         if group is None:
             return []
-        leaves = [] if group.tree is None else list_leaves(group.tree)
-        below = [GroupKey(group.key.namespace, leaf.name) for leaf in leaves]
+        below = [GroupKey(group.key.namespace, leaf.name) for leaf in list_leaves(group.tree)]
         owners = (_owner_of(each) for each in (group, *map(self._store.groups.get, below)))
         return list({owner["uid"]: owner for owner in owners if owner is not None}.values())
 

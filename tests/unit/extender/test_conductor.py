@@ -6,7 +6,7 @@ import pytest
 
 from extender.answers import Hold, Pass, Steer
 from extender.scheduling.cycle import CycleStage
-from extender.scheduling.gang import ask_for
+from extender.scheduling.requests import build_request
 from serried.model.group import GroupKey, GroupKind
 from serried.model.parent import ParentKind
 from serried.model.verdict import Reason
@@ -480,8 +480,8 @@ async def test_an_exception_about_one_group_stops_no_other_and_the_group_is_trie
     world.add(*small_nodes(3), gang(2), *members(2), pod_group("h").gang(2), *other)
     with monkeypatch.context() as patched:
         patched.setattr(
-            "extender.scheduling.group_scheduler.ask_for",
-            Mock(side_effect=[RuntimeError("bug"), DEFAULT], wraps=ask_for),
+            "extender.scheduling.group_scheduler.build_request",
+            Mock(side_effect=[RuntimeError("bug"), DEFAULT], wraps=build_request),
         )
         await world.group_scheduler._pass({GANG, GroupKey("default", "h")})
     assert [reservation.group.name for reservation in world.ledger] == ["h"]

@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 
 from extender.answers import Pass
-from extender.scheduling.gang import GroupState
+from extender.scheduling.group_state import GroupState
 from extender.scheduling.studies import GO, Studies, Unfinished
 from serried.model.group import GroupKey
 from serried.model.plan import Plan, PlanRequest
