@@ -29,15 +29,15 @@ from bench.machine import describe_machine, measure_noise
 from extender.binding.binder import Binder, Window
 from extender.binding.nominator import Nominator
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.gang import GroupState
 from extender.scheduling.group_scheduler import GroupScheduler
+from extender.scheduling.group_state import GroupState
 from extender.scheduling.queue import Queue
 from extender.service import ExtenderService
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.metrics import ExtenderMetrics
-from serried.model.group import Key, PodGroup, Policy
+from serried.model.group import GroupKey, PodGroup, Policy
 from serried.model.pod import Pod, Shape
 from serried.model.selectors import NodeSelectorTerm, Requirement
 from serried.model.verdict import Verdict
@@ -47,7 +47,7 @@ from tests.support.composites import composite
 RESULTS = Path(__file__).parent / "results"
 BLOCK = "example.com/block"
 HOST = "kubernetes.io/hostname"
-ODD = Key("odd", "gang")
+ODD = GroupKey("odd", "gang")
 _NODES, _RACK_SIZE = 5_000, 100
 _PROBE, _ENDINGS, _SMALL = 0.004, 0.5, 1.0
 _WARM_UP, _SECONDS = 1.0, 8.0
@@ -73,10 +73,10 @@ class Deaf(ExtenderMetrics):
         """A plan was made or refused."""
         self.plans[outcome] += 1
 
-    def say(self, group: Key, verdict: Verdict) -> None:
+    def say(self, group: GroupKey, verdict: Verdict) -> None:
         """No condition is written."""
 
-    def report_broken(self, group: Key, verdict: Verdict) -> None:
+    def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         """No gang is broken."""
 
 
@@ -94,7 +94,7 @@ class Stage:
         )
         binder = Binder(client, Window(64))
         self.group_scheduler.drive = self._drive
-        self.begun: dict[Key, asyncio.Event] = defaultdict(asyncio.Event)
+        self.begun: dict[GroupKey, asyncio.Event] = defaultdict(asyncio.Event)
         self.group_scheduler.active = True
         self.service = ExtenderService(self.group_scheduler, binder, client, clock)
         self.service.synced = True
@@ -117,16 +117,16 @@ class Stage:
             bound = Pod("load", f"p{index}", f"p{index}", shape, "serried", f"n{index % _NODES}")
             self.store.put_pod(_with_end(bound, now, lifetime))
 
-    def add_gang(self, key: Key, shapes: Sequence[Shape], topology_key: str | None = None) -> None:
+    def add_gang(self, key: GroupKey, shapes: Sequence[Shape], topology_key: str | None = None) -> None:
         """A gang with a member of each shape."""
         self.store.put_group(PodGroup(key, f"uid-{key}", Policy(len(shapes)), topology_key=topology_key))
         self.add_members(key, shapes)
 
-    def add_members(self, key: Key, shapes: Sequence[Shape]) -> None:
+    def add_members(self, key: GroupKey, shapes: Sequence[Shape]) -> None:
         """Its pods."""
         for index, shape in enumerate(shapes):
             name = f"{key.name}-{index}"
-            self.store.put_pod(Pod(key.namespace, name, f"{key}-{name}", shape, "serried", group=key.name, index=index))
+            self.store.put_pod(Pod(key.namespace, name, f"{key}-{name}", shape, "serried", group=key, index=index))
 
 
 @dataclass(slots=True)
@@ -177,7 +177,7 @@ def tree(stage: Stage) -> None:
     top = composite("top").namespace(ODD.namespace).gang(20).topology(BLOCK)
     stage.store.put_composite(top.value())
     for place in range(20):
-        key = Key(ODD.namespace, f"g{place}")
+        key = GroupKey(ODD.namespace, f"g{place}")
         stage.store.put_group(PodGroup(key, f"uid-{place}", Policy(40), topology_key=RACK, parent="top"))
         stage.add_members(key, _shapes(2, 40, 11_000))
 
@@ -253,7 +253,7 @@ async def _end_pods(stage: Stage) -> None:
 async def _send_small(stage: Stage, run: Run) -> None:
     for turn in range(1_000_000):
         await asyncio.sleep(_SMALL)
-        key, begun = Key("other", f"small-{turn}"), time.perf_counter()
+        key, begun = GroupKey("other", f"small-{turn}"), time.perf_counter()
         stage.add_gang(key, _shapes(1, 4, 1_000))
         stage.group_scheduler.wake()
         await stage.begun[key].wait()

@@ -10,7 +10,7 @@ from enum import Enum
 from controller.names import pod_group_name, successor_name, workload_name
 from controller.owners import is_ours
 from controller.rules import Duty
-from serried.model.group import BASIC, Job, Key, PodGroup, Policy, Workload
+from serried.model.group import BASIC, GroupKey, Job, PodGroup, Policy, Workload
 
 PROTECTION = "scheduling.k8s.io/podgroup-protection"
 """Finalizer that the API server's admission stamps, and that kube-controller-manager removes where its gate is on."""
@@ -64,7 +64,7 @@ class ReportAmbiguous:
 class RemoveFinalizer:
     """Take the protection off a PodGroup, leaving ``remaining``, if it still is at ``version``."""
 
-    group: Key
+    group: GroupKey
     version: str
     remaining: tuple[str, ...]
 

@@ -8,7 +8,7 @@ from controller.owners import Owner, kind_of
 from serried.cluster.indexes import reindex
 from serried.cluster.membership import split_replaced
 from serried.cluster.store import Store
-from serried.model.group import Job, Key, PodGroup, Workload
+from serried.model.group import GroupKey, Job, Key, PodGroup, Workload
 from serried.model.parent import JOB, Parent
 
 PATIENCE = 30.0
@@ -78,8 +78,8 @@ class _Unseen(Generic[Made]):
 
     def __init__(self, place: Callable[[Made], Hashable]) -> None:
         self._place: Callable[[Made], Hashable] = place
-        self._made: dict[Key, tuple[float, Made]] = {}
-        self._at: dict[Hashable, tuple[Key, ...]] = {}
+        self._made: dict[Key | GroupKey, tuple[float, Made]] = {}
+        self._at: dict[Hashable, tuple[Key | GroupKey, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._made)
@@ -89,7 +89,7 @@ class _Unseen(Generic[Made]):
         self._made[made.key] = (until, made)
         reindex(self._at, None, self._place(made), made.key)
 
-    def drop(self, key: Key) -> Made | None:
+    def drop(self, key: Key | GroupKey) -> Made | None:
         _, made = self._made.pop(key, (0.0, None))
         if made is not None:
             reindex(self._at, self._place(made), None, key)

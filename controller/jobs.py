@@ -29,7 +29,7 @@ from controller.writes import Writes, describe
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError
 from serried.metrics import ControllerMetrics
-from serried.model.group import Job, Key, Workload
+from serried.model.group import GroupKey, Job, Key, Workload
 from serried.model.pod import Pod
 
 log = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class Jobs:
                 workload = self._store.workloads.get(Key(job.key.namespace, name))
                 return workload is not None and workload.deleting
             case CreatePodGroup(job, _, name):
-                group = self._store.groups.get(Key(job.key.namespace, name))
+                group = self._store.groups.get(GroupKey(job.key.namespace, name))
                 return group is not None and group.deleting
         return False
 

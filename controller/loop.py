@@ -110,7 +110,7 @@ class Loop:
     def _note_group(self, group: PodGroup) -> None:
         self._echoes.drop(group)
         if self._priorities is not None and self._priorities.awaiting(group) is not None:
-            self._add(Subject.PRIORITY, group.key)
+            self._add(Subject.PRIORITY, group.key.object_key)
         if self._protection.note(group.key):
             self._look_later(group.key.namespace)
         if group.workload is not None:
@@ -125,7 +125,7 @@ class Loop:
     def _note_end(self, pod: Pod) -> None:
         if pod.owner is not None and pod.owner.kind == "Job":
             self._add(Subject.JOB, Key(pod.namespace, pod.owner.name))
-        if pod.group is not None and self._protection.note_end(Key(pod.namespace, pod.group)):
+        if pod.group is not None and self._protection.note_end(pod.group):
             self._look_later(pod.namespace)
 
     def _add_owner_of(self, workload: Item | None) -> None:

@@ -24,7 +24,7 @@ from serried.cluster.owners import counts_as_started
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError
 from serried.model.eligibility import GangJobs
-from serried.model.group import Key, PodGroup, Policy, Template, Workload
+from serried.model.group import GroupKey, PodGroup, Policy, Template, Workload
 from serried.model.level import ApiLevel
 from serried.model.parent import (
     MOST_TEMPLATES,
@@ -124,7 +124,7 @@ class Parents:
     def _find_creatable(self, parent: Parent, found: Found) -> Iterator[Gang]:
         """What is missing, without what has to wait: an object that is being deleted has its name still."""
         for gang in find_missing(parent, found, self._find_inhabited(parent)):
-            group = self._store.groups.get(Key(parent.key.namespace, name_pod_group(found.workloads[0], gang)))
+            group = self._store.groups.get(GroupKey(parent.key.namespace, name_pod_group(found.workloads[0], gang)))
             if group is None or not group.deleting:
                 yield gang
 

@@ -7,7 +7,7 @@ is until there is a global default: without a priority it counts as 0.
 from controller.writes import Writes
 from serried.cluster.store import Store
 from serried.kube.errors import NotFound
-from serried.model.group import Key, PodGroup
+from serried.model.group import GroupKey, Key, PodGroup
 from serried.model.priority import PriorityClass, resolve_priority
 
 
@@ -26,7 +26,7 @@ class Priorities:
         """The PodGroups that wait for this class, those that name none among them if it is the default."""
         names = {found.name, ""} if found.is_default else {found.name}
         groups = (group for group in self._store.groups.values() if group.priority_class in names)
-        return [group.key for group in groups if self.awaiting(group) is not None]
+        return [group.key.object_key for group in groups if self.awaiting(group) is not None]
 
     def resolve(self, name: str) -> int | None:
         """The priority to be written for a class, "" for none; None if there is nothing to be written."""
@@ -35,7 +35,7 @@ class Priorities:
 
     async def settle(self, key: Key) -> None:
         """Write the priority, if it still has none; raises ApiError."""
-        group = self._store.groups.get(key)
+        group = self._store.groups.get(GroupKey(*key))
         priority = self.awaiting(group) if group is not None else None
         if group is None or priority is None:
             return

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from controller.diff import RemoveFinalizer, free_group, is_leaving
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError, NotFound
-from serried.model.group import Key, PodGroup
+from serried.model.group import GroupKey, PodGroup
 from serried.model.pod import Phase
 
 _WRITES_AT_ONCE = 8
@@ -57,16 +57,16 @@ class Protection:
     def __init__(
         self,
         store: Store,
-        read_named: Callable[[str], Awaitable[AbstractSet[str]]],
+        read_named: Callable[[str], Awaitable[AbstractSet[GroupKey]]],
         remove: Callable[[RemoveFinalizer], Awaitable[None]],
         clock: Callable[[], float],
         timing: ReleaseTiming = RELEASE_TIMING,
     ) -> None:
         self._store, self._read_named, self._remove = store, read_named, remove
         self._clock, self._timing = clock, timing
-        self._waits: dict[str, dict[Key, _Wait]] = {}
+        self._waits: dict[str, dict[GroupKey, _Wait]] = {}
 
-    def note(self, key: Key) -> bool:
+    def note(self, key: GroupKey) -> bool:
         """The PodGroup changed in the Store, or went; whether it is a new one to look at."""
         if self._find(key) is None:
             self._forget(key)
@@ -78,7 +78,7 @@ class Protection:
         waits[key] = _Wait(ripe, self._to_tick(ripe), self._timing.first)
         return True
 
-    def note_end(self, key: Key) -> bool:
+    def note_end(self, key: GroupKey) -> bool:
         """A pod that names the PodGroup ended; whether to look earlier than it was due."""
         wait = self._waits.get(key.namespace, {}).get(key)
         due = self._to_tick(self._clock() + self._timing.grace)
@@ -104,7 +104,7 @@ class Protection:
         unsure = [group for key in ripe if (group := self._find(key)) is not None and not self._has_known_pod(group)]
         if unsure:
             named = await self._read_named(namespace)
-            await self._free([group for group in unsure if group.key.name not in named])
+            await self._free([group for group in unsure if group.key not in named])
 
     async def _free(self, groups: Sequence[PodGroup]) -> None:
         refusals: list[ApiError] = []
@@ -125,16 +125,16 @@ class Protection:
         self._forget(group.key)
         return None
 
-    def _find(self, key: Key) -> PodGroup | None:
+    def _find(self, key: GroupKey) -> PodGroup | None:
         group = self._store.groups.get(key)
         return group if group is not None and is_leaving(group) else None
 
     def _has_known_pod(self, group: PodGroup) -> bool:
         """Whether the watch shows a pod that keeps the group: its end will be noted, so nothing is read."""
         members = self._store.members.of_group(group.key)
-        return any(pod.group == group.key.name and pod.phase is Phase.ACTIVE for pod in members)
+        return any(pod.group == group.key and pod.phase is Phase.ACTIVE for pod in members)
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: GroupKey) -> None:
         waits = self._waits.get(key.namespace, {})
         waits.pop(key, None)
         if not waits:

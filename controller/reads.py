@@ -7,6 +7,7 @@ from serried.decode.pods import decode_pod
 from serried.feed import Kind
 from serried.kube.client import ApiClient
 from serried.kube.wire import JSON, PODS, Selection
+from serried.model.group import GroupKey
 from serried.model.level import FALLBACK, ApiLevel
 from serried.model.parent import Parent, ParentKind
 from serried.model.pod import Pod
@@ -34,17 +35,17 @@ def watched_kinds(level: ApiLevel) -> tuple[Kind, ...]:
     return (*_KINDS, Kind.PRIORITY_CLASSES) if level == FALLBACK else _KINDS
 
 
-async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[str]:
-    """The names of the PodGroups that a pod of the namespace names which has not ended; raises ApiError.
+async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[GroupKey]:
+    """The PodGroups that a pod of the namespace names which has not ended; raises ApiError.
 
     Every pod counts that was there when the call began. So no ``resourceVersion=0``: that may be answered from the
     cache of an API server that lags behind. Without it the answer is the newest state, and on 1.34 and later also
     comes from the cache, once that has caught up. All pages are of one state; when it is forgotten between two of them
     (410), nothing is known: half of a list is no list.
     """
-    named: set[str] = set()
+    named: set[GroupKey] = set()
     async for pod in client.items(PODS, Selection(namespace, fields=LIVE)):
-        named.update(_names_of(pod))
+        named.update(_groups_of(pod, namespace))
     return frozenset(named)
 
 
@@ -56,7 +57,8 @@ async def read_pods_of(client: ApiClient, parent: Parent) -> list[Pod]:
     return [pod for pod in found if isinstance(pod, Pod) and pod.place and pod.place.uid in {"", parent.uid}]
 
 
-def _names_of(pod: JSON) -> list[str]:
+def _groups_of(pod: JSON, namespace: str) -> list[GroupKey]:
     """What the pod names, by field or by label: if it says two things, both are kept."""
-    said = read_group_field(read_map(pod, "spec")), read_group_label(read_map(pod, "metadata"))
-    return [name for name in said if name]
+    field = read_group_field(read_map(pod, "spec"), namespace)
+    label = read_group_label(read_map(pod, "metadata"), namespace)
+    return [group for group in (field, label) if group is not None]

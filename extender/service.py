@@ -15,7 +15,7 @@ from serried.decode.pods import decode_pod
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import PODS
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.pod import Pod
 
 _COMPLETE_LIST = 100
@@ -107,7 +107,7 @@ class ExtenderService:
         cycle = self._group_scheduler.cycle_of(uid)
         return cycle is not None and uid in cycle.calls
 
-    def _gang_of(self, pod: Pod) -> Key | None:
+    def _gang_of(self, pod: Pod) -> GroupKey | None:
         """The group for which this pod has to be held or steered, None if it passes like any plain pod.
 
         Extenders are those of the whole kube-scheduler: a pod of another of its profiles comes here, too. Such a pod is
@@ -116,7 +116,7 @@ class ExtenderService:
         if pod.scheduler not in self._store.schedulers:
             return None
         if not self.synced:
-            return Key(pod.namespace, pod.group or "") if pod.linked else None
+            return (pod.group or GroupKey(pod.namespace, "")) if pod.linked else None
         key = self._store.members.group_of(pod.uid) if pod.uid in self._store.pods else self._store.resolve(pod)
         group = self._store.groups.get(key) if key else None
         if group is not None and not group.policy.is_gang and group.topology_key is None:

@@ -47,7 +47,7 @@ from serried.kube.wire import (
 )
 from serried.model.composite import Composite
 from serried.model.device import DeviceClass
-from serried.model.group import COMPATIBLE_API, Job, Key, PodGroup, Workload, key_compatible
+from serried.model.group import COMPATIBLE_API, GroupKey, GroupKind, Job, Key, PodGroup, Workload
 from serried.model.level import ApiLevel
 from serried.model.node import Node
 from serried.model.parent import OwnerKey, Parent, ParentKind
@@ -283,7 +283,7 @@ def _channels(store: Store) -> dict[Kind, _Channel[Any, Any]]:
         Kind.PODS: _Channel(decode_pod, _uid, store.pods, store.put_pod, store.drop_pod),
         Kind.LEADERS: _Channel(decode_pod, _uid, store.pods, store.put_pod, store.drop_pod),
         Kind.JOBS: _Channel(decode_job, _key, store.jobs, store.put_job, store.drop_job),
-        Kind.POD_GROUPS: _Channel(decode_pod_group, _key, store.groups, store.put_group, store.drop_group),
+        Kind.POD_GROUPS: _Channel(decode_pod_group, _group_key, store.groups, store.put_group, store.drop_group),
         Kind.COMPOSITES: _Channel(
             decode_composite, _key, store.forest.composites, store.put_composite, store.drop_composite
         ),
@@ -353,8 +353,12 @@ def _key(obj: JSON) -> Key:
     return Key(namespace, name)
 
 
-def _compatible_key(obj: JSON) -> Key:
-    return key_compatible(_key(obj))
+def _group_key(obj: JSON) -> GroupKey:
+    return GroupKey(*_key(obj))
+
+
+def _compatible_key(obj: JSON) -> GroupKey:
+    return GroupKey(*_key(obj), GroupKind.COMPATIBLE)
 
 
 def _owner_key(kind: ParentKind, obj: JSON) -> OwnerKey:

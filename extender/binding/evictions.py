@@ -6,7 +6,7 @@ import logging
 from extender.scheduling.group_scheduler import GroupScheduler
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.pod import Pod
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ class Evictions:
     def __init__(self, group_scheduler: GroupScheduler, client: ApiClient) -> None:
         self._group_scheduler, self._client = group_scheduler, client
 
-    async def evict(self, key: Key) -> None:
+    async def evict(self, key: GroupKey) -> None:
         """Evict the bound members one after the other, until none is left or the gang is whole again.
 
         Before each one it is looked again: a gang that was repaired meanwhile keeps what it has. Dying half-way, or at
@@ -32,7 +32,7 @@ class Evictions:
                     await self._evict(pod)
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    def _is_due(self, key: Key, uid: str) -> bool:
+    def _is_due(self, key: GroupKey, uid: str) -> bool:
         gang, pod = self._group_scheduler.gangs.get(key), self._group_scheduler.store.pods.get(uid)
         if gang is None or not gang.evicting or not self._group_scheduler.active:
             return False

@@ -11,8 +11,8 @@ import logging
 from extender.binding.nominator import Nominator
 from extender.binding.reservations import Records
 from extender.scheduling.cycle import BindingCycle, CycleStage
-from extender.scheduling.gang import GroupState
 from extender.scheduling.group_scheduler import GroupScheduler
+from extender.scheduling.group_state import GroupState
 from extender.scheduling.permit import find_misfit
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
@@ -21,6 +21,7 @@ from serried.kube.wire import PODS
 from serried.model.group import PodGroup, Policy
 from serried.model.pod import Pod
 from serried.model.reservation import Reservation
+from serried.observe.log import name_group
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class Adoption:
         cycle = BindingCycle(group, reservation, now, now, CycleStage.BINDING if committed else CycleStage.GATHERING)
         if committed:
             self._roll_on(cycle, bound)
-        log.info("took up a reservation", extra={"podGroup": str(reservation.group), "phase": reservation.phase})
+        log.info("took up a reservation", extra=name_group(reservation.group) | {"phase": reservation.phase})
         self._group_scheduler.start(self._group_scheduler.gangs.setdefault(reservation.group, GroupState(now)), cycle)
         return True
 

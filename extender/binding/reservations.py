@@ -10,7 +10,7 @@ from serried.decode.reservations import decode_reservation, encode_reservation, 
 from serried.kube.client import ApiClient
 from serried.kube.errors import Conflict, NotFound
 from serried.kube.wire import JSON, RESERVATIONS, Failure
-from serried.model.group import Key, PodGroup
+from serried.model.group import GroupKey, Key, PodGroup
 from serried.model.reservation import Reservation
 
 _WRITERS = 16
@@ -41,10 +41,10 @@ class Records:
         self._group_version = group_version
         self._instance, self._leads = instance, leads
         self._terms = 0
-        self._seen: dict[Key, _Seen] = {}
-        self._unsure: set[Key] = set()
-        self._latest: dict[Key, Reservation] = {}
-        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+        self._seen: dict[GroupKey, _Seen] = {}
+        self._unsure: set[GroupKey] = set()
+        self._latest: dict[GroupKey, Reservation] = {}
+        self._locks: WeakValueDictionary[GroupKey, asyncio.Lock] = WeakValueDictionary()
 
     @property
     def term(self) -> str:
@@ -77,7 +77,7 @@ class Records:
         if not self._leads():
             raise Conflict(what, Failure(409, "NotLeading", "this instance does not lead any more"))
 
-    async def _look_before_write(self, key: Key) -> None:
+    async def _look_before_write(self, key: GroupKey) -> None:
         found = await self._look(key)
         self._check_term(f"write Reservation {key}")  # the look took its time
         if found is not None and _term_of(found) != self.term and _is_committed(found):
@@ -102,7 +102,7 @@ class Records:
             uid in reservation.slots and slot.node == reservation.slots[uid].node for uid, slot in found.slots.items()
         )
 
-    async def _look(self, key: Key) -> JSON | None:
+    async def _look(self, key: GroupKey) -> JSON | None:
         """The record as the API server has it. Whose it is the caller has to see before it is noted as ours."""
         try:
             return await self._client.get(RESERVATIONS, key.namespace, name_record(key))
@@ -110,15 +110,15 @@ class Records:
             self._forget(key)
             return None
 
-    def _note(self, key: Key, written: Mapping[str, Any]) -> None:
+    def _note(self, key: GroupKey, written: Mapping[str, Any]) -> None:
         self._seen[key] = _read_seen(written)
         self._unsure.discard(key)
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: GroupKey) -> None:
         self._seen.pop(key, None)
         self._unsure.discard(key)
 
-    def _lock(self, key: Key) -> asyncio.Lock:
+    def _lock(self, key: GroupKey) -> asyncio.Lock:
         lock = self._locks.get(key)
         if lock is None:
             lock = self._locks[key] = asyncio.Lock()
@@ -136,17 +136,17 @@ class Records:
                 return
             seen = await self._find_own(key) if key in self._unsure else self._seen.get(key)
             if seen is not None and self._leads():
-                await self._delete(key, name_record(key), seen)
+                await self._delete(key.namespace, name_record(key), seen)
             self._forget(key)
             self._latest.pop(key, None)
 
-    async def _find_own(self, key: Key) -> _Seen | None:
+    async def _find_own(self, key: GroupKey) -> _Seen | None:
         raw = await self._look(key)
         return _read_seen(raw) if raw is not None and _term_of(raw) == self.term else None
 
-    async def _delete(self, key: Key, name: str, seen: _Seen) -> None:
+    async def _delete(self, namespace: str, name: str, seen: _Seen) -> None:
         try:
-            await self._client.delete(RESERVATIONS, key.namespace, name, seen.uid, seen.version)
+            await self._client.delete(RESERVATIONS, namespace, name, seen.uid, seen.version)
         except (NotFound, Conflict):
             return  # gone, or somebody else's by now
 
@@ -177,7 +177,7 @@ class Records:
             meta, reservation = found["metadata"], decode_reservation(found)
             key = Key(meta["namespace"], meta["name"])
             if reservation is None or name_record(reservation.group) != meta["name"]:
-                await self._delete(key, meta["name"], _read_seen(found))
+                await self._delete(key.namespace, meta["name"], _read_seen(found))
                 return None
             if _term_of(found) == self.term:  # our own write, whose answer was lost
                 self._note(reservation.group, found)

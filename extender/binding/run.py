@@ -26,6 +26,7 @@ from serried.metrics import ExtenderMetrics
 from serried.model.backoff import Backoff
 from serried.model.group import Key
 from serried.model.verdict import Reason, Verdict
+from serried.observe.log import name_group
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class CycleRunner:
         try:
             await self._run(cycle)
         except Exception:
-            log.exception("a binding cycle failed", extra={"podGroup": str(cycle.reservation.group)})
+            log.exception("a binding cycle failed", extra=name_group(cycle.reservation.group))
             if cycle.reservation.committed:
                 await asyncio.sleep(_ROLL_FORWARD.cap)  # and again: after a commit there is no way back
             elif not cycle.over:
@@ -187,7 +188,7 @@ class CycleRunner:
 
         Asks until the API server says; no, if the term ends before.
         """
-        log.warning("commit answered with an error", extra={"podGroup": str(cycle.group.key), "err": str(error)})
+        log.warning("commit answered with an error", extra=name_group(cycle.group.key) | {"err": str(error)})
         async for _ in Attempts(_ROLL_FORWARD):
             if not self._group_scheduler.leads():
                 break
@@ -337,8 +338,6 @@ class CycleRunner:
                 await self._records.remove(cycle.reservation)
             except ApiError as error:
                 # If it stays, the next write of this group replaces it, or its owner reference takes it away.
-                log.warning(
-                    "cannot delete a Reservation yet", extra={"podGroup": str(cycle.group.key), "err": str(error)}
-                )
+                log.warning("cannot delete a Reservation yet", extra=name_group(cycle.group.key) | {"err": str(error)})
             else:
                 return

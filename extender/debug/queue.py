@@ -5,6 +5,7 @@ from pydantic import BaseModel
 
 from extender.scheduling.backfill import Head
 from extender.scheduling.group_scheduler import GroupScheduler
+from serried.model.group import GroupKind
 from serried.model.verdict import render
 from serried.plan.order import Waiting
 
@@ -18,6 +19,7 @@ class HeadView(BaseModel):
 
     namespace: str
     name: str
+    kind: GroupKind
     domain: str
     nodes: list[str]
     forecast: str
@@ -31,6 +33,7 @@ class WaitingView(BaseModel):
 
     namespace: str
     name: str
+    kind: GroupKind
     priority: int
     countsAs: int  # noqa: N815 - as the API's own names
     since: str
@@ -68,7 +71,8 @@ def _view_head(group_scheduler: GroupScheduler, head: Head) -> HeadView:
     tell = group_scheduler.queue.backfill.tell_time
     return HeadView(
         namespace=head.group.namespace,
-        name=head.group.name,
+        name=head.group.encoded,
+        kind=head.group.kind,
         domain=head.forecast.domain,
         nodes=sorted(head.forecast.nodes),
         forecast="" if head.forecast.at is None else tell(head.forecast.at),
@@ -84,7 +88,8 @@ def _view_waiting(group_scheduler: GroupScheduler, waiting: Waiting) -> WaitingV
     since = gang.quorum_since if gang is not None else None
     return WaitingView(
         namespace=waiting.group.namespace,
-        name=waiting.group.name,
+        name=waiting.group.encoded,
+        kind=waiting.group.kind,
         priority=waiting.priority,
         countsAs=group_scheduler.queue.counts_as(waiting),
         since="" if since is None else group_scheduler.queue.backfill.tell_time(since),

@@ -8,11 +8,11 @@ from pydantic import BaseModel
 
 from extender.debug.queue import queue_routes
 from extender.scheduling.cycle import CycleStage
-from extender.scheduling.gang import GroupState
 from extender.scheduling.group_scheduler import GroupScheduler
-from extender.status.reports import Reports
+from extender.scheduling.group_state import GroupState
+from extender.status.reports import Reports, Said
 from serried.cluster.vacancies import Vacancy
-from serried.model.group import Key, PodGroup
+from serried.model.group import GroupKey, GroupKind, PodGroup, decode_group_key
 from serried.model.level import ApiLevel
 from serried.model.pod import Pod
 from serried.model.verdict import render
@@ -47,6 +47,7 @@ class GroupView(BaseModel):
 
     namespace: str
     name: str
+    kind: GroupKind
     object: ObjectView | None
     policy: str
     minCount: int  # noqa: N815 - the API's own name
@@ -81,6 +82,7 @@ class ReservationView(BaseModel):
 
     namespace: str
     name: str
+    kind: GroupKind
     phase: str
     stage: str
     domain: str
@@ -98,6 +100,7 @@ class VacancyView(BaseModel):
 
     namespace: str
     group: str
+    kind: GroupKind
     member: str
     index: int | None
     node: str
@@ -112,6 +115,7 @@ class DecisionView(BaseModel):
 
     at: str
     group: str
+    kind: GroupKind
     reason: str
     text: str
 
@@ -140,7 +144,7 @@ def debug_routes(
 
     @router.get("/groups/{namespace}/{name:path}")
     async def show_group(namespace: str, name: str) -> GroupDetail:
-        key = group_scheduler.store.forest.lift(Key(namespace, name))
+        key = group_scheduler.store.forest.lift(decode_group_key(namespace, name))
         members = group_scheduler.store.members.of_group(key)
         if key not in group_scheduler.store.groups and not members:
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
@@ -166,8 +170,8 @@ def debug_routes(
 
     @router.get("/decisions")
     async def list_decisions(limit: int = 100, group: str = "") -> list[DecisionView]:
-        said = [one for one in reversed(reports.decisions) if not group or one.group == group]
-        return [DecisionView(at=s.at, group=s.group, reason=s.reason, text=s.text) for s in said[: max(0, limit)]]
+        said = [one for one in reversed(reports.decisions) if not group or str(one.group) == group]
+        return [_view_decision(one) for one in said[: max(0, limit)]]
 
     @router.get("/selfcheck")
     async def check() -> dict[str, Any]:
@@ -182,7 +186,7 @@ def _read_limit(text: str) -> int:
     return int(text)
 
 
-def _find_groups(group_scheduler: GroupScheduler, state: str, namespace: str) -> list[Key]:
+def _find_groups(group_scheduler: GroupScheduler, state: str, namespace: str) -> list[GroupKey]:
     keys = group_scheduler.store.groups.keys() | set(group_scheduler.store.members.groups())
     return sorted(
         key
@@ -191,16 +195,17 @@ def _find_groups(group_scheduler: GroupScheduler, state: str, namespace: str) ->
     )
 
 
-def _view_group(group_scheduler: GroupScheduler, level: ApiLevel, key: Key) -> GroupView:
+def _view_group(group_scheduler: GroupScheduler, level: ApiLevel, key: GroupKey) -> GroupView:
     group, gang = group_scheduler.store.groups.get(key), group_scheduler.gangs.get(key)
     members = group_scheduler.store.members.of_group(key)
     group_members = group_scheduler.store.members.classify(key)
     verdict = gang.verdict if gang is not None else None
     return GroupView(
         namespace=key.namespace,
-        name=key.name,
+        name=key.encoded,
+        kind=key.kind,
         object=_view_object(group, level),
-        policy="" if group is None else "GroupState" if group.policy.is_gang else "Basic",
+        policy="" if group is None else "Gang" if group.policy.is_gang else "Basic",
         minCount=(group.policy.min_count or 0) if group else 0,
         members=len(members),
         placed=group_members.placed,
@@ -269,7 +274,7 @@ def _view_node(group_scheduler: GroupScheduler, name: str) -> NodeView:
     )
 
 
-def _view_reservation(group_scheduler: GroupScheduler, key: Key) -> ReservationView | None:
+def _view_reservation(group_scheduler: GroupScheduler, key: GroupKey) -> ReservationView | None:
     reservation, gang = group_scheduler.ledger.of_group(key), group_scheduler.gangs.get(key)
     if reservation is None:
         return None
@@ -279,7 +284,8 @@ def _view_reservation(group_scheduler: GroupScheduler, key: Key) -> ReservationV
     cycle = gang.cycle if gang else None
     return ReservationView(
         namespace=key.namespace,
-        name=key.name,
+        name=key.encoded,
+        kind=key.kind,
         phase=reservation.phase,
         stage=cycle.stage.value if cycle else "",
         domain=reservation.domain,
@@ -290,11 +296,16 @@ def _view_reservation(group_scheduler: GroupScheduler, key: Key) -> ReservationV
     )
 
 
+def _view_decision(said: Said) -> DecisionView:
+    return DecisionView(at=said.at, group=str(said.group), kind=said.group.kind, reason=said.reason, text=said.text)
+
+
 def _view_vacancy(group_scheduler: GroupScheduler, vacancy: Vacancy) -> VacancyView:
     heir, now = group_scheduler.store.pods.get(vacancy.heir), group_scheduler.clock()
     return VacancyView(
         namespace=vacancy.group.namespace,
-        group=vacancy.group.name,
+        group=vacancy.group.encoded,
+        kind=vacancy.group.kind,
         member=vacancy.pod.name,
         index=vacancy.pod.index,
         node=vacancy.pod.node,

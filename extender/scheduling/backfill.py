@@ -14,7 +14,7 @@ from serried.cluster.endings import Trust
 from serried.cluster.store import Store
 from serried.decode.times import write_time
 from serried.metrics import ExtenderMetrics
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.plan import PlanRequest, Snapshot
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
@@ -66,10 +66,10 @@ class Head:
     until: float
     told: str
     late: bool = False
-    passed: dict[Key, float] = field(default_factory=dict)
+    passed: dict[GroupKey, float] = field(default_factory=dict)
 
     @property
-    def group(self) -> Key:
+    def group(self) -> GroupKey:
         """Whose reservation it is."""
         return self.waiting.group
 
@@ -104,15 +104,15 @@ class Backfill:
         self._studies = studies if studies is not None else Studies(store)
         self._store, self._clock, self._wall, self._metrics = store, clock, wall, metrics
         self._precedes, self._mode, self._patience = precedes, mode, patience
-        self._promises: dict[Key, float | None] = {}
-        self._rests: dict[Key, _Rest] = {}
+        self._promises: dict[GroupKey, float | None] = {}
+        self._rests: dict[GroupKey, _Rest] = {}
 
-    def __contains__(self, group: Key) -> bool:
+    def __contains__(self, group: GroupKey) -> bool:
         return self.head is not None and self.head.group == group
 
     # --- the head ----------------------------------------------------------------------------------------------
 
-    def is_eligible(self, group: Key, ask: PlanRequest, refusal: Verdict) -> bool:
+    def is_eligible(self, group: GroupKey, ask: PlanRequest, refusal: Verdict) -> bool:
         """Whether room may be kept for a gang that was refused: its quorum is at stake, and it is not resting.
 
         None is kept for one that is kept from domains: what it waits for is not room alone.
@@ -162,13 +162,13 @@ class Backfill:
         head.made = now
         return forecast is not None
 
-    def explain(self, group: Key, refusal: Verdict) -> Verdict:
+    def explain(self, group: GroupKey, refusal: Verdict) -> Verdict:
         """The refusal of a gang; that of the head says what is kept for it."""
         if self.head is None or self.head.group != group:
             return refusal
         return replace(refusal, detail=", ".join(part for part in (refusal.detail, self.head.told) if part))
 
-    def review(self) -> list[Key]:
+    def review(self) -> list[GroupKey]:
         """End the head's reservation if its time is over; the gangs that are to be planned anew.
 
         These are the head if its forecast has been missed or cannot hold, and those that have rested.
@@ -185,7 +185,7 @@ class Backfill:
         missed = head.forecast.at is not None and now > head.forecast.at
         return missed or not head.forecast.nodes <= self._store.nodes.keys()
 
-    def _take_rested(self, now: float) -> Iterator[Key]:
+    def _take_rested(self, now: float) -> Iterator[GroupKey]:
         for group, rest in self._rests.items():
             if -math.inf < rest.until <= now:
                 rest.until = -math.inf
@@ -199,25 +199,25 @@ class Backfill:
         rest.turns += 1
         self.head = None
 
-    def placed(self, group: Key) -> None:
+    def placed(self, group: GroupKey) -> None:
         """A gang got its room."""
         if group in self._promises:
             self._metrics.settled(*_judge(self._promises.pop(group), self._clock()))
         self._release(group)
 
-    def withdraw(self, group: Key) -> None:
+    def withdraw(self, group: GroupKey) -> None:
         """A gang does not wait for room any more, though it got none."""
         if group in self._promises:
             del self._promises[group]
             self._metrics.settled("withdrawn", None)
         self._release(group)
 
-    def _release(self, group: Key) -> None:
+    def _release(self, group: GroupKey) -> None:
         self._rests.pop(group, None)
         if self.head is not None and self.head.group == group:
             self.head = None
 
-    def _promise(self, group: Key, forecast: Forecast) -> None:
+    def _promise(self, group: GroupKey, forecast: Forecast) -> None:
         # What counts is what was said first: a forecast that is put off again and again keeps no promise.
         if self._promises.get(group) is None:
             self._promises[group] = forecast.at
@@ -241,7 +241,7 @@ class Backfill:
             return frozenset()
         return frozenset() if self._precedes(waiting, head.waiting) else head.forecast.nodes
 
-    def let_pass(self, group: Key, ask: PlanRequest) -> bool:
+    def let_pass(self, group: GroupKey, ask: PlanRequest) -> bool:
         """Whether a gang behind the head will have ended before the head's forecast; it may use its nodes then."""
         head = self.head
         if head is None or head.forecast.at is None:
@@ -252,7 +252,7 @@ class Backfill:
         head.passed[group] = end
         return True
 
-    def forget_pass(self, group: Key) -> None:
+    def forget_pass(self, group: GroupKey) -> None:
         """A gang that was let pass is planned anew: by now it may end too late."""
         if self.head is not None:
             self.head.passed.pop(group, None)
@@ -272,14 +272,14 @@ class Backfill:
 
     # --- forecasts ---------------------------------------------------------------------------------------------
 
-    def _foresee(self, group: Key, ask: PlanRequest) -> Forecast | None:
+    def _foresee(self, group: GroupKey, ask: PlanRequest) -> Forecast | None:
         def make(snapshot: Snapshot, capacity: Capacity) -> Work[Forecast | None]:
             endings = yield from self._endings(group)
             return (yield from solve_forecast(snapshot, ask, endings, capacity))
 
         return self._studies.foresee(group, ask, make)
 
-    def _endings(self, group: Key) -> Work[list[Ending]]:
+    def _endings(self, group: GroupKey) -> Work[list[Ending]]:
         """The endings of all pods of others that count somewhere: bound, assumed or reserved.
 
         A slot that is kept for the next member ends as the last one would have; the group's own is room at once.

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from extender.binding.nominator import Nominator
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.gang import GroupState
+from extender.scheduling.group_state import GroupState
 from extender.scheduling.queue import Queue
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.plan import PlanRequest
 from serried.model.verdict import Reason, Verdict
 from serried.plan.backoff import backoff
@@ -29,9 +29,9 @@ class CycleEndings:
         ledger: Ledger,
         nominator: Nominator,
         queue: Queue,
-        gangs: dict[Key, GroupState],
+        gangs: dict[GroupKey, GroupState],
         clock: Callable[[], float],
-        say: Callable[[Key, Verdict], None],
+        say: Callable[[GroupKey, Verdict], None],
         wake: Callable[[], None],
     ) -> None:
         self._store, self._ledger, self._nominator, self._queue = store, ledger, nominator, queue

@@ -14,22 +14,17 @@ from functools import partial
 from typing import Any
 
 from extender.binding.nominator import Nominator
-from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.endings import CycleEndings
-from extender.scheduling.gang import (
-    GroupState,
-    Mending,
-    adjust_need,
-    ask_for,
+from extender.scheduling.checks import (
     describe_claims,
     find_conflict,
-    find_opening,
     find_shortage,
     find_taken,
     is_foreign,
     is_suspended,
-    make_reservation,
 )
+from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.endings import CycleEndings
+from extender.scheduling.group_state import GroupState, Mending
 from extender.scheduling.held import HeldPods
 from extender.scheduling.moves import Moves
 from extender.scheduling.offers import Offers
@@ -37,16 +32,19 @@ from extender.scheduling.permit import Permit
 from extender.scheduling.planning import Planning
 from extender.scheduling.queue import Queue
 from extender.scheduling.repairs import USUAL, Repairs, Rules
+from extender.scheduling.requests import build_request, find_opening
+from extender.scheduling.slots import adjust_need, make_reservation
 from extender.scheduling.studies import Unfinished
 from extender.scheduling.voices import StatusSink
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.metrics import ExtenderMetrics
-from serried.model.group import Key, PodGroup
+from serried.model.group import GroupKey, PodGroup
 from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Phase, Pod
 from serried.model.preference import NO_PREFERENCE
 from serried.model.verdict import Reason, Verdict
+from serried.observe.log import name_group
 from serried.plan.order import Waiting
 from serried.plan.quorum import GroupMembers
 
@@ -80,7 +78,7 @@ class GroupScheduler:
         rules: Rules = USUAL,
     ) -> None:
         self.store, self.ledger, self.nominator, self.queue = store, ledger, nominator, queue
-        self.gangs: dict[Key, GroupState] = {}
+        self.gangs: dict[GroupKey, GroupState] = {}
         self.held = HeldPods(store.pods)
         self.active, self.adopting, self.obstacle = False, False, ""
         self.holds_lease: Callable[[], bool] = _always
@@ -168,19 +166,19 @@ class GroupScheduler:
             # Plans that fail again and again may take a tenth of the loop at most: filter is served by it, too.
             rest_until = max(rest_until, loop.time() + 10 * self.planning.vain)
 
-    async def _pass(self, due: set[Key]) -> None:
+    async def _pass(self, due: set[GroupKey]) -> None:
         for key in self.in_turn(due):
             if not self.active:
                 return  # the term has ended between two groups
             try:
                 self.consider(key)
             except Exception:
-                log.exception("considering a group failed", extra={"podGroup": str(key)})
+                log.exception("considering a group failed", extra=name_group(key))
                 if key in self.gangs:
                     self.gangs[key].retry_at = self.clock() + _ERROR_SECONDS
             await asyncio.sleep(0)
 
-    def _take_touched(self) -> set[Key]:
+    def _take_touched(self) -> set[GroupKey]:
         touched, self.store.touched = self.store.touched, set()
         orphaned, self.store.orphaned = self.store.orphaned, set()
         for uid in orphaned:
@@ -188,10 +186,10 @@ class GroupScheduler:
                 self._let_go(uid)
         return touched
 
-    def _take_woken(self) -> set[Key]:
+    def _take_woken(self) -> set[GroupKey]:
         return {key for key in self.queue.take_woken() if key in self.gangs and self.gangs[key].cycle is None}
 
-    def _tick(self) -> set[Key]:
+    def _tick(self) -> set[GroupKey]:
         """What has to be seen to from time to time; the groups whose time has come."""
         now = self.clock()
         self.queue.review()
@@ -210,11 +208,11 @@ class GroupScheduler:
             self._let_go(uid)
         return {key for key, gang in self.gangs.items() if self.planning.is_due(gang)}
 
-    def in_turn(self, due: set[Key]) -> list[Key]:
+    def in_turn(self, due: set[GroupKey]) -> list[GroupKey]:
         """These groups in the order in which they are looked at."""
         return [waiting.group for waiting in self.queue.order(self.describe(key) for key in due)]
 
-    def describe(self, key: Key) -> Waiting:
+    def describe(self, key: GroupKey) -> Waiting:
         """A group as the queue sees it."""
         gang = self.gangs.get(key)
         # A member that has just ended counts at once: whoever was looked at first would get the room.
@@ -223,7 +221,7 @@ class GroupScheduler:
 
     # --- one group ---------------------------------------------------------------------------------------------
 
-    def consider(self, key: Key) -> None:
+    def consider(self, key: GroupKey) -> None:
         """Look at one group and do what its state asks for."""
         group = self.store.groups.get(key)
         self.repairs.note_filled()
@@ -245,14 +243,14 @@ class GroupScheduler:
         if verdict is not None:
             self.say(key, verdict)
 
-    def say(self, key: Key, verdict: Verdict) -> None:
+    def say(self, key: GroupKey, verdict: Verdict) -> None:
         """Record and publish how a group stands."""
         gang = self.gangs.get(key)
         if gang is not None and gang.verdict != verdict:
             gang.verdict = verdict
             self._voice.say(key, verdict)
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: GroupKey) -> None:
         gang = self.gangs.get(key)
         if gang is None:
             return
@@ -261,12 +259,12 @@ class GroupScheduler:
         if gang.cycle is None:
             self._drop(key)
 
-    def _drop(self, key: Key) -> None:
+    def _drop(self, key: GroupKey) -> None:
         self.queue.leave(key)
         self.store.vacancies.close_group(key)
         del self.gangs[key]
 
-    def _assess(self, key: Key, gang: GroupState, group: PodGroup | None, members: list[Pod]) -> Verdict | None:
+    def _assess(self, key: GroupKey, gang: GroupState, group: PodGroup | None, members: list[Pod]) -> Verdict | None:
         if group is None or group.deleting:
             self.repairs.forget(gang)
             return self._assess_missing(key, gang, members)
@@ -302,7 +300,7 @@ class GroupScheduler:
             return Verdict(Reason.RECORDS_UNREADABLE, detail=self.obstacle)
         return self._try(gang, group, group_members, mending)
 
-    def _assess_missing(self, key: Key, gang: GroupState, members: list[Pod]) -> Verdict | None:
+    def _assess_missing(self, key: GroupKey, gang: GroupState, members: list[Pod]) -> Verdict | None:
         if not any(pod.pending for pod in members):
             return None
         if not self.store.lacks_owner(key):
@@ -333,7 +331,7 @@ class GroupScheduler:
         gang.retry_at, gang.tried = math.inf, tried
         excluded = gang.exclusions(group_members.waiting, now, self.store.nodes)
         opening = find_opening(group, now - (now if gang.quorum_since is None else gang.quorum_since))
-        ask = ask_for(group, group_members, excluded, self.store.nodes, opening, mending, gang.home)
+        ask = build_request(group, group_members, excluded, self.store.nodes, opening, mending, gang.home)
         if isinstance(ask, Verdict):
             self.queue.leave(group.key)
             gang.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it

@@ -4,13 +4,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from extender.binding.nominator import Nominator
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.gang import GroupState, Mending, ask_for_more, find_offered
+from extender.scheduling.group_state import GroupState, Mending
 from extender.scheduling.permit import Permit
 from extender.scheduling.repairs import Planner, Repairs
-from extender.scheduling.trees import find_parts_to_leave
+from extender.scheduling.requests import build_joining_request
+from extender.scheduling.slots import find_offered, find_parts_to_leave
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
-from serried.model.group import Key, PodGroup
+from serried.model.group import GroupKey, PodGroup
 from serried.model.plan import Plan
 from serried.model.pod import Pod
 from serried.model.verdict import Verdict
@@ -26,7 +27,7 @@ class Moves:
         nominator: Nominator,
         repairs: Repairs,
         permit: Permit,
-        gangs: Mapping[Key, GroupState],
+        gangs: Mapping[GroupKey, GroupState],
         plan: Planner,
         is_asleep: Callable[[Pod], bool],
         clock: Callable[[], float],
@@ -64,7 +65,7 @@ class Moves:
             return
         cycle.refilled = tried
         excluded = gang.exclusions(late, self._clock(), self._store.nodes)
-        answer = self._repairs.answer(ask_for_more(cycle, late, 0, excluded, self._store), self._plan)
+        answer = self._repairs.answer(build_joining_request(cycle, late, 0, excluded, self._store), self._plan)
         if isinstance(answer, Plan):
             for pod in late:
                 if pod.uid in answer.nodes:
@@ -111,7 +112,7 @@ class Moves:
         """Find one member another slot in the cycle's domain; whether there was one."""
         gang = self._gangs[cycle.reservation.group]
         excluded = gang.exclusions([pod], self._clock(), self._store.nodes)
-        answer = self._plan(ask_for_more(cycle, [pod], 1, excluded, self._store))
+        answer = self._plan(build_joining_request(cycle, [pod], 1, excluded, self._store))
         if isinstance(answer, Verdict):
             return False
         self._ledger.move(pod, answer.nodes[pod.uid])

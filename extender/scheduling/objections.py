@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from extender.scheduling.cycle import BindingCycle
 from serried.cluster.store import Store
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from serried.plan.quorum import GroupMembers
@@ -61,10 +61,10 @@ def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
     return said
 
 
-def _group_of(pod: Pod, store: Store) -> Key | None:
+def _group_of(pod: Pod, store: Store) -> GroupKey | None:
     """The PodGroup of a member, in a tree or not."""
     leaf = store.members.leaf_of(pod.uid)
-    return Key(pod.namespace, leaf) if leaf else store.members.group_of(pod.uid)
+    return GroupKey(pod.namespace, leaf) if leaf else store.members.group_of(pod.uid)
 
 
 def _sort_uncounted(pods: Iterable[Pod], store: Store) -> tuple[list[str], list[str]]:

@@ -6,11 +6,11 @@ Synchronous, like the group scheduler: what is learnt here decides its next plan
 from collections.abc import Callable, Mapping, Sequence
 
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.gang import GroupState
+from extender.scheduling.group_state import GroupState
 from extender.scheduling.moves import Moves
 from extender.scheduling.objections import describe_refused, find_refused
 from serried.cluster.store import Store
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.pod import Pod
 from serried.model.verdict import Verdict
 
@@ -22,7 +22,7 @@ class Offers:
         self,
         store: Store,
         moves: Moves,
-        gangs: Mapping[Key, GroupState],
+        gangs: Mapping[GroupKey, GroupState],
         clock: Callable[[], float],
         wake: Callable[[], None],
     ) -> None:

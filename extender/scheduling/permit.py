@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.trees import find_split
+from extender.scheduling.slots import find_split
 from serried.cluster.store import Store
 from serried.model.group import PodGroup
 from serried.model.pod import Pod

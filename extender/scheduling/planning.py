@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from extender.scheduling.gang import GroupState
+from extender.scheduling.group_state import GroupState
 from extender.scheduling.studies import GO, STRAIGHT, URGENT, Studies, Unfinished
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy
 from serried.metrics import ExtenderMetrics
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.plan import Plan, PlanRequest
 from serried.model.verdict import Reason, Verdict
 
@@ -36,7 +36,7 @@ class Planning:
         self,
         store: Store,
         studies: Studies,
-        gangs: Mapping[Key, GroupState],
+        gangs: Mapping[GroupKey, GroupState],
         metrics: ExtenderMetrics,
         clock: Callable[[], float],
         wake: Callable[[], None],
@@ -82,7 +82,7 @@ class Planning:
         told = gang.verdict is not None and gang.verdict.reason in _LASTING
         return None if told else Verdict(Reason.PLANNING, need=ask.need or len(ask.members))
 
-    def rest(self, gang: GroupState, group: Key, refusal: Verdict) -> None:
+    def rest(self, gang: GroupState, group: GroupKey, refusal: Verdict) -> None:
         """A gang was refused: if that took long, it is planned again after a pause in proportion."""
         now, toll = self._clock(), self._studies.settle(group)
         if toll.pause:
@@ -103,7 +103,7 @@ class Planning:
             gang.tried = ()
         return rested or again
 
-    def _note_answer(self, group: Key) -> None:
+    def _note_answer(self, group: GroupKey) -> None:
         """An answer is there: its group asks again."""
         gang = self._gangs.get(group)
         if gang is not None and gang.cycle is not None:

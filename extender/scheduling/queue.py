@@ -9,7 +9,7 @@ from extender.scheduling.studies import Studies, Unfinished
 from serried.cluster.backlog import Backlog
 from serried.cluster.store import Store
 from serried.metrics import ExtenderMetrics
-from serried.model.group import Key, PodGroup
+from serried.model.group import BARE_KINDS, GroupKey, PodGroup
 from serried.model.plan import Plan, PlanRequest
 from serried.model.verdict import Verdict
 from serried.plan.forecast import Forecast
@@ -46,23 +46,23 @@ class Queue:
         self.backfill = Backfill(store, clock, wall, metrics, self.precedes, mode, patience, self.studies)
         self._store, self._clock = store, clock
         self._ageing = Ageing(ageing)
-        self._contenders: dict[Key, Waiting] = {}
+        self._contenders: dict[GroupKey, Waiting] = {}
         # Refused gangs whose forecast is being made.
-        self._unforeseen: dict[Key, tuple[PlanRequest, Verdict]] = {}
-        self._woken: set[Key] = set()
+        self._unforeseen: dict[GroupKey, tuple[PlanRequest, Verdict]] = {}
+        self._woken: set[GroupKey] = set()
         self._reviewed = -math.inf
 
     # --- order -------------------------------------------------------------------------------------------------
 
-    def describe(self, group: Key, since: float | None, *, broken: bool = False) -> Waiting:
+    def describe(self, group: GroupKey, since: float | None, *, broken: bool = False) -> Waiting:
         """A group as the queue sees it; ``since`` is when its quorum stood first, None if it does not."""
         priority = self._find_priority(group, self._store.groups.get(group))
         return Waiting(group, priority, math.inf if since is None else since, broken)
 
-    def _find_priority(self, key: Key, group: PodGroup | None) -> int:
+    def _find_priority(self, key: GroupKey, group: PodGroup | None) -> int:
         if group is None:
             return 0
-        if group.compatible or group.inline:  # its pods alone have one
+        if group.key.kind in BARE_KINDS:  # its pods alone have one
             return min((pod.priority for pod in self._store.members.of_group(key)), default=0)
         return group.priority or 0
 
@@ -132,7 +132,7 @@ class Queue:
         self._wake_if_changed(before)
         return answer
 
-    def _plan_beside(self, group: Key, ask: PlanRequest, planner: Planner) -> Plan | Verdict:
+    def _plan_beside(self, group: GroupKey, ask: PlanRequest, planner: Planner) -> Plan | Verdict:
         answer = planner(ask)
         if isinstance(answer, Plan):
             return answer
@@ -140,13 +140,13 @@ class Queue:
         self.backlog.put(group, ask, answer)
         return self.backfill.refuse(ask)
 
-    def put_aside(self, group: Key, ask: PlanRequest) -> None:
+    def put_aside(self, group: GroupKey, ask: PlanRequest) -> None:
         """A gang has just given back what it held: only what others free from now on is news to it."""
         self._woken |= self._take_freed()
         self.leave(group)
         self.backlog.put_aside(group, ask)
 
-    def leave(self, group: Key) -> None:
+    def leave(self, group: GroupKey) -> None:
         """A gang does not wait for room any more: it has lost its quorum, needs nothing, or is gone."""
         before = self._forecast()
         self.backlog.leave(group)
@@ -158,7 +158,7 @@ class Queue:
 
     # --- wake-ups ----------------------------------------------------------------------------------------------
 
-    def take_woken(self) -> set[Key]:
+    def take_woken(self) -> set[GroupKey]:
         """The gangs that what has been freed could help, and those that the head no longer keeps away."""
         woken, self._woken = self._woken | self._take_freed(), set()
         return woken
@@ -178,12 +178,12 @@ class Queue:
             if head is None or self.precedes(waiting, head.waiting):
                 self._rouse(waiting.group)
 
-    def _take_freed(self) -> set[Key]:
+    def _take_freed(self) -> set[GroupKey]:
         return self.backlog.wake(
             self._store.occupancy.freed_nodes.take(), self._store.nominations.withdrawn_nodes.take()
         )
 
-    def _rouse(self, group: Key) -> None:
+    def _rouse(self, group: GroupKey) -> None:
         self.backlog.leave(group)
         self._woken.add(group)
 

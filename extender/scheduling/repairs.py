@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from extender.scheduling.gang import KUBELET_EXCLUSION_SECONDS, WHOLE, GroupState, Mending, find_home
-from extender.scheduling.trees import leave_out
+from extender.scheduling.group_state import KUBELET_EXCLUSION_SECONDS, WHOLE, GroupState, Mending
+from extender.scheduling.homes import find_home
+from extender.scheduling.requests import leave_out
 from extender.scheduling.voices import StatusSink
 from serried.cluster.demand import count_wanted
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy, find_taken, match_heirs
 from serried.metrics import ExtenderMetrics
-from serried.model.group import Key, PodGroup
+from serried.model.group import BARE_KINDS, GroupKey, PodGroup
 from serried.model.node import Node
 from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Pod
@@ -77,7 +78,7 @@ class Repairs:
         metrics: ExtenderMetrics,
         rules: Rules = USUAL,
     ) -> None:
-        self.evict: Callable[[Key], Coroutine[Any, Any, None]] | None = None
+        self.evict: Callable[[GroupKey], Coroutine[Any, Any, None]] | None = None
         self._store, self._clock = store, clock
         self._voice, self._metrics, self._rules = voice, metrics, rules
         store.vacancies.keeping = True
@@ -122,7 +123,7 @@ class Repairs:
                 self._store.vacancies.close(vacancy)
                 self._metrics.repaired(RepairOutcome.LOST, now - vacancy.since)
 
-    def _trim(self, gang: GroupState, key: Key, group_members: GroupMembers, wanted: int) -> None:
+    def _trim(self, gang: GroupState, key: GroupKey, group_members: GroupMembers, wanted: int) -> None:
         """Close those that nobody will fill: their members are not wanted, or others have their place already."""
         placed = [*group_members.bound, *filter(self._is_placed, group_members.waiting)]
         kept = 0 if gang.evicting or not self._rules.seconds else max(0, wanted - len(placed))
@@ -135,7 +136,7 @@ class Repairs:
     def _is_placed(self, pod: Pod) -> bool:
         return self._store.vacancies.of_heir(pod.uid) is None and self._store.occupancy.node_of(pod.uid) is not None
 
-    def _find_heirs(self, key: Key, group_members: GroupMembers) -> None:
+    def _find_heirs(self, key: GroupKey, group_members: GroupMembers) -> None:
         free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.heir]
         unplaced = [pod for pod in group_members.waiting if self._store.occupancy.node_of(pod.uid) is None]
         waiting = [pod for pod in unplaced if self._store.vacancies.of_heir(pod.uid) is None]
@@ -294,7 +295,7 @@ class Repairs:
             outcome = RepairOutcome.SAME_NODE if node == vacancy.pod.node else RepairOutcome.SAME_DOMAIN
             self._metrics.repaired(outcome, now - (now if vacancy.since is None else vacancy.since))
 
-    def review(self, key: Key, gang: GroupState) -> Coroutine[Any, Any, None] | None:
+    def review(self, key: GroupKey, gang: GroupState) -> Coroutine[Any, Any, None] | None:
         """Report a gang that is broken for too long, once; returns the work of evicting it, if that is asked."""
         since = gang.broken_since
         if since is None or gang.reported or self._clock() - since < self._rules.grace:
@@ -320,7 +321,7 @@ def _was_scheduled(group: PodGroup, group_members: GroupMembers) -> bool:
 
     Two kinds of groups have no condition to say so: there a bound member does, as none is bound before the others.
     """
-    return group.scheduled or ((group.inline or group.compatible) and bool(group_members.bound))
+    return group.scheduled or (group.key.kind in BARE_KINDS and bool(group_members.bound))
 
 
 def _note_whole(gang: GroupState) -> None:

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.node import Node
 from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.verdict import Reason, Verdict
+from serried.observe.log import name_group
 from serried.plan.capacity import Capacity
 from serried.plan.check import still_holds
 from serried.plan.forecast import Forecast
@@ -75,7 +76,7 @@ class Toll(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Study:
-    group: Key
+    group: GroupKey
     ask: PlanRequest
     leaving: tuple[Vacancy, ...]
     forecast: bool
@@ -117,13 +118,13 @@ class Studies:
         stopwatch: Callable[[], float] = time.perf_counter,
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.tell: Callable[[Key], None] = lambda _: None
+        self.tell: Callable[[GroupKey], None] = lambda _: None
         self.start: Callable[[], None] = lambda: None
         self._store, self._stopwatch, self._rest = store, stopwatch, rest
-        self._studies: dict[Key, list[_Study]] = {}
+        self._studies: dict[GroupKey, list[_Study]] = {}
         # Groups whose last answer took long, and what they may take next time.
-        self._slow: dict[Key, float] = {}
-        self._tolls: dict[Key, Toll] = {}
+        self._slow: dict[GroupKey, float] = {}
+        self._tolls: dict[GroupKey, Toll] = {}
         self._turn = 0
         self._working, self._shift = False, 0
 
@@ -139,16 +140,23 @@ class Studies:
         """
         group = self._store.members.group_of(ask.members[0].uid) if ask.members else None
         make: Make = lambda snapshot, capacity: solve_group(snapshot, ask, capacity)  # noqa: E731
-        return self._answer(group or Key("", ""), ask, tuple(leaving), make, straight, forecast=False)
+        return self._answer(group or GroupKey("", ""), ask, tuple(leaving), make, straight, forecast=False)
 
-    def foresee(self, group: Key, ask: PlanRequest, make: Make) -> Forecast | None:
+    def foresee(self, group: GroupKey, ask: PlanRequest, make: Make) -> Forecast | None:
         """A group's forecast. Raises Unfinished; the answer is given once."""
         found: Forecast | None = self._answer(group, ask, (), make, STRAIGHT, forecast=True).found
         self._drop(group, forecast=True)
         return found
 
     def _answer(
-        self, group: Key, ask: PlanRequest, leaving: tuple[Vacancy, ...], make: Make, straight: float, *, forecast: bool
+        self,
+        group: GroupKey,
+        ask: PlanRequest,
+        leaving: tuple[Vacancy, ...],
+        make: Make,
+        straight: float,
+        *,
+        forecast: bool,
     ) -> Answer:
         study = next((each for each in self._of(group, forecast=forecast) if each.asks(ask, leaving)), None)
         if study is None:
@@ -178,14 +186,14 @@ class Studies:
         work.close()  # the cluster may change before it goes on, so it would not know what it has seen
         return None
 
-    def _is_long(self, group: Key, ask: PlanRequest) -> bool:
+    def _is_long(self, group: GroupKey, ask: PlanRequest) -> bool:
         if group in self._slow:
             return True
         shapes = {id(member.shape): member.shape for member in ask.members}  # shared, and slow to hash by the thousand
         missing = self._store.capacity.count_missing(set(shapes.values()))
         return missing * len(self._store.nodes) > _NODES_AT_ONCE
 
-    def _limit(self, group: Key, *, forecast: bool) -> float:
+    def _limit(self, group: GroupKey, *, forecast: bool) -> float:
         return _FORECAST if forecast else self._slow.get(group, _PLAN)
 
     def _holds(self, study: _Study, ask: PlanRequest) -> bool:
@@ -229,7 +237,7 @@ class Studies:
 
     def collect(self, ask: PlanRequest) -> Toll:
         """As ``settle``, but what is still being made goes on."""
-        group = self._store.members.group_of(ask.members[0].uid) or Key("", "")
+        group = self._store.members.group_of(ask.members[0].uid) or GroupKey("", "")
         if group in self._studies:
             kept = [each for each in self._studies[group] if each.forecast or not each.told]
             self._studies[group] = kept
@@ -237,12 +245,12 @@ class Studies:
 
     # --- groups ------------------------------------------------------------------------------------------------
 
-    def settle(self, group: Key) -> Toll:
+    def settle(self, group: GroupKey) -> Toll:
         """The answers of a group's plans have been used: what is due for them if they were in vain."""
         self._drop(group, forecast=False)
         return self._tolls.pop(group, Toll(0.0, stale=False))
 
-    def forget(self, group: Key) -> None:
+    def forget(self, group: GroupKey) -> None:
         """Nobody waits for the answers of a group any more."""
         self._studies.pop(group, None)
         self._slow.pop(group, None)
@@ -255,10 +263,10 @@ class Studies:
         self._slow.clear()
         self._tolls.clear()
 
-    def _of(self, group: Key, *, forecast: bool) -> list[_Study]:
+    def _of(self, group: GroupKey, *, forecast: bool) -> list[_Study]:
         return [study for study in self._studies.get(group, ()) if study.forecast is forecast]
 
-    def _drop(self, group: Key, *, forecast: bool) -> None:
+    def _drop(self, group: GroupKey, *, forecast: bool) -> None:
         left = self._of(group, forecast=not forecast)
         if left:
             self._studies[group] = left
@@ -311,7 +319,7 @@ class Studies:
         except StopIteration as done:
             study.found, study.done = done.value, True
         except Exception as error:
-            log.exception("a plan failed", extra={"podGroup": str(study.group)})
+            log.exception("a plan failed", extra=name_group(study.group))
             study.failure, study.done = error, True
         study.spent += self._stopwatch() - begun
         if not study.done and study.spent > study.limit:

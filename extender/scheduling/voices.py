@@ -2,15 +2,15 @@
 
 from typing import Protocol
 
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.verdict import Verdict
 
 
 class StatusSink(Protocol):
     """Where verdicts go: condition, event, ``/debug``."""
 
-    def say(self, group: Key, verdict: Verdict) -> None:
+    def say(self, group: GroupKey, verdict: Verdict) -> None:
         """The group stands like this now."""
 
-    def report_broken(self, group: Key, verdict: Verdict) -> None:
+    def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         """The gang has been broken for longer than the grace."""

@@ -9,7 +9,7 @@ from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import composites, pod_groups
 from serried.model.composite import Composite
-from serried.model.group import Key, PodGroup
+from serried.model.group import BARE_KINDS, GroupKey, Key, PodGroup
 from serried.model.level import COMPOSITE_CONDITION, ApiLevel
 from serried.model.tree import Branch, Tree, list_branches, list_leaves
 from serried.model.verdict import Reason, Verdict, render
@@ -42,7 +42,7 @@ class Conditions:
 
         Raises ApiError, of a tree the first one when all its groups have been tried.
         """
-        if group.inline or group.compatible:
+        if group.key.kind in BARE_KINDS:
             return  # a Workload has no status, theirs has no conditions: events and /debug have to do
         # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
         group_members = self._store.members.classify(group.key)
@@ -66,7 +66,9 @@ class Conditions:
         self._written.clear()
 
     def _find(self, key: Key, tree: Tree) -> PodGroup | Composite | None:
-        return self._store.forest.composites.get(key) if isinstance(tree, Branch) else self._store.groups.get(key)
+        if isinstance(tree, Branch):
+            return self._store.forest.composites.get(key)
+        return self._store.groups.get(GroupKey(*key))
 
     async def _settle(self, item: PodGroup | Composite, verdict: Verdict, *, stands: bool) -> None:
         reason = "SchedulerError" if verdict.reason in _OWN_FAULTS else "Unschedulable"

@@ -15,11 +15,12 @@ from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.events import EventWriter
 from serried.model.backoff import Backoff
-from serried.model.group import Key, PodGroup
+from serried.model.group import GroupKey, Key, PodGroup
 from serried.model.level import ApiLevel
 from serried.model.parent import JOB, PARENT_APIS, api_version_of, kind_of
 from serried.model.tree import list_leaves
 from serried.model.verdict import Reason, Verdict, render
+from serried.observe.log import name_group
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class Said:
     """One decision, as ``/debug/decisions`` shows it. ``at`` is RFC 3339."""
 
     at: str
-    group: str
+    group: GroupKey
     reason: str
     text: str
 
@@ -97,17 +98,17 @@ class Reports:
         self._client, self._store, self._events, self._level = client, store, events, level
         self._conditions = Conditions(client, store, level)
         self._clock = clock
-        self._pending: dict[Key, _Pending] = {}
-        self._agenda: list[tuple[float, Key]] = []
-        self._writing: set[Key] = set()
-        self._refused: dict[Key, _Refusal] = {}
-        self._told: dict[Key, tuple[str, Verdict]] = {}
+        self._pending: dict[GroupKey, _Pending] = {}
+        self._agenda: list[tuple[float, GroupKey]] = []
+        self._writing: set[GroupKey] = set()
+        self._refused: dict[GroupKey, _Refusal] = {}
+        self._told: dict[GroupKey, tuple[str, Verdict]] = {}
         self._terms = 0
         self._wake = asyncio.Event()
 
-    def say(self, group: Key, verdict: Verdict) -> None:
+    def say(self, group: GroupKey, verdict: Verdict) -> None:
         """Note a verdict; it is written once it has settled."""
-        self.decisions.append(Said(tell_time(), str(group), verdict.reason.value, render(verdict)))
+        self.decisions.append(Said(tell_time(), group, verdict.reason.value, render(verdict)))
         before, pending = self._pending.get(group), self._settle(group, verdict)
         self._pending[group] = pending
         if before is None or before.due != pending.due:
@@ -124,15 +125,15 @@ class Reports:
         self._told.clear()
         self._conditions.forget()
 
-    def report_broken(self, group: Key, verdict: Verdict) -> None:
+    def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         """Say with an event that a gang stays broken: to whoever looks at the PodGroup, and at its owner."""
-        self.decisions.append(Said(tell_time(), str(group), GANG_BROKEN, render(verdict)))
+        self.decisions.append(Said(tell_time(), group, GANG_BROKEN, render(verdict)))
         found = self._store.groups.get(group)
         subject = self._subject(group, found)
         for about in (*([subject] if subject is not None else ()), *self._list_owners(found)):
             self._events.emit(about, "Warning", GANG_BROKEN, render(verdict))
 
-    def _settle(self, group: Key, verdict: Verdict) -> _Pending:
+    def _settle(self, group: GroupKey, verdict: Verdict) -> _Pending:
         now, before = self._clock(), self._pending.get(group)
         through = verdict.reason is Reason.BINDING and verdict.have >= verdict.need
         if through or not self._store.members.of_group(group):
@@ -147,7 +148,7 @@ class Reports:
             return _Pending(verdict, before.due, before.latest)
         return _Pending(verdict, min(due, before.latest), before.latest)
 
-    def _note(self, group: Key, due: float) -> None:
+    def _note(self, group: GroupKey, due: float) -> None:
         if group not in self._writing:  # else its writer notes what is left when it is done
             heapq.heappush(self._agenda, (due, group))
             self.wake()
@@ -170,7 +171,7 @@ class Reports:
                 except TimeoutError:
                     continue
 
-    def _next(self) -> Key | None:
+    def _next(self) -> GroupKey | None:
         """The next group that is due now. Entries that were put off or taken over by others are passed over."""
         now = self._clock()
         while self._agenda and self._agenda[0][0] <= now:
@@ -184,16 +185,16 @@ class Reports:
             return None
         return max(0.0, self._agenda[0][0] - self._clock())
 
-    async def _tell_safely(self, key: Key, verdict: Verdict) -> None:
+    async def _tell_safely(self, key: GroupKey, verdict: Verdict) -> None:
         try:
             await self._tell(key, verdict)
         except Exception:
             # One group that we cannot tell of must not keep the others in the dark.
-            log.exception("could not tell how a group stands", extra={"podGroup": str(key)})
+            log.exception("could not tell how a group stands", extra=name_group(key))
             self._writing.discard(key)
             self.wake()
 
-    async def _tell(self, key: Key, verdict: Verdict) -> None:
+    async def _tell(self, key: GroupKey, verdict: Verdict) -> None:
         group, term = self._store.groups.get(key), self._terms
         self._emit(key, group, verdict)
         try:
@@ -201,7 +202,7 @@ class Reports:
                 await self._conditions.write(group, verdict)
                 self._refused.pop(key, None)
         except ApiError as error:
-            log.warning("could not write a condition", extra={"podGroup": str(key), "err": str(error)})
+            log.warning("could not write a condition", extra=name_group(key) | {"err": str(error)})
             if term == self._terms:
                 self._pause(key, error)
         finally:
@@ -212,22 +213,22 @@ class Reports:
                 self._note(key, self._pending[key].due)
             self.wake()
 
-    def _is_paused(self, key: Key) -> bool:
+    def _is_paused(self, key: GroupKey) -> bool:
         return key in self._refused and self._clock() < self._refused[key].until
 
-    def _pause(self, key: Key, error: ApiError) -> None:
+    def _pause(self, key: GroupKey, error: ApiError) -> None:
         times = self._refused[key].times + 1 if key in self._refused else 1
         backoff = _OUTAGE if isinstance(error, TooMany | Unavailable) else _REFUSAL
         self._refused[key] = _Refusal(times, self._clock() + backoff.delay(times))
 
-    def _try_later(self, key: Key, group: PodGroup | None, verdict: Verdict) -> None:
+    def _try_later(self, key: GroupKey, group: PodGroup | None, verdict: Verdict) -> None:
         if group is None or group.deleting:
             self._refused.pop(key, None)
         elif key in self._refused:
             # Without a latest time: what is said before then settles as if nothing were left to tell.
             self._pending.setdefault(key, _Pending(verdict, self._refused[key].until, math.inf))
 
-    def _emit(self, key: Key, group: PodGroup | None, verdict: Verdict) -> None:
+    def _emit(self, key: GroupKey, group: PodGroup | None, verdict: Verdict) -> None:
         about = self._subject(key, group)
         if about is None or self._is_old(key, about["uid"], group, verdict):
             return
@@ -241,7 +242,7 @@ class Reports:
             for owner in self._list_owners(group):
                 self._events.emit(owner, kind, verdict.reason.value, render(verdict))
 
-    def _is_old(self, key: Key, uid: str, group: PodGroup | None, verdict: Verdict) -> bool:
+    def _is_old(self, key: GroupKey, uid: str, group: PodGroup | None, verdict: Verdict) -> bool:
         """Whether an event would say again what the last one about this object said."""
         told_uid, told = self._told.get(key, ("", None))
         if told is None or told_uid != uid:
@@ -253,7 +254,7 @@ class Reports:
         """The Job or parent that controls a group; of a tree, those of all its PodGroups."""
         if group is None:
             return []
-        below = [] if group.tree is None else [Key(group.key.namespace, leaf.name) for leaf in list_leaves(group.tree)]
+        below = [GroupKey(group.key.namespace, leaf.name) for leaf in list_leaves(group.tree)]
         owners = (_owner_of(each) for each in (group, *map(self._store.groups.get, below)))
         return list({owner["uid"]: owner for owner in owners if owner is not None}.values())
 
@@ -261,7 +262,7 @@ class Reports:
         known = self._store.groups.keys() | set(self._store.members.groups())
         self._told = {key: told for key, told in self._told.items() if key in known}
 
-    def _subject(self, key: Key, group: PodGroup | None) -> dict[str, str] | None:
+    def _subject(self, key: GroupKey, group: PodGroup | None) -> dict[str, str] | None:
         if group is not None:
             holder = group.holder(self._level.api_version)
             return _reference(holder.api_version, holder.kind, Key(key.namespace, holder.name), group.uid)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from serried.cluster.occupancy import Freed
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.node import Node
 from serried.model.plan import PlanRequest
 from serried.model.pod import Shape
@@ -50,10 +50,10 @@ class _Waiters:
     elsewhere: int = 0
     """The bound for each domain that the refusal did not name."""
 
-    needs: dict[Key, int] = field(default_factory=dict)
+    needs: dict[GroupKey, int] = field(default_factory=dict)
     """How many slots each group needs."""
 
-    put_aside: set[Key] = field(default_factory=set)
+    put_aside: set[GroupKey] = field(default_factory=set)
     """The groups that have given their room up themselves: withdrawn nominations do not wake them."""
 
 
@@ -64,18 +64,18 @@ class Backlog:
         self._nodes = nodes
         self._used = used
         self._by_demand: dict[Demand, _Waiters] = {}
-        self._demands: dict[Key, Demand] = {}
+        self._demands: dict[GroupKey, Demand] = {}
 
-    def __contains__(self, group: Key) -> bool:
+    def __contains__(self, group: GroupKey) -> bool:
         return group in self._demands
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[GroupKey]:
         return iter(list(self._demands))
 
     def __len__(self) -> int:
         return len(self._demands)
 
-    def put(self, group: Key, ask: PlanRequest, refusal: Verdict) -> None:
+    def put(self, group: GroupKey, ask: PlanRequest, refusal: Verdict) -> None:
         """A group was refused just now."""
         counted = refusal.reason in _COUNTED and not ask.excluded and (ask.spills or not ask.levels)
         counted = counted and not ask.parts and not ask.taken and len({member.shape for member in ask.members}) == 1
@@ -85,11 +85,11 @@ class Backlog:
             waiters.room = named
             waiters.elsewhere = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
 
-    def put_aside(self, group: Key, ask: PlanRequest) -> None:
+    def put_aside(self, group: GroupKey, ask: PlanRequest) -> None:
         """A group has given its room and its stamps up: that they are free is no news to it."""
         self._seat(group, _demand(ask, counted=False), 1).put_aside.add(group)
 
-    def leave(self, group: Key) -> None:
+    def leave(self, group: GroupKey) -> None:
         """A group waits for room no more, or is to be planned whatever is free."""
         demand = self._demands.pop(group, None)
         if demand is None:
@@ -100,17 +100,17 @@ class Backlog:
         if not waiters.needs:
             del self._by_demand[demand]
 
-    def closed_to(self, group: Key) -> frozenset[str]:
+    def closed_to(self, group: GroupKey) -> frozenset[str]:
         """The nodes that were closed to a group when it was refused."""
         demand = self._demands.get(group)
         return demand.closed if demand is not None else frozenset()
 
-    def wake(self, freed: Freed | None, withdrawn: Freed | None) -> set[Key]:
+    def wake(self, freed: Freed | None, withdrawn: Freed | None) -> set[GroupKey]:
         """The groups that room on these nodes could help; they leave. None is room anywhere.
 
         ``withdrawn`` are nodes that pods were nominated to.
         """
-        woken: set[Key] = set()
+        woken: set[GroupKey] = set()
         for waiters, demand in [(waiters, demand) for demand, waiters in self._by_demand.items()]:
             woken |= self._help(demand, waiters, withdrawn) - waiters.put_aside
             woken |= self._help(demand, waiters, freed)
@@ -118,14 +118,14 @@ class Backlog:
             self.leave(group)
         return woken
 
-    def _seat(self, group: Key, demand: Demand, need: int) -> _Waiters:
+    def _seat(self, group: GroupKey, demand: Demand, need: int) -> _Waiters:
         self.leave(group)
         self._demands[group] = demand
         waiters = self._by_demand.setdefault(demand, _Waiters())
         waiters.needs[group] = need
         return waiters
 
-    def _help(self, demand: Demand, waiters: _Waiters, freed: Freed | None) -> set[Key]:
+    def _help(self, demand: Demand, waiters: _Waiters, freed: Freed | None) -> set[GroupKey]:
         """The groups of a bench that room on these nodes could help."""
         if freed is None:
             return set(waiters.needs)

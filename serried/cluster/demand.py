@@ -1,7 +1,7 @@
 """How many members of a gang its owner wants to run now: slots of dead members beyond that are not kept."""
 
 from serried.cluster.store import Store
-from serried.model.group import Job, Key, OwnerRef, PodGroup
+from serried.model.group import GroupKey, Job, Key, OwnerRef, PodGroup
 from serried.model.parent import JOB, REPLICA, OwnerKey, Parent, ParentKind, stages_of
 from serried.plan.quorum import GroupMembers
 
@@ -13,9 +13,8 @@ def count_wanted(store: Store, group: PodGroup, group_members: GroupMembers) -> 
     number, it is what minCount still takes, as long as a member is left. A tree wants what its PodGroups want.
     """
     if group.tree is not None:
-        below = (
-            (store.groups.get(Key(group.key.namespace, name)), each) for name, each in group_members.leaves.items()
-        )
+        namespace = group.key.namespace
+        below = ((store.groups.get(GroupKey(namespace, name)), each) for name, each in group_members.leaves.items())
         return sum(count_wanted(store, leaf, each) for leaf, each in below if leaf is not None)
     job = store.membership.job_of(group)
     if job is not None:

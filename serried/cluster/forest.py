@@ -1,14 +1,15 @@
 """Which PodGroups and CompositePodGroups are one tree, and the group that stands for a whole tree.
 
-A tree is scheduled as one: it has one key (`key_tree`), under which all its members are kept, and one PodGroup value,
-built anew whenever something in it changes. A group whose parent is not there (yet) waits under that parent's key.
+A tree is scheduled as one: it has one key (kind ``COMPOSITE``), under which all its members are kept, and one PodGroup
+value, built anew whenever something in it changes. A group whose parent is not there (yet) waits under that parent's
+key.
 """
 
 from collections.abc import Mapping
 
 from serried.cluster.indexes import reindex
 from serried.model.composite import Composite
-from serried.model.group import Key, PodGroup, Policy, key_tree, root_of_tree
+from serried.model.group import GroupKey, GroupKind, Key, PodGroup, Policy
 from serried.model.tree import Branch, Leaf, Tree, list_leaves
 
 _MAX_DEPTH = 8
@@ -18,43 +19,46 @@ _MAX_DEPTH = 8
 class Forest:
     """The trees over the Store's PodGroups. The Store tells of every change and asks for the trees then."""
 
-    def __init__(self, groups: Mapping[Key, PodGroup]) -> None:
+    def __init__(self, groups: Mapping[GroupKey, PodGroup]) -> None:
         self.composites: dict[Key, Composite] = {}
         self._groups = groups
-        self._groups_below: dict[Key, tuple[Key, ...]] = {}
+        self._groups_below: dict[Key, tuple[GroupKey, ...]] = {}
         self._composites_below: dict[Key, tuple[Key, ...]] = {}
 
-    def lift(self, group: Key) -> Key:
+    def lift(self, group: GroupKey) -> GroupKey:
         """The key under which the members of a PodGroup are scheduled: its tree's, or its own."""
         found = self._groups.get(group)
         parent = _parent(found)
-        return group if parent is None else key_tree(self._find_root(parent))
+        return group if parent is None else self._tree_of(parent)
 
-    def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[Key]:
+    def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[GroupKey]:
         """Follow one change of a PodGroup, before or after the Store has it; the trees that it touches."""
         item = new or old
         if item is None or (_parent(old) is None and _parent(new) is None):
             return set()
         places = reindex(self._groups_below, _parent(old), _parent(new), item.key)
-        return {key_tree(self._find_root(place)) for place in places}
+        return {self._tree_of(place) for place in places}
 
-    def put_composite(self, composite: Composite) -> set[Key]:
+    def put_composite(self, composite: Composite) -> set[GroupKey]:
         """A CompositePodGroup came or changed; the trees that this touches, as they were before, too."""
         return self._follow(composite.key, composite)
 
-    def drop_composite(self, key: Key) -> set[Key]:
+    def drop_composite(self, key: Key) -> set[GroupKey]:
         """A CompositePodGroup went; as `put_composite`."""
         return self._follow(key, None)
 
-    def _follow(self, key: Key, new: Composite | None) -> set[Key]:
+    def _follow(self, key: Key, new: Composite | None) -> set[GroupKey]:
         old = self.composites.get(key)
-        touched = {key_tree(self._find_root(key))}
+        touched = {self._tree_of(key)}
         reindex(self._composites_below, _parent(old), _parent(new), key)
         if new is None:
             self.composites.pop(key, None)
         else:
             self.composites[key] = new
-        return touched | {key_tree(self._find_root(key))}
+        return touched | {self._tree_of(key)}
+
+    def _tree_of(self, composite: Key) -> GroupKey:
+        return GroupKey(*self._find_root(composite), GroupKind.COMPOSITE)
 
     def _find_root(self, composite: Key) -> Key:
         seen = [composite]
@@ -64,22 +68,20 @@ class Forest:
             seen.append(parent)
         return seen[-1]
 
-    def find_gap(self, tree: Key) -> str:
+    def find_gap(self, tree: GroupKey) -> str:
         """Why there is no such tree, a phrase; "" if there is one or the key is not a tree's."""
-        root = root_of_tree(tree)
-        if root is None:
+        if tree.kind is not GroupKind.COMPOSITE:
             return ""
-        found = self.composites.get(root)
+        found = self.composites.get(tree.object_key)
         if found is None or found.deleting:
-            return f"CompositePodGroup {root.name} does not exist"
+            return f"CompositePodGroup {tree.name} does not exist"
         if found.parent is not None:
-            return f"CompositePodGroup {root.name} is above itself"
-        return "" if self.build(tree) is not None else f"the tree of CompositePodGroup {root.name} is too deep"
+            return f"CompositePodGroup {tree.name} is above itself"
+        return "" if self.build(tree) is not None else f"the tree of CompositePodGroup {tree.name} is too deep"
 
-    def build(self, tree: Key) -> PodGroup | None:
+    def build(self, tree: GroupKey) -> PodGroup | None:
         """The group that stands for a tree; None if its root does not exist, or if it is no tree."""
-        key = root_of_tree(tree)
-        root = self.composites.get(key) if key is not None else None
+        root = self.composites.get(tree.object_key) if tree.kind is GroupKind.COMPOSITE else None
         if root is None or root.deleting or root.parent is not None:
             return None
         branch = self._grow(root, _MAX_DEPTH)
@@ -111,11 +113,11 @@ class Forest:
                 if branch is None:
                     return None
                 below.append(branch)
-        for key in self._groups_below.get(composite.key, ()):
-            group = self._groups.get(key)
+        for group_key in self._groups_below.get(composite.key, ()):
+            group = self._groups.get(group_key)
             if group is not None and not group.deleting:
                 need = group.policy.min_count or 1
-                below.append(Leaf(key.name, need, group.topology_key, group.preference))
+                below.append(Leaf(group_key.name, need, group.topology_key, group.preference))
         need = composite.min_group_count or 1
         return Branch(composite.key.name, need, composite.topology_key, tuple(below))
 
@@ -124,7 +126,7 @@ class Forest:
         # fallback API: there its PodGroups have it.
         if root.priority is not None:
             return root.priority
-        leaves = [self._groups.get(Key(root.key.namespace, leaf.name)) for leaf in list_leaves(branch)]
+        leaves = [self._groups.get(GroupKey(root.key.namespace, leaf.name)) for leaf in list_leaves(branch)]
         return max((leaf.priority for leaf in leaves if leaf is not None and leaf.priority is not None), default=None)
 
 

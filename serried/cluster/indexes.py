@@ -3,12 +3,13 @@
 from collections.abc import Hashable
 from typing import TypeVar
 
-from serried.model.group import Key, PodGroup, Workload
+from serried.model.group import GroupKey, Key, PodGroup, Workload
 
 Place = TypeVar("Place", bound=Hashable)
+Item = TypeVar("Item", bound=tuple[str, ...])
 
 
-def reindex(index: dict[Place, tuple[Key, ...]], old: Place | None, new: Place | None, key: Key) -> set[Place]:
+def reindex(index: dict[Place, tuple[Item, ...]], old: Place | None, new: Place | None, key: Item) -> set[Place]:
     """Follow one object from place to place; returns both. Sorted tuples: a set of one costs four times as much."""
     if old is not None and old != new:
         left = tuple(each for each in index[old] if each != key)
@@ -30,8 +31,15 @@ def discard(index: dict[Place, dict[str, None]], place: Place, uid: str) -> None
             del index[place]
 
 
-def key_of(old: Workload | PodGroup | None, new: Workload | PodGroup | None) -> Key:
-    """The key of what changed from ``old`` to ``new``."""
+def key_of_workload(old: Workload | None, new: Workload | None) -> Key:
+    """The key of the Workload that changed from ``old`` to ``new``."""
+    item = new or old
+    assert item is not None  # noqa: S101 - narrows for the type checker: one of two states exists in every change
+    return item.key
+
+
+def key_of_group(old: PodGroup | None, new: PodGroup | None) -> GroupKey:
+    """The key of the PodGroup that changed from ``old`` to ``new``."""
     item = new or old
     assert item is not None  # noqa: S101 - narrows for the type checker: one of two states exists in every change
     return item.key

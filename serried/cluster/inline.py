@@ -6,32 +6,37 @@ k8s.io/api/core/v1/types.go of 1.35).
 
 from collections.abc import Iterable
 
-from serried.model.group import Key, PodGroup, Template, Workload, name_inline
+from serried.model.group import GroupKey, GroupKind, Key, PodGroup, Template, Workload
 
 
-def workload_of(group: Key) -> Key | None:
+def workload_of(group: GroupKey) -> Key | None:
     """The Workload of which a group would be part, None for the key of a PodGroup object."""
-    name, slash, _ = group.name.partition("/")
-    return Key(group.namespace, name) if slash else None
+    return group.object_key if group.kind is GroupKind.WORKLOAD else None
 
 
-def is_replica(group: Key) -> bool:
+def is_replica(group: GroupKey) -> bool:
     """Whether a replica key made this group: it exists as long as a pod names it."""
-    return group.name.count("/") > 1
+    return group.kind is GroupKind.WORKLOAD and bool(group.replica)
 
 
-def build_groups(workload: Workload, named: Iterable[Key]) -> dict[Key, PodGroup]:
+def key_inline(workload: Workload, template: Template, replica: str = "") -> GroupKey:
+    """The key of the group that a template of an inline Workload is, in one of its replicas if it has some."""
+    return GroupKey(*workload.key, GroupKind.WORKLOAD, template.name, replica)
+
+
+def build_groups(workload: Workload, named: Iterable[GroupKey]) -> dict[GroupKey, PodGroup]:
     """The groups of an inline Workload: its templates, and those of ``named`` that are replicas of one of them."""
-    groups: dict[Key, PodGroup] = {}
+    groups: dict[GroupKey, PodGroup] = {}
     for template in workload.templates:
-        key = Key(workload.key.namespace, name_inline(workload.key.name, template.name))
+        key = key_inline(workload, template)
         groups[key] = _build(workload, template, key)
-        replicas = (name for name in named if name.name.startswith(f"{key.name}/"))
-        groups.update({replica: _build(workload, template, replica) for replica in replicas})
+        for group in named:
+            if group.replica and group == key_inline(workload, template, group.replica):
+                groups[group] = _build(workload, template, group)
     return groups
 
 
-def _build(workload: Workload, template: Template, key: Key) -> PodGroup:
+def _build(workload: Workload, template: Template, key: GroupKey) -> PodGroup:
     return PodGroup(
         key=key,
         uid=workload.uid,
@@ -43,6 +48,5 @@ def _build(workload: Workload, template: Template, key: Key) -> PodGroup:
         labels=workload.labels,
         deleting=workload.deleting,
         version=workload.version,
-        inline=True,
         preference=template.preference,
     )

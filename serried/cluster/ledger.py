@@ -7,7 +7,7 @@ restart rebuild it. Every slot lays a RESERVED claim in the Occupancy, so room i
 from collections.abc import Collection, Iterator, Mapping
 
 from serried.cluster.occupancy import ClaimKind, Occupancy
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.pod import Pod
 from serried.model.reservation import IllegalTransition, Reservation, Slot
 
@@ -32,7 +32,7 @@ class Ledger:
 
     def __init__(self, occupancy: Occupancy) -> None:
         self._occupancy = occupancy
-        self._by_group: dict[Key, Reservation] = {}
+        self._by_group: dict[GroupKey, Reservation] = {}
         self._by_uid: dict[str, Reservation] = {}
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class Ledger:
     def __iter__(self) -> Iterator[Reservation]:
         return iter(list(self._by_group.values()))
 
-    def of_group(self, group: Key) -> Reservation | None:
+    def of_group(self, group: GroupKey) -> Reservation | None:
         """The group's reservation."""
         return self._by_group.get(group)
 
@@ -94,7 +94,7 @@ class Ledger:
         self._require_held(reservation)
         reservation.rename_domain(domain)
 
-    def unreserve(self, group: Key) -> Reservation | None:
+    def unreserve(self, group: GroupKey) -> Reservation | None:
         """Give every slot of a group back; returns what it held, None if it held nothing."""
         reservation = self._by_group.pop(group, None)
         if reservation is not None:

@@ -8,13 +8,13 @@ Workload, in each of its replicas.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from serried.cluster.indexes import key_of, reindex
-from serried.cluster.inline import is_replica
+from serried.cluster.indexes import key_of_group, key_of_workload, reindex
+from serried.cluster.inline import is_replica, key_inline
 from serried.cluster.owners import OwnerIndex
 from serried.cluster.provisional import provisional
 from serried.decode.identity import REPLACES
 from serried.model.eligibility import GangJobs, is_gang_job
-from serried.model.group import Job, Key, PodGroup, Template, Workload, name_inline
+from serried.model.group import GroupKey, GroupKind, Job, Key, PodGroup, Template, Workload
 from serried.model.parent import (
     JOB,
     REPLICA,
@@ -44,7 +44,7 @@ class Membership:
         self,
         jobs: Mapping[Key, Job],
         parents: Mapping[OwnerKey, Parent],
-        groups: Mapping[Key, PodGroup],
+        groups: Mapping[GroupKey, PodGroup],
         workloads: Mapping[Key, Workload],
         *,
         owners: OwnerIndex,
@@ -64,21 +64,21 @@ class Membership:
         self._gang_jobs = gang_jobs
         self._workloads_by_owner: dict[OwnerKey, tuple[Key, ...]] = {}
         """By ``controllerRef``."""
-        self._groups_by_workload: dict[Key, tuple[Key, ...]] = {}
-        self._groups_by_replica: dict[tuple[Key, str], tuple[Key, ...]] = {}
+        self._groups_by_workload: dict[Key, tuple[GroupKey, ...]] = {}
+        self._groups_by_replica: dict[tuple[Key, str], tuple[GroupKey, ...]] = {}
         """By Workload and replica: a parent may have thousands of replicas."""
-        self._groups_by_controller: dict[tuple[OwnerKey, str], tuple[Key, ...]] = {}
+        self._groups_by_controller: dict[tuple[OwnerKey, str], tuple[GroupKey, ...]] = {}
         """By controlling owner and replica."""
 
     # --- changes -----------------------------------------------------------------------------------------------
 
     def index_workload(self, old: Workload | None, new: Workload | None) -> set[OwnerKey]:
         """Follow one change; returns the owners whose pods may belong elsewhere now."""
-        return reindex(self._workloads_by_owner, owner_key_in(old), owner_key_in(new), key_of(old, new))
+        return reindex(self._workloads_by_owner, owner_key_in(old), owner_key_in(new), key_of_workload(old, new))
 
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[OwnerKey]:
         """Follow one change; returns the owners whose pods may belong elsewhere now."""
-        key = key_of(old, new)
+        key = key_of_group(old, new)
         reindex(self._groups_by_workload, _workload_key(old), _workload_key(new), key)
         replicas = reindex(self._groups_by_replica, _replica(old), _replica(new), key)
         controllers = reindex(self._groups_by_controller, _controller(old), _controller(new), key)
@@ -187,10 +187,10 @@ class Membership:
 
     # --- pods --------------------------------------------------------------------------------------------------
 
-    def resolve(self, pod: Pod) -> Key | None:
+    def resolve(self, pod: Pod) -> GroupKey | None:
         """The group of a pod, maybe provisional; None for a pod of no group."""
         if pod.group is not None:
-            return Key(pod.namespace, pod.group)
+            return pod.group
         if pod.place is not None and self._governs_pod(pod, pod.place):
             return self._resolve_with_parent(pod, pod.place)
         if pod.owner is None or pod.owner.kind != JOB:
@@ -201,12 +201,12 @@ class Membership:
             return provisional(job_key)
         return self._resolve_at(job, WHOLE, "")
 
-    def _resolve_with_parent(self, pod: Pod, place: Place) -> Key | None:
+    def _resolve_with_parent(self, pod: Pod, place: Place) -> GroupKey | None:
         parent_key = _parent_key(pod, place)
         parent = self._parents.get(parent_key)
         return provisional(parent_key) if parent is None else self._resolve_at(parent, place.stage, place.replica)
 
-    def _resolve_at(self, owner: Owner, stage: str, replica: str) -> Key | None:
+    def _resolve_at(self, owner: Owner, stage: str, replica: str) -> GroupKey | None:
         """The group of the pods at one place of their owner."""
         workloads = self.workloads_of(owner)
         if len(workloads) > 1:
@@ -218,19 +218,19 @@ class Membership:
             return left[0].key if len(left) == 1 else None
         return self._await_workload(owner, stage, replica)
 
-    def _resolve_in(self, workload: Workload, owner: Owner, stage: str, replica: str) -> Key | None:
+    def _resolve_in(self, workload: Workload, owner: Owner, stage: str, replica: str) -> GroupKey | None:
         template = find_template(workload, owner, stage)
         if template is None:
             return None
         if workload.inline:
-            return Key(workload.key.namespace, name_inline(workload.key.name, template.name, replica))
+            return key_inline(workload, template, replica)
         if groups := self._groups_at(workload, owner, template.name, replica):
             return groups[0].key if len(groups) == 1 else None
         if not self._makes_gangs or not template.policy.is_gang:
             return None  # nobody would make the PodGroup, or nobody waits for it
         return provisional(owner_key_of(owner), stage if template.name == stage else WHOLE, replica)
 
-    def _await_workload(self, owner: Owner, stage: str, replica: str) -> Key | None:
+    def _await_workload(self, owner: Owner, stage: str, replica: str) -> GroupKey | None:
         """The key under which pods wait whose owner has neither Workload nor PodGroups; None if they do not wait."""
         if not self._awaits_workload(owner):
             return None
@@ -299,7 +299,7 @@ def _workload_key(group: PodGroup | None) -> Key | None:
 
 def _replica(group: PodGroup | None) -> tuple[Key, str] | None:
     """Workload and replica of a PodGroup that is an object; one that is part of its Workload is found by its name."""
-    if group is None or group.workload is None or group.inline:
+    if group is None or group.workload is None or group.key.kind is GroupKind.WORKLOAD:
         return None
     return Key(group.key.namespace, group.workload), group.labels.get(REPLICA, "")
 

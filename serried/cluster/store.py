@@ -18,13 +18,15 @@ from serried.cluster.volumes import Volumes
 from serried.model.composite import Composite
 from serried.model.device import DeviceClass
 from serried.model.eligibility import GangJobs
-from serried.model.group import Job, Key, PodGroup, Workload, is_compatible
+from serried.model.group import GroupKey, GroupKind, Job, Key, PodGroup, Workload
 from serried.model.node import Node
 from serried.model.parent import JOB, REPLICA, Owner, OwnerKey, Parent, owner_key_of
 from serried.model.pod import Phase, Pod
 from serried.model.priority import PriorityClass
 from serried.model.volume import Volume, VolumeClaim
 from serried.plan.capacity import Capacity
+
+_PARENTS = frozenset({GroupKind.JOB_SET, GroupKind.LEADER_WORKER_SET})
 
 
 class Store:
@@ -40,7 +42,7 @@ class Store:
         # The objects, by kind.
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
-        self.groups: dict[Key, PodGroup] = {}
+        self.groups: dict[GroupKey, PodGroup] = {}
         self.workloads: dict[Key, Workload] = {}
         self.jobs: dict[Key, Job] = {}
         self.parents: dict[OwnerKey, Parent] = {}
@@ -78,7 +80,7 @@ class Store:
         self.compatible_obstacle = ""
         """The same of the PodGroups of scheduler-plugins."""
 
-        self.touched: set[Key] = set()
+        self.touched: set[GroupKey] = set()
         """The groups that a change may concern; the reader empties it."""
 
         self.orphaned: set[str] = set()
@@ -94,7 +96,7 @@ class Store:
         """The known pods of a Job or parent of this name, whatever its UID."""
         return [self.pods[uid] for uid in self._owners.pods_of(owner_key)]
 
-    def lacks_owner(self, group: Key) -> bool:
+    def lacks_owner(self, group: GroupKey) -> bool:
         """Whether this is a provisional key of pods whose Job or parent has not been seen (any more)."""
         owner_key = owner_of_provisional(group)
         return owner_key is not None and self.find_owner(owner_key) is None
@@ -108,7 +110,7 @@ class Store:
         pod = self.pods.get(uid)
         return self.membership.rank_of(pod) if pod is not None else None
 
-    def resolve(self, pod: Pod) -> Key | None:
+    def resolve(self, pod: Pod) -> GroupKey | None:
         """The group of a pod that need not be known: the scheduler's cache may be ahead of ours."""
         group = self.membership.resolve(pod)
         return self.forest.lift(group) if group is not None else None
@@ -127,9 +129,9 @@ class Store:
         self.compatible_obstacle = what
         self._touch_missing()
 
-    def obstacle_to(self, group: Key) -> str:
+    def obstacle_to(self, group: GroupKey) -> str:
         """What keeps us from seeing the object of a group."""
-        return self.compatible_obstacle if is_compatible(group) else self.obstacle
+        return self.compatible_obstacle if group.kind is GroupKind.COMPATIBLE else self.obstacle
 
     def _touch_missing(self) -> None:
         self.touched.update(group for group in self.members.groups() if group not in self.groups)
@@ -229,13 +231,13 @@ class Store:
             if group not in self.members and is_replica(group):
                 self.drop_group(group)
 
-    def _note_named(self, group: Key) -> None:
+    def _note_named(self, group: GroupKey) -> None:
         key = workload_of(group)
         workload = self.workloads.get(key) if key is not None else None
         if workload is not None and workload.inline and group not in self.groups:
             self._put_inline(workload, [group])
 
-    def _put_inline(self, workload: Workload, named: Iterable[Key]) -> None:
+    def _put_inline(self, workload: Workload, named: Iterable[GroupKey]) -> None:
         for group in build_groups(workload, named).values():
             if self.groups.get(group.key) != group:
                 self.put_group(group)
@@ -259,7 +261,7 @@ class Store:
         moved = old is None or (old.parent, old.deleting) != (group.parent, group.deleting)
         self._replant(self.forest.index_group(old, group), *([group.key] if moved else []))
 
-    def drop_group(self, key: Key) -> None:
+    def drop_group(self, key: GroupKey) -> None:
         """A PodGroup went: its unbound members are held again, with reason PodGroupMissing."""
         old = self.groups.pop(key, None)
         if old is not None:
@@ -279,7 +281,7 @@ class Store:
         trees = self.forest.drop_composite(key)
         self._replant(trees, *trees)
 
-    def _replant(self, trees: Iterable[Key], *moved: Key) -> None:
+    def _replant(self, trees: Iterable[GroupKey], *moved: GroupKey) -> None:
         """Build trees anew in which something changed; the members of ``moved`` may belong elsewhere now."""
         for tree in trees:
             self.touched.add(tree)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from serried.cluster.occupancy import ClaimKind, Occupancy
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.pod import Pod
 
 
@@ -17,7 +17,7 @@ from serried.model.pod import Pod
 class Vacancy:
     """The slot of a member that ended without success."""
 
-    group: Key
+    group: GroupKey
 
     pod: Pod
     """The member as it was last seen alive."""
@@ -48,7 +48,7 @@ class Vacancies:
         """Those whose heir was bound, with the node that it got; the reader empties the list."""
 
         self._occupancy = occupancy
-        self._by_group: dict[Key, dict[str, Vacancy]] = {}
+        self._by_group: dict[GroupKey, dict[str, Vacancy]] = {}
         self._by_heir: dict[str, Vacancy] = {}
 
     def __len__(self) -> int:
@@ -60,11 +60,11 @@ class Vacancies:
     def __contains__(self, group: object) -> bool:
         return group in self._by_group
 
-    def groups(self) -> list[Key]:
+    def groups(self) -> list[GroupKey]:
         """The groups that have a vacancy."""
         return list(self._by_group)
 
-    def of_group(self, group: Key) -> list[Vacancy]:
+    def of_group(self, group: GroupKey) -> list[Vacancy]:
         """The vacancies of a group, the oldest first."""
         return list(self._by_group.get(group, {}).values())
 
@@ -72,7 +72,7 @@ class Vacancies:
         """The vacancy that this member is the heir of."""
         return self._by_heir.get(uid)
 
-    def open(self, group: Key, pod: Pod, refusal: str = "") -> None:
+    def open(self, group: GroupKey, pod: Pod, refusal: str = "") -> None:
         """A bound member has ended: its BOUND claim becomes the vacancy's, unless the kubelet had refused it."""
         if not self.keeping:
             return
@@ -110,7 +110,7 @@ class Vacancies:
         self._by_heir.pop(vacancy.heir, None)
         self._occupancy.release(vacancy.claimant, ClaimKind.VACANT)
 
-    def close_group(self, group: Key) -> None:
+    def close_group(self, group: GroupKey) -> None:
         """No slot of this group is kept any longer."""
         for vacancy in self.of_group(group):
             self.close(vacancy)

@@ -10,7 +10,7 @@ from serried.decode.fields import Raw, read_int, read_map, read_text
 from serried.decode.identity import is_deleting, read_key, read_owners, read_required_topology, read_uid, read_version
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.preferences import read_preference
-from serried.model.group import BASIC, PodGroup, Policy, key_compatible
+from serried.model.group import BASIC, GroupKey, GroupKind, PodGroup, Policy
 
 _RAN = frozenset({"Running", "Finished", "Failed"})
 """Phases that scheduler-plugins' own controller, where one runs, writes once minMember pods have run."""
@@ -25,7 +25,7 @@ def _decode(obj: Raw) -> PodGroup:
     spec = read_map(obj, "spec")
     count, seconds = read_int(spec, "minMember"), read_int(spec, "scheduleTimeoutSeconds")
     return PodGroup(
-        key=key_compatible(read_key(obj)),
+        key=GroupKey(*read_key(obj), GroupKind.COMPATIBLE),
         uid=read_uid(obj),
         # Without minMember the coscheduling plugin lets every member pass by itself.
         policy=Policy(count) if count > 0 else BASIC,
@@ -35,6 +35,5 @@ def _decode(obj: Raw) -> PodGroup:
         version=read_version(obj),
         preference=read_preference(obj),
         scheduled=read_text(read_map(obj, "status"), "phase") in _RAN,
-        compatible=True,
         timeout=seconds if seconds > 0 else math.inf,
     )

@@ -31,7 +31,7 @@ from serried.decode.identity import (
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.preferences import read_levels, read_preference
 from serried.model.composite import Composite
-from serried.model.group import BASIC, Claim, Disruption, PodGroup, Policy, Template, Workload
+from serried.model.group import BASIC, Claim, Disruption, GroupKey, PodGroup, Policy, Template, Workload
 from serried.model.level import COMPOSITE_CONDITION, FALLBACK, NATIVE_LEVELS, V1ALPHA2_DISRUPTION
 from serried.model.parent import PARENT_APIS
 from serried.model.preference import NO_PREFERENCE, Preference
@@ -61,7 +61,7 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
     workload, template = _read_reference(spec)
     condition = _read_condition(read_map(obj, "status"), *_CONDITIONS)
     return PodGroup(
-        key=read_owner_key(obj),
+        key=GroupKey(*read_owner_key(obj)),
         uid=read_owner_uid(obj),
         policy=read_policy(spec),
         topology_key=read_topology_key(spec) or read_required_topology(metadata),

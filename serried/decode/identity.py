@@ -1,10 +1,11 @@
 """Metadata that all kinds share: key, labels, owners."""
 
 import re
+from functools import lru_cache
 from sys import intern
 
 from serried.decode.fields import Raw, read_flag, read_map, read_name, read_objects, read_required, read_text
-from serried.model.group import Key, OwnerRef, name_compatible, name_inline
+from serried.model.group import GroupKey, GroupKind, Key, OwnerRef
 
 REQUIRED_TOPOLOGY = "scheduling.serried.dev/required-topology"
 """Annotation of a Job or PodGroup: the topology key of which all members must share one value.
@@ -91,26 +92,35 @@ def read_controller(obj: Raw) -> OwnerRef | None:
     return next((owner for owner in read_owners(obj) if owner.controller), None)
 
 
-def read_group_field(spec: Raw) -> str | None:
+def read_group_field(spec: Raw, namespace: str) -> GroupKey | None:
     """The group that ``spec.schedulingGroup`` of a pod or a pod template names, or in 1.35 ``spec.workloadRef``."""
     if name := read_name(read_map(spec, "schedulingGroup"), "podGroupName"):
-        return name
+        return _shared_key(namespace, name)
     reference = read_map(spec, "workloadRef")
     workload, template = read_text(reference, "name"), read_text(reference, "podGroup")
     if not workload or not template:
         return None
-    return intern(name_inline(workload, template, read_text(reference, "podGroupReplicaKey")))
+    replica = read_text(reference, "podGroupReplicaKey")
+    return _shared_key(namespace, workload, GroupKind.WORKLOAD, template, replica)
 
 
-def read_group_label(metadata: Raw) -> str | None:
+def read_group_label(metadata: Raw, namespace: str) -> GroupKey | None:
     """The group that our label on a pod or a pod template names."""
-    return intern(read_text(read_map(metadata, "labels"), POD_GROUP_LABEL)) or None
+    name = read_text(read_map(metadata, "labels"), POD_GROUP_LABEL)
+    return _shared_key(namespace, name) if name else None
 
 
-def read_compatible_label(metadata: Raw) -> str | None:
-    """The group of scheduler-plugins that their label on a pod or a pod template names, by our name for it."""
+def read_compatible_label(metadata: Raw, namespace: str) -> GroupKey | None:
+    """The group of scheduler-plugins that their label on a pod or a pod template names."""
     name = read_text(read_map(metadata, "labels"), COMPATIBLE_LABEL)
-    return intern(name_compatible(name)) if name else None
+    return _shared_key(namespace, name, GroupKind.COMPATIBLE) if name else None
+
+
+@lru_cache(maxsize=8192)
+def _shared_key(
+    namespace: str, name: str, kind: GroupKind = GroupKind.POD_GROUP, part: str = "", replica: str = ""
+) -> GroupKey:
+    return GroupKey(namespace, intern(name), kind, part, replica)
 
 
 def read_required_topology(metadata: Raw) -> str | None:
@@ -118,7 +128,11 @@ def read_required_topology(metadata: Raw) -> str | None:
     return read_name(read_map(metadata, "annotations"), REQUIRED_TOPOLOGY) or None
 
 
-def read_group(pod: Raw) -> str | None:
-    """The group that a pod template names, in whatever way."""
-    metadata = read_map(pod, "metadata")
-    return read_group_field(read_map(pod, "spec")) or read_group_label(metadata) or read_compatible_label(metadata)
+def read_group(template: Raw, namespace: str) -> GroupKey | None:
+    """The group that a pod template in an object of this namespace names, in whatever way."""
+    metadata = read_map(template, "metadata")
+    return (
+        read_group_field(read_map(template, "spec"), namespace)
+        or read_group_label(metadata, namespace)
+        or read_compatible_label(metadata, namespace)
+    )

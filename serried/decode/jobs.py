@@ -36,18 +36,19 @@ def _decode(obj: Raw) -> Job:
     template = read_map(spec, "template")
     pod_spec = read_map(template, "spec")
     annotations = read_map(read_map(obj, "metadata"), "annotations")
+    key = read_owner_key(obj)
     annotated = _POLICIES.get(read_text(annotations, GANG_POLICY))
     said = _read_scheduling(read_map(spec, "scheduling"))
     indexed = read_text(spec, "completionMode") == "Indexed"
     started, lifetime = read_lifetime(spec, status)
     return Job(
-        key=read_owner_key(obj),
+        key=key,
         uid=read_owner_uid(obj),
         parallelism=read_int(spec, "parallelism", 1),
         completions=None if spec.get("completions") is None else read_int(spec, "completions"),
         indexed=indexed,
         scheduler=read_name(pod_spec, "schedulerName", "default-scheduler"),
-        group=read_group(template),
+        group=read_group(template, key.namespace),
         topology_key=said.topology_key or read_name(annotations, REQUIRED_TOPOLOGY) or None,
         gang_policy=said.gang_policy or annotated,
         disruption=said.disruption or DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),

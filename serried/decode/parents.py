@@ -164,10 +164,12 @@ def _build(
     spans: tuple[Span, ...] = (),
     finished: bool = False,
 ) -> Parent:
-    annotations, specs = _annotations(obj), [read_map(pod, "spec") for pod in pods]
+    annotations = _annotations(obj)
+    key = read_key(obj)
+    specs = [read_map(pod, "spec") for pod in pods]
     return Parent(
         kind=kind,
-        key=read_key(obj),
+        key=key,
         uid=read_uid(obj),
         stages=stages,
         schedulers=frozenset(read_name(spec, "schedulerName", "default-scheduler") for spec in specs),
@@ -175,7 +177,7 @@ def _build(
         staged=staged,
         obstacle=obstacle,
         replicas=replicas,
-        group=next(filter(None, map(read_group, pods)), None),
+        group=next((group for pod in pods if (group := read_group(pod, key.namespace))), None),
         jobs_ask=jobs_ask,
         topology_key=read_name(annotations, REQUIRED_TOPOLOGY) or None,
         preference=parse_preference(annotations),

@@ -21,6 +21,7 @@ from serried.decode.parents import WORKER_INDEX, read_place
 from serried.decode.requests import is_marked
 from serried.decode.shapes import decode_shape
 from serried.decode.volumes import read_claims
+from serried.model.group import GroupKey
 from serried.model.parent import ParentKind, Place
 from serried.model.pod import ControllerRef, Link, Phase, Pod
 
@@ -47,7 +48,7 @@ def _decode(obj: Raw) -> Pod:
     namespace, name = read_key(obj)
     if not namespace:
         raise ValueError("namespace is missing")
-    group, link = _read_group(obj, spec)
+    group, link = _read_group(obj, spec, namespace)
     place = read_place(read_map(read_map(obj, "metadata"), "labels"))
     phase, deleting = _PHASES.get(read_text(status, "phase"), Phase.ACTIVE), is_deleting(obj)
     started, lifetime = read_lifetime(spec, status)
@@ -82,14 +83,14 @@ def _decode(obj: Raw) -> Pod:
     )
 
 
-def _read_group(obj: Raw, spec: Raw) -> tuple[str | None, Link | None]:
+def _read_group(obj: Raw, spec: Raw, namespace: str) -> tuple[GroupKey | None, Link | None]:
     """The group that the pod names: the field before our label, that before the compatible one; "" names none."""
     metadata = read_map(obj, "metadata")
-    if group := read_group_field(spec):
+    if group := read_group_field(spec, namespace):
         return group, Link.FIELD
-    if group := read_group_label(metadata):
+    if group := read_group_label(metadata, namespace):
         return group, Link.LABEL
-    if group := read_compatible_label(metadata):
+    if group := read_compatible_label(metadata, namespace):
         return group, Link.COMPATIBLE
     return None, None
 

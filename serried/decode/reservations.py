@@ -4,19 +4,20 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from serried.model.group import Key
+from serried.model.group import GroupKey, decode_group_key
 from serried.model.reservation import Reservation, Slot
 
 _READABLE = 200
 
 
-def name_record(group: Key) -> str:
+def name_record(group: GroupKey) -> str:
     """The name of a group's Reservation object: the group's own, or one made from it if no object may have that."""
-    readable = group.name.replace("/", ".").replace(":", ".")
-    if readable == group.name:
-        return group.name
+    encoded = group.encoded
+    readable = encoded.replace("/", ".").replace(":", ".")
+    if readable == encoded:
+        return encoded
     readable = readable[:_READABLE].rstrip(".-")
-    return f"{readable}-{sha256(group.name.encode()).hexdigest()[:12]}"
+    return f"{readable}-{sha256(encoded.encode()).hexdigest()[:12]}"
 
 
 def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
             by_node.setdefault(slot.node, []).append({"uid": slot.uid, "name": slot.name, **part})
     parts = [{"podGroup": part, "minCount": need} for part, need in reservation.parts.items()]
     return {
-        "podGroup": reservation.group.name,
+        "podGroup": reservation.group.encoded,
         "podGroupUID": reservation.group_uid,
         "phase": reservation.phase,
         "domain": reservation.domain,
@@ -54,7 +55,7 @@ def decode_reservation(item: Mapping[str, Any]) -> Reservation | None:
             for member in slot["members"]
         }
         return Reservation(
-            group=Key(str(meta["namespace"]), str(spec["podGroup"])),
+            group=decode_group_key(str(meta["namespace"]), str(spec["podGroup"])),
             group_uid=str(spec["podGroupUID"]),
             domain=str(spec.get("domain", "")),
             need=int(spec.get("minCount", 0)),

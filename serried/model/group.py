@@ -20,6 +20,88 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+class GroupKind(StrEnum):
+    """The kind of the object that a group has its name from, written as Kubernetes writes kinds: ``Kind.group``.
+
+    ``POD_GROUP`` is a PodGroup of the API level in use and ``COMPATIBLE`` one of scheduler-plugins. ``COMPOSITE`` is
+    the whole tree of a CompositePodGroup. ``WORKLOAD`` is a PodGroup that is part of its Workload (v1alpha1). The pods
+    of a Job, a JobSet or a LeaderWorkerSet are a group of that kind until their PodGroup exists.
+    """
+
+    POD_GROUP = "PodGroup"
+    COMPATIBLE = "PodGroup.scheduling.x-k8s.io"
+    COMPOSITE = "CompositePodGroup"
+    WORKLOAD = "Workload"
+    JOB = "Job"
+    JOB_SET = "JobSet"
+    LEADER_WORKER_SET = "LeaderWorkerSet"
+
+
+BARE_KINDS = frozenset({GroupKind.COMPATIBLE, GroupKind.WORKLOAD})
+"""Kinds of groups whose objects have no priority, and no condition in which Serried says how they stand."""
+
+
+class GroupKey(NamedTuple):
+    """Which group: pods that are scheduled together, whether an object stands for them already or not.
+
+    ``name`` is that of the object that ``kind`` says. ``part`` is the template of a Workload, or the stage of a JobSet
+    or LeaderWorkerSet ("" for all its stages together); ``replica`` is the replica of that, "" where there are none.
+    """
+
+    namespace: str
+    name: str
+    kind: GroupKind = GroupKind.POD_GROUP
+    part: str = ""
+    replica: str = ""
+
+    @property
+    def object_key(self) -> Key:
+        """The object that the group has its name from."""
+        return Key(self.namespace, self.name)
+
+    @property
+    def encoded(self) -> str:
+        """The group as one name, which no other group of the namespace has: for Reservations, ``/debug`` and logs.
+
+        A PodGroup keeps its own name. The others have a colon or a slash, which no object's name contains.
+        """
+        if self.kind is GroupKind.POD_GROUP:
+            return self.name
+        if self.kind is GroupKind.WORKLOAD:
+            return "/".join(filter(None, (self.name, self.part, self.replica)))
+        if self.kind in _STAGED:
+            return f"{_WORDS[self.kind]}:{self.name}:{self.part}:{self.replica}"
+        return f"{_WORDS[self.kind]}:{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.encoded}"
+
+
+_WORDS = {
+    GroupKind.COMPATIBLE: "compatible",
+    GroupKind.COMPOSITE: "composite",
+    GroupKind.JOB: "job",
+    GroupKind.JOB_SET: "jobset",
+    GroupKind.LEADER_WORKER_SET: "leaderworkerset",
+}
+_KINDS = {word: kind for kind, word in _WORDS.items()}
+_STAGED = frozenset({GroupKind.JOB_SET, GroupKind.LEADER_WORKER_SET})
+
+
+def decode_group_key(namespace: str, encoded: str) -> GroupKey:
+    """The group of a name that `GroupKey.encoded` has made; any other name is taken for that of a PodGroup."""
+    word, _, name = encoded.partition(":")
+    kind = _KINDS.get(word)
+    if kind is not None and kind not in _STAGED and name:
+        return GroupKey(namespace, name, kind)
+    if kind is not None and name.count(":") > 1:
+        name, part, replica = name.split(":", 2)
+        return GroupKey(namespace, name, kind, part, replica)
+    if "/" in encoded and all(parts := encoded.split("/", 2)):
+        return GroupKey(namespace, parts[0], GroupKind.WORKLOAD, *parts[1:])
+    return GroupKey(namespace, encoded)
+
+
 @dataclass(frozen=True, slots=True)
 class OwnerRef:
     """An owner reference of a Workload or PodGroup."""
@@ -45,48 +127,10 @@ class Policy:
 BASIC = Policy(None)
 
 
-def name_inline(workload: str, template: str, replica: str = "") -> str:
-    """How Serried names a PodGroup that is part of a Workload (v1alpha1), and each of its replicas.
-
-    No object's name contains a slash, so it cannot be taken for one.
-    """
-    return "/".join(part for part in (workload, template, replica) if part)
-
-
 COMPATIBLE_API = "scheduling.x-k8s.io/v1alpha1"
 """The API of scheduler-plugins, whose PodGroups are served beside those of the level in use."""
 
-_COMPATIBLE_PREFIX = "compatible:"
-
-
-def name_compatible(name: str) -> str:
-    """How Serried names a PodGroup of scheduler-plugins: no object's name contains a colon, so both may exist."""
-    return _COMPATIBLE_PREFIX + name
-
-
-def key_compatible(group: Key) -> Key:
-    """The key under which Serried keeps a PodGroup of scheduler-plugins."""
-    return Key(group.namespace, name_compatible(group.name))
-
-
-def is_compatible(group: Key) -> bool:
-    """Whether a key is that of a PodGroup of scheduler-plugins, there or not."""
-    return group.name.startswith(_COMPATIBLE_PREFIX)
-
-
-_COMPOSITE_PREFIX = "composite:"
 _COMPOSITE_APIS = {"scheduling.k8s.io": "scheduling.k8s.io/v1alpha3"}
-
-
-def key_tree(root: Key) -> Key:
-    """The key under which Serried keeps the tree of a CompositePodGroup: no object's name contains a colon."""
-    return Key(root.namespace, _COMPOSITE_PREFIX + root.name)
-
-
-def root_of_tree(group: Key) -> Key | None:
-    """The CompositePodGroup at the root of a tree, None for any other key."""
-    found = group.name.startswith(_COMPOSITE_PREFIX)
-    return Key(group.namespace, group.name.removeprefix(_COMPOSITE_PREFIX)) if found else None
 
 
 def composite_api_version(api_version: str) -> str:
@@ -106,10 +150,9 @@ class Holder(NamedTuple):
 class PodGroup:
     """A PodGroup. ``topology_key`` is ``schedulingConstraints.topology[0].key``, None without constraint.
 
-    ``inline``: it is no object but part of its Workload, and has that one's UID and owners.
+    One whose kind is ``WORKLOAD`` is no object but part of its Workload, and has that one's UID and owners.
 
-    ``compatible``: it is one of scheduler-plugins, and its key is not its name. ``timeout`` is the longest that it may
-    wait at bind, in seconds.
+    ``timeout`` is the longest that one of scheduler-plugins may wait at bind, in seconds.
 
     ``parent`` is the CompositePodGroup above it. ``tree``: it is no object but the whole tree of the CompositePodGroup
     at the root, whose UID and constraint it has; ``policy`` counts the members that the tree takes at least.
@@ -120,7 +163,7 @@ class PodGroup:
     PodGroupInitiallyScheduled is True already; ``condition`` is that condition's (status, reason, message).
     """
 
-    key: Key
+    key: GroupKey
     uid: str
     policy: Policy
     topology_key: str | None = None
@@ -136,8 +179,6 @@ class PodGroup:
     version: str = ""
     scheduled: bool = False
     condition: tuple[str, str, str] | None = None
-    inline: bool = False
-    compatible: bool = False
     timeout: float = math.inf
     preference: Preference = NO_PREFERENCE
     parent: str | None = None
@@ -151,11 +192,10 @@ class PodGroup:
         """
         if self.tree is not None:
             return Holder(composite_api_version(api_version), "CompositePodGroup", self.tree.name)
-        if self.compatible:
-            return Holder(COMPATIBLE_API, "PodGroup", self.key.name.removeprefix(_COMPATIBLE_PREFIX))
-        if self.inline:
-            return Holder(api_version, "Workload", self.workload or "")
-        return Holder(api_version, "PodGroup", self.key.name)
+        if self.key.kind is GroupKind.COMPATIBLE:
+            return Holder(COMPATIBLE_API, "PodGroup", self.key.name)
+        kind = "Workload" if self.key.kind is GroupKind.WORKLOAD else "PodGroup"
+        return Holder(api_version, kind, self.key.name)
 
 
 class Disruption(StrEnum):
@@ -235,7 +275,7 @@ class Job:
     indexed: bool
     scheduler: str = "default-scheduler"
 
-    group: str | None = None
+    group: GroupKey | None = None
     """The group that its pod template names itself (field or label): then the Job is not ours."""
 
     topology_key: str | None = None

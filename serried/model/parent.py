@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from serried.model.group import Disruption, Job, Key
+from serried.model.group import Disruption, GroupKey, Job, Key
 from serried.model.preference import NO_PREFERENCE, Preference
 
 
@@ -123,7 +123,7 @@ class Parent:
     replicas: int | None = None
     """How often it has all its stages; None for a kind without replicas."""
 
-    group: str | None = None
+    group: GroupKey | None = None
     """The group that a pod template names itself."""
 
     jobs_ask: bool = False

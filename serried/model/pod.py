@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from serried.model.group import GroupKey
 from serried.model.parent import JOB, Place
 from serried.model.selectors import NodeSelectorTerm, Toleration
 
@@ -89,7 +90,7 @@ class Pod:
     priority: int = 0
     phase: Phase = Phase.ACTIVE
 
-    group: str | None = None
+    group: GroupKey | None = None
     """The name of the PodGroup that the pod itself names (field, then labels); None if it names none."""
 
     link: Link | None = None

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from serried.model.group import Key
+from serried.model.group import GroupKey
 
 
 class IllegalTransition(ValueError):
@@ -41,7 +41,7 @@ class Reservation:
 
     def __init__(
         self,
-        group: Key,
+        group: GroupKey,
         group_uid: str,
         domain: str,
         need: int,

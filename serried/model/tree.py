@@ -36,17 +36,17 @@ class Branch:
 Tree: TypeAlias = Branch | Leaf
 
 
-def list_leaves(tree: Tree) -> Iterator[Leaf]:
-    """The PodGroups of a tree, in its order."""
+def list_leaves(tree: Tree | None) -> Iterator[Leaf]:
+    """The PodGroups of a tree, in its order; none where there is no tree."""
     if isinstance(tree, Leaf):
         yield tree
-        return
-    for each in tree.below:
-        yield from list_leaves(each)
+    elif tree is not None:
+        for each in tree.below:
+            yield from list_leaves(each)
 
 
-def list_branches(tree: Tree) -> Iterator[Branch]:
-    """The CompositePodGroups of a tree, the root first."""
+def list_branches(tree: Tree | None) -> Iterator[Branch]:
+    """The CompositePodGroups of a tree, the root first; none where there is no tree."""
     if isinstance(tree, Branch):
         yield tree
         for each in tree.below:

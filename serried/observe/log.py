@@ -9,7 +9,14 @@ from typing import Any
 
 import orjson
 
+from serried.model.group import GroupKey
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def name_group(key: GroupKey) -> dict[str, str]:
+    """The fields of a record about a group."""
+    return {"podGroup": str(key), "kind": key.kind.value}
 
 
 class JsonFormatter(logging.Formatter):

@@ -5,14 +5,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from serried.model.group import Key
+from serried.model.group import GroupKey
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A group whose quorum exists."""
 
-    group: Key
+    group: GroupKey
     priority: int
 
     since: float
@@ -41,7 +41,7 @@ class Ageing:
         above = self.levels[bisect_right(self.levels, waiting.priority) :]
         return above[min(steps, len(above)) - 1] if above else waiting.priority
 
-    def place(self, waiting: Waiting, now: float) -> tuple[int, bool, float, Key]:
+    def place(self, waiting: Waiting, now: float) -> tuple[int, bool, float, GroupKey]:
         """Where a group stands in the queue: of two, the one with the smaller place goes first."""
         return -self.raised(waiting, now), not waiting.broken, waiting.since, waiting.group
 

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from serried.cluster.backlog import Backlog
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Pod, Shape
 from serried.model.verdict import Verdict
@@ -15,7 +15,7 @@ from tests.support.builders import RACK
 from tests.support.strategies import nodes, shapes
 
 NAMES = st.sampled_from(["n0", "n1", "n2", "n3", "n4"])
-GROUPS = [Key("default", f"g{number}") for number in range(4)]
+GROUPS = [GroupKey("default", f"g{number}") for number in range(4)]
 UIDS = st.sampled_from([f"u{number}" for number in range(8)])
 
 
@@ -24,7 +24,7 @@ class BacklogMachine(RuleBasedStateMachine):
         super().__init__()
         self.store = Store(["serried"])
         self.backlog = Backlog(self.store.nodes, self.store.occupancy.used)
-        self.asks: dict[Key, PlanRequest] = {}
+        self.asks: dict[GroupKey, PlanRequest] = {}
 
     def plan(self, ask: PlanRequest) -> Plan | Verdict:
         priority = min(member.priority for member in ask.members)
@@ -61,7 +61,7 @@ class BacklogMachine(RuleBasedStateMachine):
     )
     def wait(
         self,
-        group: Key,
+        group: GroupKey,
         kinds: list[Shape],
         count: int,
         key: str | None,

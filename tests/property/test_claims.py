@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.node import Node
 from serried.model.pod import Phase, Pod, Shape
 from serried.model.reservation import IllegalTransition, Reservation, ReservationPhase, Slot
@@ -27,7 +27,7 @@ SCHEDULER = "serried"
 SHAPES = (Shape((("cpu", 1), ("pods", 1))), Shape((("cpu", 3), ("memory", 2), ("pods", 1))))
 NAMES = ("n1", "n2", "n3")
 NODES = st.sampled_from(NAMES)
-GROUPS = st.sampled_from([Key("default", "g"), Key("default", "h")])
+GROUPS = st.sampled_from([GroupKey("default", "g"), GroupKey("default", "h")])
 PRIORITIES = (0, 5)
 
 
@@ -38,7 +38,7 @@ class Truth:
     pod: Pod
     told: Pod | None = None
     assumed: str = ""
-    slot: tuple[Key, str] | None = None
+    slot: tuple[GroupKey, str] | None = None
 
     @property
     def place(self) -> str:
@@ -58,9 +58,9 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.store = Store([SCHEDULER])
         self.ledger = Ledger(self.store.occupancy)
         self.pods = {}
-        self.held: dict[Key, Reservation] = {}
-        self.committed: dict[Key, frozenset[str]] = {}
-        self.needs: dict[Key, int] = {}
+        self.held: dict[GroupKey, Reservation] = {}
+        self.committed: dict[GroupKey, frozenset[str]] = {}
+        self.needs: dict[GroupKey, int] = {}
         self.born = 0
         self.used: dict[str, Counter[str]] = {}
         self.freed = 0
@@ -144,7 +144,7 @@ class ClaimsMachine(RuleBasedStateMachine):
     # --- what we do ourselves --------------------------------------------------------------------------------
 
     @rule(data=st.data(), group=GROUPS)
-    def hold(self, data: st.DataObject, group: Key) -> None:
+    def hold(self, data: st.DataObject, group: GroupKey) -> None:
         waiting = {uid: truth for uid, truth in self.pods.items() if self._is_waiting(truth)}
         if group in self.held or not waiting:
             return
@@ -180,7 +180,7 @@ class ClaimsMachine(RuleBasedStateMachine):
             self.ledger.drop(truth.pod.uid)
 
     @rule(group=GROUPS)
-    def release(self, group: Key) -> None:
+    def release(self, group: GroupKey) -> None:
         expected = self.held.pop(group, None)
         self.committed.pop(group, None)
         self.needs.pop(group, None)
@@ -236,11 +236,11 @@ class ClaimsMachine(RuleBasedStateMachine):
             self.ledger.reserve(Reservation(group, "uid", "", 0), {})
 
     @rule(group=GROUPS)
-    def change_what_is_not_held(self, group: Key) -> None:
+    def change_what_is_not_held(self, group: GroupKey) -> None:
         with pytest.raises(IllegalTransition):
             self.ledger.withdraw(Reservation(group, "uid", "", 0))
 
-    def _slots_of(self, group: Key) -> set[str]:
+    def _slots_of(self, group: GroupKey) -> set[str]:
         return {uid for uid, truth in self.pods.items() if truth.slot is not None and truth.slot[0] == group}
 
     @rule(data=st.data(), node=NODES)

@@ -16,7 +16,7 @@ from serried.decode.pods import decode_pod
 from serried.decode.quantity import parse_cpu, parse_quantity
 from serried.decode.reservations import name_record
 from serried.decode.volumes import decode_volume, decode_volume_claim
-from serried.model.group import Job, Key, PodGroup, Workload, key_compatible
+from serried.model.group import GroupKey, GroupKind, Job, PodGroup, Workload
 from serried.model.lease import Lease
 from serried.model.node import Node
 from serried.model.parent import Parent
@@ -63,8 +63,8 @@ def test_every_decoded_pod_is_hashable_and_takes_one_pod_slot(raw: Any) -> None:
 
 @given(name=st.from_regex(OBJECT_NAME, fullmatch=True).filter(lambda name: len(name) <= 253))
 def test_two_groups_of_one_name_have_two_records_and_objects_may_have_their_names(name: str) -> None:
-    ours = Key("default", name)
-    records = {name_record(ours), name_record(key_compatible(ours))}
+    ours = GroupKey("default", name)
+    records = {name_record(ours), name_record(ours._replace(kind=GroupKind.COMPATIBLE))}
     assert len(records) == 2
     assert all(OBJECT_NAME.fullmatch(record) and len(record) <= 253 for record in records)
 

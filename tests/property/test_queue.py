@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.plan import Plan, Snapshot
 from serried.model.resources import Resources
 from serried.plan.forecast import Ending, foresee
@@ -19,7 +19,7 @@ PRIORITIES = (0, 10, 20)
 
 groups = st.lists(
     st.builds(
-        lambda number, priority, since: Waiting(Key("ns", f"g{number}"), priority, float(since)),
+        lambda number, priority, since: Waiting(GroupKey("ns", f"g{number}"), priority, float(since)),
         st.integers(0, 20),
         st.sampled_from((*PRIORITIES, 5, 30)),
         st.integers(0, 500),

@@ -16,7 +16,7 @@ from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.provisional import provisional
 from serried.cluster.store import Store
-from serried.model.group import Job, Key, OwnerRef, PodGroup, Policy, Template, Workload
+from serried.model.group import GroupKey, Job, Key, OwnerRef, PodGroup, Policy, Template, Workload
 from serried.model.parent import (
     JOB,
     LEADER,
@@ -92,7 +92,7 @@ own_workloads = st.builds(
 )
 own_groups = st.builds(
     lambda name, workload, template, replica, owner_key, owner: PodGroup(
-        Key("default", name),
+        GroupKey("default", name),
         f"{name}-uid",
         Policy(2),
         workload=workload,
@@ -139,7 +139,7 @@ workloads = st.builds(
 )
 groups = st.builds(
     lambda name, workload, policy, deleting: PodGroup(
-        Key("default", name), f"{name}-uid", policy, workload=workload, template="t0", deleting=deleting
+        GroupKey("default", name), f"{name}-uid", policy, workload=workload, template="t0", deleting=deleting
     ),
     st.sampled_from(["g", "h"]),
     st.sampled_from(["w", "w", "x", None]),
@@ -164,7 +164,7 @@ pods = st.builds(
     st.integers(0, 4),
     st.sampled_from(GENERATIONS),
     st.sampled_from(SHAPES),
-    st.sampled_from([None, None, None, "g"]),
+    st.sampled_from([None, None, None, GroupKey("default", "g")]),
     st.builds(
         lambda kind, job, generation: ControllerRef(kind, job.name, f"{job.name}-{generation}") if kind else None,
         st.sampled_from(["Job", "Job", "Job", "ReplicaSet", ""]),
@@ -187,14 +187,14 @@ class Model:
         self.jobs: dict[Key, Job] = {}
         self.parents: dict[OwnerKey, Parent] = {}
         self.workloads: dict[Key, Workload] = {}
-        self.groups: dict[Key, PodGroup] = {}
+        self.groups: dict[GroupKey, PodGroup] = {}
         self.assumed: dict[str, tuple[str, Shape]] = {}
-        self.slots: dict[str, tuple[Key, str, Shape]] = {}
+        self.slots: dict[str, tuple[GroupKey, str, Shape]] = {}
 
-    def group_of(self, pod: Pod) -> Key | None:
+    def group_of(self, pod: Pod) -> GroupKey | None:
         """The group by the rules of docs/api-levels.md."""
         if pod.group is not None:
-            return Key(pod.namespace, pod.group)
+            return pod.group
         if pod.place is not None:
             owner_key = OwnerKey(pod.place.kind, Key(pod.namespace, pod.place.parent))
             parent = self.parents.get(owner_key)
@@ -212,7 +212,7 @@ class Model:
             self._group_of_job(job) if job is not None and job.uid == pod.owner.uid else provisional(OwnerKey(JOB, key))
         )
 
-    def _group_of_job(self, job: Job) -> Key | None:
+    def _group_of_job(self, job: Job) -> GroupKey | None:
         found = [w for w in self.workloads.values() if not w.deleting and self._refers(w, job)]
         if not found:
             return provisional(OwnerKey(JOB, job.key)) if self._eligible(job) else None
@@ -246,7 +246,7 @@ class Model:
     def _name(self, parent: Parent) -> tuple[str, str]:
         return parent.kind, parent.key.name
 
-    def _group_in(self, parent: Parent, found: list[Workload], place: Place) -> Key | None:
+    def _group_in(self, parent: Parent, found: list[Workload], place: Place) -> GroupKey | None:
         if len(found) > 1:
             return None
         if not found:
@@ -264,7 +264,7 @@ class Model:
             return provisional(owner_key_of(parent), gang, place.replica)
         return made[0] if len(made) == 1 else None
 
-    def _group_without(self, parent: Parent, place: Place) -> Key | None:
+    def _group_without(self, parent: Parent, place: Place) -> GroupKey | None:
         left = self._find_left(parent, place)
         templates = {group.template for group in left}
         only = None if parent.staged or len(templates) != 1 else next(iter(templates))
@@ -413,7 +413,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["g", "h"]), data=st.data())
     def reserve(self, name: str, data: st.DataObject) -> None:
-        group = Key("default", name)
+        group = GroupKey("default", name)
         waiting = {pod.uid: pod for pod in self.model.pods.values() if pod.pending}
         if self.ledger.of_group(group) is not None or not waiting:
             return
@@ -425,7 +425,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["g", "h"]))
     def release(self, name: str) -> None:
-        group = Key("default", name)
+        group = GroupKey("default", name)
         self.ledger.unreserve(group)
         self.model.slots = {uid: slot for uid, slot in self.model.slots.items() if slot[0] != group}
 

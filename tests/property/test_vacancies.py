@@ -9,11 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy, match_heirs
-from serried.model.group import Key, PodGroup, Policy
+from serried.model.group import GroupKey, PodGroup, Policy
 from serried.model.pod import ControllerRef, Phase, Pod, Shape
 
 SCHEDULER = "serried"
-GROUP = Key("default", "g")
+GROUP = GroupKey("default", "g")
 SHAPES = (Shape((("cpu", 1), ("pods", 1))), Shape((("cpu", 3), ("pods", 1))))
 NODES = st.sampled_from(["n1", "n2"])
 
@@ -32,7 +32,7 @@ newcomers = st.builds(
     st.integers(0, 9),
     st.sampled_from(SHAPES),
     st.sampled_from([None, None, 0, 1]),
-    st.sampled_from(["g", "g", "g", None]),
+    st.sampled_from([GROUP, GROUP, GROUP, None]),
 )
 
 

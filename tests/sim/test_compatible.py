@@ -13,7 +13,7 @@ from serried.feed import Kind
 from serried.kube.reflector import WatchTiming
 from serried.kube.wire import NODES, PODS, pod_groups
 from serried.model.backoff import Backoff
-from serried.model.group import COMPATIBLE_API, Key
+from serried.model.group import COMPATIBLE_API, GroupKey, GroupKind
 from serried.model.level import FALLBACK
 from serried.observe.prometheus import PrometheusExtenderMetrics
 from serried.settings import extender_settings
@@ -22,7 +22,7 @@ from tests.support.builders import compatible_group, node, pod
 from tests.support.faults import calls
 
 GROUPS = pod_groups(*COMPATIBLE_API.split("/"))
-GANG = Key("default", "compatible:g")
+GANG = GroupKey("default", "g", GroupKind.COMPATIBLE)
 FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
 
 

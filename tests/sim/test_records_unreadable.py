@@ -12,7 +12,7 @@ from extender.answers import Hold
 from extender.process import Extender
 from serried.kube.wire import EVENTS, JOBS, NODES, PODS, RESERVATIONS, pod_groups
 from serried.model.backoff import Backoff
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.level import FALLBACK
 from serried.observe.prometheus import PrometheusExtenderMetrics
 from serried.settings import extender_settings
@@ -21,7 +21,7 @@ from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_g
 from tests.support.faults import calls
 
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
-GANG = Key("default", "g")
+GANG = GroupKey("default", "g")
 FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
 READS = calls("GET", "/reservations")
 

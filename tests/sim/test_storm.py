@@ -16,7 +16,7 @@ from extender.binding import nominator
 from extender.binding import run as cycle_runner
 from extender.binding.nominator import Stamps
 from serried.model.backoff import Backoff
-from serried.model.group import Key
+from serried.model.group import GroupKey, Key
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, BindCall, World
 from tests.support.fake_api import error
@@ -172,7 +172,7 @@ class Storm:
     def remake_group(self) -> None:
         """A PodGroup is deleted, and at times made anew at once."""
         name = self.dice.choice(GANGS)
-        self.world.store.drop_group(Key("default", name))
+        self.world.store.drop_group(GroupKey("default", name))
         if self.dice.random() < 0.5:
             self.look()
         self.world.add(self._group(name))

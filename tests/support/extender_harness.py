@@ -21,7 +21,7 @@ from extender.service import ExtenderService
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.metrics import ExtenderMetrics
-from serried.model.group import Key
+from serried.model.group import GroupKey, Key
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from tests.support.builders import (
@@ -41,7 +41,7 @@ from tests.support.devices import DeviceClassBuilder
 from tests.support.fake_api import FakeApi
 
 SCHEDULER = "serried"
-GANG = Key("default", "g")
+GANG = GroupKey("default", "g")
 EPOCH = 1_700_000_000.0
 """What the wall clock shows when the loop's clock shows 0."""
 
@@ -52,12 +52,12 @@ class Listener(ExtenderMetrics):
     """Keeps the verdicts, and the numbers that metrics would take."""
 
     def __init__(self) -> None:
-        self.verdicts: list[tuple[Key, Verdict]] = []
+        self.verdicts: list[tuple[GroupKey, Verdict]] = []
         self.bursts: list[int] = []
         self.outcomes: list[str] = []
         self.plans: list[str] = []
         self.repairs: list[tuple[str, float]] = []
-        self.broken: list[tuple[Key, Verdict]] = []
+        self.broken: list[tuple[GroupKey, Verdict]] = []
         self.promises: list[float] = []
         self.settlements: list[tuple[str, float | None]] = []
 
@@ -67,10 +67,10 @@ class Listener(ExtenderMetrics):
     def settled(self, outcome: str, error: float | None) -> None:
         self.settlements.append((outcome, error))
 
-    def say(self, group: Key, verdict: Verdict) -> None:
+    def say(self, group: GroupKey, verdict: Verdict) -> None:
         self.verdicts.append((group, verdict))
 
-    def report_broken(self, group: Key, verdict: Verdict) -> None:
+    def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         self.broken.append((group, verdict))
 
     def repaired(self, outcome: str, seconds: float) -> None:
@@ -241,13 +241,13 @@ class World:
         self._background.append(call.task)
         return call
 
-    def cycle(self, group: Key = GANG) -> BindingCycle:
+    def cycle(self, group: GroupKey = GANG) -> BindingCycle:
         """The group's round, which must exist."""
         cycle = self.group_scheduler.gangs[group].cycle
         assert cycle is not None
         return cycle
 
-    def reasons(self, group: Key = GANG) -> list[Reason]:
+    def reasons(self, group: GroupKey = GANG) -> list[Reason]:
         """What was said of a group."""
         return [verdict.reason for key, verdict in self.heard.verdicts if key == group]
 

@@ -14,13 +14,13 @@ from typing import Any, cast
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Unavailable, api_error
 from serried.kube.wire import PODS, RESERVATIONS, Failure, Resource
-from serried.model.group import Key
+from serried.model.group import GroupKey, Key
 from tests.support.patches import merge
 from tests.support.storage import RefusedError, check_preconditions, describe_binding
 
 Raw = dict[str, Any]
 
-_GANG = Key("default", "g")
+_GANG = GroupKey("default", "g")
 """The gang of most tests."""
 
 
@@ -93,9 +93,9 @@ class FakeApi:
         """The calls of a verb so far."""
         return [call for call in self.calls if call.verb == verb]
 
-    def phase(self, group: Key = _GANG) -> str | None:
+    def phase(self, group: GroupKey = _GANG) -> str | None:
         """The phase of a Reservation object, None if there is none."""
-        record = self.records.get(group)
+        record = self.records.get(group.object_key)
         return None if record is None else str(record["spec"]["phase"])
 
     async def _do(self, call: Call, change: Callable[[], Any]) -> Any:

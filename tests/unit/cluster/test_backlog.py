@@ -8,14 +8,14 @@ import pytest
 from serried.cluster.backlog import Backlog
 from serried.cluster.occupancy import ClaimKind, Freed
 from serried.cluster.store import Store
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.plan import PlanRequest
 from serried.model.verdict import Reason, Verdict
 from serried.plan.fit import slots
 from serried.plan.gang import plan_gang
 from tests.support.builders import RACK, PodBuilder, node, pod
 
-G, H = Key("default", "g"), Key("default", "h")
+G, H = GroupKey("default", "g"), GroupKey("default", "h")
 ONE_CPU = pod("p").cpu(1)
 
 
@@ -30,7 +30,7 @@ class Scene:
         self.backlog = Backlog(self.store.nodes, self.store.occupancy.used)
         self.store.occupancy.freed_nodes.take()
 
-    def refuse(self, group: Key, count: int, like: PodBuilder = ONE_CPU, **said: object) -> None:
+    def refuse(self, group: GroupKey, count: int, like: PodBuilder = ONE_CPU, **said: object) -> None:
         """A gang of so many members is planned, in vain."""
         asked = self.ask(count, like, **said)
         answer = plan_gang(self.store.snapshots.take(0, asked.members), asked)
@@ -41,12 +41,12 @@ class Scene:
         pods = tuple(like.having(f"p{i}", "metadata", "name").uid(f"p{i}").value() for i in range(count))
         return PlanRequest(pods, count, **{"topology_key": None, **said})  # type: ignore[arg-type]
 
-    def free(self, name: str, cpus: int) -> set[Key]:
+    def free(self, name: str, cpus: int) -> set[GroupKey]:
         """So many CPUs of a node are used no more; the groups that this wakes."""
         self.store.occupancy.claim(f"filler-{name}", ClaimKind.BOUND, name, (("cpu", 4000 - 1000 * cpus), ("pods", 1)))
         return self.wake()
 
-    def wake(self, withdrawn: Freed | None = MappingProxyType({})) -> set[Key]:
+    def wake(self, withdrawn: Freed | None = MappingProxyType({})) -> set[GroupKey]:
         return self.backlog.wake(self.store.occupancy.freed_nodes.take(), withdrawn)
 
 
@@ -157,7 +157,7 @@ def test_who_has_left_is_not_woken(scene: Scene) -> None:
 def test_rooms_are_counted_per_kind_of_room_and_not_per_gang(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     counting = Mock(side_effect=slots)
     for number in range(50):
-        scene.refuse(Key("default", f"g{number}"), 5 + number)
+        scene.refuse(GroupKey("default", f"g{number}"), 5 + number)
     monkeypatch.setattr("serried.cluster.backlog.slots", counting)
     scene.free("a1", 4)
     assert counting.call_count == 2  # before and after

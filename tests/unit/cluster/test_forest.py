@@ -6,12 +6,12 @@ from itertools import permutations
 import pytest
 
 from serried.cluster.store import Store
-from serried.model.group import Key, Policy, key_tree
+from serried.model.group import GroupKey, GroupKind, Key, Policy
 from serried.model.tree import Branch, Leaf
 from tests.support.builders import RACK, Builder, PodBuilder, PodGroupBuilder, pod, pod_group
 from tests.support.composites import CompositeBuilder, composite
 
-TREE = key_tree(Key("default", "root"))
+TREE = GroupKey("default", "root", GroupKind.COMPOSITE)
 ZONE = "example.com/zone"
 SCHEDULER = "serried"
 
@@ -74,7 +74,7 @@ def test_the_priority_is_that_of_the_groups_where_nobody_resolves_the_roots() ->
 
 
 def leave_group(store: Store) -> None:
-    store.drop_group(Key("default", "workers"))
+    store.drop_group(GroupKey("default", "workers"))
 
 
 def leave_root(store: Store) -> None:
@@ -84,13 +84,15 @@ def leave_root(store: Store) -> None:
 @pytest.mark.parametrize(
     ("leave", "group", "gap"),
     [
-        pytest.param(leave_group, Key("default", "workers"), "", id="a PodGroup that goes leaves its members alone"),
+        pytest.param(
+            leave_group, GroupKey("default", "workers"), "", id="a PodGroup that goes leaves its members alone"
+        ),
         pytest.param(
             leave_root, TREE, "CompositePodGroup root does not exist", id="members of a root that goes wait for it"
         ),
     ],
 )
-def test_a_tree_that_loses_something_is_built_anew(leave: Callable[[Store], None], group: Key, gap: str) -> None:
+def test_a_tree_that_loses_something_is_built_anew(leave: Callable[[Store], None], group: GroupKey, gap: str) -> None:
     store = store_of(ROOT, LEADER, WORKERS, BOSS, HAND)
     store.touched.clear()
     leave(store)
@@ -112,7 +114,7 @@ def test_a_root_that_gets_a_parent_takes_its_tree_along() -> None:
 def test_a_circle_is_no_tree() -> None:
     store = store_of(composite("a").under("b"), composite("b").under("a"), pod_group("workers").under("b"), HAND)
     key = store.members.group_of("pod-hand")
-    assert key == key_tree(Key("default", "a"))
+    assert key == GroupKey("default", "a", GroupKind.COMPOSITE)
     assert key not in store.groups
     assert store.forest.find_gap(key) == "CompositePodGroup a is above itself"
 

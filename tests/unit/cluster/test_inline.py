@@ -5,12 +5,13 @@ import pytest
 from serried.cluster.provisional import provisional
 from serried.cluster.store import Store
 from serried.decode.identity import REQUIRED_TOPOLOGY
-from serried.model.group import Key, Policy, Workload
+from serried.model.group import GroupKey, GroupKind, Key, Policy, Workload
 from serried.model.parent import JOB, OwnerKey
 from tests.support.builders import RACK, job, pod, workload
 
-PART = Key("default", "w/workers")
-FIRST, SECOND = Key("default", "w/workers/0"), Key("default", "w/workers/1")
+PART = GroupKey("default", "w", GroupKind.WORKLOAD, "workers")
+FIRST = PART._replace(replica="0")
+SECOND = PART._replace(replica="1")
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ class TestParts:
         store.put_workload(workload("w").annotation(REQUIRED_TOPOLOGY, RACK).inline_gang("workers", 2).value())
         group = store.groups[PART]
         assert (group.uid, group.policy, group.topology_key) == ("workload-w", Policy(2), RACK)
-        assert (group.workload, group.template, group.inline) == ("w", "workers", True)
+        assert (group.workload, group.template, group.key.kind) == ("w", "workers", GroupKind.WORKLOAD)
 
     def test_pods_before_their_workload_belong_to_a_group_that_is_missing(self, store: Store) -> None:
         store.put_pod(pod("p").in_workload("w", "workers").value())
@@ -39,7 +40,7 @@ class TestParts:
     def test_a_pod_of_a_part_that_the_workload_does_not_have_waits_for_it(self, store: Store) -> None:
         store.put_workload(w())
         store.put_pod(pod("p").in_workload("w", "drivers").value())
-        assert Key("default", "w/drivers") not in store.groups
+        assert GroupKey("default", "w", GroupKind.WORKLOAD, "drivers") not in store.groups
 
     def test_a_workload_that_goes_takes_its_parts_along(self, store: Store) -> None:
         store.put_workload(w())
@@ -65,7 +66,7 @@ class TestParts:
         store.drop_workload(Key("default", "w"))
         assert store.members.group_of("pod-j-0") == provisional(OwnerKey(JOB, Key("default", "j")))
         store.put_workload(made("v"))
-        assert store.members.group_of("pod-j-0") == Key("default", "v/workers")
+        assert store.members.group_of("pod-j-0") == GroupKey("default", "v", GroupKind.WORKLOAD, "workers")
 
     def test_a_replica_does_not_make_a_jobs_group_ambiguous(self, store: Store) -> None:
         store.put_job(job("j").size(2).scheduler("serried").value())

@@ -4,19 +4,19 @@ import pytest
 
 from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind, Occupancy
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.pod import Pod
 from serried.model.reservation import IllegalTransition, Reservation, ReservationPhase, Slot
 from tests.support.builders import pod
 
-GANG, OTHER = Key("default", "gang"), Key("default", "other")
+GANG, OTHER = GroupKey("default", "gang"), GroupKey("default", "other")
 
 
 def member(name: str) -> Pod:
     return pod(name).uid(name).cpu(1).value()
 
 
-def reserve(group: Key, **nodes: str) -> Reservation:
+def reserve(group: GroupKey, **nodes: str) -> Reservation:
     """A reservation with a slot for each member: ``reserve(GANG, p="n1")``."""
     return Reservation(group, "uid", "r1", len(nodes), {name: Slot(name, name, node) for name, node in nodes.items()})
 

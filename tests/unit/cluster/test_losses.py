@@ -1,7 +1,7 @@
 """What the Store makes of objects that go, and of an API that goes."""
 
 from serried.cluster.store import Store
-from serried.model.group import Key
+from serried.model.group import GroupKey, GroupKind
 from tests.support.builders import PodGroupBuilder, job, pod, pod_group, workload
 
 GANG = job("train").size(2).scheduler("serried")
@@ -21,7 +21,7 @@ def running_gang(group: PodGroupBuilder = GROUP) -> Store:
     return store
 
 
-def group_of(store: Store) -> Key | None:
+def group_of(store: Store) -> GroupKey | None:
     return store.members.group_of(WAITS.value().uid)
 
 
@@ -30,13 +30,13 @@ def test_the_waiting_pods_of_a_running_gang_stay_held_while_the_api_is_gone() ->
     store.meet_obstacle("not served")
     store.drop_group(GROUP.value().key)
     store.drop_workload(LOAD.value().key)
-    assert group_of(store) == Key("default", "job:train")
+    assert group_of(store) == GroupKey("default", "train", GroupKind.JOB)
     assert not store.orphaned
 
     store.put_workload(LOAD.value())
     store.put_group(GROUP.value())
     store.meet_obstacle("")
-    assert group_of(store) == Key("default", "g")
+    assert group_of(store) == GroupKey("default", "g")
 
 
 def test_pods_of_a_job_that_began_without_objects_are_let_go_again_when_the_api_is_back() -> None:
@@ -55,18 +55,18 @@ def test_pods_of_a_job_that_began_without_objects_are_let_go_again_when_the_api_
 def test_a_workload_that_is_deleted_changes_nothing_while_its_pod_group_stands() -> None:
     store = running_gang()
     store.drop_workload(LOAD.value().key)
-    assert group_of(store) == Key("default", "g")
+    assert group_of(store) == GroupKey("default", "g")
 
 
 def test_a_pod_group_whose_owner_was_taken_off_leaves_no_trace_behind() -> None:
     store = running_gang()
     store.put_group(pod_group("g").gang(2).of("w", "t").value())
     store.drop_workload(LOAD.value().key)
-    store.drop_group(Key("default", "g"))
+    store.drop_group(GroupKey("default", "g"))
     store.put_job(job("train").uid("another").size(2).scheduler("serried").value())
     again = pod("again-0").of_job("train", 0, "another").scheduler("serried")
     store.put_pod(again.value())
-    assert store.members.group_of(again.value().uid) == Key("default", "job:train")
+    assert store.members.group_of(again.value().uid) == GroupKey("default", "train", GroupKind.JOB)
 
 
 def test_a_job_that_comes_to_say_that_it_is_no_gang_lets_its_pods_go() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from serried.cluster.provisional import owner_of_provisional, provisional
 from serried.cluster.store import Store
-from serried.model.group import Key
+from serried.model.group import GroupKey, Key
 from serried.model.parent import JOB, OwnerKey
 from tests.support.builders import (
     Builder,
@@ -63,11 +63,11 @@ def stored(*builders: Builder) -> Store:
     return store
 
 
-def named(name: str) -> Key:
-    return Key("default", name)
+def named(name: str) -> GroupKey:
+    return GroupKey("default", name)
 
 
-CASES: list[tuple[str, Sequence[Builder], Key | None]] = [
+CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
     ("a pod that names nothing is a plain pod", [pod("p")], None),
     ("a pod's field names its group, whether or not it exists", [pod("p").in_group("g")], named("g")),
     ("a pod's label names its group", [pod("p").labelled_group("g")], named("g")),
@@ -169,7 +169,9 @@ CASES: list[tuple[str, Sequence[Builder], Key | None]] = [
 
 
 @pytest.mark.parametrize(("builders", "group"), [pytest.param(b, g, id=sentence) for sentence, b, g in CASES])
-def test_a_pods_group_follows_from_the_objects_in_any_order(builders: Sequence[Builder], group: Key | None) -> None:
+def test_a_pods_group_follows_from_the_objects_in_any_order(
+    builders: Sequence[Builder], group: GroupKey | None
+) -> None:
     subject = next(builder for builder in builders if isinstance(builder, PodBuilder)).value()
     expected = provisional(OwnerKey(JOB, Key(subject.namespace, "j"))) if subject.namespace == "elsewhere" else group
     for order in permutations(builders):
@@ -181,4 +183,4 @@ def test_a_pods_group_follows_from_the_objects_in_any_order(builders: Sequence[B
 def test_the_provisional_key_names_its_job_and_no_object_can_have_it() -> None:
     assert owner_of_provisional(WAITING) == TRAIN
     assert owner_of_provisional(named("j")) is None
-    assert ":" in WAITING.name
+    assert ":" in WAITING.encoded

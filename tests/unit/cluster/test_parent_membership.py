@@ -8,7 +8,7 @@ import pytest
 from serried.cluster.provisional import owner_of_provisional, provisional
 from serried.cluster.store import Store
 from serried.decode.pods import COMPLETION_INDEX
-from serried.model.group import Key
+from serried.model.group import GroupKey, GroupKind, Key
 from serried.model.parent import JOB, WORKERS, OwnerKey, ParentKind
 from tests.support.builders import (
     Builder,
@@ -71,7 +71,7 @@ def left_group(uid: str = "") -> PodGroupBuilder:
 LEFT_REPLICAS = [group_of(f"g{index}").replica(index).controlled_by("LeaderWorkerSet", "s") for index in (0, 1)]
 SERVE_WORKLOAD = set_workload(kind=ParentKind.LEADER_WORKER_SET)
 
-CASES: list[tuple[str, Sequence[Builder], Key | None]] = [
+CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
     ("a JobSet that was not seen yet holds its pods", [worker(), child_job()], WAITING),
     ("a JobSet that asks for nothing leaves it to the Job", [worker(), training().asking("NoGang"), child_job()],
      provisional(CHILD)),
@@ -132,7 +132,7 @@ CASES: list[tuple[str, Sequence[Builder], Key | None]] = [
     ("and the leader goes ahead", [replica_pod(0, 0), serving().leader_first()], None),
     ("a replica of a Workload that contains its groups is a part of it",
      [replica_pod(1), serving(), workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").inline_gang("t", 3)],
-     named("w/t/1")),
+     GroupKey("default", "w", GroupKind.WORKLOAD, "t", "1")),
     ("a pod that names its group itself belongs there", [worker().in_group("own"), training()], named("own")),
 ]  # fmt: skip
 
@@ -149,7 +149,9 @@ def stored(*builders: Builder) -> Store:
 
 
 @pytest.mark.parametrize(("builders", "group"), [pytest.param(b, g, id=sentence) for sentence, b, g in CASES])
-def test_a_pods_group_follows_from_the_objects_in_any_order(builders: Sequence[Builder], group: Key | None) -> None:
+def test_a_pods_group_follows_from_the_objects_in_any_order(
+    builders: Sequence[Builder], group: GroupKey | None
+) -> None:
     subject = next(builder for builder in builders if isinstance(builder, PodBuilder)).value()
     for order in permutations(builders):
         store = stored(*order)
@@ -166,7 +168,7 @@ def test_where_job_sets_are_not_watched_their_pods_are_their_jobs() -> None:
 
 def test_a_deleted_workload_changes_nothing_for_a_running_gang() -> None:
     store = stored(worker(), pod("d").of_job_set("s", "driver").on("n1"), training(), set_workload(), left_group())
-    store.drop_workload(named("w"))
+    store.drop_workload(Key("default", "w"))
     assert store.members.group_of("pod-w-0") == named("g")
 
 
@@ -174,7 +176,7 @@ def test_a_running_gang_is_not_let_go_while_its_objects_cannot_be_seen() -> None
     running = pod("d").of_job_set("s", "driver").on("n1")
     store = stored(worker(), running, training(), plain_job(), set_workload(), left_group())
     store.meet_obstacle("the API server does not serve it")
-    store.drop_workload(named("w"))
+    store.drop_workload(Key("default", "w"))
     store.drop_group(named("g"))
     assert store.members.group_of("pod-w-0") == WAITING
     store.meet_obstacle("")
@@ -191,13 +193,16 @@ def test_pods_of_a_job_set_that_goes_wait_for_another_of_its_name() -> None:
 def test_a_replica_that_is_part_of_its_workload_goes_with_its_last_pod() -> None:
     inline = workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").inline_gang("t", 3)
     store = stored(replica_pod(1), serving(), inline)
-    assert store.groups[named("w/t/1")].policy.min_count == 3
+    replica = GroupKey("default", "w", GroupKind.WORKLOAD, "t", "1")
+    assert store.groups[replica].policy.min_count == 3
     store.drop_pod("pod-s-1-0")
-    assert named("w/t/1") not in store.groups
+    assert replica not in store.groups
 
 
 def test_the_provisional_key_names_its_parent_and_no_object_can_have_it() -> None:
-    assert owner_of_provisional(provisional(SERVE, WORKERS, "3")) == SERVE
+    waiting = provisional(SERVE, WORKERS, "3")
+    assert owner_of_provisional(waiting) == SERVE
+    assert ":" in waiting.encoded
     assert owner_of_provisional(provisional(CHILD)) == CHILD
     assert owner_of_provisional(named("s")) is None
 

@@ -4,14 +4,14 @@ import pytest
 
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
-from serried.model.group import Key
+from serried.model.group import GroupKey, Key
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.unit.cluster.test_membership import WAITING, gang_job, gang_workload, group_of, member, stored
 
-GROUP = Key("default", "g")
+GROUP = GroupKey("default", "g")
 
 
-def uids(store: Store, group: Key) -> set[str]:
+def uids(store: Store, group: GroupKey) -> set[str]:
     return {each.uid for each in store.members.of_group(group)}
 
 
@@ -68,7 +68,8 @@ class TestMovingMembers:
         store = Store(["serried"])
         store.drop_pod("p")
         store.drop_node("n")
-        for drop in (store.drop_group, store.drop_workload, store.drop_job):
+        store.drop_group(GroupKey("default", "x"))
+        for drop in (store.drop_workload, store.drop_job):
             drop(Key("default", "x"))
         assert (store.touched, store.orphaned, store.occupancy.freed) == (set(), set(), 0)
 

@@ -4,10 +4,10 @@ import pytest
 
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy, match_heirs
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from tests.support.builders import PodBuilder, pod, pod_group
 
-GROUP = Key("default", "g")
+GROUP = GroupKey("default", "g")
 
 
 def matched(dead: Sequence[PodBuilder], waiting: Sequence[PodBuilder]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 
 from serried.cluster.store import Store
-from serried.model.group import Key
+from serried.model.group import GroupKey, Key
 from serried.plan.fit import admits
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
 from tests.support.memory import read_memory
@@ -87,7 +87,7 @@ def test_what_changes_later_counts() -> None:
         store.touched.clear()
         show(store, change)
         assert reached(store) == nodes
-    assert store.touched == {Key("default", "g")}
+    assert store.touched == {GroupKey("default", "g")}
     store.drop_volume("w")
     assert reached(store) == "n1 n2 n3"
     show(store, volume("w").local_to("n2"))

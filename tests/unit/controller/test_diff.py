@@ -21,7 +21,7 @@ from controller.diff import (
 from controller.names import pod_group_name, successor_name, workload_name
 from controller.owners import JOB_UID, MANAGED_BY, MANAGER
 from controller.rules import Duty
-from serried.model.group import BASIC, Key, Policy
+from serried.model.group import BASIC, GroupKey, Policy
 from tests.support.builders import PodGroupBuilder, WorkloadBuilder, job, pod_group, workload
 
 B = TypeVar("B", PodGroupBuilder, WorkloadBuilder)
@@ -196,7 +196,7 @@ GOING = pod_group("g").finalizer("example.com/mine").finalizer(PROTECTION).versi
 
 
 def test_a_pod_group_is_freed_of_its_protection_only() -> None:
-    assert free_group(GOING.value()) == RemoveFinalizer(Key("default", "g"), "7", ("example.com/mine",))
+    assert free_group(GOING.value()) == RemoveFinalizer(GroupKey("default", "g"), "7", ("example.com/mine",))
 
 
 def test_a_pod_group_is_leaving_if_it_is_deleted_and_protected() -> None:

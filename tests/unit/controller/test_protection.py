@@ -7,7 +7,7 @@ from controller.protection import Protection, ReleaseTiming
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from serried.kube.wire import Failure
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from tests.support.builders import pod, pod_group
 
 RELEASE_TIMING = ReleaseTiming(grace=5.0, first=1.0, longest=8.0)
@@ -19,7 +19,7 @@ class Cluster:
     def __init__(self) -> None:
         self.now = 100.0
         self.store = Store(["serried"])
-        self.named: set[str] = set()
+        self.named: set[GroupKey] = set()
         self.reads: list[float] = []
         self.freed: list[str] = []
         self.unreadable: ApiError | None = None
@@ -29,7 +29,7 @@ class Cluster:
         self.answer.set()
         self.protection = Protection(self.store, self._read, self._remove, lambda: self.now, RELEASE_TIMING)
 
-    async def _read(self, namespace: str) -> frozenset[str]:
+    async def _read(self, namespace: str) -> frozenset[GroupKey]:
         assert namespace == "default"
         self.reads.append(self.now)
         named = frozenset(self.named)
@@ -46,7 +46,7 @@ class Cluster:
 
     def delete(self, name: str) -> bool:
         self.store.put_group(pod_group(name).finalizer(PROTECTION).deleting().value())
-        return self.protection.note(Key("default", name))
+        return self.protection.note(GroupKey("default", name))
 
     async def pass_time(self, seconds: float) -> None:
         """Look whenever it is due, as the loop does."""
@@ -76,7 +76,7 @@ async def test_a_group_that_nobody_names_is_freed_after_its_grace(cluster: Clust
 
 
 async def test_a_group_that_is_named_is_looked_at_after_growing_pauses(cluster: Cluster) -> None:
-    cluster.named = {"g"}
+    cluster.named = {GroupKey("default", "g")}
     cluster.delete("g")
     await cluster.pass_time(40)
     assert cluster.reads == [105.0, 106.0, 108.0, 112.0, 120.0, 128.0, 136.0]
@@ -87,17 +87,17 @@ async def test_a_group_that_is_named_is_looked_at_after_growing_pauses(cluster: 
 
 
 async def test_the_end_of_a_pod_brings_the_look_forward(cluster: Cluster) -> None:
-    cluster.named = {"g"}
+    cluster.named = {GroupKey("default", "g")}
     cluster.delete("g")
     await cluster.pass_time(21)
     cluster.named = set()
-    assert cluster.protection.note_end(Key("default", "g"))
+    assert cluster.protection.note_end(GroupKey("default", "g"))
     await cluster.pass_time(5)
     assert (cluster.reads[-1], cluster.freed) == (126.0, ["g"])
 
 
 async def test_an_end_during_a_read_is_not_lost(cluster: Cluster) -> None:
-    cluster.named = {"g"}
+    cluster.named = {GroupKey("default", "g")}
     cluster.delete("g")
     await cluster.pass_time(20)
     cluster.reading.clear()
@@ -106,7 +106,7 @@ async def test_an_end_during_a_read_is_not_lost(cluster: Cluster) -> None:
     looking = asyncio.create_task(cluster.protection.look("default"))
     await cluster.reading.wait()
     cluster.named = set()
-    assert cluster.protection.note_end(Key("default", "g"))
+    assert cluster.protection.note_end(GroupKey("default", "g"))
     cluster.answer.set()
     await looking
     assert cluster.protection.delay("default") == 5.0
@@ -138,7 +138,7 @@ async def test_a_group_deleted_during_a_read_is_not_judged_by_it(cluster: Cluste
     cluster.now = 105.0
     looking = asyncio.create_task(cluster.protection.look("default"))
     await cluster.reading.wait()
-    cluster.named = {"late"}
+    cluster.named = {GroupKey("default", "late")}
     cluster.delete("late")
     cluster.now = 120.0
     cluster.answer.set()
@@ -177,9 +177,9 @@ async def test_a_group_that_cannot_be_freed_stops_no_other(cluster: Cluster) -> 
 
 async def test_a_group_that_went_or_is_not_leaving_is_forgotten(cluster: Cluster) -> None:
     cluster.delete("g")
-    cluster.store.drop_group(Key("default", "g"))
-    assert not cluster.protection.note(Key("default", "g"))
+    cluster.store.drop_group(GroupKey("default", "g"))
+    assert not cluster.protection.note(GroupKey("default", "g"))
     cluster.store.put_group(pod_group("stays").finalizer(PROTECTION).value())
-    assert not cluster.protection.note(Key("default", "stays"))
-    assert not cluster.protection.note_end(Key("default", "stays"))
+    assert not cluster.protection.note(GroupKey("default", "stays"))
+    assert not cluster.protection.note_end(GroupKey("default", "stays"))
     assert cluster.protection.delay("default") is None

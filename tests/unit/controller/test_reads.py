@@ -6,8 +6,12 @@ import pytest
 from controller.reads import read_named_groups
 from serried.kube.errors import Gone
 from serried.kube.wire import PODS
+from serried.model.group import GroupKey
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import PodBuilder, pod
+
+G = GroupKey("default", "g")
+H = GroupKey("default", "h")
 
 
 @pytest.fixture
@@ -19,16 +23,16 @@ async def server() -> AsyncIterator[FakeApiServer]:
 @pytest.mark.parametrize(
     ("builder", "named"),
     [
-        pytest.param(pod("a").in_group("g"), {"g"}, id="by the field"),
-        pytest.param(pod("a").labelled_group("g"), {"g"}, id="by the label"),
-        pytest.param(pod("a").in_group("g").labelled_group("h"), {"g", "h"}, id="both, where they differ"),
-        pytest.param(pod("a").in_group("g").on("n1").deleting(), {"g"}, id="until it is gone, however long it ends"),
+        pytest.param(pod("a").in_group("g"), {G}, id="by the field"),
+        pytest.param(pod("a").labelled_group("g"), {G}, id="by the label"),
+        pytest.param(pod("a").in_group("g").labelled_group("h"), {G, H}, id="both, where they differ"),
+        pytest.param(pod("a").in_group("g").on("n1").deleting(), {G}, id="until it is gone, however long it ends"),
         pytest.param(pod("a").in_group("g").phase("Succeeded"), set(), id="not after it succeeded"),
         pytest.param(pod("a").in_group("g").phase("Failed"), set(), id="not after it failed"),
         pytest.param(pod("a").of_job("train", 0), set(), id="not through its Job: it joins the group's successor"),
     ],
 )
-async def test_a_pod_names_its_group(server: FakeApiServer, builder: PodBuilder, named: set[str]) -> None:
+async def test_a_pod_names_its_group(server: FakeApiServer, builder: PodBuilder, named: set[GroupKey]) -> None:
     server.add(PODS, builder.raw())
     async with server.client() as client:
         assert await read_named_groups(client, "default") == named
@@ -42,7 +46,7 @@ async def test_all_pages_are_read_and_none_from_a_stale_cache(
     for number in range(5):
         server.add(PODS, pod(f"p-{number}").in_group(f"g-{number}").raw())
     async with server.client() as client:
-        assert await read_named_groups(client, "default") == {f"g-{number}" for number in range(5)}
+        assert await read_named_groups(client, "default") == {GroupKey("default", f"g-{number}") for number in range(5)}
     assert len(server.requests) == 3
     assert not any("resourceVersion" in request.params for request in server.requests)
 

@@ -8,16 +8,18 @@ from serried.decode.compatible import decode_compatible_group
 from serried.decode.malformed import Malformed
 from serried.decode.reservations import name_record
 from serried.model.eligibility import is_gang_job
-from serried.model.group import BASIC, COMPATIBLE_API, Holder, Key, OwnerRef, Policy
+from serried.model.group import BASIC, COMPATIBLE_API, GroupKey, GroupKind, Holder, OwnerRef, Policy
 from serried.model.pod import Link
 from tests.support.builders import RACK, CompatibleGroupBuilder, PodBuilder, compatible_group, job, pod
 
+THEIRS = GroupKey("default", "g", GroupKind.COMPATIBLE)
+OURS = GroupKey("default", "h")
 TEMPLATE_LABEL = ("spec", "template", "metadata", "labels", "scheduling.x-k8s.io/pod-group")
 
 
 def test_a_group_has_its_quorum_its_key_its_patience_and_its_owner() -> None:
     group = compatible_group("g").gang(3).topology().timeout(30).controlled_by("PyTorchJob", "t", "u").value()
-    assert (group.key, group.uid, group.compatible) == (Key("default", "compatible:g"), "compatible-g", True)
+    assert (group.key, group.uid) == (THEIRS, "compatible-g")
     assert (group.policy, group.topology_key, group.timeout) == (Policy(3), RACK, 30)
     assert group.owners == (OwnerRef("PyTorchJob", "t", "u", controller=True),)
 
@@ -64,18 +66,16 @@ def test_a_quorum_that_is_a_word_is_malformed() -> None:
 @pytest.mark.parametrize(
     ("builder", "group", "link"),
     [
-        pytest.param(pod("p").in_compatible_group("g"), "compatible:g", Link.COMPATIBLE, id="by their label"),
+        pytest.param(pod("p").in_compatible_group("g"), THEIRS, Link.COMPATIBLE, id="by their label"),
         pytest.param(
-            pod("p").in_compatible_group("g").labelled_group("ours"), "ours", Link.LABEL, id="our label before theirs"
+            pod("p").in_compatible_group("g").labelled_group("h"), OURS, Link.LABEL, id="our label before theirs"
         ),
-        pytest.param(pod("p").in_compatible_group("g").in_group("f"), "f", Link.FIELD, id="the field before theirs"),
+        pytest.param(pod("p").in_compatible_group("g").in_group("h"), OURS, Link.FIELD, id="the field before theirs"),
         pytest.param(pod("p").in_compatible_group(""), None, None, id="an empty label is no group"),
-        pytest.param(
-            pod("p").in_compatible_group("g").of_job("j", 0), "compatible:g", Link.COMPATIBLE, id="before the Job"
-        ),
+        pytest.param(pod("p").in_compatible_group("g").of_job("j", 0), THEIRS, Link.COMPATIBLE, id="before the Job"),
     ],
 )
-def test_a_pod_names_its_group(builder: PodBuilder, group: str | None, link: Link | None) -> None:
+def test_a_pod_names_its_group(builder: PodBuilder, group: GroupKey | None, link: Link | None) -> None:
     decoded = builder.value()
     assert (decoded.group, decoded.link) == (group, link)
 
@@ -87,7 +87,7 @@ def test_a_job_whose_template_names_such_a_group_is_not_ours_to_make_one_for() -
 
 
 def test_groups_of_one_name_and_two_kinds_have_records_of_their_own() -> None:
-    ours, theirs = name_record(Key("default", "g")), name_record(Key("default", "compatible:g"))
+    ours, theirs = name_record(GroupKey("default", "g")), name_record(THEIRS)
     assert ours == "g"
     assert theirs.startswith("compatible.g-")
-    assert theirs != name_record(Key("default", "compatible.g"))
+    assert theirs != name_record(GroupKey("default", "compatible.g"))

@@ -9,7 +9,7 @@ from serried.decode.identity import REQUIRED_TOPOLOGY
 from serried.decode.lease import decode_lease
 from serried.decode.malformed import Malformed
 from serried.decode.nodes import decode_node
-from serried.model.group import BASIC, Key, OwnerRef, Policy, Template
+from serried.model.group import BASIC, GroupKey, Key, OwnerRef, Policy, Template
 from serried.model.lease import Lease
 from serried.model.node import Node
 from serried.model.selectors import Taint
@@ -42,7 +42,7 @@ def test_a_gang_has_its_quorum_its_key_and_where_it_comes_from() -> None:
         pod_group("g").gang(3).topology().of("w", "t").priority(7).finalizer("f").label("a", "b")
         .controlled_by("Job", "j", "u").value()
     )  # fmt: skip
-    assert (group.key, group.uid) == (Key("default", "g"), "podgroup-g")
+    assert (group.key, group.uid) == (GroupKey("default", "g"), "podgroup-g")
     assert (group.policy, group.topology_key) == (Policy(3), RACK)
     assert (group.workload, group.template, group.priority) == ("w", "t", 7)
     assert (group.finalizers, group.labels) == (("f",), {"a": "b"})
@@ -160,15 +160,15 @@ def test_a_job_without_completions_has_none_but_zero_is_zero() -> None:
     ("builder", "group"),
     [
         pytest.param(job("j"), None, id="none"),
-        pytest.param(job("j").template_group("g"), "g", id="by field"),
+        pytest.param(job("j").template_group("g"), GroupKey("default", "g"), id="by field"),
         pytest.param(
             job("j").having("g", "spec", "template", "metadata", "labels", "scheduling.serried.dev/pod-group"),
-            "g",
+            GroupKey("default", "g"),
             id="by label",
         ),
     ],
 )
-def test_a_job_template_may_name_a_group(builder: JobBuilder, group: str | None) -> None:
+def test_a_job_template_may_name_a_group(builder: JobBuilder, group: GroupKey | None) -> None:
     assert builder.value().group == group
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from serried.decode.malformed import Malformed
 from serried.decode.pods import COMPLETION_INDEX, decode_pod
+from serried.model.group import GroupKey
 from serried.model.pod import HELD_GATE, ControllerRef, Link, Phase, Pod
 from serried.model.selectors import NodeSelectorTerm, Requirement, Toleration
 from tests.support.builders import PodBuilder, pod
@@ -42,15 +43,25 @@ def test_every_field_arrives() -> None:
 @pytest.mark.parametrize(
     ("builder", "group", "link"),
     [
-        pytest.param(pod("p").in_group("g"), "g", Link.FIELD, id="by field"),
-        pytest.param(pod("p").labelled_group("g"), "g", Link.LABEL, id="by label"),
-        pytest.param(pod("p").labelled_group("l").in_group("g"), "g", Link.FIELD, id="the field before the label"),
-        pytest.param(pod("p").labelled_group("l").in_group(""), "l", Link.LABEL, id="an empty field is no field"),
+        pytest.param(pod("p").in_group("g"), GroupKey("default", "g"), Link.FIELD, id="by field"),
+        pytest.param(pod("p").labelled_group("g"), GroupKey("default", "g"), Link.LABEL, id="by label"),
+        pytest.param(
+            pod("p").labelled_group("l").in_group("g"),
+            GroupKey("default", "g"),
+            Link.FIELD,
+            id="the field before the label",
+        ),
+        pytest.param(
+            pod("p").labelled_group("l").in_group(""),
+            GroupKey("default", "l"),
+            Link.LABEL,
+            id="an empty field is no field",
+        ),
         pytest.param(pod("p").labelled_group(""), None, None, id="an empty label is no group"),
         pytest.param(pod("p").of_job("j", 0), None, None, id="a Job is not named by the pod itself"),
     ],
 )
-def test_a_pod_names_its_group(builder: PodBuilder, group: str | None, link: Link | None) -> None:
+def test_a_pod_names_its_group(builder: PodBuilder, group: GroupKey | None, link: Link | None) -> None:
     decoded = builder.value()
     assert (decoded.group, decoded.link) == (group, link)
 

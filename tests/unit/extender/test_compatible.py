@@ -14,14 +14,14 @@ from extender.binding.reservations import Records
 from extender.debug.routes import debug_routes
 from extender.status.reports import Reports
 from serried.kube.events import EventWriter
-from serried.model.group import COMPATIBLE_API, Key
+from serried.model.group import COMPATIBLE_API, GroupKey, GroupKind
 from serried.model.level import FALLBACK
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
 from tests.support.builders import CompatibleGroupBuilder, PodBuilder, compatible_group, pod
 from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members, small_nodes
 
-THEIRS = Key("default", "compatible:g")
+THEIRS = GroupKey("default", "g", GroupKind.COMPATIBLE)
 
 
 def theirs(min_member: int) -> CompatibleGroupBuilder:

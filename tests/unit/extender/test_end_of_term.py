@@ -11,7 +11,7 @@ from extender.binding.reservations import Records
 from extender.leader import Leadership
 from extender.scheduling.repairs import Broken, Rules
 from serried.model.backoff import Backoff
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.lease import Lease
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
@@ -120,7 +120,7 @@ class TestTheWriterOfStamps:
 
 class TestAPassUnderWhichTheTermEnds:
     async def test_says_nothing_more(self, world: World) -> None:
-        other = Key("default", "h")
+        other = GroupKey("default", "h")
         world.add(gang(2), *members(1), pod_group("h").gang(2), members(1, first=7)[0].in_group("h"))
         task = asyncio.create_task(world.group_scheduler._pass({GANG, other}))
         await asyncio.sleep(0)

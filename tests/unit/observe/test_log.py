@@ -3,7 +3,8 @@ import logging
 import orjson
 import pytest
 
-from serried.observe.log import JsonFormatter, configure_logging
+from serried.model.group import GroupKey, GroupKind
+from serried.observe.log import JsonFormatter, configure_logging, name_group
 
 
 def render(message: str, *, level: int = logging.INFO, error: Exception | None = None, **extra: object) -> object:
@@ -17,6 +18,11 @@ def test_a_line_has_the_fields_of_extra() -> None:
     assert isinstance(line, dict)
     assert line.pop("ts") > 0
     assert line == {"level": "info", "logger": "x", "msg": "bound", "pod": "ns/a", "node": "n1"}
+
+
+def test_a_record_about_a_group_says_its_kind() -> None:
+    fields = name_group(GroupKey("ns", "root", GroupKind.COMPOSITE))
+    assert fields == {"podGroup": "ns/composite:root", "kind": "CompositePodGroup"}
 
 
 def test_what_json_cannot_hold_becomes_text() -> None:

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.plan.order import Ageing, Waiting, order_groups
 
 HOUR = 3600.0
@@ -10,7 +10,7 @@ AGEING = Ageing(HOUR, (0, 5, 100))
 
 
 def waiting(name: str, priority: int = 0, since: float = 0.0) -> Waiting:
-    return Waiting(Key("ns", name), priority, since)
+    return Waiting(GroupKey("ns", name), priority, since)
 
 
 def test_priority_comes_before_age_and_age_before_name() -> None:
@@ -53,5 +53,5 @@ def test_without_ageing_priority_alone_decides_for_ever() -> None:
 
 def test_a_broken_gang_goes_before_all_others_of_its_priority_and_after_those_above() -> None:
     early, urgent = waiting("early", 0, 10.0), waiting("urgent", 5, 30.0)
-    broken = Waiting(Key("ns", "broken"), 0, 20.0, broken=True)
+    broken = Waiting(GroupKey("ns", "broken"), 0, 20.0, broken=True)
     assert order_groups([early, broken, urgent], AGEING, 40.0) == [urgent, broken, early]

@@ -4,7 +4,7 @@ from extender.binding.reservations import Records
 from serried.cluster.store import Store
 from serried.decode.reservations import name_record
 from serried.kube.errors import ApiError
-from serried.model.group import Key, PodGroup, Policy, key_tree
+from serried.model.group import GroupKey, GroupKind, PodGroup, Policy, decode_group_key
 from serried.model.reservation import Reservation, Slot
 from tests.support.builders import pod_group
 from tests.support.composites import composite
@@ -30,7 +30,7 @@ def records(api: FakeApi) -> Records:
 
 async def test_a_record_is_owned_by_its_podgroup_and_names_the_term(api: FakeApi, records: Records) -> None:
     await records.write(GROUP, reservation(a="n1", b="n1"))
-    record = api.records[GANG]
+    record = api.records[GANG.object_key]
     assert [owner["uid"] for owner in record["metadata"]["ownerReferences"]] == [GROUP.uid]
     assert (record["spec"]["term"], record["spec"]["phase"], record["spec"]["minCount"]) == ("term-1/0", "Planned", 2)
 
@@ -38,8 +38,8 @@ async def test_a_record_is_owned_by_its_podgroup_and_names_the_term(api: FakeApi
 async def test_the_record_of_a_part_of_a_workload_has_a_name_that_objects_may_have(
     api: FakeApi, records: Records
 ) -> None:
-    part = Key("default", "w/workers/0")
-    group = PodGroup(part, "u", Policy(1), workload="w", template="workers", inline=True)
+    part = GroupKey("default", "w", GroupKind.WORKLOAD, "workers", "0")
+    group = PodGroup(part, "u", Policy(1), workload="w", template="workers")
     await records.write(group, Reservation(part, "u", "", 1, {"a": Slot("a", "a", "n1")}))
     ((key, record),) = api.records.items()
     assert key.name.startswith("w.workers.0-")
@@ -55,7 +55,7 @@ async def test_the_record_of_a_part_of_a_workload_has_a_name_that_objects_may_ha
 async def test_the_record_of_a_tree_brings_back_its_groups_and_their_quorums(api: FakeApi, records: Records) -> None:
     store = Store([])
     store.put_composite(composite("root").gang(2).value())
-    tree = store.groups[key_tree(Key("default", "root"))]
+    tree = store.groups[GroupKey("default", "root", GroupKind.COMPOSITE)]
     slots = {"a": Slot("a", "a0", "n1", "leader"), "b": Slot("b", "b0", "n1", "workers")}
     await records.write(tree, Reservation(tree.key, tree.uid, "", 2, slots, parts={"leader": 1, "workers": 1}))
     ((_, record),) = api.records.items()
@@ -65,7 +65,7 @@ async def test_the_record_of_a_tree_brings_back_its_groups_and_their_quorums(api
 
 
 def test_parts_with_like_names_have_records_of_their_own() -> None:
-    assert name_record(Key("default", "a.b/c")) != name_record(Key("default", "a/b/c"))
+    assert name_record(decode_group_key("default", "a.b/c")) != name_record(decode_group_key("default", "a/b/c"))
 
 
 async def test_a_later_write_replaces_and_the_end_removes(api: FakeApi, records: Records) -> None:
@@ -83,11 +83,14 @@ async def test_a_write_over_another_version_is_refused_and_the_next_one_starts_f
 ) -> None:
     held = reservation(a="n1")
     await records.write(GROUP, held)
-    api.records[GANG]["metadata"] |= {"resourceVersion": "of somebody else", "labels": {"of": "somebody else"}}
+    api.records[GANG.object_key]["metadata"] |= {
+        "resourceVersion": "of somebody else",
+        "labels": {"of": "somebody else"},
+    }
     with pytest.raises(ApiError):
         await records.write(GROUP, held)
     await records.write(GROUP, held)
-    assert api.records[GANG]["metadata"]["resourceVersion"] != "of somebody else"
+    assert api.records[GANG.object_key]["metadata"]["resourceVersion"] != "of somebody else"
 
 
 async def test_a_create_whose_answer_was_lost_does_not_stop_the_gang_for_ever(api: FakeApi, records: Records) -> None:
@@ -95,7 +98,7 @@ async def test_a_create_whose_answer_was_lost_does_not_stop_the_gang_for_ever(ap
     with pytest.raises(ApiError):
         await records.write(GROUP, reservation(a="n1"))
     await records.write(GROUP, reservation(a="n2"))
-    assert api.records[GANG]["spec"]["slots"][0]["node"] == "n2"
+    assert api.records[GANG.object_key]["spec"]["slots"][0]["node"] == "n2"
 
 
 async def test_a_create_whose_answer_was_lost_is_removed_with_its_round(api: FakeApi, records: Records) -> None:
@@ -178,10 +181,10 @@ async def test_a_new_term_reads_all_records_and_deletes_what_it_cannot_read(api:
     await Records(api.client(), "v1", "earlier").write(
         pod_group("x").value(), Reservation(pod_group("x").value().key, "uid", "", 1, {"x": Slot("x", "x", "n1")})
     )
-    del api.records[pod_group("x").value().key]["spec"]["phase"]
+    del api.records[pod_group("x").value().key.object_key]["spec"]["phase"]
     (loaded,) = await records.take_over()
     assert (loaded.group, loaded.slots) == (GANG, {"a": Slot("a", "a", "n1")})
-    assert set(api.records) == {GANG}
+    assert set(api.records) == {GANG.object_key}
     await records.remove(loaded)
     assert api.records == {}
 
@@ -209,7 +212,7 @@ class TestTheNextLeader:
         return successor
 
     async def test_writes_its_term_before_anything_else(self, api: FakeApi, successor: Records) -> None:
-        assert api.records[GANG]["spec"]["term"] == successor.term == "successor/1"
+        assert api.records[GANG.object_key]["spec"]["term"] == successor.term == "successor/1"
 
     @pytest.mark.parametrize("committed", [True, False])
     async def test_nothing_that_the_last_one_still_writes_is_taken(
@@ -224,7 +227,7 @@ class TestTheNextLeader:
             held.commit({"a"})
         with pytest.raises(ApiError):
             await records.write(GROUP, held)
-        assert (api.phase(), api.records[GANG]["spec"]["term"]) == ("Planned", successor.term)
+        assert (api.phase(), api.records[GANG.object_key]["spec"]["term"]) == ("Planned", successor.term)
 
     async def test_what_it_has_committed_the_last_one_neither_deletes_nor_overwrites(
         self, api: FakeApi, records: Records, successor: Records, held: Reservation
@@ -252,8 +255,8 @@ class TestTheNextLeader:
 
         def commit(_: object) -> None:
             api.before_write = lambda _: None
-            api.records[GANG]["spec"]["phase"] = "Committed"
-            api.records[GANG]["metadata"]["resourceVersion"] = "newer"
+            api.records[GANG.object_key]["spec"]["phase"] = "Committed"
+            api.records[GANG.object_key]["metadata"]["resourceVersion"] = "newer"
 
         api.before_write = commit
         (adopted,) = await Records(api.client(), "v1", "successor").take_over()

@@ -264,7 +264,7 @@ class TestTheCommitItself:
 
     async def test_another_leaders_commit_is_not_taken_for_ours(self, world: World) -> None:
         await plan(world)
-        record = world.api.records[GANG]
+        record = world.api.records[GANG.object_key]
         record["metadata"]["resourceVersion"] = "of another leader"
         record["spec"]["phase"] = "Committed"
         record["spec"]["slots"] = [{"node": "n2", "members": [{"uid": "pod-m0", "name": "m0"}]}]

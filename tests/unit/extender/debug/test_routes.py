@@ -25,6 +25,10 @@ class Page:
     async def get(self, query: str) -> httpx.Response:
         return await self._http.get(f"/debug/groups?{query}")
 
+    async def group(self, name: str) -> Any:
+        """A group of namespace default, by the name that the list gives it."""
+        return (await self._http.get(f"/debug/groups/default/{name}")).json()
+
     async def vacancies(self) -> Any:
         return (await self._http.get("/debug/vacancies")).json()
 
@@ -105,8 +109,15 @@ async def test_the_slots_that_are_kept_are_shown_with_their_heirs(page: Page, wo
     world.delete("k1")
     await world.add(pod("k2").cpu(1).scheduler(SCHEDULER).in_group("k").index(1)).go()
     await world.pass_time(5.0)
-    slot = {"namespace": "default", "group": "k", "claimed": True, "refusal": "", "seconds": 5.0}
+    slot = {"namespace": "default", "group": "k", "kind": "PodGroup", "claimed": True, "refusal": "", "seconds": 5.0}
     assert await page.vacancies() == [
         slot | {"member": "k0", "index": 0, "node": "n1", "heir": ""},
         slot | {"member": "k1", "index": 1, "node": "n2", "heir": "k2"},
     ]
+
+
+async def test_a_group_without_an_object_is_shown_with_its_kind_and_found_by_its_name(page: Page, world: World) -> None:
+    await world.add(pod("j-0").of_job("j", 0).scheduler(SCHEDULER)).go()
+    assert "default/job:j" in (await page.names(""))[0]
+    shown = await page.group("job:j")
+    assert (shown["name"], shown["kind"], shown["members"]) == ("job:j", "Job", 1)

@@ -9,12 +9,12 @@ import pytest
 from extender.answers import Hold, Steer
 from extender.scheduling.backfill import PATIENCE
 from serried.decode.times import write_time
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.verdict import Reason, Verdict, render
 from tests.support.builders import Builder, JobBuilder, PodBuilder, PodGroupBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import DAY, EPOCH, GANG, SCHEDULER, World, gang, members
 
-SMALL = Key("default", "h")
+SMALL = GroupKey("default", "h")
 MINUTE = 60
 
 
@@ -62,7 +62,7 @@ def small_job(count: int = 2, **lasting: int) -> list[Builder]:
     return [pod_group("h").gang(count), *pods]
 
 
-def verdict(world: World, group: Key = GANG) -> Verdict:
+def verdict(world: World, group: GroupKey = GANG) -> Verdict:
     found = world.group_scheduler.gangs[group].verdict
     assert found is not None
     return found
@@ -148,7 +148,7 @@ class TestTheHead:
         await world.go()
         head = world.queue.backfill.head
         assert head is not None
-        assert head.group == Key("default", "second")
+        assert head.group == GroupKey("default", "second")
         assert kept(world) == {"b1", "b2"}
 
     async def test_a_gang_that_no_rack_could_ever_hold_is_never_the_head(self, world: World) -> None:
@@ -259,7 +259,7 @@ class TestPassing:
         world.delete("m10")
         world.delete("m11")
         await world.go()
-        assert Key("default", "k") not in world.queue.backfill.head.passed
+        assert GroupKey("default", "k") not in world.queue.backfill.head.passed
 
     async def test_a_gang_of_higher_priority_takes_what_it_needs(self, world: World) -> None:
         await racks(world).add(*large()).go()
@@ -324,7 +324,7 @@ class TestItsEnd:
         await world.go()
         head = world.queue.backfill.head
         assert head is not None
-        assert head.group == Key("default", "k")
+        assert head.group == GroupKey("default", "k")
 
     async def test_a_gang_without_a_forecast_that_starts_after_all_is_counted_as_unforeseen(self, world: World) -> None:
         await self.scene(world)

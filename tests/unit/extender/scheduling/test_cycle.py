@@ -1,5 +1,5 @@
 from extender.scheduling.cycle import BindingCycle
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.reservation import Reservation, Slot
 from tests.support.extender_harness import gang
 
@@ -8,7 +8,7 @@ def make_round(*uids: str, need: int = 2) -> BindingCycle:
     slots = {uid: Slot(uid, uid, "n1") for uid in uids}
     group = gang(need).value()
     return BindingCycle(
-        group, Reservation(Key("default", "g"), group.uid, "", need, slots), started=0.0, progressed=0.0
+        group, Reservation(GroupKey("default", "g"), group.uid, "", need, slots), started=0.0, progressed=0.0
     )
 
 

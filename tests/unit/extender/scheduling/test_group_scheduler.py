@@ -6,8 +6,8 @@ import pytest
 
 from extender.answers import Hold, Pass, Steer
 from extender.scheduling.cycle import CycleStage
-from extender.scheduling.gang import ask_for
-from serried.model.group import Key
+from extender.scheduling.requests import build_request
+from serried.model.group import GroupKey, GroupKind
 from serried.model.parent import ParentKind
 from serried.model.verdict import Reason
 from tests.support.builders import RACK, job, node, pod, pod_group, workload
@@ -16,7 +16,7 @@ from tests.support.parents import job_set
 from tests.support.volumes import volume, volume_claim
 
 
-def verdict_of(world: World, group: Key = GANG) -> tuple[Reason, int, int]:
+def verdict_of(world: World, group: GroupKey = GANG) -> tuple[Reason, int, int]:
     verdict = world.group_scheduler.gangs[group].verdict
     assert verdict is not None
     return verdict.reason, verdict.have, verdict.need
@@ -124,7 +124,7 @@ class TestThePlan:
         other = [each.in_group("h") for each in members(3, first=10)]
         await world.add(*small_nodes(2), gang(3), *members(3), pod_group("h").gang(3), *other).go()
         assert len(world.ledger) == 1
-        assert verdict_of(world, Key("default", "h")) == (Reason.NO_CAPACITY, 1, 3)
+        assert verdict_of(world, GroupKey("default", "h")) == (Reason.NO_CAPACITY, 1, 3)
 
     async def test_the_higher_priority_goes_first_then_the_older_quorum(self, world: World) -> None:
         urgent = [each.in_group("urgent").priority(10) for each in members(3, first=10)]
@@ -180,7 +180,7 @@ def considered(world: World, seconds: int) -> int:
     """How often any group is looked at in so many seconds without any change."""
     consider, looks = world.group_scheduler.consider, 0
 
-    def count(key: Key) -> None:
+    def count(key: GroupKey) -> None:
         nonlocal looks
         looks += 1
         consider(key)
@@ -357,7 +357,7 @@ class TestDuringARound:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         await world.add(gang(2).uid("another")).go()
         assert world.cycle().group.uid == "another"
-        assert world.api.records[GANG]["spec"]["podGroupUID"] == "another"
+        assert world.api.records[GANG.object_key]["spec"]["podGroupUID"] == "another"
 
     async def test_everything_is_deleted_at_once(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
@@ -405,7 +405,7 @@ class TestDuringARound:
 class TestJobs:
     PODS = tuple(pod(f"j-{index}").of_job("j", index).cpu(1).scheduler(SCHEDULER) for index in range(2))
     JOB = job("j").size(2).scheduler(SCHEDULER)
-    WAITING = Key("default", "job:j")
+    WAITING = GroupKey("default", "j", GroupKind.JOB)
 
     async def test_pods_of_a_gang_job_are_held_from_the_first_on_and_planned_with_the_podgroup(
         self, world: World
@@ -497,10 +497,10 @@ async def test_an_exception_about_one_group_stops_no_other_and_the_group_is_trie
     world.add(*small_nodes(3), gang(2), *members(2), pod_group("h").gang(2), *other)
     with monkeypatch.context() as patched:
         patched.setattr(
-            "extender.scheduling.group_scheduler.ask_for",
-            Mock(side_effect=[RuntimeError("bug"), DEFAULT], wraps=ask_for),
+            "extender.scheduling.group_scheduler.build_request",
+            Mock(side_effect=[RuntimeError("bug"), DEFAULT], wraps=build_request),
         )
-        await world.group_scheduler._pass({GANG, Key("default", "h")})
+        await world.group_scheduler._pass({GANG, GroupKey("default", "h")})
     assert [reservation.group.name for reservation in world.ledger] == ["h"]
     await world.pass_time(10.0)
     assert world.cycle().stage is CycleStage.GATHERING

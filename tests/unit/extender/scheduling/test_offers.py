@@ -3,7 +3,7 @@
 from extender.answers import Hold, Steer
 from extender.binding.nominator import Stamps
 from extender.scheduling.cycle import CycleStage
-from serried.model.group import Key, key_tree
+from serried.model.group import GroupKey, GroupKind
 from serried.model.verdict import Reason, Verdict, render
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite
@@ -14,7 +14,7 @@ GPU = "example.com/gpu"
 CLASS = device_class("gpu").providing(GPU)
 NO_DEVICE = objection("12 cannot allocate all claims")
 NO_GPU = objection(f"12 Insufficient {GPU}")
-TREE = key_tree(Key("default", "root"))
+TREE = GroupKey("default", "root", GroupKind.COMPOSITE)
 CLAIMS = [{"name": "gpu", "resourceClaimName": "mine"}]
 TEMPLATES = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
 MADE = [{"name": "gpu", "resourceClaimName": "made"}]
@@ -147,7 +147,7 @@ class TestAResourceThatNoNodeHas:
         plain = members(2, first=8)
         await world.add(*[each.in_group("h") for each in plain]).go()
         await world.add(pod_group("h").gang(2)).go()
-        assert {slot.name for slot in world.cycle(Key("default", "h")).reservation.slots.values()} == {"m8", "m9"}
+        assert {slot.name for slot in world.cycle(GroupKey("default", "h")).reservation.slots.values()} == {"m8", "m9"}
 
 
 class TestClaimsOfDevices:

@@ -11,7 +11,7 @@ from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
 from serried.model.backoff import Backoff
-from serried.model.group import Key
+from serried.model.group import GroupKey, Key
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
 from tests.support.builders import PodBuilder, node, pod, pod_group
@@ -320,7 +320,7 @@ def planned() -> tuple[Store, Reservation]:
     for each in pods:
         store.put_pod(each)
     slots = {each.uid: Slot(each.uid, each.name, "n1") for each in pods}
-    reservation = Reservation(Key("default", "g"), "podgroup-g", "", 2, slots)
+    reservation = Reservation(GroupKey("default", "g"), "podgroup-g", "", 2, slots)
     Ledger(store.occupancy).reserve(reservation, {each.uid: each for each in pods})
     return store, reservation
 

@@ -1,7 +1,7 @@
 """A gang that prefers a level waits for it as long as it says, and no longer."""
 
 from serried.decode.preferences import EXCLUSIVE, PREFERRED_TOPOLOGY
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.verdict import Reason
 from tests.support.builders import RACK, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members
@@ -40,7 +40,7 @@ async def test_members_of_a_gang_with_a_preference_are_never_loose(world: World)
 class TestExclusive:
     """Gangs that share no rack with each other, on two racks with room for both in either."""
 
-    OTHER = Key("default", "other")
+    OTHER = GroupKey("default", "other")
 
     def cluster(self, world: World) -> World:
         return world.add(*(node(f"n{place}").cpu(4).rack(f"r{place}") for place in range(2)))
@@ -48,7 +48,7 @@ class TestExclusive:
     def alone(self, name: str = "g") -> PodGroupBuilder:
         return pod_group(name).gang(2).topology().annotation(EXCLUSIVE, "true")
 
-    def rack(self, world: World, key: Key) -> str:
+    def rack(self, world: World, key: GroupKey) -> str:
         return world.cycle(key).reservation.domain
 
     async def test_two_of_them_are_in_two_racks_and_a_third_waits(self, world: World) -> None:
@@ -57,7 +57,7 @@ class TestExclusive:
         await self.cluster(world).add(self.alone(), self.alone("other"), *members(2), *others).go()
         assert {self.rack(world, GANG), self.rack(world, self.OTHER)} == {"r0", "r1"}
         await world.add(self.alone("third"), *thirds).go()
-        verdict = world.group_scheduler.gangs[Key("default", "third")].verdict
+        verdict = world.group_scheduler.gangs[GroupKey("default", "third")].verdict
         assert verdict is not None
         assert (verdict.reason, verdict.detail) == (
             Reason.NO_DOMAIN_FITS,
@@ -72,7 +72,7 @@ class TestExclusive:
         await self.cluster(world).add(first, second, running[0], held, self.alone("other"), *others).go()
         assert self.OTHER in world.group_scheduler.queue.backlog
         world.delete("s0")
-        world.store.drop_group(Key("default", "second"))
+        world.store.drop_group(GroupKey("default", "second"))
         await world.go()
         assert self.rack(world, self.OTHER) == "r1"
 

@@ -6,7 +6,7 @@ import pytest
 
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.repairs import Broken, Rules
-from serried.model.group import Key
+from serried.model.group import GroupKey, Key
 from serried.model.verdict import Reason, render
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members, small_nodes
@@ -14,7 +14,7 @@ from tests.support.fake_api import error
 from tests.support.parents import leader_worker_set
 from tests.support.volumes import volume, volume_claim
 
-OTHER = Key("default", "h")
+OTHER = GroupKey("default", "h")
 
 
 def job_gang(size: int) -> JobBuilder:
@@ -57,7 +57,7 @@ def slot(world: World, name: str) -> str:
     return found.node if found is not None else ""
 
 
-def message(world: World, group: Key = GANG) -> str:
+def message(world: World, group: GroupKey = GANG) -> str:
     verdict = world.group_scheduler.gangs[group].verdict
     assert verdict is not None
     return render(verdict)

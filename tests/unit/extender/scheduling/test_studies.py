@@ -12,15 +12,15 @@ from itertools import count
 import pytest
 
 from extender.answers import Pass
-from extender.scheduling.gang import GroupState
+from extender.scheduling.group_state import GroupState
 from extender.scheduling.studies import GO, Studies, Unfinished
-from serried.model.group import Key
+from serried.model.group import GroupKey
 from serried.model.plan import Plan, PlanRequest
 from serried.model.verdict import Reason, Verdict, render
 from tests.support.builders import Builder, PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members
 
-SMALL = Key("default", "h")
+SMALL = GroupKey("default", "h")
 
 
 class Stopwatch:
@@ -73,7 +73,7 @@ async def begin(world: World) -> None:
     assert not study.done
 
 
-def is_planned(world: World, group: Key = GANG) -> bool:
+def is_planned(world: World, group: GroupKey = GANG) -> bool:
     return group in world.group_scheduler.gangs and world.group_scheduler.gangs[group].cycle is not None
 
 
@@ -139,8 +139,8 @@ async def test_many_odd_gangs_take_turns_and_the_shortest_comes_first() -> None:
     await asyncio.sleep(0)
     world.add(*odd(8))
     await until(world, lambda: is_planned(world), turns=1)
-    assert not is_planned(world, Key("default", "long"))
-    await until(world, lambda: is_planned(world, Key("default", "long")))
+    assert not is_planned(world, GroupKey("default", "long"))
+    await until(world, lambda: is_planned(world, GroupKey("default", "long")))
     await world.close()
 
 
@@ -219,7 +219,7 @@ async def test_short_plans_in_vain_count_for_the_pause_of_all_and_others_do_not(
     slow.add(*small()).look()
     assert slow.group_scheduler.planning.vain == 0
     slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
-    assert slow.reasons(Key("default", "big")) == [Reason.NO_CAPACITY]
+    assert slow.reasons(GroupKey("default", "big")) == [Reason.NO_CAPACITY]
     short = slow.group_scheduler.planning.vain
     assert 0 < short < GO
     slow.add(*odd(40, least=2000)).look()
@@ -230,12 +230,12 @@ async def test_short_plans_in_vain_count_for_the_pause_of_all_and_others_do_not(
 
 async def test_a_time_that_has_come_is_looked_at_once(slow: World) -> None:
     slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
-    gone = slow.group_scheduler.gangs[Key("default", "big")]
+    gone = slow.group_scheduler.gangs[GroupKey("default", "big")]
     gone.not_before = gone.retry_at = slow.clock() + 5
     slow.delete("m50")
     slow.look()
     slow.clock.advance(6)
-    assert slow.group_scheduler._tick() == {Key("default", "big")}
+    assert slow.group_scheduler._tick() == {GroupKey("default", "big")}
     assert slow.group_scheduler._tick() == set()
     await slow.close()
 

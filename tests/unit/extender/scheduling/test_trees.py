@@ -4,7 +4,7 @@ from extender.binding.recovery import Adoption
 from extender.binding.reservations import Records
 from extender.scheduling.cycle import CycleStage
 from serried.decode.preferences import PREFERRED_TOPOLOGY
-from serried.model.group import Key, key_tree
+from serried.model.group import GroupKey, GroupKind, Key
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
 from tests.support.builders import RACK, Builder, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
@@ -12,7 +12,7 @@ from tests.support.composites import CompositeBuilder, composite
 from tests.support.extender_harness import SCHEDULER, BindCall, World
 
 ZONE = "example.com/zone"
-TREE = key_tree(Key("default", "root"))
+TREE = GroupKey("default", "root", GroupKind.COMPOSITE)
 ALL = ("a0", "b0", "b1")
 
 

@@ -8,7 +8,7 @@ from extender.status import reports
 from extender.status.reports import Reports
 from serried.cluster.store import Store
 from serried.kube.events import EventWriter
-from serried.model.group import Key, key_tree
+from serried.model.group import GroupKey, GroupKind
 from serried.model.level import FALLBACK, V1ALPHA2, ApiLevel
 from serried.model.verdict import Reason, Verdict
 from tests.support.builders import job, pod, pod_group
@@ -55,7 +55,7 @@ class Office:
         self.clock = Clock()
         events = cast("EventWriter", self.speaker)
         self.reports = Reports(self.api.client(), self.store, events, level, self.clock)
-        self.stuck: set[Key] = set()
+        self.stuck: set[GroupKey] = set()
         self.task = asyncio.create_task(self.reports.run())
 
     def members_run(self) -> None:
@@ -101,7 +101,7 @@ async def test_condition_event_and_debug_give_the_same_reason(office: Office) ->
     assert (condition["reason"], condition["message"]) == ("Unschedulable", MISSING_TEXT)
     assert office.speaker.said == [("PodGroup/g", "Warning", "QuorumMissing", MISSING_TEXT)]
     assert [(said.group, said.reason, said.text) for said in office.reports.decisions] == [
-        ("default/g", "QuorumMissing", MISSING_TEXT)
+        (GANG, "QuorumMissing", MISSING_TEXT)
     ]
 
 
@@ -217,7 +217,7 @@ class TestASlowWrite:
         office.reports.say(GANG, MISSING)
         await office.settle()
         office.api.stop_holding("apply")  # this one stays
-        other = Key("default", "other")
+        other = GroupKey("default", "other")
         office.store.put_group(pod_group("other").gang(2).value())
         office.store.put_pod(pod("o").in_group("other").value())
         office.reports.say(other, MISSING)
@@ -252,7 +252,7 @@ class TestASlowWrite:
 
     async def test_no_more_than_eight_are_on_their_way(self, office: Office) -> None:
         office.api.hold("apply")
-        keys = [Key("default", f"h{number}") for number in range(20)]
+        keys = [GroupKey("default", f"h{number}") for number in range(20)]
         for key in keys:
             office.store.put_group(pod_group(key.name).gang(2).value())
             office.store.put_pod(pod(f"p-{key.name}").in_group(key.name).value())
@@ -409,7 +409,7 @@ async def test_a_group_that_is_gone_or_going_is_not_written_to(office: Office) -
 
 async def test_members_without_their_group_hear_of_it_themselves(office: Office) -> None:
     office.store.put_pod(pod("p").in_group("missing").value())
-    office.reports.say(Key("default", "missing"), Verdict(Reason.POD_GROUP_MISSING))
+    office.reports.say(GroupKey("default", "missing"), Verdict(Reason.POD_GROUP_MISSING))
     await office.settle()
     assert [(about, reason) for about, _, reason, _ in office.speaker.said] == [("Pod/p", "PodGroupMissing")]
 
@@ -417,7 +417,7 @@ async def test_members_without_their_group_hear_of_it_themselves(office: Office)
 async def test_a_job_whose_podgroup_does_not_exist_yet_hears_of_it(office: Office) -> None:
     office.store.put_job(job("j").size(2).scheduler(SCHEDULER).value())
     office.store.put_pod(pod("p").of_job("j", 0).value())
-    office.reports.say(Key("default", "job:j"), Verdict(Reason.POD_GROUP_MISSING))
+    office.reports.say(GroupKey("default", "j", GroupKind.JOB), Verdict(Reason.POD_GROUP_MISSING))
     await office.settle()
     assert [(about, reason) for about, _, reason, _ in office.speaker.said] == [("Job/j", "PodGroupMissing")]
 
@@ -435,7 +435,7 @@ async def test_a_set_whose_podgroup_does_not_exist_yet_hears_of_it(office: Offic
 
 async def test_a_job_whose_pods_have_found_their_podgroup_hears_of_nothing(office: Office) -> None:
     office.store.put_job(job("j").size(2).value())
-    office.reports.say(Key("default", "job:j"), Verdict(Reason.POD_GROUP_MISSING))
+    office.reports.say(GroupKey("default", "j", GroupKind.JOB), Verdict(Reason.POD_GROUP_MISSING))
     await office.pass_time(60)
     assert not office.speaker.said
 
@@ -484,7 +484,7 @@ async def test_groups_that_are_gone_are_not_remembered_for_ever(
 ) -> None:
     monkeypatch.setattr(reports, "_REMEMBERED", 5)
     for number in range(20):
-        key = Key("default", f"g{number}")
+        key = GroupKey("default", f"g{number}")
         office.store.put_group(pod_group(key.name).value())
         office.store.put_pod(pod(f"p{number}").in_group(key.name).value())
         office.reports.say(key, MISSING)
@@ -512,7 +512,7 @@ class TestBrokenGangs:
 async def test_a_tree_is_told_of_by_its_root_by_the_condition_of_every_group_and_by_the_owners_of_all(
     office: Office,
 ) -> None:
-    tree = key_tree(Key("default", "root"))
+    tree = GroupKey("default", "root", GroupKind.COMPOSITE)
     office.store.put_composite(composite("root").gang(2).value())
     for name in ("a", "b"):
         office.store.put_group(pod_group(name).gang(1).under("root").controlled_by("Job", f"job-{name}").value())
@@ -534,6 +534,6 @@ async def test_one_refused_condition_of_a_tree_keeps_no_other_group_of_it_in_the
         office.store.put_group(pod_group(name).gang(2).under("root").value())
     office.store.put_pod(pod("p").scheduler(SCHEDULER).in_group("left").value())
     office.api.fail("apply", error(422))
-    office.reports.say(key_tree(Key("default", "root")), MISSING)
+    office.reports.say(GroupKey("default", "root", GroupKind.COMPOSITE), MISSING)
     await office.settle()
     assert len(office.api.conditions) == 2

@@ -1,0 +1,95 @@
+"""What the group scheduler remembers of one group between looks at it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from extender.scheduling.cycle import BindingCycle
+from serried.model.node import Node
+from serried.model.pod import Pod, Shape
+from serried.model.verdict import Verdict
+
+EXCLUSION_SECONDS = 30.0
+
+
+KUBELET_EXCLUSION_SECONDS = 300.0
+"""Longer, because each further try costs a pod, and a Job has only so many of them to lose (backoffLimit)."""
+
+
+@dataclass(slots=True)
+class GroupState:
+    """The memory of one group. Times are loop seconds.
+
+    ``tried`` is what it was planned with last: while the queue's backlog has it, it is not planned again before that
+    changes, or ``retry_at``. ``not_before`` is the end of a rest after failures. ``refusals`` are the nodes that the
+    scheduler, or a kubelet, has truly refused, by class; one is void as soon as the node changes or its time is over.
+    ``offers`` are the nodes that the scheduler has offered last, by class of those that it alone can count.
+
+    ``started`` is whether its quorum has ever stood, as far as can be told; ``stood`` its minCount when we saw that.
+    ``home`` is the domain in which its members run: it outlasts nodes that are gone. ``broken_since`` is when it fell
+    below its quorum, ``reported`` whether that was told, ``evicting`` whether what is left of it is being evicted.
+    """
+
+    first_seen: float
+    verdict: Verdict | None = None
+    quorum_since: float | None = None
+    cycle: BindingCycle | None = None
+    tried: tuple[object, ...] = ()
+    not_before: float = 0.0
+    retry_at: float = float("inf")
+    attempts: int = 0
+    passed: bool = False
+    refusals: dict[tuple[Shape, str], tuple[float, Node | None]] = field(default_factory=dict)
+    offers: dict[Shape, tuple[float, frozenset[str]]] = field(default_factory=dict)
+    started: bool = False
+    stood: int = 0
+    home: str = ""
+    broken_since: float | None = None
+    reported: bool = False
+    evicting: bool = False
+
+    def refuse(
+        self, shape: Shape, node: str, now: float, nodes: Mapping[str, Node], seconds: float = EXCLUSION_SECONDS
+    ) -> None:
+        """The scheduler, or the node's kubelet, has refused this node for this class."""
+        self.refusals[shape, node] = (now + seconds, nodes.get(node))
+
+    def exclusions(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[tuple[str, str]]:
+        """The (member uid, node) pairs that are out for now; drops what is void."""
+        self.refusals = {
+            key: (until, seen)
+            for key, (until, seen) in self.refusals.items()
+            if now < until and nodes.get(key[1]) is seen
+        }
+        return frozenset((pod.uid, node) for pod in pods for shape, node in self.refusals if pod.shape == shape)
+
+    def learn_offer(self, shape: Shape, names: Iterable[str], now: float) -> bool:
+        """The scheduler takes these nodes, and no others, for a class; whether there is one that was not known."""
+        known, offered = self.offers.get(shape), frozenset(names)
+        self.offers[shape] = (now + EXCLUSION_SECONDS, offered)
+        return known is not None and not offered <= known[1]
+
+    def unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
+        """The nodes that are out for all these members by what was offered to them; none while it is not known."""
+        self.offers = {shape: offer for shape, offer in self.offers.items() if now < offer[0]}
+        if not self.offers:
+            return frozenset()
+        offers = [self.offers.get(shape) for shape in {pod.shape for pod in pods}]
+        known = [names for offer in offers if offer is not None for names in [offer[1]]]
+        return frozenset(nodes.keys() - frozenset().union(*known)) if len(known) == len(offers) else frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Mending:
+    """What of a gang is being repaired: ``seated`` are the members whose own kept slot takes them now (UIDs).
+
+    Nobody frees it for them, so the queue cannot wake them for it. ``heirs`` are those of them that are bound to it
+    alone, because members of the gang run and with the kept slots they are its quorum. Whoever finds no room in its own
+    slot is a member like any other.
+    """
+
+    heirs: tuple[Pod, ...] = ()
+    seated: frozenset[str] = frozenset()
+
+
+WHOLE = Mending()
+"""Nothing is to be mended."""

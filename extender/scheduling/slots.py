@@ -1,0 +1,128 @@
+"""The slots of a cycle: those of a plan, how many of them are bound together, and where one may move.
+
+A cycle of a tree waits for every PodGroup that was planned (`Reservation.parts`), so none ever starts with less than
+its quorum. If one of them does not come in time and the tree stands without it, the cycle goes on without it.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
+
+from extender.scheduling.checks import find_tree_conflict
+from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.homes import find_homes, homes_of
+from serried.cluster.ledger import Ledger
+from serried.cluster.store import Store
+from serried.model.group import PodGroup
+from serried.model.plan import Plan, PlanRequest
+from serried.model.pod import Pod
+from serried.model.reservation import Reservation, Slot
+from serried.model.tree import Leaf, Tree, list_leaves
+from serried.plan.fit import slots
+from serried.plan.quorum import GroupMembers
+
+
+def make_reservation(group: PodGroup, request: PlanRequest, plan: Plan, store: Store) -> Reservation:
+    """The slots of a plan; of a tree, with the PodGroup of each."""
+    names = {pod.uid: pod.name for pod in request.members}
+    planned = {uid: Slot(uid, names[uid], node, store.members.leaf_of(uid)) for uid, node in plan.nodes.items()}
+    parts = _find_parts(request, plan.nodes)
+    need = sum(parts.values()) if request.parts else request.need
+    return Reservation(group.key, group.uid, plan.domain, need, planned, parts=parts)
+
+
+def _find_parts(request: PlanRequest, placed: Collection[str]) -> dict[str, int]:
+    """The PodGroups that a plan places members of, and how many of each must be bound together."""
+    if not request.parts:
+        found = request.name and any(member.uid in placed for member in request.members)
+        return {request.name: request.need} if found else {}
+    return {name: need for part in request.parts for name, need in _find_parts(part, placed).items()}
+
+
+def adjust_need(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
+    """Bring the quorum of a cycle that is not committed up to date.
+
+    Members that ran when the plan was made may have ended since: the quorum must not count on them. A minCount that
+    follows an elastic Job down lowers it, too.
+    """
+    if group.tree is not None:
+        _adjust_parts(cycle, group, store, ledger)
+        return
+    placed = store.members.classify(group.key, without=cycle.bound).placed
+    floor = cycle.reservation.need if group.policy == cycle.group.policy else 0
+    ledger.adjust_need(cycle.reservation, max(floor, (group.policy.min_count or 1) - placed))
+
+
+def _adjust_parts(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
+    """Bring the quorums of a cycle that is not committed up to date: placed members may have ended since the plan."""
+    reservation, leaves = cycle.reservation, store.members.classify(group.key, without=cycle.bound).leaves
+    same = group.tree == cycle.group.tree
+    parts = dict(reservation.parts)
+    for leaf in list_leaves(group.tree):
+        if leaf.name in parts:
+            floor = parts[leaf.name] if same else 0
+            parts[leaf.name] = max(floor, leaves[leaf.name].need(leaf.need))
+    ledger.adjust_parts(reservation, parts)
+
+
+def find_parts_to_leave(cycle: BindingCycle, short: frozenset[str], store: Store) -> frozenset[str] | None:
+    """The parts of a cycle that can be left out so that it goes on without the ``short`` ones; None if it cannot.
+
+    With a group all that is in a group above it which does not stand without it is left out.
+    """
+    group, parts = store.groups.get(cycle.reservation.group), cycle.reservation.parts
+    if group is None or group.tree is None or not short:
+        return None
+    leaves = store.members.classify(group.key, without=cycle.bound).leaves
+    standing = {leaf.name for leaf in list_leaves(group.tree) if leaves[leaf.name].need(leaf.need) == 0}
+    kept = _keep(group.tree, standing | (parts.keys() - short))
+    if kept is None or not kept & parts.keys():
+        return None
+    return frozenset(parts.keys() - kept)
+
+
+def _keep(tree: Tree, ready: Collection[str]) -> frozenset[str] | None:
+    """The PodGroups that stand in a group of the tree; None if it does not stand itself."""
+    if isinstance(tree, Leaf):
+        return frozenset({tree.name}) if tree.name in ready else None
+    kept = [found for each in tree.below if (found := _keep(each, ready)) is not None]
+    return frozenset[str]().union(*kept) if len(kept) >= tree.need else None
+
+
+def find_split(
+    group: PodGroup | None,
+    reservation: Reservation,
+    uids: Iterable[str],
+    store: Store,
+    beside: GroupMembers | None = None,
+) -> str | None:
+    """Why slots of a tree cannot be bound as planned, ``beside`` those that run: nodes have other labels by now.
+
+    None if they can.
+    """
+    if group is None or group.tree is None:
+        return None
+    homes = homes_of(reservation, uids)
+    for name, found in find_homes(beside, store.nodes).items() if beside is not None else ():
+        homes.setdefault(name, []).extend(found)
+    conflict = find_tree_conflict(group, homes, store.nodes)
+    return None if conflict is None else f"the nodes of {conflict.detail} are not one domain any more"
+
+
+def find_offered(
+    reservation: Reservation, pod: Pod, names: Sequence[str], store: Store, closed: Collection[str] = ()
+) -> str | None:
+    """The offered node to which a member's slot can move without leaving its domain; None if none has room.
+
+    It is none of ``closed``. Nodes of other members come first, so that a gang stays close together; then the
+    scheduler's own order counts.
+    """
+    group = store.groups.get(reservation.group)
+    key = group.topology_key if group is not None else None
+    offered, mates = set(names), {slot.node for slot in reservation.slots.values()}
+    for name in chain(sorted(mates & offered), names):
+        node = store.nodes.get(name)
+        if node is None or name in closed or (key is not None and node.labels.get(key) != reservation.domain):
+            continue
+        if slots(pod.shape, node, store.occupancy.used.get(name)) > 0:
+            return name
+    return None
