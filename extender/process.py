@@ -15,12 +15,8 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from extender.binding.binder import Binder, Window
-from extender.binding.evictions import Evictions
-from extender.binding.nominator import Nominator, Stamps
-from extender.binding.recovery import Adoption
 from extender.binding.reservations import Records
-from extender.binding.run import CycleRunner
+from extender.core import Core, Options
 from extender.debug.routes import debug_routes
 from extender.gate_switch import HoldSwitch
 from extender.http.handlers import Verbs
@@ -29,13 +25,11 @@ from extender.isolation import Isolation
 from extender.leader import AlwaysActive, Leadership
 from extender.scheduling.backfill import Mode
 from extender.scheduling.cycle import CycleStage
-from extender.scheduling.group_scheduler import GroupScheduler
-from extender.scheduling.queue import Queue
+from extender.scheduling.nomination import Stamps
 from extender.scheduling.repairs import Broken, Rules
-from extender.service import ExtenderService
+from extender.scheduling.term import Term
 from extender.status.reports import Reports
 from serried import __version__
-from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.discovery import keeps_group
@@ -74,44 +68,22 @@ class Extender:
         self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs))
         self.events = EventWriter(client, "serried")
         self.reports = Reports(client, self.store, self.events, level, clock)
-        self.nominator = Nominator(client, self.store, clock, Stamps(settings.stamp), settings.stamp_window)
-        ledger = Ledger(self.store.occupancy)
-        self.queue = Queue(
-            self.store,
-            clock,
-            time.time,
-            metrics,
-            Mode(settings.backfill),
-            settings.backfill_patience,
-            settings.queue_ageing,
-        )
-        rules = Rules(settings.repair_seconds, settings.broken_grace, Broken(settings.broken_gangs))
-        self.group_scheduler = GroupScheduler(
-            self.store,
-            ledger,
-            self.nominator,
-            self.queue,
-            self.reports,
-            metrics,
-            clock,
-            settings.job_unknown_deadline,
-            rules,
-        )
-        self.group_scheduler.repairs.evict = Evictions(self.group_scheduler, client).evict
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         self.leadership = self._make_leadership()
-        self.group_scheduler.holds_lease = self.leadership.leads
-        records = Records(client, level.api_version, instance, self.leadership.leads)
-        binder = Binder(client, Window(settings.bind_concurrency))
-        self.cycle_runner = CycleRunner(
-            self.group_scheduler, records, binder, metrics, clock, settings.barrier_deadline, settings.barrier_idle
+        self.store.vacancies.keeping = True
+        self.core = Core(
+            client,
+            self.store,
+            Term(self.leadership.leads),
+            Records(client, level.api_version, instance, self.leadership.leads),
+            status=self.reports,
+            meter=metrics,
+            clock=clock,
+            options=_read_options(settings),
         )
-        self.group_scheduler.drive = self.cycle_runner.drive
-        self.service = ExtenderService(self.group_scheduler, self.cycle_runner, binder, client, clock)
-        self.adoption = Adoption(self.group_scheduler, records, client, self.nominator)
         self.holding = HoldSwitch(client, settings.hold_switch, settings.hold, settings.hold_limit, clock)
         self.isolation = Isolation(self.store, self.events, settings.schedulers, isolated=settings.isolated == "on")
-        self.verbs = Verbs(self.service, lambda: self.leadership.active, metrics, clock)
+        self.verbs = Verbs(self.core.service, lambda: self.leadership.active, metrics, clock)
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
         self.feed = Feed(client, level, self.store, KINDS, self._note, optional=optional)
@@ -121,9 +93,9 @@ class Extender:
 
     def _note(self, old: Item | None, new: Item | None) -> None:
         if isinstance(old, Pod) and isinstance(new, Pod):
-            self.nominator.note_pod(old, new)
+            self.core.activity.note_pod(old, new)
         self.isolation.note(old, new)
-        self.group_scheduler.wake()
+        self.core.groups.wake()
 
     def _make_leadership(self) -> Leadership:
         make = Leadership if self.settings.lease else AlwaysActive
@@ -131,7 +103,7 @@ class Extender:
 
     def _on_turn(self, active: bool) -> None:  # noqa: FBT001 - the callback's one argument
         log.info("active" if active else "not active", extra={"holder": self.leadership.holder})
-        self.group_scheduler.end_term()
+        self.core.end_term()
         self.reports.end_term()
         self._turned.set()
 
@@ -140,7 +112,7 @@ class Extender:
         try:
             await self._run()
         finally:
-            await self.group_scheduler.close()
+            await self.core.tasks.close()
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -150,8 +122,8 @@ class Extender:
                 self.feed.run,
                 self.events.run,
                 self.reports.run,
-                self.nominator.run,
-                self.group_scheduler.run,
+                self.core.nominator.run,
+                self.core.loop.run,
             ):
                 tasks.create_task(work())
             tasks.create_task(self._follow_lease())
@@ -160,7 +132,7 @@ class Extender:
             tasks.create_task(self._switch_holding())
             tasks.create_task(self._check_group_field())
             await self.feed.synced.wait()
-            self.service.synced = True
+            self.core.service.synced = True
             _settle_memory()
             log.info("caches are filled", extra={"nodes": len(self.store.nodes), "pods": len(self.store.pods)})
             while True:
@@ -170,25 +142,25 @@ class Extender:
 
     async def _begin_term(self) -> None:
         failures = 0
-        while self.leadership.active and not self.group_scheduler.plans:
+        while self.leadership.active and not self.core.term.plans:
             try:
-                if not await self.adoption.adopt():
+                if not await self.core.adoption.adopt():
                     continue  # the term ended under it; if the next one is ours, too, it begins at the beginning
             except ApiError as error:
                 failures += 1
                 self._meet_obstacle(error, failures)
                 await asyncio.sleep(min(_ADOPTION_CAP, _ADOPTION_PAUSE * 2.0 ** min(20, failures - 1)))
                 continue
-            self.group_scheduler.active = self.leadership.active  # it may have turned meanwhile
-            self.group_scheduler.meet_obstacle("")
+            self.core.term.active = self.leadership.active  # it may have turned meanwhile
+            self.core.group_scheduler.meet_obstacle("")
 
     def _meet_obstacle(self, error: ApiError, failures: int) -> None:
         """Nothing can be planned in this term yet: say so, and let go of whom it does not concern."""
         log.error("cannot read the Reservations, so nothing is planned yet", extra={"err": str(error)})
         lasting = isinstance(error, NotFound | Forbidden) or failures >= _PATIENCE
         if self.leadership.active and lasting:
-            self.group_scheduler.active = True
-            self.group_scheduler.meet_obstacle(_describe(error))
+            self.core.term.active = True
+            self.core.group_scheduler.meet_obstacle(_describe(error))
 
     async def _follow_lease(self) -> None:
         if isinstance(self.leadership, AlwaysActive):
@@ -207,21 +179,21 @@ class Extender:
 
     async def _switch_holding(self) -> None:
         while True:
-            if self.group_scheduler.active:
-                await self.holding.settle(len(self.group_scheduler.held))
+            if self.core.term.active:
+                await self.holding.settle(len(self.core.held))
             await asyncio.sleep(1.0)
 
     def _sample(self) -> None:
-        gangs = self.group_scheduler.gangs.values()
+        gangs = self.core.groups.states.values()
         for stage in CycleStage:
             self.metrics.groups(stage.value, sum(g.cycle is not None and g.cycle.stage is stage for g in gangs))
         for reason in set(Reason) - {Reason.PLANNED, Reason.BINDING}:
             waiting = sum(g.cycle is None and g.verdict is not None and g.verdict.reason is reason for g in gangs)
             self.metrics.groups(reason.value, waiting)
-        self.metrics.head(self.queue.backfill.seconds_ahead())
+        self.metrics.head(self.core.queue.backfill.seconds_ahead())
         self.metrics.vacancies(len(self.store.vacancies))
         self.metrics.unmarked(len(self.isolation.list_unmarked()))
-        self.metrics.held("filter", len(self.group_scheduler.held))
+        self.metrics.held("filter", len(self.core.held))
         self.metrics.held("gate", sum(pod.held_by_gate for pod in self.store.pods.values()))
 
     def selfcheck(self) -> dict[str, Any]:
@@ -237,14 +209,14 @@ class Extender:
             "schedulers": sorted(self.settings.schedulers),
             "active": self.leadership.active,
             "leaseHolder": self.leadership.holder,
-            "planning": self.group_scheduler.plans,
-            "obstacle": self.group_scheduler.obstacle,
+            "planning": self.core.term.plans,
+            "obstacle": self.core.term.obstacle,
             "synced": self.feed.synced.is_set(),
             "hold": {
                 "mode": self.settings.hold,
                 "way": self.holding.way,
                 "obstacle": self.holding.obstacle,
-                "heldByFilter": len(self.group_scheduler.held),
+                "heldByFilter": len(self.core.held),
             },
             "isolation": self.isolation.describe(),
             "objects": {
@@ -253,7 +225,7 @@ class Extender:
                 "podGroups": len(self.store.groups),
                 "workloads": len(self.store.workloads),
                 "jobs": len(self.store.jobs),
-                "reservations": len(self.group_scheduler.ledger),
+                "reservations": len(self.core.ledger),
             },
             "watches": {
                 kind.value: {
@@ -270,12 +242,27 @@ class Extender:
         """The conditions of ``/readyz``; a standby with full caches is ready, a leader once it has read the records."""
         return {
             "synced": self.feed.synced.is_set(),
-            "records": self.group_scheduler.plans or not self.leadership.active,
+            "records": self.core.term.plans or not self.leadership.active,
         }
 
     def routes(self) -> Sequence[APIRouter]:
         """``/debug``."""
-        return [debug_routes(self.group_scheduler, self.reports, self.level, self.selfcheck)]
+        return [debug_routes(self.core, self.reports, self.level, self.selfcheck)]
+
+
+def _read_options(settings: ExtenderSettings) -> Options:
+    return Options(
+        stamps=Stamps(settings.stamp),
+        stamp_window=settings.stamp_window,
+        backfill=Mode(settings.backfill),
+        patience=settings.backfill_patience,
+        ageing=settings.queue_ageing,
+        rules=Rules(settings.repair_seconds, settings.broken_grace, Broken(settings.broken_gangs)),
+        job_unknown_deadline=settings.job_unknown_deadline,
+        bindings=settings.bind_concurrency,
+        total=settings.barrier_deadline,
+        idle=settings.barrier_idle,
+    )
 
 
 def _describe(error: ApiError) -> str:

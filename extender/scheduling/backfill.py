@@ -107,12 +107,12 @@ class Backfill:
         wall: Callable[[], float],
         meter: Meter,
         precedes: Callable[[Waiting, Waiting], bool],
+        studies: Studies,
         mode: Mode = Mode.FORECAST,
         patience: float = PATIENCE,
-        studies: Studies | None = None,
     ) -> None:
         self.head: Head | None = None
-        self._studies = studies if studies is not None else Studies(store)
+        self._studies = studies
         self._store, self._clock, self._wall, self._meter = store, clock, wall, meter
         self._precedes, self._mode, self._patience = precedes, mode, patience
         self._promises: dict[Key, float | None] = {}

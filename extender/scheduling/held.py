@@ -46,6 +46,10 @@ class HeldPods:
         """This pod is held no longer; whether it was."""
         return self._strangers.pop(uid, None) is not None or self._known.pop(uid, "") is None
 
+    def needs_activation(self, pod: Pod) -> bool:
+        """Whether the scheduler has put a pod aside, and tries it again only when a write of ours wakes it."""
+        return pod.unschedulable or pod.uid in self
+
     def review(self, now: float) -> None:
         """Keep only pods that may still be waiting; strangers that the watch has shown meanwhile are known now."""
         for uid in [uid for uid in self._strangers if uid in self._pods]:

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.answers import Steer
-from extender.binding.nominator import Stamps
 from extender.scheduling.cycle import CycleStage
+from extender.scheduling.nomination import Stamps
 from serried.model.verdict import Reason
 from serried.testing.builders import pod
 from tests.unit.extender.test_driver import bind_all, plan
