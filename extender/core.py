@@ -112,13 +112,13 @@ class Core:
             ageing=options.ageing,
         )
         repairs = Repairs(store, seats, self.outbox, clock, voice=status, watcher=meter, rules=options.rules)
-        self.permit = Permit(store, term.leads)
+        permit = Permit(store, term.leads)
         moves = Moves(
             store,
             self.ledger,
             self.groups,
             self.held,
-            permit=self.permit,
+            permit=permit,
             repairs=repairs,
             planning=self.planning,
             planner=SeatPlanner(store, seats, self.planning.plan_at_once),
@@ -138,7 +138,7 @@ class Core:
             planning=self.planning,
             seats=seats,
             repairs=repairs,
-            permit=self.permit,
+            permit=permit,
             moves=moves,
             offers=offers,
             endings=endings,
@@ -154,20 +154,20 @@ class Core:
         self.nominator = Nominator(
             client, store, self.activity, clock, policy=options.stamps, window=options.stamp_window
         )
-        self.evictions = Evictions(client, store, self.groups, term)
-        self.binder = Binder(client, Window(options.bindings))
+        evictions = Evictions(client, store, self.groups, term)
+        binder = Binder(client, Window(options.bindings))
         self.runner = CycleRunner(
             store,
             term,
             self.group_scheduler,
-            permit=self.permit,
+            permit=permit,
             moves=moves,
             endings=endings,
             activity=self.activity,
             outbox=self.outbox,
-            effects=Effects(self.nominator, self.evictions, self.studies, self.tasks),
+            effects=Effects(self.nominator, evictions, self.studies, self.tasks),
             records=records,
-            binder=self.binder,
+            binder=binder,
             meter=meter,
             clock=clock,
             total=options.total,
@@ -197,7 +197,7 @@ class Core:
             group_scheduler=self.group_scheduler,
             nominator=self.nominator,
             runner=self.runner,
-            binder=self.binder,
+            binder=binder,
             client=client,
             clock=clock,
         )

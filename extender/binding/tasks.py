@@ -17,12 +17,11 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work in the background. If it fails, that is logged."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._note_end)
-        return task
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -105,6 +105,7 @@ class Backfill:
         store: Store,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        *,
         meter: Meter,
         precedes: Callable[[Waiting, Waiting], bool],
         studies: Studies,

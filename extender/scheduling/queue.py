@@ -44,7 +44,16 @@ class Queue:
         ageing: float = math.inf,
     ) -> None:
         self.backlog = Backlog(store.nodes, store.occupancy.used)
-        self.backfill = Backfill(store, clock, wall, meter, self.precedes, studies, mode, patience)
+        self.backfill = Backfill(
+            store,
+            clock,
+            wall,
+            meter=meter,
+            precedes=self.precedes,
+            studies=studies,
+            mode=mode,
+            patience=patience,
+        )
         self._studies = studies
         self._planner = planner
         self._store, self._clock = store, clock
