@@ -26,16 +26,13 @@ import uvloop
 
 from bench.load.figures import percentile
 from bench.machine import describe_machine, measure_noise
-from extender.binding.binder import Binder, Window
-from extender.binding.nominator import Nominator
-from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.group_scheduler import GroupScheduler
+from extender.binding.reservations import Records
+from extender.core import Core, Options
 from extender.scheduling.group_state import GroupState
-from extender.scheduling.queue import Queue
-from extender.service import ExtenderService
-from serried.cluster.ledger import Ledger
+from extender.scheduling.term import Term
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
+from serried.kube.wire import Resource
 from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey, PodGroup, Policy
 from serried.model.pod import Pod, Shape
@@ -80,28 +77,40 @@ class Deaf(ExtenderMetrics):
         """No gang is broken."""
 
 
+class Silent:
+    """An API server that never answers. ``begun`` are the groups whose record has been sent."""
+
+    def __init__(self, begun: dict[GroupKey, asyncio.Event]) -> None:
+        self._begun = begun
+
+    async def create(self, resource: Resource, namespace: str, body: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """A record."""
+        self._begun[GroupKey(namespace, body["metadata"]["name"])].set()
+        return await asyncio.Future()
+
+
 class Stage:
     """The parts of an extender around one Store. Rounds are begun, and stay as they are."""
 
     def __init__(self) -> None:
-        clock = asyncio.get_running_loop().time
-        client, self.heard = cast("ApiClient", None), Deaf()
+        self.heard = Deaf()
         self.store = Store(["serried"])
-        nominator = Nominator(client, self.store, clock)
-        queue = Queue(self.store, clock, time.time, self.heard)
-        self.group_scheduler = GroupScheduler(
-            self.store, Ledger(self.store.occupancy), nominator, queue, self.heard, self.heard, clock
-        )
-        binder = Binder(client, Window(64))
-        self.group_scheduler.drive = self._drive
         self.begun: dict[GroupKey, asyncio.Event] = defaultdict(asyncio.Event)
-        self.group_scheduler.active = True
-        self.service = ExtenderService(self.group_scheduler, binder, client, clock)
+        term = Term(lambda: True)
+        client = cast("ApiClient", Silent(self.begun))
+        self.core = Core(
+            client,
+            self.store,
+            term,
+            Records(client, "v1", "bench"),
+            status=self.heard,
+            metrics=self.heard,
+            clock=asyncio.get_running_loop().time,
+            options=Options(),
+        )
+        term.active = True
+        self.service = self.core.service
         self.service.synced = True
-
-    async def _drive(self, cycle: BindingCycle) -> None:
-        self.begun[cycle.reservation.group].set()
-        await asyncio.Event().wait()
 
     def fill(self, pods: int) -> None:
         """Nodes with 32 CPUs in racks and blocks; pods use 20 of each, every other one has a deadline."""
@@ -185,9 +194,9 @@ def tree(stage: Stage) -> None:
 def excluded(stage: Stage) -> None:
     """A thousand members, and one node that the scheduler has refused for all of them."""
     shapes = _shapes(1, 1_000, 11_000)
-    gang = GroupState(stage.group_scheduler.clock())
-    gang.refuse(shapes[0], "n7", stage.group_scheduler.clock(), stage.store.nodes)
-    stage.group_scheduler.gangs[ODD] = gang
+    gang = GroupState(stage.core.clock())
+    gang.refuse(shapes[0], "n7", stage.core.clock(), stage.store.nodes)
+    stage.core.groups.states[ODD] = gang
     stage.add_gang(ODD, shapes)
 
 
@@ -218,17 +227,15 @@ async def watch(case: Case) -> Run:
     gc.freeze()  # as the extender does with its caches
     gc.set_threshold(50_000, 20, 50)
     stage.store.touched.clear()
-    tasks = [
-        asyncio.create_task(each) for each in (stage.group_scheduler.run(), _end_pods(stage), _send_small(stage, run))
-    ]
+    tasks = [asyncio.create_task(each) for each in (stage.core.loop.run(), _end_pods(stage), _send_small(stage, run))]
     await _probe(stage, Run(), _WARM_UP)
     case.come(stage)
-    stage.group_scheduler.wake()
+    stage.core.groups.wake()
     await _probe(stage, run, _SECONDS)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await stage.group_scheduler.close()
+    await stage.core.tasks.close()
     run.plans = dict(stage.heard.plans)
     return run
 
@@ -247,7 +254,7 @@ async def _end_pods(stage: Stage) -> None:
         await asyncio.sleep(_ENDINGS)
         for uid in [f"p{turn + _NODES * layer}" for layer in range(10)]:
             stage.store.drop_pod(uid)
-        stage.group_scheduler.wake()
+        stage.core.groups.wake()
 
 
 async def _send_small(stage: Stage, run: Run) -> None:
@@ -255,7 +262,7 @@ async def _send_small(stage: Stage, run: Run) -> None:
         await asyncio.sleep(_SMALL)
         key, begun = GroupKey("other", f"small-{turn}"), time.perf_counter()
         stage.add_gang(key, _shapes(1, 4, 1_000))
-        stage.group_scheduler.wake()
+        stage.core.groups.wake()
         await stage.begun[key].wait()
         run.small.append((time.perf_counter() - begun) * 1000)
 

@@ -13,12 +13,8 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter
 
-from extender.binding.binder import Binder, Window
-from extender.binding.evictions import Evictions
-from extender.binding.nominator import Nominator, Stamps
-from extender.binding.recovery import Adoption
 from extender.binding.reservations import Records
-from extender.binding.run import CycleRunner
+from extender.core import Core, Options
 from extender.debug.gauges import Gauges
 from extender.debug.routes import debug_routes
 from extender.debug.selfcheck import SelfCheck
@@ -28,13 +24,11 @@ from extender.http.server import Listener
 from extender.isolation import Isolation
 from extender.leader import AlwaysActive, Leadership
 from extender.scheduling.backfill import Mode
-from extender.scheduling.group_scheduler import GroupScheduler
-from extender.scheduling.queue import Queue
+from extender.scheduling.nomination import Stamps
 from extender.scheduling.repairs import Broken, Rules
-from extender.service import ExtenderService
+from extender.scheduling.term import Term
 from extender.status.reports import Reports
 from extender.term import Terms
-from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
@@ -66,58 +60,36 @@ class Extender:
         self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs))
         self.events = EventWriter(client, "serried")
         self.reports = Reports(client, self.store, self.events, level, clock)
-        self.nominator = Nominator(client, self.store, clock, Stamps(settings.stamp), settings.stamp_window)
-        ledger = Ledger(self.store.occupancy)
-        self.queue = Queue(
-            self.store,
-            clock,
-            time.time,
-            metrics,
-            Mode(settings.backfill),
-            settings.backfill_patience,
-            settings.queue_ageing,
-        )
-        rules = Rules(settings.repair_seconds, settings.broken_grace, Broken(settings.broken_gangs))
-        self.group_scheduler = GroupScheduler(
-            self.store,
-            ledger,
-            self.nominator,
-            self.queue,
-            self.reports,
-            metrics,
-            clock,
-            settings.job_unknown_deadline,
-            rules,
-        )
-        self.group_scheduler.repairs.evict = Evictions(self.group_scheduler, client).evict
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         self.leadership = self._make_leadership()
-        self.group_scheduler.holds_lease = self.leadership.leads
-        records = Records(client, level.api_version, instance, self.leadership.leads)
-        binder = Binder(client, Window(settings.bind_concurrency))
-        self.cycle_runner = CycleRunner(
-            self.group_scheduler, records, binder, metrics, clock, settings.barrier_deadline, settings.barrier_idle
+        self.store.vacancies.keeping = True
+        self.core = Core(
+            client,
+            self.store,
+            Term(self.leadership.leads),
+            Records(client, level.api_version, instance, self.leadership.leads),
+            status=self.reports,
+            metrics=metrics,
+            clock=clock,
+            options=_read_options(settings),
         )
-        self.group_scheduler.drive = self.cycle_runner.drive
-        self.service = ExtenderService(self.group_scheduler, binder, client, clock)
-        adoption = Adoption(self.group_scheduler, records, client, self.nominator)
-        self.terms = Terms(self.group_scheduler, self.leadership, adoption)
+        self.terms = Terms(self.core.term, self.core.group_scheduler, self.leadership, self.core.adoption)
         self.holding = HoldSwitch(client, settings.hold_switch, settings.hold, settings.hold_limit, clock)
         self.isolation = Isolation(self.store, self.events, settings.schedulers, isolated=settings.isolated == "on")
-        self.verbs = Verbs(self.service, lambda: self.leadership.active, metrics, clock)
+        self.verbs = Verbs(self.core.service, lambda: self.leadership.active, metrics, clock)
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
         self.feed = Feed(client, level, self.store, KINDS, self._note, optional=optional)
         self.selfcheck = SelfCheck(
-            self.group_scheduler, self.feed, level, self.leadership, holding=self.holding, isolation=self.isolation
+            self.core, self.feed, level, self.leadership, holding=self.holding, isolation=self.isolation
         )
-        metrics.before_render(Gauges(self.group_scheduler, self.isolation, metrics).sample)
+        metrics.before_render(Gauges(self.core, self.isolation, metrics).sample)
 
     def _note(self, old: Item | None, new: Item | None) -> None:
         if isinstance(old, Pod) and isinstance(new, Pod):
-            self.nominator.note_pod(old, new)
+            self.core.activity.note_pod(old, new)
         self.isolation.note(old, new)
-        self.group_scheduler.wake()
+        self.core.groups.wake()
 
     def _make_leadership(self) -> Leadership:
         make = Leadership if self.settings.lease else AlwaysActive
@@ -125,7 +97,7 @@ class Extender:
 
     def _on_turn(self, active: bool) -> None:  # noqa: FBT001 - the callback's one argument
         log.info("active" if active else "not active", extra={"holder": self.leadership.holder})
-        self.group_scheduler.end_term()
+        self.core.end_term()
         self.reports.end_term()
         self.terms.note_turn()
 
@@ -134,7 +106,7 @@ class Extender:
         try:
             await self._run()
         finally:
-            await self.group_scheduler.close()
+            await self.core.tasks.close()
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -144,18 +116,16 @@ class Extender:
                 self.feed.run,
                 self.events.run,
                 self.reports.run,
-                self.nominator.run,
-                self.group_scheduler.run,
+                self.core.nominator.run,
+                self.core.loop.run,
             ):
                 tasks.create_task(work())
             tasks.create_task(self._lead())
             tasks.create_task(self.isolation.run())
-            tasks.create_task(
-                self.holding.run(lambda: self.group_scheduler.active, lambda: len(self.group_scheduler.held))
-            )
+            tasks.create_task(self.holding.run(lambda: self.core.term.active, lambda: len(self.core.held)))
             tasks.create_task(self.selfcheck.check_group_field(self._client, self._home))
             await self.feed.synced.wait()
-            self.service.synced = True
+            self.core.service.synced = True
             settle_memory()
             log.info("caches are filled", extra={"nodes": len(self.store.nodes), "pods": len(self.store.pods)})
             await self.terms.run()
@@ -175,12 +145,27 @@ class Extender:
         """The conditions of ``/readyz``; a standby with full caches is ready, a leader once it has read the records."""
         return {
             "synced": self.feed.synced.is_set(),
-            "records": self.group_scheduler.plans or not self.leadership.active,
+            "records": self.core.term.plans or not self.leadership.active,
         }
 
     def routes(self) -> Sequence[APIRouter]:
         """``/debug``."""
-        return [debug_routes(self.group_scheduler, self.reports, self.level, self.selfcheck.describe)]
+        return [debug_routes(self.core, self.reports, self.level, self.selfcheck.describe)]
+
+
+def _read_options(settings: ExtenderSettings) -> Options:
+    return Options(
+        stamps=Stamps(settings.stamp),
+        stamp_window=settings.stamp_window,
+        backfill=Mode(settings.backfill),
+        patience=settings.backfill_patience,
+        ageing=settings.queue_ageing,
+        rules=Rules(settings.repair_seconds, settings.broken_grace, Broken(settings.broken_gangs)),
+        job_unknown_deadline=settings.job_unknown_deadline,
+        bindings=settings.bind_concurrency,
+        total=settings.barrier_deadline,
+        idle=settings.barrier_idle,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,8 +6,15 @@ from typing import Any
 
 from extender.answers import Answer, BindRequest, Hold, Pass, Steer
 from extender.binding.binder import Binder, BindOutcome
+from extender.binding.nominator import Nominator
+from extender.binding.run import CycleRunner
+from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.group_scheduler import GroupScheduler
+from extender.scheduling.groups import Groups
+from extender.scheduling.held import HeldPods
+from extender.scheduling.moves import Moves
+from extender.scheduling.offers import Offers
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
 from serried.decode.malformed import Malformed
@@ -30,18 +37,33 @@ class ExtenderService:
 
     def __init__(
         self,
+        store: Store,
+        groups: Groups,
+        held: HeldPods,
+        activity: SchedulerActivity,
+        *,
+        moves: Moves,
+        offers: Offers,
         group_scheduler: GroupScheduler,
+        nominator: Nominator,
+        runner: CycleRunner,
         binder: Binder,
         client: ApiClient,
         clock: Callable[[], float],
     ) -> None:
         self.synced = False
-        self._group_scheduler, self._binder = group_scheduler, binder
-        self._client, self._clock = client, clock
-
-    @property
-    def _store(self) -> Store:
-        return self._group_scheduler.store
+        self._store = store
+        self._groups = groups
+        self._held = held
+        self._activity = activity
+        self._moves = moves
+        self._offers = offers
+        self._group_scheduler = group_scheduler
+        self._nominator = nominator
+        self._runner = runner
+        self._binder = binder
+        self._client = client
+        self._clock = clock
 
     def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
         """Which of the offered nodes the pod may use.
@@ -49,31 +71,31 @@ class ExtenderService:
         Notes what the scheduler offered for a planned member, and moves a loose member's slot to an offered node. Both
         are harmless if the call was a simulation (the native group cycle): nothing is taken that was not held before.
         """
-        self._group_scheduler.nominator.called()
+        self._activity.note_call()
         key = self._gang_of(pod)
         if key is None:
             return Pass()
-        cycle = self._group_scheduler.cycle_of(pod.uid)
+        cycle = self._groups.cycle_of(pod.uid)
         if cycle is None or cycle.reservation.group != key:
-            self._group_scheduler.held.note(pod.uid, self._clock())
+            self._held.note(pod.uid, self._clock())
             self._note_offer(pod, names)
             return Hold()
-        self._group_scheduler.nominator.arrived(pod.uid)
+        self._nominator.arrived(pod.uid)
         node = cycle.reservation.slots[pod.uid].node
-        offered = node if node in names else self._group_scheduler.moves.relocate(cycle, pod.uid, names)
+        offered = node if node in names else self._moves.relocate(cycle, pod.uid, names)
         if offered is None:
             cycle.asleep.add(pod.uid)
             self._note_offer(pod, names)
             self._note_absence(cycle, pod, node, names)
             return Hold()
         cycle.confirm(pod.uid, self._clock())
-        self._group_scheduler.held.forget(pod.uid)
+        self._held.forget(pod.uid)
         return Steer(offered)
 
     def _note_offer(self, pod: Pod, names: Sequence[str]) -> None:
         # A sample ends with its hundredth node: a shorter list is all that there is, but for a stamp tried by itself.
         if len(names) < _COMPLETE_LIST and list(names) != [pod.nominated]:
-            self._group_scheduler.offers.note(pod.uid, names)
+            self._offers.note(pod.uid, names)
 
     def _note_absence(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
         # The planned node was not offered. That is a refusal only if it was tried: the stamp in this very request
@@ -82,9 +104,14 @@ class ExtenderService:
         if pod.nominated and list(names) == [pod.nominated]:
             return  # an outdated stamp is tried by itself first; the list follows at once
         if pod.uid not in cycle.restamped and pod.nominated != node:
-            self._group_scheduler.moves.restamp(cycle, pod.uid)
+            self._moves.restamp(cycle, pod.uid)
+            self._runner.carry_out()
         elif pod.nominated == node or len(self._store.nodes) <= _COMPLETE_LIST:
-            asyncio.get_running_loop().call_soon(self._group_scheduler.refuse, pod.uid, node)
+            asyncio.get_running_loop().call_soon(self._refuse, pod.uid, node)
+
+    def _refuse(self, uid: str, node: str) -> None:
+        self._group_scheduler.refuse(uid, node)
+        self._runner.carry_out()
 
     def prioritize(self, names: Iterable[str]) -> list[dict[str, object]]:
         """A constant: a planned member has one node and is not asked about, the rest is the scheduler's to rank.
@@ -104,7 +131,7 @@ class ExtenderService:
         return [node for node, uids in victims.items() if not any(self._at_bind(uid) for uid in uids)]
 
     def _at_bind(self, uid: str) -> bool:
-        cycle = self._group_scheduler.cycle_of(uid)
+        cycle = self._groups.cycle_of(uid)
         return cycle is not None and uid in cycle.calls
 
     def _gang_of(self, pod: Pod) -> GroupKey | None:
@@ -121,7 +148,7 @@ class ExtenderService:
         group = self._store.groups.get(key) if key else None
         if group is not None and not group.policy.is_gang and group.topology_key is None:
             return None
-        gang = self._group_scheduler.gangs.get(key) if key else None
+        gang = self._groups.states.get(key) if key else None
         return None if gang is not None and gang.passed and group is None else key
 
     async def bind(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
@@ -163,7 +190,7 @@ class ExtenderService:
         return sent.error
 
     async def _bind_member(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
-        cycle = self._group_scheduler.cycle_of(request.uid)
+        cycle = self._groups.cycle_of(request.uid)
         if cycle is None:
             return f"serried: {request.pod} has no planned slot (its plan was given up); it is tried again"
         node = cycle.reservation.slots[request.uid].node

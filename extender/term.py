@@ -6,6 +6,7 @@ import logging
 from extender.binding.recovery import Adoption
 from extender.leader import Leadership
 from extender.scheduling.group_scheduler import GroupScheduler
+from extender.scheduling.term import Term
 from serried.kube.attempts import Attempts
 from serried.kube.errors import ApiError, Forbidden, NotFound
 from serried.kube.wire import RESERVATIONS
@@ -21,7 +22,8 @@ _PATIENCE = 3
 class Terms:
     """Begins a term whenever leadership has turned to us."""
 
-    def __init__(self, group_scheduler: GroupScheduler, leadership: Leadership, adoption: Adoption) -> None:
+    def __init__(self, term: Term, group_scheduler: GroupScheduler, leadership: Leadership, adoption: Adoption) -> None:
+        self._term = term
         self._group_scheduler = group_scheduler
         self._leadership = leadership
         self._adoption = adoption
@@ -40,7 +42,7 @@ class Terms:
 
     async def _begin(self) -> None:
         attempts = Attempts(_BACKOFF)
-        while self._leadership.active and not self._group_scheduler.plans:
+        while self._leadership.active and not self._term.plans:
             try:
                 if not await self._adoption.adopt():
                     continue  # the term ended under it; if the next one is ours, too, it begins at the beginning
@@ -48,7 +50,7 @@ class Terms:
                 self._meet_obstacle(error, attempts.failures + 1)
                 await attempts.rest()
                 continue
-            self._group_scheduler.active = self._leadership.active  # it may have turned meanwhile
+            self._term.active = self._leadership.active  # it may have turned meanwhile
             self._group_scheduler.meet_obstacle("")
 
     def _meet_obstacle(self, error: ApiError, failures: int) -> None:
@@ -56,7 +58,7 @@ class Terms:
         log.error("cannot read the Reservations, so nothing is planned yet", extra={"err": str(error)})
         lasting = isinstance(error, NotFound | Forbidden) or failures >= _PATIENCE
         if self._leadership.active and lasting:
-            self._group_scheduler.active = True
+            self._term.active = True
             self._group_scheduler.meet_obstacle(_describe(error))
 
 

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 
-from extender.scheduling.group_scheduler import GroupScheduler
+from extender.scheduling.groups import Groups
+from extender.scheduling.term import Term
+from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
 from serried.model.group import GroupKey
@@ -17,8 +19,11 @@ _AGAIN_SECONDS = 10.0
 class Evictions:
     """Uses the Eviction API, so that disruption budgets count: what they refuse is asked for again later."""
 
-    def __init__(self, group_scheduler: GroupScheduler, client: ApiClient) -> None:
-        self._group_scheduler, self._client = group_scheduler, client
+    def __init__(self, client: ApiClient, store: Store, groups: Groups, term: Term) -> None:
+        self._client = client
+        self._store = store
+        self._groups = groups
+        self._term = term
 
     async def evict(self, key: GroupKey) -> None:
         """Evict the bound members one after the other, until none is left or the gang is whole again.
@@ -26,15 +31,15 @@ class Evictions:
         Before each one it is looked again: a gang that was repaired meanwhile keeps what it has. Dying half-way, or at
         the end of the term, leaves a broken gang, which the next process reports, and evicts, after a grace of its own.
         """
-        while left := [pod for pod in self._group_scheduler.store.members.of_group(key) if self._is_due(key, pod.uid)]:
+        while left := [pod for pod in self._store.members.of_group(key) if self._is_due(key, pod.uid)]:
             for pod in left:
                 if self._is_due(key, pod.uid):
                     await self._evict(pod)
             await asyncio.sleep(_AGAIN_SECONDS)
 
     def _is_due(self, key: GroupKey, uid: str) -> bool:
-        gang, pod = self._group_scheduler.gangs.get(key), self._group_scheduler.store.pods.get(uid)
-        if gang is None or not gang.evicting or not self._group_scheduler.active:
+        gang, pod = self._groups.states.get(key), self._store.pods.get(uid)
+        if gang is None or not gang.evicting or not self._term.active:
             return False
         return pod is not None and pod.bound and not pod.deleting
 

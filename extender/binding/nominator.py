@@ -9,34 +9,25 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from enum import StrEnum
 from functools import partial
 from typing import Any
 
+from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.nomination import Stamps
 from serried.cluster.store import Store
 from serried.kube.attempts import Attempts
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.wire import PODS
 from serried.model.backoff import Backoff
-from serried.model.plan import Plan
 from serried.model.pod import HELD_GATE, Pod
 
 log = logging.getLogger(__name__)
 
 KICK_ANNOTATION = "scheduling.serried.dev/kick"
 _KICK_AFTER, _KICK_AFTER_BUSY = 2.0, 20.0
-_SILENT = 1.0
 _RETRY = Backoff(first=1.0, cap=30.0)
-
-
-class Stamps(StrEnum):
-    """Who gets a stamp: every member; those that are asleep, or that have no room to spare; nobody."""
-
-    ALWAYS = "always"
-    AUTO = "auto"
-    NEVER = "never"
 
 
 class Nominator:
@@ -50,17 +41,23 @@ class Nominator:
         self,
         client: ApiClient,
         store: Store,
+        activity: SchedulerActivity,
         clock: Callable[[], float],
+        *,
         policy: Stamps = Stamps.AUTO,
         window: int = 512,
         writers: int = 16,
     ) -> None:
-        self._client, self._store, self._clock = client, store, clock
-        self._policy, self._window, self._writers = policy, window, writers
+        self._client = client
+        self._store = store
+        self._activity = activity
+        self._clock = clock
+        self._policy = policy
+        self._window = window
+        self._writers = writers
         self._queue: deque[tuple[BindingCycle, str]] = deque()
         self._open: dict[str, float] = {}
         self._sent: dict[str, tuple[float, int]] = {}
-        self._called = 0.0
         self._terms = 0
         self._few = asyncio.Semaphore(writers)
         self._wake = asyncio.Event()
@@ -76,51 +73,10 @@ class Nominator:
             for task in self._background:
                 task.cancel()
 
-    def leaves_loose(self, plan: Plan) -> bool:
-        """Whether the members of a plan may go without stamps: as much room again is left if others take theirs."""
-        if self._policy is Stamps.AUTO:
-            return plan.spare >= len(plan.nodes)
-        return self._policy is Stamps.NEVER
-
     def nominate(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
         """Send these members of a cycle to their slots."""
         self._queue.extend((cycle, uid) for uid in uids)
         self._wake.set()
-
-    def called(self) -> None:
-        """The scheduler has called filter, for whatever pod: it is busy, and will come to the others."""
-        self._called = self._clock()
-
-    def note_pod(self, before: Pod, now: Pod) -> None:
-        """The watch shows a change of a pod: where plain pods do not come to filter, it shows that they are seen to."""
-        bound, refused = now.bound and not before.bound, now.unschedulable and not before.unschedulable
-        if (bound or refused) and now.scheduler in self._store.schedulers:
-            self.called()
-
-    def watch(self, cycle: BindingCycle) -> None:
-        """Count the time since the last look as idle, but for what the scheduler has spent on others.
-
-        While it works through its queue nobody can tell when it comes to a member, unless it was there and has refused
-        one without which there is no quorum.
-        """
-        now, since = self._clock(), max(cycle.looked, cycle.progressed)
-        cycle.looked = now
-        if self._lacks_refused(cycle):
-            cycle.idled += now - since
-        elif now - self._called > _SILENT:
-            cycle.idled += now - max(since, self._called)
-
-    def _lacks_refused(self, cycle: BindingCycle) -> bool:
-        refused = {uid for uid in cycle.asleep if self._was_refused(cycle, uid)}
-        present = cycle.reservation.slots.keys() | cycle.bound
-        return bool(refused) and cycle.reservation.lacks(present - refused)
-
-    def _was_refused(self, cycle: BindingCycle, uid: str) -> bool:
-        # A member that nothing has been told to try is not refused but asleep, and so is one whose stamp still stands:
-        # the scheduler erases it when it has tried in vain.
-        pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
-        tried = uid in cycle.stamped or uid in cycle.restamped
-        return tried and pod is not None and slot is not None and pod.nominated != slot.node
 
     def arrived(self, uid: str) -> None:
         """A steered member has come to filter: its place in the window is free."""
@@ -144,7 +100,7 @@ class Nominator:
         for task in self._background:
             task.cancel()
 
-    def wake(self, pod: Pod) -> None:
+    def activate(self, pod: Pod) -> None:
         """Make the scheduler try a pod: lift our gate, or touch it if it was held by filter."""
         self._spawn(partial(self._rouse, pod))
 
@@ -155,7 +111,7 @@ class Nominator:
         silent for a second while a member waits for two has not heard of that member.
         """
         now = self._clock()
-        patience = _KICK_AFTER if now - self._called > _SILENT else _KICK_AFTER_BUSY
+        patience = _KICK_AFTER if self._activity.is_silent() else _KICK_AFTER_BUSY
         for uid in cycle.reservation.slots.keys() - cycle.calls.keys() - cycle.bound:
             since, kicks = self._sent.get(uid, (now, 0))
             pod = self._store.pods.get(uid)
@@ -168,7 +124,7 @@ class Nominator:
             if pod.held_by_gate and not cycle.loose and uid not in cycle.stamped:
                 self.nominate(cycle, [uid])  # the stamp failed, and the gate goes after it only
             else:
-                self.wake(pod)
+                self.activate(pod)
 
     async def _write_stamps(self) -> None:
         while True:

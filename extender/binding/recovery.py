@@ -7,13 +7,19 @@ leader can write it any more; whether its members may still be bound, the door s
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from extender.binding.nominator import Nominator
 from extender.binding.reservations import Records
+from extender.binding.run import CycleRunner
 from extender.scheduling.cycle import BindingCycle, CycleStage
+from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.group_state import GroupState
+from extender.scheduling.groups import Groups
 from extender.scheduling.permit import find_misfit
+from extender.scheduling.term import Term
+from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
@@ -35,36 +41,50 @@ class Adoption:
     """Rebuilds the ledger from the records of earlier terms."""
 
     def __init__(
-        self, group_scheduler: GroupScheduler, records: Records, client: ApiClient, nominator: Nominator
+        self,
+        store: Store,
+        ledger: Ledger,
+        groups: Groups,
+        term: Term,
+        *,
+        endings: CycleEndings,
+        group_scheduler: GroupScheduler,
+        runner: CycleRunner,
+        nominator: Nominator,
+        records: Records,
+        client: ApiClient,
+        clock: Callable[[], float],
     ) -> None:
-        self._group_scheduler, self._records, self._client, self._nominator = (
-            group_scheduler,
-            records,
-            client,
-            nominator,
-        )
-
-    @property
-    def _store(self) -> Store:
-        return self._group_scheduler.store
+        self._store = store
+        self._ledger = ledger
+        self._groups = groups
+        self._term = term
+        self._endings = endings
+        self._group_scheduler = group_scheduler
+        self._runner = runner
+        self._nominator = nominator
+        self._records = records
+        self._client = client
+        self._clock = clock
 
     async def adopt(self) -> bool:
         """Take every record over, then take stray stamps off; whether the term has lasted until the end of it.
 
         If not, others may have led meanwhile: what was read is outdated. Raises ApiError if the records cannot be read.
         """
-        self._group_scheduler.cycles.leave_all()  # of an attempt that failed: the records are read anew
-        self._group_scheduler.adopting = True  # its cycles are driven on before anybody may plan
+        self._endings.leave_all()  # of an attempt that failed: the records are read anew
+        self._runner.carry_out()
+        self._term.adopting = True  # its cycles are driven on before anybody may plan
         try:
             for reservation in await self._records.take_over():
-                if not self._group_scheduler.leads():
+                if not self._term.leads():
                     return False
                 if not self._take(reservation):
                     await self._records.remove(reservation)
             await self._clear_stray_stamps()
-            return self._group_scheduler.leads()
+            return self._term.leads()
         finally:
-            self._group_scheduler.adopting = False
+            self._term.adopting = False
 
     def _take(self, reservation: Reservation) -> bool:
         """Hold a record's slots and drive its cycle on; whether there was anything left to drive."""
@@ -76,16 +96,17 @@ class Adoption:
         if not committed and len(pods) < len(reservation.slots):
             return False
         bound = {uid for uid in reservation.slots if (pod := self._store.pods.get(uid)) is not None and pod.bound}
-        self._group_scheduler.ledger.reserve(reservation, pods)
+        self._ledger.reserve(reservation, pods)
         if not committed and find_misfit(group, reservation, pods, self._store) is not None:
-            self._group_scheduler.ledger.unreserve(reservation.group)
+            self._ledger.unreserve(reservation.group)
             return False
-        now = self._group_scheduler.clock()
+        now = self._clock()
         cycle = BindingCycle(group, reservation, now, now, CycleStage.BINDING if committed else CycleStage.GATHERING)
         if committed:
             self._roll_on(cycle, bound)
         log.info("took up a reservation", extra=name_group(reservation.group) | {"phase": reservation.phase})
-        self._group_scheduler.start(self._group_scheduler.gangs.setdefault(reservation.group, GroupState(now)), cycle)
+        self._group_scheduler.start(self._groups.states.setdefault(reservation.group, GroupState(now)), cycle)
+        self._runner.carry_out()
         return True
 
     def _roll_on(self, cycle: BindingCycle, bound: set[str]) -> None:
@@ -97,7 +118,7 @@ class Adoption:
         here = {home.labels.get(key, "") for home in homes if home is not None} if key is not None else set[str]()
         if len(here) == 1:
             # Its nodes may have got another label meanwhile: the others follow those that run.
-            self._group_scheduler.ledger.rename_domain(cycle.reservation, here.pop())
+            self._ledger.rename_domain(cycle.reservation, here.pop())
 
     def _find_group(self, reservation: Reservation) -> PodGroup | None:
         """The record's own PodGroup, not one made anew under its name.
@@ -140,11 +161,11 @@ class Adoption:
 
     async def _clear_stray(self, pod: Pod, few: asyncio.Semaphore) -> None:
         async with few:
-            if await self._is_ours(pod) and self._is_free(pod) and self._group_scheduler.leads():
+            if await self._is_ours(pod) and self._is_free(pod) and self._term.leads():
                 self._nominator.release([pod.uid], [pod])
 
     def _is_free(self, pod: Pod) -> bool:
-        return self._group_scheduler.ledger.of_pod(pod.uid) is None
+        return self._ledger.of_pod(pod.uid) is None
 
     async def _is_ours(self, pod: Pod) -> bool:
         # The scheduler nominates members too (preemption); only the field's manager tells the two apart.

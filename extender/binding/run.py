@@ -15,11 +15,19 @@ import logging
 from collections.abc import Callable
 
 from extender.binding.binder import Binder, BindOutcome, Sent, describe_slot
+from extender.binding.effects import Effects
 from extender.binding.reservations import Records
+from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.cycle import BindingCycle, CycleStage
+from extender.scheduling.effects import Outbox, StartCycle
+from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_scheduler import GroupScheduler
-from extender.scheduling.permit import Obstacle, Refusal
+from extender.scheduling.moves import Moves
+from extender.scheduling.permit import Obstacle, Permit, Refusal
+from extender.scheduling.term import Term
+from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind
+from serried.cluster.store import Store
 from serried.kube.attempts import Attempts
 from serried.kube.errors import ApiError
 from serried.metrics import ExtenderMetrics
@@ -40,7 +48,7 @@ _LOOK_SECONDS = 0.25
 
 
 class CycleRunner:
-    """Drives cycles.
+    """Drives cycles, and carries out what decisions ask for.
 
     ``total`` and ``idle`` are the deadlines of the barrier, in seconds; a group may have shorter ones. ``total`` counts
     from when the scheduler has come to the first member, ``idle`` without what it spends on others (decision 20).
@@ -48,7 +56,17 @@ class CycleRunner:
 
     def __init__(
         self,
+        store: Store,
+        ledger: Ledger,
+        term: Term,
         group_scheduler: GroupScheduler,
+        *,
+        permit: Permit,
+        moves: Moves,
+        endings: CycleEndings,
+        activity: SchedulerActivity,
+        outbox: Outbox,
+        effects: Effects,
         records: Records,
         binder: Binder,
         metrics: ExtenderMetrics,
@@ -56,9 +74,35 @@ class CycleRunner:
         total: float = 300.0,
         idle: float = 60.0,
     ) -> None:
-        self._group_scheduler, self._records, self._binder = group_scheduler, records, binder
-        self._metrics, self._clock = metrics, clock
-        self._total, self._idle = total, idle
+        self._store = store
+        self._ledger = ledger
+        self._term = term
+        self._group_scheduler = group_scheduler
+        self._permit = permit
+        self._moves = moves
+        self._endings = endings
+        self._activity = activity
+        self._outbox = outbox
+        self._effects = effects
+        self._records = records
+        self._binder = binder
+        self._metrics = metrics
+        self._clock = clock
+        self._total = total
+        self._idle = idle
+
+    def carry_out(self) -> None:
+        """Carry out what decisions have asked for since the last call: to be called right after each of them."""
+        for effect in self._outbox.take():
+            if isinstance(effect, StartCycle):
+                self._effects.spawn(self.drive(effect.cycle))
+            else:
+                self._effects.carry_out(effect)
+
+    def end_term(self) -> None:
+        """Another instance may lead from now on: every task ends where it stands, and nothing more is written."""
+        self.carry_out()
+        self._effects.end_term()
 
     async def drive(self, cycle: BindingCycle) -> None:
         """Run a cycle from wherever it stands to its end. Never raises but for cancellation."""
@@ -66,7 +110,7 @@ class CycleRunner:
             while not cycle.over:
                 await self._run_safely(cycle)
         finally:
-            if cycle.over and self._group_scheduler.leads():
+            if cycle.over and self._term.leads():
                 await self._remove_record(cycle)
 
     async def _run_safely(self, cycle: BindingCycle) -> None:
@@ -74,6 +118,7 @@ class CycleRunner:
             await self._run(cycle)
         except Exception:
             log.exception("a binding cycle failed", extra=name_group(cycle.reservation.group))
+            self.carry_out()  # what was decided before it failed
             if cycle.reservation.committed:
                 await asyncio.sleep(_ROLL_FORWARD.cap)  # and again: after a commit there is no way back
             elif not cycle.over:
@@ -83,7 +128,7 @@ class CycleRunner:
         if cycle.stage is CycleStage.RECORDING:
             await self._record(cycle)
         if cycle.stage is CycleStage.GATHERING:
-            self._group_scheduler.nominator.nominate(cycle, list(cycle.reservation.slots))
+            self._effects.nominate(cycle)
             await self._gather(cycle)
         if cycle.stage is CycleStage.COMMITTING:
             await self._commit(cycle)
@@ -95,7 +140,7 @@ class CycleRunner:
         if cycle.reservation.need == 0:
             # The quorum stands: each member binds as it comes, there is nothing that could be left half done.
             cycle.stage = CycleStage.BINDING
-            self._group_scheduler.nominator.nominate(cycle, list(cycle.reservation.slots))
+            self._effects.nominate(cycle)
             return
         try:
             await self._records.write(cycle.group, cycle.reservation)
@@ -109,19 +154,23 @@ class CycleRunner:
         """End a cycle of which no Binding was sent; what another instance may see by now is left to that one."""
         if cycle.over:
             return
-        if self._group_scheduler.leads():
-            self._group_scheduler.cycles.withdraw(cycle, verdict)
+        if self._term.leads():
+            self._endings.withdraw(cycle, verdict)
         else:
-            self._group_scheduler.cycles.leave(cycle)
+            self._endings.leave(cycle)
+        self.carry_out()
 
     async def _gather(self, cycle: BindingCycle) -> None:
         while not cycle.over:
             verdict = self._judge(cycle)
-            if not self._group_scheduler.leads():
-                self._group_scheduler.cycles.leave(cycle)
+            if not self._term.leads():
+                self._endings.leave(cycle)
             elif verdict is not None:
-                self._group_scheduler.cycles.abort(cycle, verdict)
-            elif not cycle.quorum_at_bind():
+                self._endings.abort(cycle, verdict)
+            self.carry_out()
+            if cycle.over:
+                return
+            if not cycle.quorum_at_bind():
                 await self._wait(cycle, max(self._clock() + _LOOK_SECONDS, self._deadline(cycle)))
             elif self._still_ready(cycle):
                 cycle.stage = CycleStage.COMMITTING
@@ -130,17 +179,18 @@ class CycleRunner:
     def _still_ready(self, cycle: BindingCycle) -> bool:
         # The newest cache once more, without an await from here to the commit: members and group may have gone.
         self._group_scheduler.consider(cycle.reservation.group)
+        self.carry_out()
         return not cycle.over and cycle.quorum_at_bind()
 
     def _judge(self, cycle: BindingCycle) -> Verdict | None:
         reservation = cycle.reservation
-        if cycle.out_of_reach() and not self._group_scheduler.moves.leave_out(cycle, reservation.slots):
+        if cycle.out_of_reach() and not self._moves.leave_out(cycle, reservation.slots):
             return Verdict(Reason.PLAN_OUTDATED, detail="a planned member was deleted")
         if cycle.quorum_at_bind():
             return None
-        self._group_scheduler.nominator.watch(cycle)
+        self._activity.count_idle(cycle)
         late = self._clock() > self._deadline(cycle)
-        if late and not self._group_scheduler.moves.leave_out(cycle, cycle.calls):
+        if late and not self._moves.leave_out(cycle, cycle.calls):
             return Verdict(Reason.DEADLINE_EXCEEDED, have=len(cycle.calls), need=reservation.need)
         return None
 
@@ -168,12 +218,12 @@ class CycleRunner:
         if not chosen:
             cycle.stage = CycleStage.BINDING
             return
-        refusal = self._group_scheduler.permit.refuse_all(cycle, chosen)
+        refusal = self._permit.refuse_all(cycle, chosen)
         if refusal is not None:
             self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=refusal.text))
             return
         # From here to the answer neither abort nor deadline may touch the cycle: the swap may be done already.
-        self._group_scheduler.ledger.commit(reservation, chosen)
+        self._ledger.commit(reservation, chosen)
         try:
             await self._records.write(cycle.group, reservation)
         except ApiError as error:
@@ -190,7 +240,7 @@ class CycleRunner:
         """
         log.warning("commit answered with an error", extra=name_group(cycle.group.key) | {"err": str(error)})
         async for _ in Attempts(_ROLL_FORWARD):
-            if not self._group_scheduler.leads():
+            if not self._term.leads():
                 break
             try:
                 return await self._records.is_committed(cycle.reservation)
@@ -215,7 +265,7 @@ class CycleRunner:
         """
         reservation = cycle.reservation
         uids = [uid for uid in reservation.committed if uid in reservation.slots]
-        refusal = self._group_scheduler.permit.refuse_all(cycle, uids)
+        refusal = self._permit.refuse_all(cycle, uids)
         if refusal is not None:
             self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=refusal.text))
 
@@ -227,7 +277,7 @@ class CycleRunner:
             if sent.outcome not in (BindOutcome.FAILED, BindOutcome.REFUSED):
                 return
             void = sent.refusal is not None and sent.refusal.obstacle is not Obstacle.SLOT
-            if void or not self._group_scheduler.leads():
+            if void or not self._term.leads():
                 # Only as long as nothing was sent is the gang itself asked for: nobody of it is bound.
                 self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=sent.error))
                 return
@@ -238,21 +288,22 @@ class CycleRunner:
 
     def _mend(self, cycle: BindingCycle, uid: str) -> None:
         # The slot itself may have become impossible (its node is gone): the member keeps its domain, not its node.
-        pod, slot = self._group_scheduler.store.pods.get(uid), cycle.reservation.slots.get(uid)
+        pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
         if pod is None or slot is None or not pod.pending:
             return
-        refusal = self._group_scheduler.permit.refuse(cycle, uid, slot.node)
+        refusal = self._permit.refuse(cycle, uid, slot.node)
         if refusal is not None and refusal.obstacle is Obstacle.SLOT:
-            self._group_scheduler.moves.replace(cycle, pod)
+            self._moves.replace(cycle, pod)
+            self.carry_out()
 
     async def send(self, cycle: BindingCycle, uid: str) -> Sent:
         """Send one member's Binding, if the door lets it, and settle what its answer means for the cycle."""
         slot = cycle.reservation.slots[uid]
         node, pod = slot.node, Key(cycle.group.key.namespace, slot.name)
-        told = describe_slot(self._group_scheduler.store.rank_of(uid), cycle.reservation.domain)
+        told = describe_slot(self._store.rank_of(uid), cycle.reservation.domain)
 
         def ask() -> Refusal | None:
-            refusal = self._group_scheduler.permit.refuse(cycle, uid, node)
+            refusal = self._permit.refuse(cycle, uid, node)
             cycle.begun = cycle.begun or (refusal is None and uid in cycle.reservation.committed)
             return refusal
 
@@ -263,28 +314,31 @@ class CycleRunner:
         elif sent.outcome in (BindOutcome.LOST, BindOutcome.ELSEWHERE):
             if sent.outcome is BindOutcome.ELSEWHERE:
                 cycle.bound.add(uid)
-            self._group_scheduler.moves.drop(cycle, uid, sent.error)
+            self._moves.drop(cycle, uid, sent.error)
+            self.carry_out()
         return sent
 
     async def _drain(self, cycle: BindingCycle) -> None:
         """Wait for the members beyond the quorum: each binds as it comes, none has to."""
         while not cycle.over:
-            if not self._group_scheduler.leads():
-                self._group_scheduler.cycles.leave(cycle)
+            if not self._term.leads():
+                self._endings.leave(cycle)
+                self.carry_out()
                 return
             waiting = cycle.reservation.slots.keys() - cycle.bound
             idle = self._clock() - cycle.progressed > self._idle
             if idle or not (waiting or self._unseen(cycle)):
-                self._group_scheduler.cycles.finish(cycle)
+                self._endings.finish(cycle)
+                self.carry_out()
                 return
             for uid in (waiting & cycle.calls.keys()) - cycle.sending:
                 cycle.sending.add(uid)
-                self._group_scheduler.spawn(self.bind_surplus(cycle, uid))
+                self._effects.spawn(self.bind_surplus(cycle, uid))
             await self._wait(cycle, cycle.progressed + self._idle)
 
     def _unseen(self, cycle: BindingCycle) -> bool:
         # Until our own watch shows a member bound, its slot must stay: it would be planned a second time.
-        pods = (self._group_scheduler.store.pods.get(uid) for uid in cycle.bound)
+        pods = (self._store.pods.get(uid) for uid in cycle.bound)
         return any(pod is not None and pod.pending for pod in pods)
 
     async def bind_surplus(self, cycle: BindingCycle, uid: str) -> None:
@@ -309,19 +363,21 @@ class CycleRunner:
     def _take_back(self, cycle: BindingCycle, uid: str, refusal: Refusal) -> None:
         """A member that needs no quorum may not be bound to its slot: it gets another one, or none."""
         if refusal.obstacle is Obstacle.TERM:
-            self._group_scheduler.cycles.leave(cycle)
+            self._endings.leave(cycle)
+            self.carry_out()
             return
-        pod = self._group_scheduler.store.pods.get(uid)
+        pod = self._store.pods.get(uid)
         if uid not in cycle.reservation.slots or cycle.over:
             return
         movable = refusal.obstacle is Obstacle.SLOT and pod is not None and pod.pending
-        if pod is None or not movable or not self._group_scheduler.moves.replace(cycle, pod):
-            self._group_scheduler.moves.drop(cycle, uid, refusal.text)
+        if pod is None or not movable or not self._moves.replace(cycle, pod):
+            self._moves.drop(cycle, uid, refusal.text)
+        self.carry_out()
 
     async def _send_assumed(self, cycle: BindingCycle, uid: str) -> Sent:
         """As ``send``; the room counts until the answer, or else the watch, says more."""
         # No commit keeps the cycle until then: it may end, and give the slot back, while the Binding is on its way.
-        store, stands = self._group_scheduler.store, False
+        store, stands = self._store, False
         if (pod := store.pods.get(uid)) is not None:
             store.occupancy.claim(uid, ClaimKind.ASSUMED, cycle.reservation.slots[uid].node, pod.shape.requests)
         try:

@@ -3,8 +3,8 @@
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from extender.core import Core
 from extender.scheduling.backfill import Head
-from extender.scheduling.group_scheduler import GroupScheduler
 from serried.model.group import GroupKind
 from serried.model.verdict import render
 from serried.plan.order import Waiting
@@ -48,27 +48,27 @@ class QueueView(BaseModel):
     leftOff: int  # noqa: N815
 
 
-def queue_routes(group_scheduler: GroupScheduler) -> APIRouter:
+def queue_routes(core: Core) -> APIRouter:
     """The route, below ``/debug``."""
     router = APIRouter()
 
     @router.get("/queue")
     async def show_queue(limit: int = 500) -> QueueView:
-        queue = group_scheduler.queue
-        waiting = queue.order(group_scheduler.describe(group) for group in queue.backlog)
+        queue = core.queue
+        waiting = queue.order(core.group_scheduler.describe(group) for group in queue.backlog)
         shown = waiting[: max(0, limit)]
         head = queue.backfill.head
         return QueueView(
-            head=None if head is None else _view_head(group_scheduler, head),
-            waiting=[_view_waiting(group_scheduler, each) for each in shown],
+            head=None if head is None else _view_head(core, head),
+            waiting=[_view_waiting(core, each) for each in shown],
             leftOff=len(waiting) - len(shown),
         )
 
     return router
 
 
-def _view_head(group_scheduler: GroupScheduler, head: Head) -> HeadView:
-    tell = group_scheduler.queue.backfill.tell_time
+def _view_head(core: Core, head: Head) -> HeadView:
+    tell = core.queue.backfill.tell_time
     return HeadView(
         namespace=head.group.namespace,
         name=head.group.encoded,
@@ -82,8 +82,8 @@ def _view_head(group_scheduler: GroupScheduler, head: Head) -> HeadView:
     )
 
 
-def _view_waiting(group_scheduler: GroupScheduler, waiting: Waiting) -> WaitingView:
-    gang = group_scheduler.gangs.get(waiting.group)
+def _view_waiting(core: Core, waiting: Waiting) -> WaitingView:
+    gang = core.groups.states.get(waiting.group)
     verdict = gang.verdict if gang is not None else None
     since = gang.quorum_since if gang is not None else None
     return WaitingView(
@@ -91,7 +91,7 @@ def _view_waiting(group_scheduler: GroupScheduler, waiting: Waiting) -> WaitingV
         name=waiting.group.encoded,
         kind=waiting.group.kind,
         priority=waiting.priority,
-        countsAs=group_scheduler.queue.counts_as(waiting),
-        since="" if since is None else group_scheduler.queue.backfill.tell_time(since),
+        countsAs=core.queue.counts_as(waiting),
+        since="" if since is None else core.queue.backfill.tell_time(since),
         message=render(verdict) if verdict is not None else "",
     )

@@ -6,9 +6,9 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Response
 from pydantic import BaseModel
 
+from extender.core import Core
 from extender.debug.queue import queue_routes
 from extender.scheduling.cycle import CycleStage
-from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.group_state import GroupState
 from extender.status.reports import Reports, Said
 from serried.cluster.vacancies import Vacancy
@@ -120,16 +120,14 @@ class DecisionView(BaseModel):
     text: str
 
 
-def debug_routes(
-    group_scheduler: GroupScheduler, reports: Reports, level: ApiLevel, selfcheck: Callable[[], dict[str, Any]]
-) -> APIRouter:
+def debug_routes(core: Core, reports: Reports, level: ApiLevel, selfcheck: Callable[[], dict[str, Any]]) -> APIRouter:
     """The routes under ``/debug``.
 
     They are coroutines although they wait for nothing: FastAPI runs plain functions in other threads, and the state
     belongs to the event loop alone.
     """
     router = APIRouter(prefix="/debug", tags=["debug"])
-    router.include_router(queue_routes(group_scheduler))
+    router.include_router(queue_routes(core))
 
     @router.get("/groups")
     async def list_groups(
@@ -138,35 +136,31 @@ def debug_routes(
         most = _read_limit(limit)
         if state and state not in _STATES:
             raise HTTPException(400, f"state is one of {', '.join(_STATES)}, not {state[:100]!r}")
-        keys = _find_groups(group_scheduler, state, namespace)
+        keys = _find_groups(core, state, namespace)
         response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
-        return [_view_group(group_scheduler, level, key) for key in keys[:most]]
+        return [_view_group(core, level, key) for key in keys[:most]]
 
     @router.get("/groups/{namespace}/{name:path}")
     async def show_group(namespace: str, name: str) -> GroupDetail:
-        key = group_scheduler.store.forest.lift(decode_group_key(namespace, name))
-        members = group_scheduler.store.members.of_group(key)
-        if key not in group_scheduler.store.groups and not members:
+        key = core.store.forest.lift(decode_group_key(namespace, name))
+        members = core.store.members.of_group(key)
+        if key not in core.store.groups and not members:
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
-        view = _view_group(group_scheduler, level, key)
-        return GroupDetail(**view.model_dump(), detail=[_view_member(group_scheduler, pod) for pod in members])
+        view = _view_group(core, level, key)
+        return GroupDetail(**view.model_dump(), detail=[_view_member(core, pod) for pod in members])
 
     @router.get("/nodes")
     async def list_nodes(prefix: str = "", limit: int = 500) -> list[NodeView]:
-        names = sorted(name for name in group_scheduler.store.nodes if name.startswith(prefix))
-        return [_view_node(group_scheduler, name) for name in names[: max(0, limit)]]
+        names = sorted(name for name in core.store.nodes if name.startswith(prefix))
+        return [_view_node(core, name) for name in names[: max(0, limit)]]
 
     @router.get("/reservations")
     async def list_reservations() -> list[ReservationView]:
-        return [
-            view
-            for reservation in group_scheduler.ledger
-            if (view := _view_reservation(group_scheduler, reservation.group))
-        ]
+        return [view for reservation in core.ledger if (view := _view_reservation(core, reservation.group))]
 
     @router.get("/vacancies")
     async def list_vacancies() -> list[VacancyView]:
-        return [_view_vacancy(group_scheduler, vacancy) for vacancy in group_scheduler.store.vacancies]
+        return [_view_vacancy(core, vacancy) for vacancy in core.store.vacancies]
 
     @router.get("/decisions")
     async def list_decisions(limit: int = 100, group: str = "") -> list[DecisionView]:
@@ -186,19 +180,17 @@ def _read_limit(text: str) -> int:
     return int(text)
 
 
-def _find_groups(group_scheduler: GroupScheduler, state: str, namespace: str) -> list[GroupKey]:
-    keys = group_scheduler.store.groups.keys() | set(group_scheduler.store.members.groups())
+def _find_groups(core: Core, state: str, namespace: str) -> list[GroupKey]:
+    keys = core.store.groups.keys() | set(core.store.members.groups())
     return sorted(
-        key
-        for key in keys
-        if namespace in ("", key.namespace) and state in ("", _state(group_scheduler.gangs.get(key)))
+        key for key in keys if namespace in ("", key.namespace) and state in ("", _state(core.groups.states.get(key)))
     )
 
 
-def _view_group(group_scheduler: GroupScheduler, level: ApiLevel, key: GroupKey) -> GroupView:
-    group, gang = group_scheduler.store.groups.get(key), group_scheduler.gangs.get(key)
-    members = group_scheduler.store.members.of_group(key)
-    group_members = group_scheduler.store.members.classify(key)
+def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
+    group, gang = core.store.groups.get(key), core.groups.states.get(key)
+    members = core.store.members.of_group(key)
+    group_members = core.store.members.classify(key)
     verdict = gang.verdict if gang is not None else None
     return GroupView(
         namespace=key.namespace,
@@ -211,7 +203,7 @@ def _view_group(group_scheduler: GroupScheduler, level: ApiLevel, key: GroupKey)
         placed=group_members.placed,
         waiting=len(group_members.waiting) + len(group_members.gated) + len(group_members.refused),
         topologyKey=(group.topology_key or "") if group else "",
-        domain=_domain(group_scheduler, group, gang, group_members.bound),
+        domain=_domain(core, group, gang, group_members.bound),
         state=_state(gang),
         reason=verdict.reason.value if verdict else "",
         message=render(verdict) if verdict else "",
@@ -233,19 +225,17 @@ def _state(gang: GroupState | None) -> str:
     return "Scheduled" if gang.verdict.reason.value == "Scheduled" else "Waiting"
 
 
-def _domain(
-    group_scheduler: GroupScheduler, group: PodGroup | None, gang: GroupState | None, bound: tuple[Pod, ...]
-) -> str:
+def _domain(core: Core, group: PodGroup | None, gang: GroupState | None, bound: tuple[Pod, ...]) -> str:
     if group is None or group.topology_key is None:
         return ""
     if gang is not None and gang.cycle is not None:
         return gang.cycle.reservation.domain
-    nodes = (group_scheduler.store.nodes.get(pod.node) for pod in bound)
+    nodes = (core.store.nodes.get(pod.node) for pod in bound)
     return ",".join(sorted({node.labels.get(group.topology_key, "") for node in nodes if node is not None}))
 
 
-def _view_member(group_scheduler: GroupScheduler, pod: Pod) -> MemberView:
-    slot = group_scheduler.ledger.slot_of(pod.uid)
+def _view_member(core: Core, pod: Pod) -> MemberView:
+    slot = core.ledger.slot_of(pod.uid)
     state = "Bound" if pod.bound else pod.phase.value if pod.phase.value != "Active" else "Waiting"
     if pod.deleting:
         state = "Deleting"
@@ -263,19 +253,19 @@ def _view_member(group_scheduler: GroupScheduler, pod: Pod) -> MemberView:
     )
 
 
-def _view_node(group_scheduler: GroupScheduler, name: str) -> NodeView:
-    node = group_scheduler.store.nodes[name]
+def _view_node(core: Core, name: str) -> NodeView:
+    node = core.store.nodes[name]
     return NodeView(
         name=name,
         allocatable=dict(node.allocatable),
-        used=dict(group_scheduler.store.occupancy.used.get(name, {})),
+        used=dict(core.store.occupancy.used.get(name, {})),
         unschedulable=node.unschedulable,
         labels=dict(node.labels),
     )
 
 
-def _view_reservation(group_scheduler: GroupScheduler, key: GroupKey) -> ReservationView | None:
-    reservation, gang = group_scheduler.ledger.of_group(key), group_scheduler.gangs.get(key)
+def _view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
+    reservation, gang = core.ledger.of_group(key), core.groups.states.get(key)
     if reservation is None:
         return None
     slots: dict[str, list[str]] = {}
@@ -296,12 +286,8 @@ def _view_reservation(group_scheduler: GroupScheduler, key: GroupKey) -> Reserva
     )
 
 
-def _view_decision(said: Said) -> DecisionView:
-    return DecisionView(at=said.at, group=str(said.group), kind=said.group.kind, reason=said.reason, text=said.text)
-
-
-def _view_vacancy(group_scheduler: GroupScheduler, vacancy: Vacancy) -> VacancyView:
-    heir, now = group_scheduler.store.pods.get(vacancy.heir), group_scheduler.clock()
+def _view_vacancy(core: Core, vacancy: Vacancy) -> VacancyView:
+    heir, now = core.store.pods.get(vacancy.heir), core.clock()
     return VacancyView(
         namespace=vacancy.group.namespace,
         group=vacancy.group.encoded,
@@ -309,8 +295,12 @@ def _view_vacancy(group_scheduler: GroupScheduler, vacancy: Vacancy) -> VacancyV
         member=vacancy.pod.name,
         index=vacancy.pod.index,
         node=vacancy.pod.node,
-        claimed=group_scheduler.store.occupancy.node_of(vacancy.claimant) is not None,
+        claimed=core.store.occupancy.node_of(vacancy.claimant) is not None,
         refusal=vacancy.refusal,
         heir=heir.name if heir is not None else "",
         seconds=round(now - (now if vacancy.since is None else vacancy.since), 1),
     )
+
+
+def _view_decision(said: Said) -> DecisionView:
+    return DecisionView(at=said.at, group=str(said.group), kind=said.group.kind, reason=said.reason, text=said.text)

@@ -4,10 +4,10 @@ import logging
 import time
 from typing import Any
 
+from extender.core import Core
 from extender.gate_switch import HoldSwitch
 from extender.isolation import Isolation
 from extender.leader import Leadership
-from extender.scheduling.group_scheduler import GroupScheduler
 from serried import __version__
 from serried.feed import Feed
 from serried.kube.client import ApiClient
@@ -22,7 +22,7 @@ class SelfCheck:
 
     def __init__(
         self,
-        group_scheduler: GroupScheduler,
+        core: Core,
         feed: Feed,
         level: ApiLevel,
         leadership: Leadership,
@@ -30,7 +30,7 @@ class SelfCheck:
         holding: HoldSwitch,
         isolation: Isolation,
     ) -> None:
-        self._group_scheduler = group_scheduler
+        self._core = core
         self._feed = feed
         self._level = level
         self._leadership = leadership
@@ -54,11 +54,11 @@ class SelfCheck:
                 "version": self._level.version,
                 "podsKeepTheirGroup": self._pods_keep_group,
             },
-            "schedulers": sorted(self._group_scheduler.store.schedulers),
+            "schedulers": sorted(self._core.store.schedulers),
             "active": self._leadership.active,
             "leaseHolder": self._leadership.holder,
-            "planning": self._group_scheduler.plans,
-            "obstacle": self._group_scheduler.obstacle,
+            "planning": self._core.term.plans,
+            "obstacle": self._core.term.obstacle,
             "synced": self._feed.synced.is_set(),
             "hold": self._describe_hold(),
             "isolation": self._isolation.describe(),
@@ -71,18 +71,18 @@ class SelfCheck:
             "mode": self._holding.mode,
             "way": self._holding.way,
             "obstacle": self._holding.obstacle,
-            "heldByFilter": len(self._group_scheduler.held),
+            "heldByFilter": len(self._core.held),
         }
 
     def _count_objects(self) -> dict[str, int]:
-        store = self._group_scheduler.store
+        store = self._core.store
         return {
             "nodes": len(store.nodes),
             "pods": len(store.pods),
             "podGroups": len(store.groups),
             "workloads": len(store.workloads),
             "jobs": len(store.jobs),
-            "reservations": len(self._group_scheduler.ledger),
+            "reservations": len(self._core.ledger),
         }
 
     def _describe_watches(self) -> dict[str, Any]:

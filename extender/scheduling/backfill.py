@@ -94,14 +94,15 @@ class Backfill:
         store: Store,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        *,
         metrics: ExtenderMetrics,
         precedes: Callable[[Waiting, Waiting], bool],
+        studies: Studies,
         mode: Mode = Mode.FORECAST,
         patience: float = PATIENCE,
-        studies: Studies | None = None,
     ) -> None:
         self.head: Head | None = None
-        self._studies = studies if studies is not None else Studies(store)
+        self._studies = studies
         self._store, self._clock, self._wall, self._metrics = store, clock, wall, metrics
         self._precedes, self._mode, self._patience = precedes, mode, patience
         self._promises: dict[GroupKey, float | None] = {}

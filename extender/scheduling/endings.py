@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from extender.binding.nominator import Nominator
 from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.effects import Outbox, Release
 from extender.scheduling.group_state import GroupState
+from extender.scheduling.groups import Groups
 from extender.scheduling.queue import Queue
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
-from serried.model.group import GroupKey
 from serried.model.plan import PlanRequest
 from serried.model.verdict import Reason, Verdict
 from serried.plan.backoff import backoff
@@ -18,30 +18,30 @@ _FREE_ATTEMPTS = 3
 
 
 class CycleEndings:
-    """Ends the cycles of ``gangs``, the group scheduler's own map. Every method is synchronous.
-
-    ``say`` publishes how a group stands, ``wake`` has the group scheduler look at it again.
-    """
+    """Ends cycles. Every method is synchronous."""
 
     def __init__(
         self,
         store: Store,
         ledger: Ledger,
-        nominator: Nominator,
+        groups: Groups,
         queue: Queue,
-        gangs: dict[GroupKey, GroupState],
+        *,
+        outbox: Outbox,
         clock: Callable[[], float],
-        say: Callable[[GroupKey, Verdict], None],
-        wake: Callable[[], None],
     ) -> None:
-        self._store, self._ledger, self._nominator, self._queue = store, ledger, nominator, queue
-        self._gangs, self._clock, self._say, self._wake = gangs, clock, say, wake
+        self._store = store
+        self._ledger = ledger
+        self._groups = groups
+        self._queue = queue
+        self._outbox = outbox
+        self._clock = clock
 
     def abort(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle that has not committed: all its waiting calls fail together, everything is given back."""
         size = len(cycle.reservation.slots)
         self._close(cycle, f"serried: {verdict.reason}")
-        gang, now = self._gangs[cycle.reservation.group], self._clock()
+        gang, now = self._groups.states[cycle.reservation.group], self._clock()
         gang.attempts += 1
         if verdict.reason is Reason.RECORD_FAILED:
             gang.retry_at = gang.not_before = now + backoff(gang.attempts, size)
@@ -55,8 +55,8 @@ class CycleEndings:
         elif verdict.reason is Reason.PLAN_OUTDATED and gang.attempts > _FREE_ATTEMPTS:
             # Outdated once is bad luck and is planned anew at once; again and again is something that we do not see.
             gang.not_before = now + backoff(gang.attempts - _FREE_ATTEMPTS, size)
-        self._say(cycle.reservation.group, verdict)
-        self._look_again(cycle)
+        self._groups.say(cycle.reservation.group, verdict)
+        self._groups.look_again(cycle.reservation.group)
 
     def withdraw(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle that may have committed, but of which no Binding was sent: it is as if it had not."""
@@ -66,20 +66,20 @@ class CycleEndings:
     def finish(self, cycle: BindingCycle) -> None:
         """End a cycle whose members are bound, as far as they still exist."""
         self._close(cycle, "serried: the binding cycle is over")
-        gang = self._gangs[cycle.reservation.group]
+        gang = self._groups.states[cycle.reservation.group]
         gang.attempts, gang.started = 0, gang.started or bool(cycle.reservation.committed)
-        self._look_again(cycle)
+        self._groups.look_again(cycle.reservation.group)
 
     def leave(self, cycle: BindingCycle) -> None:
         """End a cycle without a word and without a write: it is the next leader's."""
-        uids = cycle.reservation.slots.keys() | cycle.stamped
+        uids = frozenset(cycle.reservation.slots.keys() | cycle.stamped)
         cycle.end("serried: this instance does not lead any more")
         self._detach(cycle)
-        self._nominator.release(uids, [])
+        self._outbox.put(Release(uids))
 
     def leave_all(self) -> None:
         """End every cycle like that."""
-        for gang in self._gangs.values():
+        for gang in self._groups.states.values():
             if gang.cycle is not None:
                 self.leave(gang.cycle)
 
@@ -87,21 +87,17 @@ class CycleEndings:
         waiting = self._store.members.classify(cycle.reservation.group).waiting
         self._queue.put_aside(cycle.reservation.group, PlanRequest(waiting, 1, cycle.group.topology_key, cycle.pinned))
 
-    def _look_again(self, cycle: BindingCycle) -> None:
-        self._store.touched.add(cycle.reservation.group)
-        self._wake()
-
     def _close(self, cycle: BindingCycle, error: str) -> None:
-        uids = cycle.reservation.slots.keys() | cycle.stamped
+        uids = frozenset(cycle.reservation.slots.keys() | cycle.stamped)
         cycle.end(error)
         self._detach(cycle)
         pods = (self._store.pods.get(uid) for uid in cycle.stamped - cycle.bound)
-        self._nominator.release(uids, [pod for pod in pods if pod is not None and pod.pending])
+        self._outbox.put(Release(uids, tuple(pod for pod in pods if pod is not None and pod.pending)))
 
     def _detach(self, cycle: BindingCycle) -> None:
         key = cycle.reservation.group
         self._ledger.unreserve(key)
-        gang = self._gangs.setdefault(key, GroupState(self._clock()))
+        gang = self._groups.states.setdefault(key, GroupState(self._clock()))
         if gang.cycle is cycle:
             gang.cycle = None
             gang.not_before = 0.0  # a pause of members that wanted to join it says nothing of the gang

@@ -45,6 +45,10 @@ class HeldPods:
         """This pod is held no longer; whether it was."""
         return self._strangers.pop(uid, "") is None or self._known.pop(uid, "") is None
 
+    def needs_activation(self, pod: Pod) -> bool:
+        """Whether the scheduler has put a pod aside, and tries it again only when a write of ours wakes it."""
+        return pod.unschedulable or pod.uid in self
+
     def review(self, now: float) -> None:
         """Keep only pods that may still be waiting; strangers that the watch has shown meanwhile are known now."""
         self._now = now

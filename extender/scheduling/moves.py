@@ -1,46 +1,59 @@
 """Slots that change within a cycle: members that leave it, join it, or move in it. Nothing here awaits."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from extender.binding.nominator import Nominator
 from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.effects import Nominate, Outbox, Release
 from extender.scheduling.group_state import GroupState, Mending
+from extender.scheduling.groups import Groups
+from extender.scheduling.held import HeldPods
 from extender.scheduling.permit import Permit
-from extender.scheduling.repairs import Planner, Repairs
+from extender.scheduling.planning import Planning
+from extender.scheduling.repairs import Repairs
 from extender.scheduling.requests import build_joining_request
+from extender.scheduling.seats import SeatPlanner
 from extender.scheduling.slots import find_offered, find_parts_to_leave
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
-from serried.model.group import GroupKey, PodGroup
+from serried.model.group import PodGroup
 from serried.model.plan import Plan
 from serried.model.pod import Pod
 from serried.model.verdict import Verdict
 
 
 class Moves:
-    """Changes the slots of cycles. ``gangs`` is the group scheduler's own map, ``plan`` its planner."""
+    """Changes the slots of cycles. ``planner`` finds nodes for late members, of which some may be heirs."""
 
     def __init__(
         self,
         store: Store,
         ledger: Ledger,
-        nominator: Nominator,
-        repairs: Repairs,
+        groups: Groups,
+        held: HeldPods,
+        *,
         permit: Permit,
-        gangs: Mapping[GroupKey, GroupState],
-        plan: Planner,
-        is_asleep: Callable[[Pod], bool],
+        repairs: Repairs,
+        planning: Planning,
+        planner: SeatPlanner,
+        outbox: Outbox,
         clock: Callable[[], float],
     ) -> None:
-        self._store, self._ledger, self._nominator, self._repairs = store, ledger, nominator, repairs
+        self._store = store
+        self._ledger = ledger
+        self._groups = groups
+        self._held = held
         self._permit = permit
-        self._gangs, self._plan, self._is_asleep, self._clock = gangs, plan, is_asleep, clock
+        self._repairs = repairs
+        self._planning = planning
+        self._planner = planner
+        self._outbox = outbox
+        self._clock = clock
 
     def drop(self, cycle: BindingCycle, uid: str, error: str) -> None:
         """Take a member out of a cycle: its call fails, its slot is free."""
         cycle.close_call(uid, f"serried: {error}")
         self._ledger.drop(uid)
-        self._nominator.release([uid], [])
+        self._outbox.put(Release(frozenset({uid})))
 
     def drop_surplus(self, cycle: BindingCycle, error: str) -> None:
         """Take out whoever is not committed, not on its way, and has no slot that is kept for it."""
@@ -65,15 +78,15 @@ class Moves:
             return
         cycle.refilled = tried
         excluded = gang.exclusions(late, self._clock(), self._store.nodes)
-        answer = self._repairs.answer(build_joining_request(cycle, late, 0, excluded, self._store), self._plan)
+        answer = self._planner.plan(build_joining_request(cycle, late, 0, excluded, self._store))
         if isinstance(answer, Plan):
             for pod in late:
                 if pod.uid in answer.nodes:
                     part = self._store.members.leaf_of(pod.uid)
                     self._ledger.add(cycle.reservation, pod, answer.nodes[pod.uid], part)
-                    if self._is_asleep(pod):
+                    if self._held.needs_activation(pod):
                         cycle.asleep.add(pod.uid)
-            self._nominator.nominate(cycle, answer.nodes)
+            self._outbox.put(Nominate(cycle, tuple(answer.nodes)))
 
     def _list_permitted(
         self, cycle: BindingCycle, group: PodGroup, late: Sequence[Pod], mending: Mending
@@ -102,23 +115,23 @@ class Moves:
         """
         cycle.restamped.add(uid)
         cycle.confirmed.pop(uid, None)
-        self._nominator.nominate(cycle, [uid])
+        self._outbox.put(Nominate(cycle, (uid,)))
         if cycle.loose:
             cycle.loose = False
             here = cycle.confirmed.keys() | cycle.calls.keys() | cycle.bound | cycle.stamped
-            self._nominator.nominate(cycle, cycle.reservation.slots.keys() - here - {uid})
+            self._outbox.put(Nominate(cycle, tuple(cycle.reservation.slots.keys() - here - {uid})))
 
     def replace(self, cycle: BindingCycle, pod: Pod) -> bool:
         """Find one member another slot in the cycle's domain; whether there was one."""
-        gang = self._gangs[cycle.reservation.group]
+        gang = self._groups.states[cycle.reservation.group]
         excluded = gang.exclusions([pod], self._clock(), self._store.nodes)
-        answer = self._plan(build_joining_request(cycle, [pod], 1, excluded, self._store))
+        answer = self._planning.plan_at_once(build_joining_request(cycle, [pod], 1, excluded, self._store))
         if isinstance(answer, Verdict):
             return False
         self._ledger.move(pod, answer.nodes[pod.uid])
         cycle.confirmed.pop(pod.uid, None)
         cycle.restamped.discard(pod.uid)
-        self._nominator.nominate(cycle, [pod.uid])
+        self._outbox.put(Nominate(cycle, (pod.uid,)))
         return True
 
     def leave_out(self, cycle: BindingCycle, present: Collection[str]) -> bool:

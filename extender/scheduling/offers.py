@@ -3,48 +3,42 @@
 Synchronous, like the group scheduler: what is learnt here decides its next plan, or ends the cycle that is open.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.group_state import GroupState
+from extender.scheduling.groups import Groups
 from extender.scheduling.moves import Moves
 from extender.scheduling.objections import describe_refused, find_refused
 from serried.cluster.store import Store
-from serried.model.group import GroupKey
 from serried.model.pod import Pod
 from serried.model.verdict import Verdict
 
 
 class Offers:
-    """Reads the scheduler's word. ``gangs`` is the group scheduler's own map, ``wake`` has it look again."""
+    """Reads the scheduler's word."""
 
-    def __init__(
-        self,
-        store: Store,
-        moves: Moves,
-        gangs: Mapping[GroupKey, GroupState],
-        clock: Callable[[], float],
-        wake: Callable[[], None],
-    ) -> None:
-        self._store, self._moves, self._gangs, self._clock, self._wake = store, moves, gangs, clock, wake
+    def __init__(self, store: Store, groups: Groups, moves: Moves, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._groups = groups
+        self._moves = moves
+        self._clock = clock
 
     def note(self, uid: str, names: Sequence[str]) -> None:
         """The scheduler takes these nodes for a pod, and no others."""
         pod, key = self._store.pods.get(uid), self._store.members.group_of(uid)
-        gang = self._gangs.get(key) if key is not None else None
+        gang = self._groups.states.get(key) if key is not None else None
         if pod is None or key is None or gang is None or not pod.counted_elsewhere:
             return
         if gang.learn_offer(pod.shape, names, self._clock()):
             gang.tried = ()
-            self._store.touched.add(key)
-            self._wake()
+            self._groups.look_again(key)
 
     def close(self, cycle: BindingCycle, pod: Pod) -> None:
         """Keep a cycle from the nodes that the scheduler did not offer to a member, but for those of its mates.
 
         One that is full by now because they are there is as good for them as before.
         """
-        gang, slots = self._gangs[cycle.reservation.group], cycle.reservation.slots
+        gang, slots = self._groups.states[cycle.reservation.group], cycle.reservation.slots
         unoffered = gang.unoffered([pod], self._clock(), self._store.nodes)
         if unoffered:
             cycle.closed |= unoffered - {slots[mate].node for mate in cycle.confirmed if mate in slots}

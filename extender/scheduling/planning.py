@@ -1,10 +1,10 @@
 """Who asks for plans: the group scheduler, which can wait for one, and cycles, which cannot."""
 
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from extender.scheduling.group_state import GroupState
+from extender.scheduling.groups import Groups
 from extender.scheduling.studies import GO, STRAIGHT, URGENT, Studies, Unfinished
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy
@@ -26,27 +26,26 @@ _LASTING = frozenset(
 
 
 class Planning:
-    """Plans for the groups of ``gangs``, the group scheduler's own map. Every method is synchronous.
+    """Plans for groups. Every method is synchronous.
 
     ``vain`` counts the seconds of work that straight plans took which were refused; whoever reads it sets it back.
-    ``wake`` makes the group scheduler look, ``spawn`` runs work in the background.
     """
 
     def __init__(
         self,
         store: Store,
         studies: Studies,
-        gangs: Mapping[GroupKey, GroupState],
-        metrics: ExtenderMetrics,
+        groups: Groups,
         clock: Callable[[], float],
-        wake: Callable[[], None],
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        *,
+        metrics: ExtenderMetrics,
     ) -> None:
         self.vain = 0.0
-        self._store, self._studies, self._gangs = store, studies, gangs
-        self._metrics, self._clock, self._wake = metrics, clock, wake
-        studies.tell = self._note_answer
-        studies.start = lambda: spawn(studies.work())
+        self._store = store
+        self._studies = studies
+        self._groups = groups
+        self._clock = clock
+        self._metrics = metrics
 
     def plan(self, ask: PlanRequest, leaving: Iterable[Vacancy] = (), straight: float = STRAIGHT) -> Plan | Verdict:
         """The plan, or why there is none, as of now. Raises Unfinished; ``straight`` as in `Studies.plan`."""
@@ -64,7 +63,7 @@ class Planning:
         The cycle's group is looked at again when it is. Late members wait for the pause after a plan in vain.
         """
         group = self._store.members.group_of(ask.members[0].uid)
-        gang = self._gangs.get(group) if group is not None and not ask.need else None
+        gang = self._groups.states.get(group) if group is not None and not ask.need else None
         unfinished = Verdict(Reason.PLAN_UNFINISHED, need=len(ask.members))
         if gang is not None and self._clock() < gang.not_before:
             return unfinished
@@ -102,11 +101,3 @@ class Planning:
             gang.retry_at = math.inf
             gang.tried = ()
         return rested or again
-
-    def _note_answer(self, group: GroupKey) -> None:
-        """An answer is there: its group asks again."""
-        gang = self._gangs.get(group)
-        if gang is not None and gang.cycle is not None:
-            gang.cycle.refilled = ()
-        self._store.touched.add(group)
-        self._wake()

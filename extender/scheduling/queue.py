@@ -27,7 +27,8 @@ Planner = Callable[[PlanRequest], Plan | Verdict]
 class Queue:
     """Gangs that wait for room. Synchronous, so that nothing changes between a plan and what it leads to.
 
-    ``ageing`` is after how many seconds a gang counts as of the next higher priority (infinite for never).
+    ``planner`` finds the nodes of a gang whose turn it is. ``ageing`` is after how many seconds a gang counts as of the
+    next higher priority (infinite for never).
     """
 
     def __init__(
@@ -35,15 +36,27 @@ class Queue:
         store: Store,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        *,
+        studies: Studies,
+        planner: Planner,
         metrics: ExtenderMetrics,
         mode: Mode = Mode.FORECAST,
         patience: float = PATIENCE,
         ageing: float = math.inf,
-        studies: Studies | None = None,
     ) -> None:
-        self.studies = studies if studies is not None else Studies(store)
         self.backlog = Backlog(store.nodes, store.occupancy.used)
-        self.backfill = Backfill(store, clock, wall, metrics, self.precedes, mode, patience, self.studies)
+        self.backfill = Backfill(
+            store,
+            clock,
+            wall,
+            metrics=metrics,
+            precedes=self.precedes,
+            studies=studies,
+            mode=mode,
+            patience=patience,
+        )
+        self._studies = studies
+        self._planner = planner
         self._store, self._clock = store, clock
         self._ageing = Ageing(ageing)
         self._contenders: dict[GroupKey, Waiting] = {}
@@ -51,6 +64,10 @@ class Queue:
         self._unforeseen: dict[GroupKey, tuple[PlanRequest, Verdict]] = {}
         self._woken: set[GroupKey] = set()
         self._reviewed = -math.inf
+
+    def __contains__(self, group: GroupKey) -> bool:
+        """Whether a gang waits for room."""
+        return group in self.backlog
 
     # --- order -------------------------------------------------------------------------------------------------
 
@@ -85,21 +102,21 @@ class Queue:
 
     # --- plans -------------------------------------------------------------------------------------------------
 
-    def plan(self, waiting: Waiting, ask: PlanRequest, planner: Planner) -> Plan | Verdict:
+    def plan(self, waiting: Waiting, ask: PlanRequest) -> Plan | Verdict:
         """The plan of a gang whose turn it is, which takes nothing that is kept for the head; else why not.
 
-        Raises Unfinished if ``planner`` does; the gang is out of the backlog then.
+        Raises Unfinished if the planner does; the gang is out of the backlog then.
         """
         group, before = waiting.group, self._forecast()
         self.backfill.forget_pass(group)
         self.backlog.leave(group)
-        answer = planner(ask)
+        answer = self._planner(ask)
         if isinstance(answer, Verdict):
             answer = self._refuse(waiting, ask, answer)
         else:
             closed = self.backfill.closed_to(waiting, ask)
             if not closed.isdisjoint(answer.nodes.values()) and not self.backfill.let_pass(group, ask):
-                answer = self._plan_beside(group, ask.avoiding(closed), planner)
+                answer = self._plan_beside(group, ask.avoiding(closed))
         if isinstance(answer, Plan):
             self._contenders.pop(group, None)
             self._unforeseen.pop(group, None)
@@ -132,13 +149,17 @@ class Queue:
         self._wake_if_changed(before)
         return answer
 
-    def _plan_beside(self, group: GroupKey, ask: PlanRequest, planner: Planner) -> Plan | Verdict:
-        answer = planner(ask)
+    def _plan_beside(self, group: GroupKey, ask: PlanRequest) -> Plan | Verdict:
+        answer = self._planner(ask)
         if isinstance(answer, Plan):
             return answer
         self._contenders.pop(group, None)
         self.backlog.put(group, ask, answer)
         return self.backfill.refuse(ask)
+
+    def note_begun(self, group: GroupKey) -> None:
+        """A gang has got its cycle: nothing that is freed has to wake it."""
+        self.backlog.leave(group)
 
     def put_aside(self, group: GroupKey, ask: PlanRequest) -> None:
         """A gang has just given back what it held: only what others free from now on is news to it."""
@@ -152,7 +173,7 @@ class Queue:
         self.backlog.leave(group)
         self._contenders.pop(group, None)
         self._unforeseen.pop(group, None)
-        self.studies.forget(group)
+        self._studies.forget(group)
         self.backfill.withdraw(group)
         self._wake_if_changed(before)
 

@@ -6,27 +6,24 @@ that is memory: a restart keeps the domain, which the bound members pin, but no 
 """
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol
 
+from extender.scheduling.effects import Evict, Outbox
 from extender.scheduling.group_state import KUBELET_EXCLUSION_SECONDS, WHOLE, GroupState, Mending
 from extender.scheduling.homes import find_home
-from extender.scheduling.requests import leave_out
+from extender.scheduling.seats import Seats
 from extender.scheduling.voices import StatusSink
 from serried.cluster.demand import count_wanted
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy, find_taken, match_heirs
 from serried.metrics import ExtenderMetrics
 from serried.model.group import BARE_KINDS, GroupKey, PodGroup
-from serried.model.node import Node
-from serried.model.plan import Plan, PlanRequest
+from serried.model.plan import PlanRequest
 from serried.model.pod import Pod
-from serried.model.resources import Resources, add, count_slots, subtract
 from serried.model.tree import Tree, list_leaves
 from serried.model.verdict import Reason, Verdict, render
-from serried.plan.fit import admits
 from serried.plan.quorum import GroupMembers, is_whole
 
 
@@ -57,31 +54,30 @@ class Rules:
 USUAL = Rules()
 
 
-class Planner(Protocol):
-    """Finds nodes for the members of an ask."""
-
-    def __call__(self, ask: PlanRequest, leaving: Iterable[Vacancy] = ()) -> Plan | Verdict:
-        """The plan; kept slots count as used, but for those that the members would be ``leaving``."""
-
-
 class Repairs:
     """Tends vacancies and broken gangs. Every method is synchronous.
 
-    ``evict`` is called for a gang that stays broken, if the rules say so; ``spawn`` runs what it returns.
+    It asks for the eviction of a gang that stays broken, if the rules say so.
     """
 
     def __init__(
         self,
         store: Store,
+        seats: Seats,
+        outbox: Outbox,
         clock: Callable[[], float],
+        *,
         voice: StatusSink,
         metrics: ExtenderMetrics,
         rules: Rules = USUAL,
     ) -> None:
-        self.evict: Callable[[GroupKey], Coroutine[Any, Any, None]] | None = None
-        self._store, self._clock = store, clock
-        self._voice, self._metrics, self._rules = voice, metrics, rules
-        store.vacancies.keeping = True
+        self._store = store
+        self._seats = seats
+        self._outbox = outbox
+        self._clock = clock
+        self._voice = voice
+        self._metrics = metrics
+        self._rules = rules
 
     # --- one group ---------------------------------------------------------------------------------------------
 
@@ -169,7 +165,7 @@ class Repairs:
         homes = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
         pinned = frozenset(home.labels.get(key, "") for home in homes) if key is not None else frozenset[str]()
         ask = PlanRequest(heirs, 0, key, pinned, gang.exclusions(heirs, self._clock(), nodes))
-        return self._find_seats(ask, self._store.snapshots.take(ask.priority, heirs).used)
+        return self._seats.find(ask, self._store.snapshots.take(ask.priority, heirs).used)
 
     def _find_mending(self, tree: Tree, heirs: Iterable[Pod], group_members: GroupMembers) -> set[str]:
         """The PodGroups of a tree that run and are whole with these heirs; the others start anew."""
@@ -199,81 +195,6 @@ class Repairs:
             return verdict
         return replace(broken, detail=render(verdict))
 
-    # --- where the heirs go ------------------------------------------------------------------------------------
-
-    def answer(self, ask: PlanRequest, plan: Planner) -> Plan | Verdict:
-        """The answer to ``ask``: heirs get their own slots as far as these take them, ``plan`` finds the rest."""
-        inherited = self._inherited(ask.members)
-        if not inherited and not ask.own_slots:
-            return plan(ask)
-        seats = self._find_seats(ask, self._store.snapshots.take(ask.priority, ask.members).used)
-        if ask.own_slots:
-            return self._take_seats(ask, seats)
-        found = self._plan_beside(seats, ask, plan) if seats else None
-        if found is not None:
-            return found
-        # A gang that starts anew, and that its old slots do not help: their room is better than their places.
-        return plan(ask, inherited if ask.need else ())
-
-    def _take_seats(self, ask: PlanRequest, seats: dict[str, str]) -> Plan | Verdict:
-        if not seats:
-            return Verdict(Reason.NO_CAPACITY, need=len(ask.members), detail="the slots kept for them are taken")
-        return Plan(self._domain_of(ask, seats), seats)
-
-    def _domain_of(self, ask: PlanRequest, seats: Mapping[str, str]) -> str:
-        node = self._store.nodes[next(iter(seats.values()))]
-        return node.labels[ask.topology_key] if ask.topology_key is not None else ""
-
-    def _plan_beside(self, seats: dict[str, str], ask: PlanRequest, plan: Planner) -> Plan | None:
-        """The plan in which these heirs have their own slots; None if it lacks the quorum."""
-        domain = self._domain_of(ask, seats)
-        rest = leave_out(ask, seats, self._store.nodes)
-        if not rest.members:
-            return Plan(domain, seats)
-        found = plan(rest.avoiding(self._find_outgrown(seats, ask.members)))
-        if isinstance(found, Plan):
-            return Plan(domain, {**seats, **found.nodes})
-        return Plan(domain, seats) if ask.need <= len(seats) else None
-
-    def _find_outgrown(self, seats: Mapping[str, str], members: Iterable[Pod]) -> set[str]:
-        """The nodes where an heir takes more than its slot, which alone is known to be used."""
-        asked = {pod.uid: pod.shape.requests for pod in members}
-        inherited = {vacancy.heir: vacancy.pod.shape.requests for vacancy in self._inherited(members)}
-        return {node for uid, node in seats.items() if asked[uid] != inherited[uid]}
-
-    def _inherited(self, members: Iterable[Pod]) -> list[Vacancy]:
-        found = (self._store.vacancies.of_heir(pod.uid) for pod in members)
-        return [vacancy for vacancy in found if vacancy is not None]
-
-    def move_out(self, plan: Plan) -> None:
-        """A gang starts anew with this plan: it leaves those of its old slots that the plan does not use."""
-        for uid, node in plan.nodes.items():
-            vacancy = self._store.vacancies.of_heir(uid)
-            if vacancy is not None and vacancy.pod.node != node:
-                self._store.vacancies.close(vacancy)
-
-    def _find_seats(self, ask: PlanRequest, base: Mapping[str, Resources]) -> dict[str, str]:
-        """Member UID to node: the heirs whose own slot takes them, all in one domain; ``base`` is what is used."""
-        heirs = [(pod, found) for pod in ask.members if (found := self._store.vacancies.of_heir(pod.uid)) is not None]
-        seats: dict[str, str] = {}
-        used: dict[str, Resources] = {}
-        domains = set(ask.pinned)
-        for pod, vacancy in heirs:
-            node = self._store.nodes.get(vacancy.pod.node)
-            if node is None or vacancy.refusal or (pod.uid, node.name) in ask.excluded:
-                continue
-            if not _is_in(node, ask.topology_key, domains) or not admits(pod.shape, node):
-                continue
-            # The heir's own claim is among what is used: another one may be larger, or its node smaller by now.
-            others = subtract(used.get(node.name) or base.get(node.name, {}), dict(vacancy.pod.shape.requests))
-            wish = dict(pod.shape.requests)
-            if count_slots(node.allocatable, others, wish) > 0:
-                seats[pod.uid] = node.name
-                used[node.name] = add(others, wish)
-                if ask.topology_key is not None:
-                    domains.add(node.labels[ask.topology_key])
-        return seats
-
     # --- terms and time ----------------------------------------------------------------------------------------
 
     def forget(self, gang: GroupState) -> None:
@@ -295,20 +216,19 @@ class Repairs:
             outcome = RepairOutcome.SAME_NODE if node == vacancy.pod.node else RepairOutcome.SAME_DOMAIN
             self._metrics.repaired(outcome, now - (now if vacancy.since is None else vacancy.since))
 
-    def review(self, key: GroupKey, gang: GroupState) -> Coroutine[Any, Any, None] | None:
-        """Report a gang that is broken for too long, once; returns the work of evicting it, if that is asked."""
+    def review(self, key: GroupKey, gang: GroupState) -> None:
+        """Report a gang that is broken for too long, once, and have it evicted if the rules say so."""
         since = gang.broken_since
         if since is None or gang.reported or self._clock() - since < self._rules.grace:
-            return None
+            return
         gang.reported = True
         group = self._store.groups.get(key)
         need = (group.policy.min_count or 0) if group is not None else 0
         verdict = Verdict(Reason.BROKEN, have=self._store.members.classify(key).placed, need=need)
         self._voice.report_broken(key, replace(verdict, detail=f"broken for {self._clock() - since:.0f} s"))
-        if self._rules.broken is not Broken.EVICT or self.evict is None:
-            return None
-        gang.evicting = True
-        return self.evict(key)
+        if self._rules.broken is Broken.EVICT:
+            gang.evicting = True
+            self._outbox.put(Evict(key))
 
 
 def _stood_once(group: PodGroup) -> bool:
@@ -326,9 +246,3 @@ def _was_scheduled(group: PodGroup, group_members: GroupMembers) -> bool:
 
 def _note_whole(gang: GroupState) -> None:
     gang.broken_since, gang.reported, gang.evicting = None, False, False
-
-
-def _is_in(node: Node, key: str | None, domains: set[str]) -> bool:
-    if key is None:
-        return True
-    return key in node.labels and (not domains or node.labels[key] in domains)

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from extender.scheduling.effects import Outbox, WorkOnStudies
+from extender.scheduling.groups import Groups
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy
 from serried.model.group import GroupKey
@@ -108,19 +110,24 @@ class _Study:
 class Studies:
     """The plans and forecasts that are being made, by group. Every method but ``work`` is synchronous.
 
-    ``tell`` is called with a group whose answer is there, ``start`` when ``work`` has something to do. ``stopwatch``
-    measures the work, in seconds, ``rest`` lets the loop have its turn for so many.
+    ``groups`` are told of an answer that is there; ``outbox`` asks for ``work`` when it has something to do.
+    ``stopwatch`` measures the work, in seconds, ``rest`` lets the loop have its turn for so many.
     """
 
     def __init__(
         self,
         store: Store,
+        groups: Groups,
+        outbox: Outbox,
         stopwatch: Callable[[], float] = time.perf_counter,
+        *,
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.tell: Callable[[GroupKey], None] = lambda _: None
-        self.start: Callable[[], None] = lambda: None
-        self._store, self._stopwatch, self._rest = store, stopwatch, rest
+        self._store = store
+        self._groups = groups
+        self._outbox = outbox
+        self._stopwatch = stopwatch
+        self._rest = rest
         self._studies: dict[GroupKey, list[_Study]] = {}
         # Groups whose last answer took long, and what they may take next time.
         self._slow: dict[GroupKey, float] = {}
@@ -285,7 +292,7 @@ class Studies:
     def _set_to_work(self) -> None:
         if not self._working:
             self._working = True
-            self.start()
+            self._outbox.put(WorkOnStudies())
 
     def work(self) -> Coroutine[Any, Any, None]:
         """Make all answers that are asked for, the loop's turn after each slice."""
@@ -309,7 +316,7 @@ class Studies:
         if study.work is None and not study.tried and not self._is_long(study.group, study.ask):
             # Somebody else has counted meanwhile what it needs: a burst of gangs of one new shape counts it once.
             self._studies[study.group].remove(study)
-            self.tell(study.group)
+            self._groups.note_study(study.group)
             return
         try:
             work = study.work or self._begin(study)
@@ -327,7 +334,7 @@ class Studies:
         if study.done:
             study.work = None
             self._note_cost(study)
-            self.tell(study.group)
+            self._groups.note_study(study.group)
 
     def _begin(self, study: _Study) -> Work[Any]:
         snapshot = self._store.snapshots.take(study.ask.priority, study.ask.members, study.leaving)

@@ -226,7 +226,7 @@ async def debug(extender: Extender) -> AsyncIterator[httpx.AsyncClient]:
     events = EventWriter(world.api.client(), "serried")
     reports = Reports(world.api.client(), world.store, events, FALLBACK, world.clock)
     app = FastAPI()
-    app.include_router(debug_routes(world.group_scheduler, reports, FALLBACK, lambda: {"version": "x"}))
+    app.include_router(debug_routes(world.core, reports, FALLBACK, lambda: {"version": "x"}))
     await world.go()
     async with connect(app) as http:
         yield http
@@ -268,7 +268,7 @@ class TestDebug:
         assert (await debug.get("/debug/nothing")).status_code == 404
 
     async def test_the_state_is_read_on_the_event_loop_that_owns_it(self, extender: Extender) -> None:
-        router = debug_routes(extender.world.group_scheduler, Mock(), FALLBACK, dict)
+        router = debug_routes(extender.world.core, Mock(), FALLBACK, dict)
         endpoints = [route.endpoint for route in router.routes if isinstance(route, APIRoute)]
         assert len(endpoints) == 7
         assert all(inspect.iscoroutinefunction(endpoint) for endpoint in endpoints)

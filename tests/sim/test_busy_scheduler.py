@@ -21,9 +21,9 @@ async def test_a_pod_that_the_scheduler_binds_is_a_sign_of_work(server: FakeApiS
         task = asyncio.create_task(extender.run())
         async with asyncio.timeout(10):
             await extender.feed.synced.wait()
-            assert extender.nominator._called == 0.0
+            assert extender.core.activity.last_sign == 0.0
             server.change(PODS, "default", "plain", {"spec": {"nodeName": "n1"}})
-            while not extender.nominator._called:  # noqa: ASYNC110 - the state under test has no event
+            while not extender.core.activity.last_sign:  # noqa: ASYNC110 - the state under test has no event
                 await asyncio.sleep(0.005)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

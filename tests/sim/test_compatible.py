@@ -34,7 +34,7 @@ class Scene:
 
     def reason(self) -> str:
         """Why the gang waits, or how far it is."""
-        gang = self._extender.group_scheduler.gangs.get(GANG)
+        gang = self._extender.core.groups.states.get(GANG)
         return gang.verdict.reason.value if gang is not None and gang.verdict is not None else ""
 
     def watch(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Scene:
         self.server, self.extender = server, extender
 
     def reason(self) -> str:
-        gang = self.extender.group_scheduler.gangs.get(GANG)
+        gang = self.extender.core.groups.states.get(GANG)
         return gang.verdict.reason.value if gang is not None and gang.verdict is not None else ""
 
     def told(self) -> list[str]:
@@ -107,7 +107,7 @@ async def test_a_gang_hears_what_is_missing_and_what_helps(status: int) -> None:
         await scene.until(scene.told)
         assert scene.told()[0].startswith("RecordsUnreadable: ")
         assert WHY[status] in scene.told()[0]
-        assert not scene.extender.group_scheduler.ledger.of_group(GANG)
+        assert not scene.extender.core.ledger.of_group(GANG)
 
 
 @pytest.mark.parametrize("status", WHY)
@@ -122,8 +122,8 @@ async def test_the_probe_and_the_selfcheck_say_it(status: int) -> None:
 async def test_a_plain_jobs_pod_that_was_held_for_a_moment_is_woken_meanwhile(status: int) -> None:
     its_job, its_pod = plain()
     async with in_the_dark(status) as scene:
-        await scene.until(lambda: scene.extender.group_scheduler.obstacle)
-        assert scene.extender.service.filter(its_pod.value(), ["n1"]) == Hold()
+        await scene.until(lambda: scene.extender.core.term.obstacle)
+        assert scene.extender.core.service.filter(its_pod.value(), ["n1"]) == Hold()
         scene.server.add(JOBS, its_job.raw())
         scene.server.add(PODS, its_pod.raw())
         await scene.until(lambda: scene.was_kicked("plain-0"))

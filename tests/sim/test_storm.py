@@ -14,7 +14,7 @@ import pytest
 from extender.answers import Steer
 from extender.binding import nominator
 from extender.binding import run as cycle_runner
-from extender.binding.nominator import Stamps
+from extender.scheduling.nomination import Stamps
 from serried.model.backoff import Backoff
 from serried.model.group import GroupKey, Key
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
@@ -212,4 +212,4 @@ async def test_after_the_storm_every_gang_is_bound_and_nothing_is_left(storm: St
     assert storm.world.nothing_reserved
     assert not any(call.waiting for call in storm.calls.values())
     assert (storm.world.nominator._open, storm.world.nominator._sent) == ({}, {})
-    assert not storm.world.group_scheduler.held
+    assert not storm.world.core.held

@@ -6,19 +6,14 @@ from copy import deepcopy
 from typing import Any
 
 from extender.answers import Answer, BindRequest
-from extender.binding.binder import Binder, Window
-from extender.binding.evictions import Evictions
-from extender.binding.nominator import Nominator, Stamps
 from extender.binding.reservations import Records
-from extender.binding.run import CycleRunner
+from extender.core import Core, Options
 from extender.scheduling.backfill import Mode
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.group_scheduler import GroupScheduler
-from extender.scheduling.queue import Queue
+from extender.scheduling.nomination import Stamps
 from extender.scheduling.repairs import USUAL, Rules
-from extender.scheduling.studies import Studies
+from extender.scheduling.term import Term
 from extender.service import ExtenderService
-from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey, Key
@@ -96,34 +91,31 @@ class World:
         backfill: Mode = Mode.FORECAST,
         rules: Rules = USUAL,
         stopwatch: Callable[[], float] | None = None,
+        api: FakeApi | None = None,
     ) -> None:
-        self.clock, self.api, self.heard = Clock(), FakeApi(), Listener()
+        self.clock, self.api, self.heard = Clock(), api or FakeApi(), Listener()
         client = self.api.client()
         self.store = Store([SCHEDULER])
-        self.ledger = Ledger(self.store.occupancy)
-        self.nominator = Nominator(client, self.store, self.clock, stamps, window)
-        studies = Studies(self.store, stopwatch or self.clock, _turn)
-        self.queue = Queue(self.store, self.clock, self.wall, self.heard, backfill, ageing=DAY, studies=studies)
-        self.group_scheduler = GroupScheduler(
+        self.store.vacancies.keeping = True
+        self.term = Term(lambda: True)
+        self.records = Records(client, "scheduling.serried.dev/v1beta1", "term", self.term.leads)
+        self.core = Core(
+            client,
             self.store,
-            self.ledger,
-            self.nominator,
-            self.queue,
-            self.heard,
-            self.heard,
-            self.clock,
-            job_unknown_deadline=30.0,
-            rules=rules,
+            self.term,
+            self.records,
+            status=self.heard,
+            metrics=self.heard,
+            clock=self.clock,
+            wall=self.wall,
+            stopwatch=stopwatch or self.clock,
+            rest=_turn,
+            options=Options(stamps, window, backfill, ageing=DAY, rules=rules),
         )
-        self.group_scheduler.repairs.evict = Evictions(self.group_scheduler, client).evict
-        self.records = Records(client, "scheduling.serried.dev/v1beta1", "term", self.group_scheduler.leads)
-        self.binder = Binder(client, Window(64))
-        self.cycle_runner = CycleRunner(
-            self.group_scheduler, self.records, self.binder, self.heard, self.clock, total=300.0, idle=60.0
-        )
-        self.group_scheduler.drive = self.cycle_runner.drive
-        self.group_scheduler.active = True
-        self.service = ExtenderService(self.group_scheduler, self.binder, client, self.clock)
+        self.ledger, self.groups, self.queue = self.core.ledger, self.core.groups, self.core.queue
+        self.nominator, self.service = self.core.nominator, self.core.service
+        self.group_scheduler, self.adoption = self.core.group_scheduler, self.core.adoption
+        self.term.active = True
         self.service.synced = True
         self._background: list[asyncio.Task[Any]] = []
 
@@ -197,9 +189,11 @@ class World:
 
     def look(self) -> None:
         """One pass of the group scheduler, and its tick."""
-        due = self.group_scheduler._take_touched() | self.group_scheduler._take_woken() | self.group_scheduler._tick()
+        due = self.group_scheduler.take_touched() | self.group_scheduler.take_woken() | self.group_scheduler.tick()
         for key in self.group_scheduler.in_turn(due):
             self.group_scheduler.consider(key)
+            self.core.runner.carry_out()
+        self.core.runner.carry_out()
 
     async def settle(self) -> None:
         """Let every task run as far as it gets without time passing."""
@@ -243,7 +237,7 @@ class World:
 
     def cycle(self, group: GroupKey = GANG) -> BindingCycle:
         """The group's round, which must exist."""
-        cycle = self.group_scheduler.gangs[group].cycle
+        cycle = self.groups.states[group].cycle
         assert cycle is not None
         return cycle
 
@@ -259,7 +253,8 @@ class World:
 
     async def close(self) -> None:
         """End every task."""
-        tasks = [*self._background, *self.group_scheduler._tasks, *self.nominator._background]
+        await self.core.tasks.close()
+        tasks = [*self._background, *self.nominator._background]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

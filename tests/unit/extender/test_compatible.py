@@ -9,7 +9,6 @@ import pytest
 from fastapi import FastAPI
 
 from extender.answers import Hold, Pass
-from extender.binding.recovery import Adoption
 from extender.binding.reservations import Records
 from extender.debug.routes import debug_routes
 from extender.status.reports import Reports
@@ -66,7 +65,7 @@ async def test_what_an_earlier_term_has_committed_is_rolled_forward(world: World
     left = Reservation(THEIRS, group.uid, "", 2, slots, frozenset(slots))
     await Records(world.api.client(), "v1", "earlier").write(group, left)
     world.add(*small_nodes(2), theirs(2), *their_members(2))
-    await Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator).adopt()
+    await world.adoption.adopt()
     await world.go()
     assert (world.node_of("c0"), world.node_of("c1")) == ("n1", "n1")
     assert world.nothing_reserved
@@ -84,9 +83,7 @@ async def test_pods_hear_of_the_api_that_their_own_group_lacks(world: World) -> 
     assert (world.reasons(), world.reasons(THEIRS)) == ([Reason.API_MISSING], [Reason.POD_GROUP_MISSING])
     world.store.meet_compatible_obstacle("no API of scheduler-plugins")
     await world.go()
-    assert world.group_scheduler.gangs[THEIRS].verdict == Verdict(
-        Reason.API_MISSING, detail="no API of scheduler-plugins"
-    )
+    assert world.groups.states[THEIRS].verdict == Verdict(Reason.API_MISSING, detail="no API of scheduler-plugins")
     world.store.meet_compatible_obstacle("")
     await world.go()
     assert world.reasons(THEIRS)[-1] is Reason.POD_GROUP_MISSING
@@ -141,7 +138,7 @@ class TestOtherSchedulers:
         assert world.reasons(THEIRS) == [Reason.QUORUM_MISSING]
         world.delete("c0")
         await world.go()
-        assert THEIRS not in world.group_scheduler.gangs
+        assert THEIRS not in world.groups.states
 
 
 async def test_its_turn_comes_by_the_priority_of_its_pods(world: World) -> None:
@@ -153,7 +150,7 @@ async def test_its_turn_comes_by_the_priority_of_its_pods(world: World) -> None:
 async def test_debug_names_the_object(world: World) -> None:
     await world.add(*small_nodes(2), theirs(3), *their_members(2)).go()
     app = FastAPI()
-    app.include_router(debug_routes(world.group_scheduler, Mock(), FALLBACK, dict))
+    app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
         shown = (await http.get("/debug/groups/default/compatible:g")).json()
     assert shown["object"] == {"apiVersion": COMPATIBLE_API, "kind": "PodGroup", "name": "g"}

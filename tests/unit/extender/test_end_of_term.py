@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.binding import run as cycle_runner
-from extender.binding.recovery import Adoption
 from extender.binding.reservations import Records
 from extender.leader import Leadership
 from extender.scheduling.repairs import Broken, Rules
@@ -38,21 +37,21 @@ class TestALeaseThatLapsesForAMoment:
         turns: list[bool] = []
         leadership = Leadership("here", turns.append, world.clock)
         leadership.take(Lease("here_1", int(world.clock()), 15))
-        world.group_scheduler.holds_lease = leadership.leads
+        world.term.holds_lease = leadership.leads
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         world.look()
         world.clock.advance(12.1)
         world.cycle().changed.set()
         await world.settle()
-        assert world.group_scheduler.gangs[GANG].cycle is None  # left
+        assert world.groups.states[GANG].cycle is None  # left
         leadership.take(Lease("here_1", int(world.clock()), 15))
         if turns[1:] == [False, True]:  # what the process does then
-            world.group_scheduler.end_term()
-            await Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator).adopt()
-            world.group_scheduler.active = True
+            world.core.end_term()
+            await world.adoption.adopt()
+            world.term.active = True
             world.group_scheduler.meet_obstacle("")
         world.look()  # nothing else has happened in the cluster
-        assert world.group_scheduler.gangs[GANG].cycle is not None
+        assert world.groups.states[GANG].cycle is not None
 
 
 class TestAnAdoptionUnderWhichTheTermEnds:
@@ -64,10 +63,10 @@ class TestAnAdoptionUnderWhichTheTermEnds:
             raw["metadata"]["managedFields"] = [managed]
         world.watch()
         world.api.hold("get")
-        adoption = Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator)
+        adoption = world.adoption
         task = asyncio.create_task(adoption.adopt())
         await world.settle()
-        world.group_scheduler.end_term()
+        world.core.end_term()
         world.api.let_go("get")
         await world.settle()
         await asyncio.gather(task, return_exceptions=True)
@@ -76,14 +75,14 @@ class TestAnAdoptionUnderWhichTheTermEnds:
     async def test_is_none_of_the_next_term(self, world: World) -> None:
         """The API server was away: our Lease was lost, another instance led and committed, and we lead again."""
         world.add(*small_nodes(2), gang(2), *members(2))
-        world.group_scheduler.active = False
+        world.term.active = False
         world.add(members(1, first=5)[0].nominated("n2"))
         world.api.hold("get")
-        adoption = Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator)
+        adoption = world.adoption
         task = asyncio.create_task(adoption.adopt())
         await world.settle()  # it is looking at the stray stamp
-        world.group_scheduler.end_term()
-        world.group_scheduler.end_term()
+        world.core.end_term()
+        world.core.end_term()
         world.api.let_go("get")
         await world.settle()
         assert task.done()
@@ -94,10 +93,10 @@ class TestAnAdoptionUnderWhichTheTermEnds:
         held = Reservation(GANG, "podgroup-g", "", 2, {"pod-m0": Slot("pod-m0", "m0", "n1")})
         await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), held)
         world.api.hold("list")
-        adoption = Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator)
+        adoption = world.adoption
         task = asyncio.create_task(adoption.adopt())
         await world.settle()
-        world.group_scheduler.end_term()
+        world.core.end_term()
         world.api.let_go("list")
         await world.settle()
         await asyncio.gather(task, return_exceptions=True)
@@ -112,7 +111,7 @@ class TestTheWriterOfStamps:
         await world.go()
         sent = len(world.api.said("stamp"))
         assert sent
-        world.group_scheduler.end_term()
+        world.core.end_term()
         world.api.let_go("stamp")
         await world.settle()
         assert len(world.api.said("stamp")) == sent
@@ -122,10 +121,10 @@ class TestAPassUnderWhichTheTermEnds:
     async def test_says_nothing_more(self, world: World) -> None:
         other = GroupKey("default", "h")
         world.add(gang(2), *members(1), pod_group("h").gang(2), members(1, first=7)[0].in_group("h"))
-        task = asyncio.create_task(world.group_scheduler._pass({GANG, other}))
+        task = asyncio.create_task(world.core.loop.consider({GANG, other}))
         await asyncio.sleep(0)
         assert len(world.heard.verdicts) == 1
-        world.group_scheduler.end_term()
+        world.core.end_term()
         await world.settle()
         assert task.done()
         assert len(world.heard.verdicts) == 1
@@ -135,15 +134,15 @@ class TestAGangThatGoesWhileAnotherInstanceLeads:
     async def test_is_forgotten_when_our_turn_comes_again(self, world: World) -> None:
         await world.add(*small_nodes(1), gang(3), *members(3)).go()
         assert GANG in world.queue.backlog
-        world.group_scheduler.end_term()
+        world.core.end_term()
         world.store.drop_group(GANG)
         for name in ("m0", "m1", "m2"):
             world.delete(name)
         world.store.touched.clear()  # as the loop of a standby does
-        world.group_scheduler.active = True
+        world.term.active = True
         world.group_scheduler.meet_obstacle("")
         await world.go()
-        assert GANG not in world.group_scheduler.gangs
+        assert GANG not in world.groups.states
         assert GANG not in world.queue.backlog
 
 
@@ -164,15 +163,17 @@ class TestAPodGroupOfATree:
 
 class TestTheWorkerOfStudies:
     async def test_that_is_cancelled_before_it_began_is_followed_by_another(self, world: World) -> None:
-        studies = world.queue.studies
-        tasks = world.group_scheduler._tasks
+        studies = world.core.studies
+        tasks = world.core.tasks
         studies._set_to_work()
-        (worker,) = tasks
-        world.group_scheduler.end_term()
+        world.core.runner.carry_out()
+        assert len(tasks) == 1
+        world.core.end_term()
         await world.settle()
-        assert worker.done()
+        assert len(tasks) == 0
         studies._set_to_work()
-        assert tasks
+        world.core.runner.carry_out()
+        assert len(tasks) == 1
 
 
 class TestAGangThatIsBeingEvicted:
@@ -183,12 +184,12 @@ class TestAGangThatIsBeingEvicted:
         world.delete("m0")
         await world.go()
         await world.pass_time(10.0)
-        assert world.group_scheduler.gangs[GANG].evicting
-        world.group_scheduler.end_term()
-        world.group_scheduler.active = True
+        assert world.groups.states[GANG].evicting
+        world.core.end_term()
+        world.term.active = True
         world.group_scheduler.meet_obstacle("")
         await world.go()
-        assert not world.group_scheduler.gangs[GANG].evicting
+        assert not world.groups.states[GANG].evicting
         await world.close()
 
 
@@ -205,8 +206,8 @@ class TestWhatIsSaid:
         """It may not have settled when the last term ended, or another instance may have said something else."""
         await world.add(gang(2), *members(1)).go()
         assert world.reasons() == [Reason.QUORUM_MISSING]
-        world.group_scheduler.end_term()
-        world.group_scheduler.active = True
+        world.core.end_term()
+        world.term.active = True
         world.group_scheduler.meet_obstacle("")
         await world.go()
         assert world.reasons() == [Reason.QUORUM_MISSING] * 2

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.answers import Hold, Pass, Steer
-from extender.binding.nominator import Stamps
+from extender.scheduling.nomination import Stamps
 from tests.support.builders import PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, World, gang, members, small_nodes
 from tests.support.fake_api import error
@@ -272,7 +272,7 @@ class TestWaking:
         world.service.synced = True
         await world.go()
         assert [call.name for call in world.api.said("kick")] == ["p"]
-        assert list(world.group_scheduler.held) == []
+        assert list(world.core.held) == []
 
     async def test_a_pod_held_before_its_job_was_seen_is_woken_if_the_job_is_plain(self, world: World) -> None:
         plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
@@ -312,7 +312,7 @@ class TestWaking:
         world.filter("m0", "n1")
         await world.go()
         assert world.api.calls == []
-        assert set(world.group_scheduler.held) == {"pod-m0"}
+        assert set(world.core.held) == {"pod-m0"}
 
 
 class TestPrioritizeAndPreempt:

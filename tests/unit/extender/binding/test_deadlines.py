@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.answers import Steer
-from extender.binding.nominator import Stamps
 from extender.scheduling.cycle import CycleStage
+from extender.scheduling.nomination import Stamps
 from serried.model.verdict import Reason
 from tests.support.builders import pod
 from tests.support.extender_harness import World

@@ -1,7 +1,7 @@
 import pytest
 
 from extender.binding import nominator
-from extender.binding.nominator import Stamps
+from extender.scheduling.nomination import Stamps
 from serried.model.backoff import Backoff
 from tests.support.builders import PodBuilder, node, pod
 from tests.support.extender_harness import SCHEDULER, World, gang, members
@@ -162,7 +162,7 @@ class TestGates:
 
     async def test_a_gate_of_another_owner_stays(self, world: World) -> None:
         world.add(members(1)[0].gate("example.com/quota").gate())
-        world.nominator.wake(world.store.pods["pod-m0"])
+        world.nominator.activate(world.store.pods["pod-m0"])
         await world.settle()
         assert world.pod("m0").gates == ("example.com/quota",)
 
@@ -175,7 +175,7 @@ class TestGates:
     async def test_a_pod_that_must_be_woken_is_woken_also_after_an_outage(self, world: World) -> None:
         world.add(*members(1))
         world.api.fail("kick", error(500), error(0), error(429))
-        world.nominator.wake(world.store.pods["pod-m0"])
+        world.nominator.activate(world.store.pods["pod-m0"])
         await world.settle()
         assert names(world, "kick") == ["m0"] * 4
 
@@ -183,7 +183,7 @@ class TestGates:
     async def test_what_the_api_server_will_never_take_is_not_repeated(self, world: World, status: int) -> None:
         world.add(*members(1))
         world.api.fail("kick", error(status))
-        world.nominator.wake(world.store.pods["pod-m0"])
+        world.nominator.activate(world.store.pods["pod-m0"])
         await world.settle()
         assert names(world, "kick") == ["m0"]
 
@@ -248,7 +248,7 @@ class TestKicks:
     async def test_a_busy_scheduler_is_not_disturbed(self, world: World) -> None:
         await plan(world, 1)
         for _ in range(10):
-            world.nominator.called()
+            world.core.activity.note_call()
             await world.pass_time(1.0)
         assert names(world, "kick") == []
 
@@ -293,6 +293,6 @@ class TestSignsOfWork:
     async def test_it_is_busy_if(self, world: World, before: PodBuilder, after: PodBuilder, *, busy: bool) -> None:
         await plan(world, 1)
         for _ in range(10):
-            world.nominator.note_pod(before.value(), after.value())
+            world.core.activity.note_pod(before.value(), after.value())
             await world.pass_time(1.0)
         assert (world.cycle().idled < 5.0) is busy

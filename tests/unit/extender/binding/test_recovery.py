@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from extender.binding import run as cycle_runner
-from extender.binding.recovery import Adoption
 from extender.binding.reservations import Records
 from extender.scheduling.cycle import CycleStage
 from serried.kube.errors import ApiError
@@ -24,7 +23,7 @@ async def leave_behind(world: World, *names: str, committed: bool = False, nodes
 
 
 async def adopt(world: World) -> None:
-    await Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator).adopt()
+    await world.adoption.adopt()
     await world.settle()
 
 
@@ -160,11 +159,11 @@ async def test_adopting_again_after_an_error_takes_nothing_twice(cluster: World)
 
 
 async def test_what_is_taken_up_goes_on_though_nothing_may_be_planned_yet(cluster: World) -> None:
-    cluster.group_scheduler.active = False
+    cluster.term.active = False
     await leave_behind(cluster, "m0", "m1")
     cluster.add(members(1, first=5)[0].nominated("n1"))  # a stamp to look at: the cycles have time to begin
-    await Adoption(cluster.group_scheduler, cluster.records, cluster.api.client(), cluster.nominator).adopt()
-    cluster.group_scheduler.active = True
+    await cluster.adoption.adopt()
+    cluster.term.active = True
     await cluster.settle()
     assert cluster.cycle().stage is CycleStage.GATHERING
 

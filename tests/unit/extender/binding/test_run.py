@@ -153,7 +153,7 @@ class TestBeforeTheCommit:
         await plan(world)
         for _ in range(8):
             await world.pass_time(50.0)
-            if world.group_scheduler.gangs[GANG].cycle is None:
+            if world.groups.states[GANG].cycle is None:
                 break
             world.bind("m0")
             await world.settle()
@@ -434,8 +434,8 @@ class TestAfterTheCommit:
         calls = await bind_all(world, 2)
         calls += [world.bind(f"m{index}") for index in range(2, many)]
         await world.settle()
-        spawn = Mock(wraps=world.group_scheduler.spawn)
-        monkeypatch.setattr(world.group_scheduler, "spawn", spawn)
+        spawn = Mock(wraps=world.core.tasks.spawn)
+        monkeypatch.setattr(world.core.tasks, "spawn", spawn)
         world.api.let_go("replace")
         for _ in range(20):
             await world.settle()

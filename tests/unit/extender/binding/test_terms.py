@@ -2,7 +2,6 @@
 
 import pytest
 
-from extender.binding.recovery import Adoption
 from extender.scheduling.cycle import CycleStage
 from tests.support.extender_harness import GANG, World, gang, members, small_nodes
 
@@ -16,13 +15,10 @@ async def planned(world: World) -> World:
 
 async def take_over(old: World) -> World:
     """Another instance leads now, on the same API server; its caches are full."""
-    new = World()
-    new.api = old.api
-    for part in (new.nominator, new.records, new.binder, new.service):
-        part._client = old.api.client()
+    new = World(api=old.api)
     new.add(*small_nodes(2), gang(2))
     new.watch()
-    await Adoption(new.group_scheduler, new.records, new.api.client(), new.nominator).adopt()
+    await new.adoption.adopt()
     await new.settle()
     return new
 
@@ -37,7 +33,7 @@ class TestTheEndOfATerm:
         call = (await planned(world)).bind("m0")
         await world.settle()
         written, said = writes(world), len(world.heard.verdicts)
-        world.group_scheduler.end_term()
+        world.core.end_term()
         await world.settle()
         assert "does not lead" in call.error
         assert (writes(world), len(world.heard.verdicts), len(world.ledger)) == (written, said, 0)
@@ -48,7 +44,7 @@ class TestTheEndOfATerm:
         world.api.hold("replace")
         calls = [world.bind("m0"), world.bind("m1")]
         await world.settle()
-        world.group_scheduler.end_term()
+        world.core.end_term()
         world.api.let_go("replace")
         await world.settle()
         assert all(call.error for call in calls)
@@ -56,7 +52,7 @@ class TestTheEndOfATerm:
 
     async def test_in_the_middle_of_the_burst_sends_no_more(self, world: World) -> None:
         await planned(world)
-        world.api.before_bind = lambda _: world.group_scheduler.end_term()
+        world.api.before_bind = lambda _: world.core.end_term()
         for name in ("m0", "m1"):
             world.bind(name)
         await world.settle()
@@ -70,7 +66,7 @@ async def test_a_lease_that_has_run_out_unnoticed_is_noticed_before_the_next_wri
     world.bind("m0")
     await world.settle()
     written = writes(world)
-    world.group_scheduler.holds_lease = lambda: False
+    world.term.holds_lease = lambda: False
     if happen == "the quorum comes to bind":
         world.bind("m1")
         await world.settle()
@@ -80,7 +76,7 @@ async def test_a_lease_that_has_run_out_unnoticed_is_noticed_before_the_next_wri
         await world.settle()
     assert writes(world) == written
     assert (world.api.phase(), world.node_of("m0")) == ("Planned", "")
-    assert world.group_scheduler.gangs[GANG].cycle is None
+    assert world.groups.states[GANG].cycle is None
 
 
 class TestTwoThatThinkTheyLead:

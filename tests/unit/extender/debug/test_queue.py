@@ -16,7 +16,7 @@ from tests.support.extender_harness import SCHEDULER, World, gang, members
 @pytest.fixture
 def http(world: World) -> httpx.AsyncClient:
     app = FastAPI()
-    app.include_router(debug_routes(world.group_scheduler, Mock(), FALLBACK, dict))
+    app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug")
 
 

@@ -47,7 +47,7 @@ async def page(world: World) -> AsyncIterator[Page]:
         world.add(pod(f"p-{name}").namespace(namespace).scheduler(SCHEDULER).in_group(name))
     await world.go()
     app = FastAPI()
-    app.include_router(debug_routes(world.group_scheduler, Mock(), FALLBACK, dict))
+    app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
         yield Page(http)
 

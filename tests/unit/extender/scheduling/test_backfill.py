@@ -63,7 +63,7 @@ def small_job(count: int = 2, **lasting: int) -> list[Builder]:
 
 
 def verdict(world: World, group: GroupKey = GANG) -> Verdict:
-    found = world.group_scheduler.gangs[group].verdict
+    found = world.groups.states[group].verdict
     assert found is not None
     return found
 
@@ -379,4 +379,4 @@ class TestWakingUp:
         world.cycle().changed.set()
         await world.settle()
         assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
-        assert world.group_scheduler.gangs[GANG].not_before == world.clock() + 1.0
+        assert world.groups.states[GANG].not_before == world.clock() + 1.0

@@ -17,7 +17,7 @@ from tests.support.volumes import volume, volume_claim
 
 
 def verdict_of(world: World, group: GroupKey = GANG) -> tuple[Reason, int, int]:
-    verdict = world.group_scheduler.gangs[group].verdict
+    verdict = world.groups.states[group].verdict
     assert verdict is not None
     return verdict.reason, verdict.have, verdict.need
 
@@ -92,7 +92,7 @@ class TestBeforeAPlan:
     async def test_a_group_of_another_scheduler_is_left_to_it(self, world: World) -> None:
         theirs = [each.scheduler("default-scheduler") for each in members(2)]
         await world.add(*small_nodes(2), gang(2), *theirs).go()
-        assert GANG not in world.group_scheduler.gangs
+        assert GANG not in world.groups.states
         assert world.reasons() == []
 
     async def test_a_verdict_is_said_once_while_it_does_not_change(self, world: World) -> None:
@@ -106,7 +106,7 @@ class TestBeforeAPlan:
         world.delete("m0")
         world.store.drop_group(GANG)
         await world.go()
-        assert world.group_scheduler.gangs == {}
+        assert world.groups.states == {}
 
     async def test_bound_members_of_a_deleted_group_are_no_news(self, world: World) -> None:
         await world.add(members(1)[0].on("n1")).go()
@@ -157,7 +157,7 @@ class TestThePlan:
 
     async def test_a_toleration_that_is_added_to_its_members_unblocks_a_gang(self, world: World) -> None:
         await world.add(node("n1").cpu(2).taint("dedicated"), gang(2), *members(2)).go()
-        assert world.group_scheduler.gangs[GANG].cycle is None
+        assert world.groups.states[GANG].cycle is None
         await world.add(*[each.tolerating("dedicated") for each in members(2)]).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
@@ -280,7 +280,7 @@ class TestTopology:
             .add(gang(2).topology(), *members(2))
             .go()
         )
-        verdict = world.group_scheduler.gangs[GANG].verdict
+        verdict = world.groups.states[GANG].verdict
         assert verdict is not None
         assert (verdict.reason, verdict.key) == (Reason.NO_DOMAIN_FITS, RACK)
         assert [(domain.domain, domain.slots) for domain in verdict.domains] == [("r1", 1), ("r2", 1)]
@@ -369,7 +369,7 @@ class TestDuringARound:
         await world.go()
         assert call.error
         assert world.nothing_reserved
-        assert world.group_scheduler.gangs == {}
+        assert world.groups.states == {}
 
     async def test_a_member_that_leaves_the_group_leaves_its_slot_and_its_call(self, world: World) -> None:
         await world.add(*small_nodes(2), gang(2), *members(3)).go()
@@ -417,7 +417,7 @@ class TestJobs:
         world.store.put_workload(workload("w").for_job("j").gang_template("t", 2).value())
         await world.add(pod_group("g").gang(2).of("w", "t")).go()
         assert isinstance(world.filter("j-0"), Steer)
-        assert self.WAITING not in world.group_scheduler.gangs
+        assert self.WAITING not in world.groups.states
 
     async def test_a_job_that_nobody_has_seen_holds_its_pods_for_a_bounded_time(self, world: World) -> None:
         await world.add(*small_nodes(2), *self.PODS).go()
@@ -500,7 +500,7 @@ async def test_an_exception_about_one_group_stops_no_other_and_the_group_is_trie
             "extender.scheduling.group_scheduler.build_request",
             Mock(side_effect=[RuntimeError("bug"), DEFAULT], wraps=build_request),
         )
-        await world.group_scheduler._pass({GANG, GroupKey("default", "h")})
+        await world.core.loop.consider({GANG, GroupKey("default", "h")})
     assert [reservation.group.name for reservation in world.ledger] == ["h"]
     await world.pass_time(10.0)
     assert world.cycle().stage is CycleStage.GATHERING
@@ -510,15 +510,15 @@ async def test_work_in_the_background_never_fails_in_silence(world: World, caplo
     async def fail() -> None:
         raise AttributeError("odd")
 
-    world.group_scheduler.spawn(fail())
+    world.core.tasks.spawn(fail())
     await world.settle()
     assert "odd" in caplog.text
-    assert not world.group_scheduler._tasks
+    assert not len(world.core.tasks)
 
 
 async def test_a_pause_of_members_that_wanted_to_join_a_round_ends_with_it(world: World) -> None:
     await world.add(*small_nodes(2), gang(2), *members(2)).go()
-    world.group_scheduler.gangs[GANG].not_before = world.clock() + 1000.0
+    world.groups.states[GANG].not_before = world.clock() + 1000.0
     for name in ("m0", "m1"):
         world.bind(name)
     await world.go()

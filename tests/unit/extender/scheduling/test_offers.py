@@ -1,8 +1,8 @@
 """Gangs that ask for what only kube-scheduler can count: they are offered to it, and its word decides."""
 
 from extender.answers import Hold, Steer
-from extender.binding.nominator import Stamps
 from extender.scheduling.cycle import CycleStage
+from extender.scheduling.nomination import Stamps
 from serried.model.group import GroupKey, GroupKind
 from serried.model.verdict import Reason, Verdict, render
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
@@ -29,7 +29,7 @@ def claiming(count: int) -> list[PodBuilder]:
 
 
 def verdict_of(world: World) -> Verdict:
-    verdict = world.group_scheduler.gangs[GANG].verdict
+    verdict = world.groups.states[GANG].verdict
     assert verdict is not None
     return verdict
 
@@ -222,9 +222,7 @@ class TestClaimsOfDevices:
 
 
 def unoffered(world: World) -> frozenset[str]:
-    return world.group_scheduler.gangs[GANG].unoffered(
-        world.store.members.of_group(GANG), world.clock(), world.store.nodes
-    )
+    return world.groups.states[GANG].unoffered(world.store.members.of_group(GANG), world.clock(), world.store.nodes)
 
 
 def racks(count: int, size: int = 3) -> list[NodeBuilder]:
@@ -270,17 +268,17 @@ class TestWhatIsOffered:
     async def test_a_list_that_may_be_a_sample_says_nothing(self, world: World) -> None:
         await world.add(*racks(2), gang(2).topology(), *claiming(1)).go()
         world.filter("m0", *[f"n{number}" for number in range(100)])
-        assert world.group_scheduler.gangs[GANG].offers == {}
+        assert world.groups.states[GANG].offers == {}
 
     async def test_nor_does_the_stamp_that_is_tried_by_itself(self, world: World) -> None:
         await world.add(*racks(2), gang(2).topology(), claiming(1)[0].nominated("a0")).go()
         world.filter("m0", "a0")
-        assert world.group_scheduler.gangs[GANG].offers == {}
+        assert world.groups.states[GANG].offers == {}
 
     async def test_nor_what_is_offered_to_a_member_that_we_count_for(self, world: World) -> None:
         await world.add(*racks(2), gang(2).topology(), *members(1)).go()
         world.filter("m0", "a0")
-        assert world.group_scheduler.gangs[GANG].offers == {}
+        assert world.groups.states[GANG].offers == {}
 
     async def test_members_of_which_nothing_was_offered_yet_are_not_confined_by_others(self, world: World) -> None:
         await world.add(*racks(2), gang(2).topology(), *claiming(1)).go()
@@ -304,11 +302,11 @@ class TestWhatIsOffered:
 
 async def test_a_gang_keeps_its_place_in_the_queue_while_it_is_refused(world: World) -> None:
     await world.add(*small_nodes(1), gang(3), *claiming(3)).go()
-    since = world.group_scheduler.gangs[GANG].quorum_since
+    since = world.groups.states[GANG].quorum_since
     world.clock.advance(5)
     await refuse(world, "m0")
     assert verdict_of(world).detail
-    assert world.group_scheduler.gangs[GANG].quorum_since == since
+    assert world.groups.states[GANG].quorum_since == since
 
 
 class TestATree:
@@ -325,7 +323,7 @@ class TestATree:
         pods = [pod(f"{name}0").cpu(1).scheduler(SCHEDULER).in_group(name) for name in ("a", "b")]
         await world.add(*small_nodes(2), *tree, *[each.having(CLAIMS, "spec", "resourceClaims") for each in pods]).go()
         await refuse(world, "b0")
-        verdict = world.group_scheduler.gangs[TREE].verdict
+        verdict = world.groups.states[TREE].verdict
         assert verdict is not None
         assert (verdict.reason, verdict.have, verdict.need) == (Reason.NO_CAPACITY, 1, 2)
         assert "the scheduler refuses b0" in verdict.detail

@@ -3,7 +3,6 @@
 import pytest
 
 from extender.binding import run as cycle_runner
-from extender.binding.recovery import Adoption
 from extender.binding.reservations import Records
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.permit import find_misfit
@@ -252,7 +251,7 @@ class TestARecordOfAnEarlierTerm:
         slots = {f"pod-{name}": Slot(f"pod-{name}", name, home) for name, home in nodes.items()}
         left = Reservation(GANG, "podgroup-g", domain, need, slots, frozenset(slots))
         await Records(world.api.client(), "v1", "earlier").write(gang(need).value(), left)
-        await Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator).adopt()
+        await world.adoption.adopt()
         for _ in range(3):
             await world.go()
 

@@ -17,11 +17,11 @@ def racks(world: World) -> World:
 
 async def test_it_steps_up_when_its_wait_is_over_though_nothing_else_happens(world: World) -> None:
     await racks(world).add(patient(30), *members(3)).go()
-    verdict = world.group_scheduler.gangs[GANG].verdict
+    verdict = world.groups.states[GANG].verdict
     assert verdict is not None
     assert (verdict.reason, verdict.key) == (Reason.NO_DOMAIN_FITS, RACK)
     await world.pass_time(29)
-    assert world.group_scheduler.gangs[GANG].cycle is None
+    assert world.groups.states[GANG].cycle is None
     await world.pass_time(1)
     assert len({slot.node for slot in world.cycle().reservation.slots.values()}) == 2
 
@@ -57,7 +57,7 @@ class TestExclusive:
         await self.cluster(world).add(self.alone(), self.alone("other"), *members(2), *others).go()
         assert {self.rack(world, GANG), self.rack(world, self.OTHER)} == {"r0", "r1"}
         await world.add(self.alone("third"), *thirds).go()
-        verdict = world.group_scheduler.gangs[GroupKey("default", "third")].verdict
+        verdict = world.groups.states[GroupKey("default", "third")].verdict
         assert verdict is not None
         assert (verdict.reason, verdict.detail) == (
             Reason.NO_DOMAIN_FITS,
@@ -70,7 +70,7 @@ class TestExclusive:
         first, second = self.alone(), pod_group("second").gang(1).topology().annotation(EXCLUSIVE, "true")
         held = pod("s0").cpu(1).scheduler(SCHEDULER).in_group("second").on("n1")
         await self.cluster(world).add(first, second, running[0], held, self.alone("other"), *others).go()
-        assert self.OTHER in world.group_scheduler.queue.backlog
+        assert self.OTHER in world.queue.backlog
         world.delete("s0")
         world.store.drop_group(GroupKey("default", "second"))
         await world.go()

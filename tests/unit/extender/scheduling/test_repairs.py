@@ -58,7 +58,7 @@ def slot(world: World, name: str) -> str:
 
 
 def message(world: World, group: GroupKey = GANG) -> str:
-    verdict = world.group_scheduler.gangs[group].verdict
+    verdict = world.groups.states[group].verdict
     assert verdict is not None
     return render(verdict)
 
@@ -69,7 +69,7 @@ class TestTheSlotOfADeadMember:
         await wait_for_room(world)
         world.delete("m0")
         await world.pass_time(60.0)
-        assert world.group_scheduler.gangs[OTHER].cycle is None
+        assert world.groups.states[OTHER].cycle is None
         await world.add(*members(1, first=2)).go()
         assert slot(world, "m2") == "n1"
 
@@ -158,7 +158,7 @@ class TestTheSlotOfADeadMember:
         await world.add(*members(1, first=2)).go()
         world.delete("m2")
         await world.go()
-        assert world.group_scheduler.gangs[OTHER].cycle is None
+        assert world.groups.states[OTHER].cycle is None
         await world.add(*members(1, first=3)).go()
         assert slot(world, "m3") == "n1"
 
@@ -168,7 +168,7 @@ class TestTheSlotOfADeadMember:
         world.delete("m0")
         await world.add(*members(1, first=2)).go()
         await world.pass_time(61.0)  # it has never come to its bind call
-        assert world.group_scheduler.gangs[OTHER].cycle is None
+        assert world.groups.states[OTHER].cycle is None
         assert slot(world, "m2") == "n1"
 
     async def test_a_plain_pod_may_take_the_room_and_the_heir_gets_it_when_that_ends(self, world: World) -> None:
@@ -196,7 +196,7 @@ class TestTheSlotOfADeadMember:
         assert [call.error for call in calls] == ["", ""]
         world.delete("m0")
         await world.go()
-        assert world.group_scheduler.gangs[OTHER].cycle is None
+        assert world.groups.states[OTHER].cycle is None
         await world.add(*members(1, first=2)).go()
         assert slot(world, "m2") == "n1"
 
@@ -210,7 +210,7 @@ class TestTheSlotOfADeadMember:
         await world.settle()
         world.store.drop_group(GANG)
         await world.go()
-        assert world.group_scheduler.gangs[OTHER].cycle is None
+        assert world.groups.states[OTHER].cycle is None
         world.api.let_go("bind")
         await world.go()
         assert world.node_of("m2") == "n1"
@@ -231,7 +231,7 @@ class TestTheSlotOfADeadMember:
         world.api.let_go("bind")
         await world.go()
         assert "being deleted" in call.error
-        assert world.group_scheduler.gangs[OTHER].cycle is None
+        assert world.groups.states[OTHER].cycle is None
         await world.add(*members(1, first=3)).go()
         assert slot(world, "m3") == "n1"
 
@@ -265,7 +265,7 @@ class TestTheEndOfAVacancy:
         world.delete("m0")
         await world.go()
         await world.pass_time(119.0)
-        assert world.group_scheduler.gangs[OTHER].cycle is None
+        assert world.groups.states[OTHER].cycle is None
         await world.pass_time(1.0)
         assert slot(world, "h0") == "n1"
         assert world.heard.repairs == [("Lost", 120.0)]
@@ -412,7 +412,7 @@ class TestAGangOfWhichNobodyRuns:
         world.delete("train-1")
         await world.add(*job_pods(0, generation="b")).go()
         assert slot(world, "train-0b") == ""
-        assert world.group_scheduler.gangs[OTHER].cycle is None
+        assert world.groups.states[OTHER].cycle is None
         await world.add(*job_pods(1, generation="b")).go()
         assert (slot(world, "train-0b"), slot(world, "train-1b")) == ("n1", "n2")
         assert world.cycle().reservation.need == 2
@@ -436,7 +436,7 @@ class TestAGangOfWhichNobodyRuns:
         world.delete("train-0")
         world.delete("train-1")
         await world.add(*job_pods(0, 1, generation="b")).go()
-        assert world.group_scheduler.gangs[OTHER].cycle is None
+        assert world.groups.states[OTHER].cycle is None
         assert "the cluster has room for 1 of 2 members" in message(world)
         await world.add(node("n2").cpu(1)).go()
         assert (slot(world, "train-0b"), slot(world, "train-1b")) == ("n1", "n2")
@@ -564,7 +564,7 @@ class TestABrokenGang:
         await world.go()
         await world.pass_time(200.0)
         await world.add(members(3)[2].on("n1")).go()
-        assert world.group_scheduler.gangs[GANG].verdict == world.heard.verdicts[-1][1]
+        assert world.groups.states[GANG].verdict == world.heard.verdicts[-1][1]
         world.delete("m2")
         await world.go()
         await world.pass_time(200.0)
@@ -636,7 +636,7 @@ class TestEvictingTheRest:
         await world.go()
         await world.pass_time(10.0)
         assert [call.name for call in world.api.said("evict")] == ["m1"]
-        assert world.group_scheduler.gangs[GANG].evicting
+        assert world.groups.states[GANG].evicting
 
     async def test_a_gang_that_is_whole_again_keeps_what_it_has(self, world: World) -> None:
         await run_job(world, 3)
@@ -654,13 +654,13 @@ class TestEvictingTheRest:
         await run_job(world, 3)
         world.delete("train-0")
         await world.go()
-        world.group_scheduler.active = False
-        world.group_scheduler.wake()
-        world.group_scheduler.spawn(world.group_scheduler.run())
+        world.term.active = False
+        world.groups.wake()
+        world.core.tasks.spawn(world.core.loop.run())
         await world.settle()
         world.clock.advance(20.0)
         await world.add(job_pods(0, generation="b")[0].on("n1")).settle()
-        world.group_scheduler.active = True
+        world.term.active = True
         await world.go()
         assert (world.heard.broken, world.api.said("evict")) == ([], [])
 
@@ -724,9 +724,9 @@ class TestARestart:
     async def test_a_standby_keeps_no_slots(self, world: World) -> None:
         await run_gang(world)
         world.delete("m0")
-        world.group_scheduler.active = False
-        world.group_scheduler.wake()
-        world.group_scheduler.spawn(world.group_scheduler.run())
+        world.term.active = False
+        world.groups.wake()
+        world.core.tasks.spawn(world.core.loop.run())
         await world.settle()
         assert len(world.store.vacancies) == 0
         assert world.store.occupancy.node_of("vacancy:pod-m0") is None

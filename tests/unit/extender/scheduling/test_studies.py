@@ -12,6 +12,7 @@ from itertools import count
 import pytest
 
 from extender.answers import Pass
+from extender.scheduling.effects import Outbox
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.studies import GO, Studies, Unfinished
 from serried.model.group import GroupKey
@@ -68,13 +69,13 @@ async def begin(world: World) -> None:
     """The first slice of a plan is done, and not the last one."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    (study,) = world.queue.studies._studies[GANG]
+    (study,) = world.core.studies._studies[GANG]
     assert study.work is not None
     assert not study.done
 
 
 def is_planned(world: World, group: GroupKey = GANG) -> bool:
-    return group in world.group_scheduler.gangs and world.group_scheduler.gangs[group].cycle is not None
+    return group in world.groups.states and world.groups.states[group].cycle is not None
 
 
 def is_over_committed(world: World) -> bool:
@@ -92,13 +93,13 @@ def slow() -> World:
 async def test_a_small_plan_runs_straight_through(slow: World) -> None:
     slow.add(*small()).look()
     assert is_planned(slow, SMALL)
-    assert not len(slow.queue.studies)
+    assert not len(slow.core.studies)
     await slow.close()
 
 
 async def test_while_an_odd_gang_is_planned_filter_answers_and_another_gang_is_planned(slow: World) -> None:
     slow.add(*odd(12)).look()
-    assert len(slow.queue.studies) == 1
+    assert len(slow.core.studies) == 1
     slow.add(pod("plain").scheduler(SCHEDULER), *small())
     assert isinstance(slow.filter("plain"), Pass)
     slow.look()
@@ -110,9 +111,9 @@ async def test_while_an_odd_gang_is_planned_filter_answers_and_another_gang_is_p
 
 
 async def test_what_a_gang_was_refused_for_holds_while_its_next_plan_is_made(slow: World) -> None:
-    slow.group_scheduler.gangs[GANG] = GroupState(0.0, Verdict(Reason.NO_CAPACITY, 1, 12))
+    slow.groups.states[GANG] = GroupState(0.0, Verdict(Reason.NO_CAPACITY, 1, 12))
     slow.add(*odd(12)).look()
-    assert len(slow.queue.studies) == 1
+    assert len(slow.core.studies) == 1
     assert slow.reasons() == []
     await slow.close()
 
@@ -124,7 +125,7 @@ async def test_a_burst_of_gangs_of_one_new_shape_counts_it_once(slow: World, mon
         pods = [pod(f"{name}-{i}").cpu(1).scheduler(SCHEDULER).in_group(name) for i in range(2)]
         slow.add(pod_group(name).gang(2), *pods)
     slow.look()
-    assert len(slow.queue.studies) == 30
+    assert len(slow.core.studies) == 30
     await until(slow, lambda: len(slow.ledger) == 30)
     assert {verdict.reason for _, verdict in slow.heard.verdicts} == {Reason.PLANNING, Reason.PLANNED}
     assert not is_over_committed(slow)
@@ -164,7 +165,7 @@ async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_
     world.add(*odd(12)).look()
     for _ in range(500):
         await asyncio.sleep(0)
-    (study,) = world.queue.studies._studies[GANG]
+    (study,) = world.core.studies._studies[GANG]
     assert study.done
     assert study.spent > GO
     world.add(*[pod(f"x{name}").cpu(16).on(name) for name in set(study.found.nodes.values())])
@@ -204,7 +205,7 @@ async def test_nothing_is_reserved_on_ground_that_changes_all_the_time(slow: Wor
 async def test_what_was_refused_after_long_work_is_tried_again_after_ten_times_as_long(slow: World) -> None:
     slow.add(*odd(40, least=2000)).look()
     await until(slow, lambda: Reason.NO_DOMAIN_FITS in slow.reasons())
-    pause = slow.group_scheduler.gangs[GANG].not_before - slow.clock()
+    pause = slow.groups.states[GANG].not_before - slow.clock()
     assert pause >= 10 * GO
     plans = len(slow.heard.plans)
     slow.add(node("a9").cpu(1).rack("a"))  # room that would wake it
@@ -217,26 +218,26 @@ async def test_what_was_refused_after_long_work_is_tried_again_after_ten_times_a
 
 async def test_short_plans_in_vain_count_for_the_pause_of_all_and_others_do_not(slow: World) -> None:
     slow.add(*small()).look()
-    assert slow.group_scheduler.planning.vain == 0
+    assert slow.core.planning.vain == 0
     slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
     assert slow.reasons(GroupKey("default", "big")) == [Reason.NO_CAPACITY]
-    short = slow.group_scheduler.planning.vain
+    short = slow.core.planning.vain
     assert 0 < short < GO
     slow.add(*odd(40, least=2000)).look()
     await until(slow, lambda: Reason.NO_DOMAIN_FITS in slow.reasons())
-    assert slow.group_scheduler.planning.vain == short
+    assert slow.core.planning.vain == short
     await slow.close()
 
 
 async def test_a_time_that_has_come_is_looked_at_once(slow: World) -> None:
     slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
-    gone = slow.group_scheduler.gangs[GroupKey("default", "big")]
+    gone = slow.groups.states[GroupKey("default", "big")]
     gone.not_before = gone.retry_at = slow.clock() + 5
     slow.delete("m50")
     slow.look()
     slow.clock.advance(6)
-    assert slow.group_scheduler._tick() == {GroupKey("default", "big")}
-    assert slow.group_scheduler._tick() == set()
+    assert slow.group_scheduler.tick() == {GroupKey("default", "big")}
+    assert slow.group_scheduler.tick() == set()
     await slow.close()
 
 
@@ -245,7 +246,7 @@ async def test_what_cannot_be_planned_in_its_time_says_so_and_gets_more_time_lat
     world.add(*odd(12)).look()
     await until(world, lambda: Reason.PLAN_UNFINISHED in world.reasons())
     assert world.heard.plans == ["PlanUnfinished"]
-    assert not len(world.queue.studies)
+    assert not len(world.core.studies)
     while not is_planned(world):
         await world.pass_time(60)
         for _ in range(20):
@@ -290,7 +291,7 @@ async def test_late_members_of_many_shapes_get_their_slots_when_these_are_found(
 
 async def test_a_question_about_newer_versions_of_the_same_pods_is_the_same_question() -> None:
     world = racks(World())
-    studies = Studies(world.store, ticking())
+    studies = Studies(world.store, world.groups, Outbox(), ticking())
     pods = [pod(f"m{i}").cpu(f"{1000 + i}m").value() for i in range(20)]
     with pytest.raises(Unfinished):
         studies.plan(PlanRequest(pods, 20))
@@ -309,11 +310,11 @@ async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(sl
     slow.add(*odd(12)).look()
     for _ in range(turns):
         await asyncio.sleep(0)
-    slow.group_scheduler.end_term()
+    slow.core.end_term()
     await slow.settle()
-    assert not len(slow.queue.studies)
+    assert not len(slow.core.studies)
     assert not is_planned(slow)
-    slow.group_scheduler.active = True
+    slow.term.active = True
     slow.store.touched.add(GANG)
     await until(slow, lambda: is_planned(slow))
     await slow.close()
@@ -321,7 +322,7 @@ async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(sl
 
 async def test_a_plan_that_fails_is_told_to_whoever_asked(slow: World, monkeypatch: pytest.MonkeyPatch) -> None:
     slow.add(*odd(12)).look()
-    assert len(slow.queue.studies) == 1
+    assert len(slow.core.studies) == 1
     monkeypatch.setattr("extender.scheduling.studies.Studies._begin", _fail)
     with pytest.raises(RuntimeError, match="of all"):
         await until(slow, lambda: False)

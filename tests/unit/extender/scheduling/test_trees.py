@@ -1,6 +1,5 @@
 """A tree of groups from its plan to its last Binding: every group with its quorum or not at all."""
 
-from extender.binding.recovery import Adoption
 from extender.binding.reservations import Records
 from extender.scheduling.cycle import CycleStage
 from serried.decode.preferences import PREFERRED_TOPOLOGY
@@ -89,20 +88,20 @@ class TestWhatIsMissing:
     async def test_a_tree_waits_until_enough_groups_have_their_quorum(self, world: World) -> None:
         await world.add(*racks(4), root(2), group("a", 1), group("b", 2), *pods("a", 1), *pods("b", 1)).go()
         assert world.reasons(TREE)[-1] is Reason.QUORUM_MISSING
-        verdict = world.group_scheduler.gangs[TREE].verdict
+        verdict = world.groups.states[TREE].verdict
         assert verdict is not None
         assert (verdict.have, verdict.need, verdict.detail) == (2, 3, "b has 1 of 2")
         assert not world.api.said("create")
 
     async def test_a_tree_without_enough_groups_says_so(self, world: World) -> None:
         await world.add(*racks(4), root(3), group("a", 1), *pods("a", 1)).go()
-        verdict = world.group_scheduler.gangs[TREE].verdict
+        verdict = world.groups.states[TREE].verdict
         assert verdict is not None
         assert (verdict.reason, verdict.detail) == (Reason.QUORUM_MISSING, "root has 1 of 3 groups")
 
     async def test_members_whose_root_is_not_there_are_held_and_told(self, world: World) -> None:
         await world.add(*racks(4), group("a", 1), *pods("a", 1)).go()
-        verdict = world.group_scheduler.gangs[TREE].verdict
+        verdict = world.groups.states[TREE].verdict
         assert verdict is not None
         assert (verdict.reason, verdict.detail) == (
             Reason.POD_GROUP_MISSING,
@@ -119,14 +118,14 @@ class TestWhatIsMissing:
 
     async def test_the_groups_are_no_gangs_of_their_own(self, world: World) -> None:
         await world.add(*racks(4), root(2), group("a", 1), group("b", 2), *pods("a", 1)).go()
-        assert list(world.group_scheduler.gangs) == [TREE]
+        assert list(world.groups.states) == [TREE]
 
     async def test_what_does_not_fit_together_waits_whole(self, world: World) -> None:
         tree = [root(2).topology(ZONE), group("a", 2).topology(), group("b", 2).topology()]
         small = node("n1").cpu(1).rack("r1").label(ZONE, "z0")
         unracked = node("n2").cpu(9).label(ZONE, "z0")
         await world.add(*racks(1), small, unracked, *tree, *pods("a", 2), *pods("b", 2)).go()
-        verdict = world.group_scheduler.gangs[TREE].verdict
+        verdict = world.groups.states[TREE].verdict
         assert verdict is not None
         assert verdict.reason is Reason.GROUPS_UNPLACED
         assert (verdict.have, verdict.need) == (1, 2)
@@ -147,7 +146,7 @@ class TestPreferences:
         await world.add(*self.tree("=30s")).go()
         assert world.reasons(TREE)[-1] is Reason.GROUPS_UNPLACED
         await world.pass_time(29)
-        assert world.group_scheduler.gangs[TREE].cycle is None
+        assert world.groups.states[TREE].cycle is None
         await world.pass_time(1)
         assert world.cycle(TREE).reservation.parts == {"a": 1, "b": 3}
 
@@ -270,7 +269,7 @@ class TestAfterARestart:
         chosen = [f"pod-{name}" for name in committed]
         left = Reservation(TREE, "compositepodgroup-root", "", 3, slots, chosen, {"a": 1, "b": 2})
         await Records(world.api.client(), "v1", "earlier").write(world.store.groups[TREE], left)
-        await Adoption(world.group_scheduler, world.records, world.api.client(), world.nominator).adopt()
+        await world.adoption.adopt()
         await world.settle()
 
     async def test_a_planned_tree_still_waits_for_all_its_groups(self, world: World) -> None:
@@ -290,7 +289,7 @@ async def test_members_that_run_in_two_domains_are_an_error_not_mended(world: Wo
     tree = [root(1).topology(ZONE), group("a", 1)]
     strays = [each.on(f"n{number * 2}") for number, each in enumerate(pods("a", 2))]
     await world.add(*racks(4), *tree, *strays, *pods("a", 1, first=5)).go()
-    verdict = world.group_scheduler.gangs[TREE].verdict
+    verdict = world.groups.states[TREE].verdict
     assert verdict is not None
     assert (verdict.reason, verdict.key, verdict.detail) == (Reason.DOMAIN_CONFLICT, ZONE, "root: z0, z1")
 

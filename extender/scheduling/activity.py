@@ -1,0 +1,58 @@
+"""Signs of work of kube-scheduler: while it works through its queue, nobody can tell when it comes to a member."""
+
+from collections.abc import Callable
+
+from extender.scheduling.cycle import BindingCycle
+from serried.cluster.store import Store
+from serried.model.pod import Pod
+
+_SILENT_SECONDS = 1.0
+
+
+class SchedulerActivity:
+    """``last_sign`` is the loop time of the last sign, 0 for none yet."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self.last_sign = 0.0
+        self._store = store
+        self._clock = clock
+
+    def note_call(self) -> None:
+        """The scheduler has called filter, for whatever pod: it is busy, and will come to the others."""
+        self.last_sign = self._clock()
+
+    def note_pod(self, before: Pod, now: Pod) -> None:
+        """The watch shows a change of a pod: where plain pods do not come to filter, it shows that they are seen to."""
+        bound = now.bound and not before.bound
+        refused = now.unschedulable and not before.unschedulable
+        if (bound or refused) and now.scheduler in self._store.schedulers:
+            self.note_call()
+
+    def is_silent(self) -> bool:
+        """Whether there was no sign for a while."""
+        return self._clock() - self.last_sign > _SILENT_SECONDS
+
+    def count_idle(self, cycle: BindingCycle) -> None:
+        """Count the time since the last look as idle, but for what the scheduler has spent on others.
+
+        It counts in any case if the scheduler was there, and has refused a member without which there is no quorum.
+        """
+        now = self._clock()
+        since = max(cycle.looked, cycle.progressed)
+        cycle.looked = now
+        if self._lacks_refused(cycle):
+            cycle.idled += now - since
+        elif self.is_silent():
+            cycle.idled += now - max(since, self.last_sign)
+
+    def _lacks_refused(self, cycle: BindingCycle) -> bool:
+        refused = {uid for uid in cycle.asleep if self._was_refused(cycle, uid)}
+        present = cycle.reservation.slots.keys() | cycle.bound
+        return bool(refused) and cycle.reservation.lacks(present - refused)
+
+    def _was_refused(self, cycle: BindingCycle, uid: str) -> bool:
+        # A member that nothing has been told to try is not refused but asleep, and so is one whose stamp still stands:
+        # the scheduler erases it when it has tried in vain.
+        pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
+        tried = uid in cycle.stamped or uid in cycle.restamped
+        return tried and pod is not None and slot is not None and pod.nominated != slot.node

@@ -1,0 +1,80 @@
+"""What a decision asks for outside of this process, as values. Scheduling puts them out, binding carries them out.
+
+A decision is synchronous and calls nobody above it: it changes the state, and leaves its effects in the ``Outbox``.
+Whoever asked for the decision has them carried out right after it, in order, before anything else runs
+(`extender.binding.run.CycleRunner.carry_out`).
+"""
+
+from dataclasses import dataclass
+
+from extender.scheduling.cycle import BindingCycle
+from serried.model.group import GroupKey
+from serried.model.pod import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class StartCycle:
+    """Run this cycle, whose reservation is held."""
+
+    cycle: BindingCycle
+
+
+@dataclass(frozen=True, slots=True)
+class Nominate:
+    """Send these members of a cycle (UIDs) to their slots."""
+
+    cycle: BindingCycle
+    uids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """These members (UIDs) have no slot any more. ``pods`` are those from which our nomination is taken off."""
+
+    uids: frozenset[str]
+    pods: tuple[Pod, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Activate:
+    """Make the scheduler try this pod: nothing holds it any more."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class ActivateIdle:
+    """Make the scheduler try the members of this cycle for which a wake-up seems lost."""
+
+    cycle: BindingCycle
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Evict what is left of this gang, which stays broken."""
+
+    group: GroupKey
+
+
+@dataclass(frozen=True, slots=True)
+class WorkOnStudies:
+    """Make the plans and forecasts that take several slices (`extender.scheduling.studies`)."""
+
+
+Effect = StartCycle | Nominate | Release | Activate | ActivateIdle | Evict | WorkOnStudies
+
+
+class Outbox:
+    """The effects that are asked for and not carried out yet, the oldest first."""
+
+    def __init__(self) -> None:
+        self._effects: list[Effect] = []
+
+    def put(self, effect: Effect) -> None:
+        """Ask for an effect."""
+        self._effects.append(effect)
+
+    def take(self) -> list[Effect]:
+        """The effects asked for since the last call."""
+        taken, self._effects = self._effects, []
+        return taken
