@@ -100,7 +100,9 @@ class Repairs:
             self._find_heirs(group.key, group_members)
         found = self._store.vacancies.of_group(group.key)
         grown = group.tree is None and gang.stood <= group_members.placed  # it lost nobody, but is to have more
-        if intact or grown or not gang.stood or not wanted or not (group_members.bound or found):
+        # An evicted member has its time to end: until then its gang is still being evicted.
+        left = group_members.bound or found or (gang.evicting and group_members.terminating)
+        if intact or grown or not gang.stood or not wanted or not left:
             _note_whole(gang)
         elif gang.broken_since is None and not committed:  # else its first members are just being bound
             gang.broken_since = self._clock()

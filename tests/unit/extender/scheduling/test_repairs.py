@@ -629,6 +629,19 @@ class TestEvictingTheRest:
         await world.go()
         assert len(world.store.vacancies) == 0
 
+    async def test_of_members_that_take_their_time_to_end_no_slot_is_kept_either(self, world: World) -> None:
+        await run_job(world, 3)
+        world.delete("train-0")
+        await world.go()
+        world.api.hold("evict")  # what the API server does then is told by hand
+        await world.pass_time(10.0)
+        await world.add(*[job_pods(index)[0].on(f"n{index + 1}").deleting() for index in (1, 2)]).go()
+        world.delete("train-1")
+        await world.go()
+        world.delete("train-2")
+        await world.go()
+        assert len(world.store.vacancies) == 0
+
     async def test_a_budget_that_refuses_keeps_its_pod(self, world: World) -> None:
         await run_gang(world)
         world.api.fail("evict", error(429))
