@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from controller.diff import RemoveFinalizer, free_group, is_leaving
+from controller.diff.finalizer import RemoveFinalizer, free_group, is_leaving
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError, NotFound
 from serried.model.group import Key, PodGroup
@@ -24,28 +24,29 @@ _WRITES_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Times in seconds.
+class LookTimes:
+    """When a leaving PodGroup is looked at. The pause after a look doubles."""
 
-    ``grace`` is how long a PodGroup is left to kube-controller-manager, which frees it where its gate is on. The pause
-    after a look doubles from ``first`` to ``longest``; ``first`` is also the length of a tick.
-    """
-
-    grace: float = 5.0
-    first: float = 1.0
-    longest: float = 30.0
+    grace_seconds: float = 5.0
+    """How long a PodGroup is left to kube-controller-manager, which frees it where its gate is on."""
+    shortest_pause_seconds: float = 1.0
+    """Also the length of a tick."""
+    longest_pause_seconds: float = 30.0
 
 
-PACE = Pace()
+LOOK_TIMES = LookTimes()
 
 
 @dataclass(slots=True)
 class _Wait:
-    """One PodGroup: left alone until ``ripe``, to be looked at when ``due``, then after ``pause``."""
+    """One PodGroup. Times are the clock's."""
 
     ripe: float
+    """Until then it is left alone."""
     due: float
-    pause: float
+    """Of the next look."""
+    pause_seconds: float
+    """After that look."""
 
 
 class Protection:
@@ -60,10 +61,13 @@ class Protection:
         read_named: Callable[[str], Awaitable[AbstractSet[str]]],
         remove: Callable[[RemoveFinalizer], Awaitable[None]],
         clock: Callable[[], float],
-        pace: Pace = PACE,
+        times: LookTimes = LOOK_TIMES,
     ) -> None:
-        self._store, self._read_named, self._remove = store, read_named, remove
-        self._clock, self._pace = clock, pace
+        self._store = store
+        self._read_named = read_named
+        self._remove = remove
+        self._clock = clock
+        self._times = times
         self._waits: dict[str, dict[Key, _Wait]] = {}
 
     def note(self, key: Key) -> bool:
@@ -74,14 +78,14 @@ class Protection:
         waits = self._waits.setdefault(key.namespace, {})
         if key in waits:
             return False
-        ripe = self._clock() + self._pace.grace
-        waits[key] = _Wait(ripe, self._to_tick(ripe), self._pace.first)
+        ripe = self._clock() + self._times.grace_seconds
+        waits[key] = _Wait(ripe, self._to_tick(ripe), self._times.shortest_pause_seconds)
         return True
 
     def note_end(self, key: Key) -> bool:
         """A pod that names the PodGroup ended; whether to look earlier than it was due."""
         wait = self._waits.get(key.namespace, {}).get(key)
-        due = self._to_tick(self._clock() + self._pace.grace)
+        due = self._to_tick(self._clock() + self._times.grace_seconds)
         if wait is None or wait.due <= due:
             return False
         wait.due = due
@@ -94,7 +98,8 @@ class Protection:
 
     async def look(self, namespace: str) -> None:
         """Free what nobody names, if anything is due; raises the first ApiError, with everything else done."""
-        waits, now = self._waits.get(namespace, {}), self._clock()
+        waits = self._waits.get(namespace, {})
+        now = self._clock()
         if not any(wait.due <= now for wait in waits.values()):
             return
         ripe = [key for key, wait in waits.items() if wait.ripe <= now]
@@ -141,8 +146,8 @@ class Protection:
             self._waits.pop(key.namespace, None)
 
     def _postpone(self, wait: _Wait) -> None:
-        wait.due = self._to_tick(self._clock() + wait.pause)
-        wait.pause = min(wait.pause * 2, self._pace.longest)
+        wait.due = self._to_tick(self._clock() + wait.pause_seconds)
+        wait.pause_seconds = min(wait.pause_seconds * 2, self._times.longest_pause_seconds)
 
     def _to_tick(self, when: float) -> float:
-        return math.ceil(when / self._pace.first) * self._pace.first
+        return math.ceil(when / self._times.shortest_pause_seconds) * self._times.shortest_pause_seconds

@@ -19,12 +19,12 @@ K = TypeVar("K")
 class Backoff:
     """Delays after the first, second, ... failure in a row: doubling, capped, and spread by up to half downwards."""
 
-    initial: float = 0.1
-    longest: float = 60.0
+    initial_seconds: float = 0.1
+    longest_seconds: float = 60.0
 
     def delay(self, failures: int, spread: float) -> float:
-        """The delay after so many failures; ``spread`` is random in [0, 1)."""
-        whole = min(self.initial * 2.0 ** min(failures - 1, 30), self.longest)
+        """The delay in seconds; ``failures`` is their number in a row, ``spread`` is random in [0, 1)."""
+        whole = min(self.initial_seconds * 2.0 ** min(failures - 1, 30), self.longest_seconds)
         return float(whole * (1 - spread / 2))
 
 
@@ -32,7 +32,8 @@ class WorkQueue(Generic[K]):
     """The queue. ``clock`` is monotonic; ``random`` gives numbers in [0, 1)."""
 
     def __init__(self, clock: Callable[[], float], random: Callable[[], float], backoff: Backoff | None = None) -> None:
-        self._clock, self._random = clock, random
+        self._clock = clock
+        self._random = random
         self._backoff = backoff or Backoff()
         self._ready: deque[K] = deque()
         self._waiting: set[K] = set()

@@ -17,12 +17,13 @@ class ParentKind(StrEnum):
 
 
 class ParentApi(NamedTuple):
-    """Where a kind lives, and the word of the annotation ``gang-policy`` that makes gangs of it."""
+    """Where a kind of parents lives."""
 
     group: str
     version: str
     plural: str
     gang_policy: str
+    """The word of the annotation ``gang-policy`` that makes gangs of it."""
 
     @property
     def api_version(self) -> str:
@@ -54,19 +55,19 @@ class OwnerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pod stands in its parent, as its labels say.
-
-    ``stage`` is a replicated Job's name, or ``LEADER`` or ``WORKERS``; ``replica`` the replica's index, "" where there
-    are none. ``uid`` is the parent's, "" where the labels do not give it. ``job`` is the index of its Job among those
-    of the replicated Job, 0 where there is but one.
-    """
+    """Where a pod stands in its parent, as its labels say."""
 
     kind: ParentKind
     parent: str
+    """The parent's name."""
     stage: str
+    """A replicated Job's name, or ``LEADER`` or ``WORKERS``."""
     replica: str = ""
+    """The replica's index, "" where there are none."""
     uid: str = ""
+    """The parent's UID, "" where the labels do not give it."""
     job: int = 0
+    """The index of its Job among those of the replicated Job, 0 where there is only one."""
 
 
 LEADER = "leader"
@@ -74,18 +75,21 @@ WORKERS = "workers"
 
 
 class Stage(NamedTuple):
-    """Pods that are created together: ``size`` of them run at a time, in each replica if there are replicas."""
+    """Pods that are created together."""
 
     name: str
     size: int
+    """How many of them run at a time, in each replica if there are replicas."""
 
 
 class Span(NamedTuple):
-    """The ranks of a stage's pods: they begin with ``first``, and each of its Jobs has ``each`` of them."""
+    """The ranks of a stage's pods."""
 
     stage: str
     first: int
+    """The lowest rank."""
     each: int
+    """How many ranks each of its Jobs has."""
 
 
 WHOLE = ""
@@ -94,34 +98,37 @@ WHOLE = ""
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A JobSet or a LeaderWorkerSet.
-
-    ``gang_policy`` is the word of its annotation, "" without. ``staged`` names the field that makes a later stage wait
-    for an earlier one to run, "" if all are created at once; ``obstacle`` the one that makes pods of one stage wait for
-    each other. ``replicas`` is how often it has all its stages, None for a kind without replicas. ``group`` is the
-    group that a pod template names itself; ``jobs_ask`` whether a template of a child Job asks to be a gang.
-    ``priority_class`` is what all pod templates name alike, ``problem`` what an annotation says wrongly. ``spans`` are
-    the ranks of a JobSet's pods, in the order of its replicated Jobs. Status counts for ``finished`` only.
-    """
+    """A JobSet or a LeaderWorkerSet."""
 
     kind: ParentKind
     key: Key
     uid: str
     stages: tuple[Stage, ...]
     schedulers: frozenset[str]
+    """The schedulers that its pod templates name."""
     gang_policy: str = ""
+    """The word of its annotation, "" without one."""
     staged: str = ""
+    """The field that makes a later stage wait for an earlier one to run, "" if all are created at once."""
     obstacle: str = ""
+    """The field that makes pods of one stage wait for each other, "" without one."""
     replicas: int | None = None
+    """How often it has all its stages, None for a kind without replicas."""
     group: str | None = None
+    """The group that a pod template names itself."""
     jobs_ask: bool = False
+    """Whether a template of a child Job asks to be a gang."""
     topology_key: str | None = None
     preference: Preference = NO_PREFERENCE
     disruption: Disruption | None = None
     priority_class: str = ""
+    """The class that all its pod templates name, "" if they differ."""
     problem: str = ""
+    """What an annotation says that nobody can follow, a phrase."""
     spans: tuple[Span, ...] = ()
+    """The ranks of a JobSet's pods, in the order of its replicated Jobs."""
     finished: bool = False
+    """The only field that is read from the status."""
     deleting: bool = False
     version: str = field(default="", compare=False)
 
@@ -138,6 +145,11 @@ Owner: TypeAlias = Job | Parent
 def kind_of(owner: Owner) -> str:
     """The kind of an owner, as the API calls it."""
     return owner.kind.value if isinstance(owner, Parent) else JOB
+
+
+def api_group_of(owner: Owner) -> str:
+    """The API group of an owner."""
+    return PARENT_APIS[owner.kind].group if isinstance(owner, Parent) else "batch"
 
 
 def api_version_of(owner: Owner) -> str:

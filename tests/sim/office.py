@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from controller.process import Controller
-from controller.protection import Pace
+from controller.protection import LookTimes
 from serried.kube.wire import EVENTS, JOBS, JSON, pod_groups, workloads
 from serried.model.level import FALLBACK, ApiLevel
 from serried.observe.metrics import ControllerMetrics
@@ -19,7 +19,7 @@ WORKLOADS = workloads(FALLBACK.group, FALLBACK.version)
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
 CREATES_WORKLOAD, CREATES_GROUP = calls("POST", "/workloads"), calls("POST", "/podgroups")
 READS_PODS = calls("GET", "/namespaces/default/pods")
-PACE = Pace(grace=0.05, first=0.02, longest=0.1)
+LOOK_TIMES = LookTimes(grace_seconds=0.05, shortest_pause_seconds=0.02, longest_pause_seconds=0.1)
 
 
 def gang(name: str = "train", size: int = 3) -> JobBuilder:
@@ -46,7 +46,7 @@ async def controller_on(
 async def starting_on(server: FakeApiServer, *arguments: str, level: ApiLevel = FALLBACK) -> AsyncIterator[Controller]:
     """A controller process in this event loop from its first moment on."""
     async with server.client() as client:
-        controller = Controller(controller_settings(arguments, {}), client, level, ControllerMetrics(), PACE)
+        controller = Controller(controller_settings(arguments, {}), client, level, ControllerMetrics(), LOOK_TIMES)
         running = asyncio.create_task(controller.run())
         try:
             yield controller

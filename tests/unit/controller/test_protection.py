@@ -2,15 +2,15 @@ import asyncio
 
 import pytest
 
-from controller.diff import PROTECTION, RemoveFinalizer
-from controller.protection import Pace, Protection
+from controller.diff.finalizer import PROTECTION, RemoveFinalizer
+from controller.protection import LookTimes, Protection
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from serried.kube.wire import Failure
 from serried.model.group import Key
 from serried.testing.builders import pod, pod_group
 
-PACE = Pace(grace=5.0, first=1.0, longest=8.0)
+LOOK_TIMES = LookTimes(grace_seconds=5.0, shortest_pause_seconds=1.0, longest_pause_seconds=8.0)
 
 
 class Cluster:
@@ -27,7 +27,7 @@ class Cluster:
         self.reading = asyncio.Event()
         self.answer = asyncio.Event()
         self.answer.set()
-        self.protection = Protection(self.store, self._read, self._remove, lambda: self.now, PACE)
+        self.protection = Protection(self.store, self._read, self._remove, lambda: self.now, LOOK_TIMES)
 
     async def _read(self, namespace: str) -> frozenset[str]:
         assert namespace == "default"

@@ -12,7 +12,7 @@ def clock() -> Clock:
 
 
 def make_queue(clock: Clock, spread: float = 0.0) -> WorkQueue[str]:
-    return WorkQueue(clock, lambda: spread, Backoff(initial=1.0, longest=10.0))
+    return WorkQueue(clock, lambda: spread, Backoff(initial_seconds=1.0, longest_seconds=10.0))
 
 
 def take_all(queue: WorkQueue[str]) -> list[str]:
@@ -73,7 +73,7 @@ async def test_failures_of_one_key_do_not_delay_another(clock: Clock) -> None:
 
 @pytest.mark.parametrize(("spread", "delay"), [(0.0, 8.0), (0.5, 6.0), (0.999999, 4.000004)])
 def test_jitter_takes_up_to_half(spread: float, delay: float) -> None:
-    assert Backoff(initial=1.0, longest=60.0).delay(4, spread) == pytest.approx(delay)
+    assert Backoff(initial_seconds=1.0, longest_seconds=60.0).delay(4, spread) == pytest.approx(delay)
 
 
 def test_a_great_number_of_failures_is_no_overflow() -> None:

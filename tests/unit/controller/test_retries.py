@@ -11,7 +11,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.queue: WorkQueue[str] = WorkQueue(lambda: self.now, lambda: 0.0, Backoff(initial=60.0))
+        self.queue: WorkQueue[str] = WorkQueue(lambda: self.now, lambda: 0.0, Backoff(initial_seconds=60.0))
         self.retries: Retries[str] = Retries(self.queue, lambda: self.now)
 
     def refuse(self, *tasks: str, kind: type[ApiError] = Forbidden) -> list[int | None]:
