@@ -1,6 +1,6 @@
 """The reconcile loop: changes in the Store become keys, workers take keys, compare and write.
 
-What a look at a Job does is in `jobs`, what a look at a namespace's leaving PodGroups does in `protection`.
+What a look at an owner does is in `reconciler`, what a look at a namespace's leaving PodGroups does in `protection`.
 """
 
 import asyncio
@@ -9,43 +9,41 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from controller.echoes import Echoes
-from controller.jobs import Jobs, Looked
-from controller.parents import Parents
+from controller.expectations import Expectations
 from controller.priorities import Priorities
 from controller.protection import Protection
 from controller.queue import WorkQueue
+from controller.reconciler import Reconciler, Result
 from controller.retries import PROBE_SECONDS, Retries
+from serried.cluster.membership import owner_key_in
 from serried.cluster.store import Store
 from serried.feed import Item
 from serried.kube.errors import ApiError
 from serried.metrics import ControllerMetrics
 from serried.model.group import Job, Key, PodGroup, Workload
-from serried.model.parent import JOB, OwnerKey, Parent
+from serried.model.parent import JOB, OwnerKey, Parent, ParentKind, owner_key_of
 from serried.model.pod import Pod
 from serried.model.priority import PriorityClass
 
 log = logging.getLogger(__name__)
 
 
-_OBSTACLE_SECONDS = 1.0
+_SECONDS_BETWEEN_OBSTACLE_REPORTS = 1.0
 
 
 class Subject(Enum):
     """What a task's key names."""
 
-    JOB = "job"
-    JOB_SET = "JobSet"
-    LEADER_WORKER_SET = "LeaderWorkerSet"
+    JOB = JOB
+    JOB_SET = ParentKind.JOB_SET.value
+    LEADER_WORKER_SET = ParentKind.LEADER_WORKER_SET.value
     LEAVING = "leaving groups of"
     """A namespace (with no name): PodGroups are freed a namespace at a time."""
     PRIORITY = "priority of"
     """A PodGroup."""
 
 
-_PARENTS = frozenset({Subject.JOB_SET, Subject.LEADER_WORKER_SET})
-_OWNERS = {JOB: Subject.JOB} | {subject.value: subject for subject in _PARENTS}
-"""The subjects by their kinds in the API."""
+_OWNER_KINDS = frozenset({JOB, *ParentKind})
 
 
 class Task(NamedTuple):
@@ -59,30 +57,36 @@ class Task(NamedTuple):
 
 
 class Loop:
-    """Looks at Jobs and their parents, and frees PodGroups.
+    """Looks at owners, and frees PodGroups.
 
     ``synced`` says that the Store may be believed, ``is_obstructed`` that only Workloads and PodGroups are missing.
-    ``priorities`` is None where an admission plugin gives PodGroups their priority.
+    ``priorities`` is None where an admission plugin gives PodGroups their priority. ``clock`` is monotonic.
     """
 
     def __init__(
         self,
         store: Store,
-        jobs: Jobs,
-        parents: Parents,
-        echoes: Echoes,
+        reconciler: Reconciler,
+        expectations: Expectations,
+        queue: WorkQueue[Task],
+        *,
         protection: Protection,
         priorities: Priorities | None,
-        queue: WorkQueue[Task],
         clock: Callable[[], float],
         synced: asyncio.Event,
         is_obstructed: Callable[[], bool],
         metrics: ControllerMetrics,
     ) -> None:
         self.queue = queue
-        self._metrics, self._protection, self._priorities = metrics, protection, priorities
-        self._store, self._jobs, self._parents, self._echoes = store, jobs, parents, echoes
-        self._clock, self._synced, self._is_obstructed = clock, synced, is_obstructed
+        self._store = store
+        self._reconciler = reconciler
+        self._expectations = expectations
+        self._protection = protection
+        self._priorities = priorities
+        self._clock = clock
+        self._synced = synced
+        self._is_obstructed = is_obstructed
+        self._metrics = metrics
         self._retries: Retries[Task] = Retries(queue, clock)
 
     # --- changes ---------------------------------------------------------------------------------------------------
@@ -91,12 +95,10 @@ class Loop:
         """The Store changed so: queue what this may concern."""
         item = new or old
         match item:
-            case Job():
-                self._add(Subject.JOB, item.key)
-            case Parent():
-                self._add(Subject(item.kind.value), item.key)
+            case Job() | Parent():
+                self._add_owner(owner_key_of(item))
             case Workload():
-                self._echoes.drop(item)
+                self._expectations.settle(item)
                 for version in (old, new):
                     self._add_owner_of(version)
             case PodGroup():
@@ -108,7 +110,7 @@ class Loop:
                     self._add(Subject.PRIORITY, key)
 
     def _note_group(self, group: PodGroup) -> None:
-        self._echoes.drop(group)
+        self._expectations.settle(group)
         if self._priorities is not None and self._priorities.awaiting(group) is not None:
             self._add(Subject.PRIORITY, group.key.object_key)
         if self._protection.note(group.key):
@@ -118,7 +120,7 @@ class Loop:
 
     def _note_pod(self, pod: Pod, old: Item | None, new: Item | None) -> None:
         if pod.place is not None and pod.place.replica and _turned(old, new):
-            self._add(Subject(pod.place.kind.value), Key(pod.namespace, pod.place.parent))
+            self._add_owner(OwnerKey(pod.place.kind, Key(pod.namespace, pod.place.parent)))
         if _ended(old, new):
             self._note_end(pod)
 
@@ -129,16 +131,17 @@ class Loop:
             self._look_later(pod.namespace)
 
     def _add_owner_of(self, workload: Item | None) -> None:
-        if isinstance(workload, Workload) and workload.parent is not None:
-            kind, name = workload.parent
-            self._add(Subject(kind), Key(workload.key.namespace, name))
-        if isinstance(workload, Workload) and workload.job is not None:
-            self._add(Subject.JOB, Key(workload.key.namespace, workload.job))
+        owner_key = owner_key_in(workload) if isinstance(workload, Workload) else None
+        if owner_key is not None:
+            self._add_owner(owner_key)
 
     def _add_controller_of(self, item: Workload | PodGroup) -> None:
         owner = next((each for each in item.owners if each.controller), None)
-        if owner is not None and owner.kind in _OWNERS:
-            self._add(_OWNERS[owner.kind], Key(item.key.namespace, owner.name))
+        if owner is not None and owner.kind in _OWNER_KINDS:
+            self._add_owner(OwnerKey(owner.kind, Key(item.key.namespace, owner.name)))
+
+    def _add_owner(self, owner_key: OwnerKey) -> None:
+        self._add(Subject(owner_key.kind), owner_key.key)
 
     def _add(self, subject: Subject, key: Key) -> None:
         self.queue.add(Task(subject, key))
@@ -149,7 +152,7 @@ class Loop:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._probe())
-            tasks.create_task(self._tell_obstacle())
+            tasks.create_task(self._report_obstacle())
             for _ in range(workers):
                 tasks.create_task(self._work())
 
@@ -157,18 +160,17 @@ class Loop:
         while True:
             await asyncio.sleep(PROBE_SECONDS)
             _attempt(self._retries.probe)
-            _attempt(self._expire_echoes)
+            _attempt(self._expire_expectations)
 
-    def _expire_echoes(self) -> None:
-        for unseen in self._echoes.expire():
+    def _expire_expectations(self) -> None:
+        for unseen in self._expectations.expire():
             self._add_controller_of(unseen)
 
-    async def _tell_obstacle(self) -> None:
+    async def _report_obstacle(self) -> None:
         while True:
-            await asyncio.sleep(_OBSTACLE_SECONDS)
+            await asyncio.sleep(_SECONDS_BETWEEN_OBSTACLE_REPORTS)
             if self._is_obstructed():
-                _attempt(self._jobs.tell_obstacle)
-                _attempt(self._parents.tell_obstacle)
+                _attempt(self._reconciler.report_obstacle)
 
     async def _work(self) -> None:
         while True:
@@ -182,7 +184,7 @@ class Loop:
 
     async def _try(self, task: Task) -> str:
         try:
-            looked = await self._look(task)
+            result = await self._look(task)
         except ApiError as error:
             self._put_off(task, error)
             return "retry"
@@ -191,9 +193,9 @@ class Loop:
             log.exception("a look failed", extra={"task": str(task)})
             self._put_off(task, error)
             return "error"
-        self._retries.accept(task, wrote=looked.created)
-        if looked.again is not None:
-            self.queue.add_after(task, looked.again)
+        self._retries.accept(task, wrote=result.created)
+        if result.requeue_after_seconds is not None:
+            self.queue.add_after(task, result.requeue_after_seconds)
         return "success"
 
     def _put_off(self, task: Task, error: Exception) -> None:
@@ -201,16 +203,14 @@ class Loop:
         fate = "will try again when it changes" if failures is None else "will try again"
         log.info(fate, extra={"task": str(task), "failures": failures, "err": str(error)})
 
-    async def _look(self, task: Task) -> Looked:
-        if task.subject is Subject.JOB:
-            return await self._jobs.look(task.key, self.queue.failures(task))
-        if task.subject in _PARENTS:
-            return await self._parents.look(OwnerKey(task.subject.value, task.key), self.queue.failures(task))
+    async def _look(self, task: Task) -> Result:
+        if task.subject.value in _OWNER_KINDS:
+            return await self._reconciler.reconcile(OwnerKey(task.subject.value, task.key), self.queue.failures(task))
         if task.subject is Subject.LEAVING:
             await self._free_groups(task.key.namespace)
         elif self._priorities is not None:
             await self._priorities.settle(task.key)
-        return Looked()
+        return Result()
 
     async def _free_groups(self, namespace: str) -> None:
         try:

@@ -15,7 +15,8 @@ class Priorities:
     """Gives PodGroups their priority."""
 
     def __init__(self, store: Store, writes: Writes) -> None:
-        self._store, self._writes = store, writes
+        self._store = store
+        self._writes = writes
 
     def awaiting(self, group: PodGroup) -> int | None:
         """The priority that the PodGroup lacks; None if it has one, or there is none to be had."""

@@ -9,16 +9,15 @@ from functools import partial
 
 from fastapi import APIRouter
 
-from controller.diff import Follow
-from controller.echoes import Echoes
-from controller.jobs import Jobs
+from controller.diff.duty import Elastic, GangSettings, Suspended, Track
+from controller.diff.owner import Follow
+from controller.expectations import Expectations
 from controller.loop import Loop, Task
-from controller.parents import Parents
 from controller.priorities import Priorities
 from controller.protection import RELEASE_TIMING, Protection, ReleaseTiming
 from controller.queue import WorkQueue
 from controller.reads import JOB_PODS, LEADER_PODS, read_named_groups, read_pods_of, watched_kinds
-from controller.rules import Elastic, Rules, Suspended, Track
+from controller.reconciler import Reconciler
 from controller.writes import Writes
 from serried.cluster.store import Store
 from serried.decode.malformed import Malformed
@@ -46,9 +45,9 @@ class Controller:
         timing: ReleaseTiming = RELEASE_TIMING,
     ) -> None:
         clock = asyncio.get_running_loop().time
-        self._settings, self._metrics = settings, metrics
-        rules = _rules(settings)
-        self.store = Store(rules.schedulers, rules.gang_jobs)
+        self._settings = settings
+        gang_settings = _gang_settings(settings)
+        self.store = Store(gang_settings.schedulers, gang_settings.gang_jobs)
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
         # Two events a gang Job, at full speed, cost as much as its objects: they are the first to give way.
         ration = Ration(rate=50.0, burst=200)
@@ -62,29 +61,35 @@ class Controller:
             watched_kinds(level),
             self._note,
             selections={Kind.PODS: JOB_PODS, Kind.LEADERS: LEADER_PODS},
-            on_malformed=self._tell_malformed,
+            on_malformed=self._report_malformed,
         )
         writes = Writes(client, level, self.events)
         read_named = partial(read_named_groups, client)
         protection = Protection(self.store, read_named, writes.remove_finalizer, clock, timing)
-        echoes = Echoes(self.store, clock)
+        expectations = Expectations(self.store, clock)
         priorities = Priorities(self.store, writes) if level == FALLBACK else None
-        resolve = priorities.resolve if priorities is not None else _unresolved
-        follow = _follow(rules, level)
-        jobs = Jobs(self.store, echoes, writes, rules, follow, resolve, metrics, clock)
-        parents = Parents(self.store, echoes, writes, rules, follow, resolve, partial(read_pods_of, client))
+        reconciler = Reconciler(
+            self.store,
+            expectations,
+            writes,
+            gang_settings,
+            follow=_follow(gang_settings, level),
+            resolve_priority=priorities.resolve if priorities is not None else _leave_unresolved,
+            read_pods=partial(read_pods_of, client),
+            metrics=metrics,
+            clock=clock,
+        )
         self.loop = Loop(
             self.store,
-            jobs,
-            parents,
-            echoes,
-            protection,
-            priorities,
+            reconciler,
+            expectations,
             self.queue,
-            clock,
-            self.feed.synced,
-            self._is_obstructed,
-            metrics,
+            protection=protection,
+            priorities=priorities,
+            clock=clock,
+            synced=self.feed.synced,
+            is_obstructed=self._is_obstructed,
+            metrics=metrics,
         )
         metrics.before_render(lambda: metrics.queued(len(self.queue)))
 
@@ -94,7 +99,7 @@ class Controller:
         self.store.touched.clear()
         self.store.orphaned.clear()
 
-    def _tell_malformed(self, problem: Malformed, about: Mapping[str, str]) -> None:
+    def _report_malformed(self, problem: Malformed, about: Mapping[str, str]) -> None:
         said = f"Serried cannot read this {problem.kind}, and leaves it alone until it changes: {problem.problem}"
         self.events.emit(about, "Warning", "Malformed", said)
 
@@ -119,12 +124,12 @@ class Controller:
         return []
 
 
-def _unresolved(_: str) -> None:
+def _leave_unresolved(_: str) -> None:
     """At the native level an admission plugin gives PodGroups their priority."""
 
 
-def _rules(settings: ControllerSettings) -> Rules:
-    return Rules(
+def _gang_settings(settings: ControllerSettings) -> GangSettings:
+    return GangSettings(
         schedulers=settings.schedulers,
         gang_jobs=GangJobs(settings.gang_jobs),
         elastic=Elastic(settings.elastic_jobs),
@@ -133,8 +138,8 @@ def _rules(settings: ControllerSettings) -> Rules:
     )
 
 
-def _follow(rules: Rules, level: ApiLevel) -> Follow:
-    if rules.elastic is Elastic.REFUSE:
+def _follow(gang_settings: GangSettings, level: ApiLevel) -> Follow:
+    if gang_settings.elastic is Elastic.REFUSE:
         return Follow.NEVER
     return Follow.PATCH if level.count_mutable else Follow.REPLACE
 

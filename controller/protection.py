@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from controller.diff import RemoveFinalizer, free_group, is_leaving
+from controller.diff.finalizer import RemoveFinalizer, free_group, is_leaving
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError, NotFound
 from serried.model.group import GroupKey, PodGroup
@@ -25,15 +25,13 @@ _WRITES_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTiming:
-    """Times in seconds.
+    """When a leaving PodGroup is looked at. The pause after a look doubles."""
 
-    ``grace`` is how long a PodGroup is left to kube-controller-manager, which frees it where its gate is on. The pause
-    after a look doubles from ``first`` to ``longest``; ``first`` is also the length of a tick.
-    """
-
-    grace: float = 5.0
-    first: float = 1.0
-    longest: float = 30.0
+    grace_seconds: float = 5.0
+    """How long a PodGroup is left to kube-controller-manager, which frees it where its gate is on."""
+    shortest_pause_seconds: float = 1.0
+    """Also the length of a tick."""
+    longest_pause_seconds: float = 30.0
 
 
 RELEASE_TIMING = ReleaseTiming()
@@ -41,11 +39,14 @@ RELEASE_TIMING = ReleaseTiming()
 
 @dataclass(slots=True)
 class _Wait:
-    """One PodGroup: left alone until ``ripe``, to be looked at when ``due``, then after ``pause``."""
+    """One PodGroup. Times are the clock's."""
 
     ripe: float
+    """Until then it is left alone."""
     due: float
-    pause: float
+    """Of the next look."""
+    pause_seconds: float
+    """After that look."""
 
 
 class Protection:
@@ -62,8 +63,11 @@ class Protection:
         clock: Callable[[], float],
         timing: ReleaseTiming = RELEASE_TIMING,
     ) -> None:
-        self._store, self._read_named, self._remove = store, read_named, remove
-        self._clock, self._timing = clock, timing
+        self._store = store
+        self._read_named = read_named
+        self._remove = remove
+        self._clock = clock
+        self._timing = timing
         self._waits: dict[str, dict[GroupKey, _Wait]] = {}
 
     def note(self, key: GroupKey) -> bool:
@@ -74,14 +78,14 @@ class Protection:
         waits = self._waits.setdefault(key.namespace, {})
         if key in waits:
             return False
-        ripe = self._clock() + self._timing.grace
-        waits[key] = _Wait(ripe, self._to_tick(ripe), self._timing.first)
+        ripe = self._clock() + self._timing.grace_seconds
+        waits[key] = _Wait(ripe, self._to_tick(ripe), self._timing.shortest_pause_seconds)
         return True
 
     def note_end(self, key: GroupKey) -> bool:
         """A pod that names the PodGroup ended; whether to look earlier than it was due."""
         wait = self._waits.get(key.namespace, {}).get(key)
-        due = self._to_tick(self._clock() + self._timing.grace)
+        due = self._to_tick(self._clock() + self._timing.grace_seconds)
         if wait is None or wait.due <= due:
             return False
         wait.due = due
@@ -94,7 +98,8 @@ class Protection:
 
     async def look(self, namespace: str) -> None:
         """Free what nobody names, if anything is due; raises the first ApiError, with everything else done."""
-        waits, now = self._waits.get(namespace, {}), self._clock()
+        waits = self._waits.get(namespace, {})
+        now = self._clock()
         if not any(wait.due <= now for wait in waits.values()):
             return
         ripe = [key for key, wait in waits.items() if wait.ripe <= now]
@@ -141,8 +146,8 @@ class Protection:
             self._waits.pop(key.namespace, None)
 
     def _postpone(self, wait: _Wait) -> None:
-        wait.due = self._to_tick(self._clock() + wait.pause)
-        wait.pause = min(wait.pause * 2, self._timing.longest)
+        wait.due = self._to_tick(self._clock() + wait.pause_seconds)
+        wait.pause_seconds = min(wait.pause_seconds * 2, self._timing.longest_pause_seconds)
 
     def _to_tick(self, when: float) -> float:
-        return math.ceil(when / self._timing.first) * self._timing.first
+        return math.ceil(when / self._timing.shortest_pause_seconds) * self._timing.shortest_pause_seconds

@@ -23,7 +23,8 @@ class WorkQueue(Generic[K]):
     """The queue. ``clock`` is monotonic; ``random`` gives numbers in [0, 1), which take up to half from the delays."""
 
     def __init__(self, clock: Callable[[], float], random: Callable[[], float], backoff: Backoff = _BACKOFF) -> None:
-        self._clock, self._random = clock, random
+        self._clock = clock
+        self._random = random
         self._backoff = backoff
         self._ready: deque[K] = deque()
         self._waiting: set[K] = set()

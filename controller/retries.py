@@ -14,16 +14,19 @@ from serried.kube.errors import Invalid
 K = TypeVar("K", bound=Hashable)
 
 PROBE_SECONDS = 5.0
-"""Between two tries out of turn. Objects are wanted within 10 s of the API's return."""
+"""The time between two tries out of turn. Objects are wanted within 10 s of the API's return."""
 
 
 class Retries(Generic[K]):
     """The refused tasks of a queue, oldest try first. ``clock`` is monotonic."""
 
     def __init__(self, queue: WorkQueue[K], clock: Callable[[], float]) -> None:
-        self._queue, self._clock = queue, clock
+        self._queue = queue
+        self._clock = clock
         self._refused: dict[K, float] = {}
-        self._last_success = self._last_fan = -math.inf
+        """With the time of the last try."""
+        self._last_success = -math.inf
+        self._last_fan_out = -math.inf
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -49,8 +52,8 @@ class Retries(Generic[K]):
         self._queue.forget(task)
         if wrote:
             self._last_success = self._clock()
-        if self._refused.pop(task, None) is not None and wrote and self._clock() >= self._last_fan + PROBE_SECONDS:
-            self._last_fan = self._clock()
+        if self._refused.pop(task, None) is not None and wrote and self._clock() >= self._last_fan_out + PROBE_SECONDS:
+            self._last_fan_out = self._clock()
             for other in self._refused:
                 self._queue.add(other)
 

@@ -7,50 +7,58 @@ until it is seen again.
 
 from collections.abc import Callable, Sequence
 
-from controller.names import is_upstream_template, workload_name
-from controller.owners import is_ours
+from controller.diff.labels import is_ours
+from controller.diff.names import is_upstream_template, workload_name
 from serried.cluster.membership import is_controlled_by
-from serried.model.group import Job, Key, Workload
+from serried.model.group import Job, Workload
+from serried.model.parent import Owner, OwnerKey, owner_key_of
 
-PATIENCE = 10.0
-"""Seconds that a Job is left to kube-controller-manager. It creates a Workload before the first pod."""
+PATIENCE_SECONDS = 10.0
+"""How long a Job is left to kube-controller-manager. It creates a Workload before the first pod."""
 
 
-def is_upstreams(workload: Workload, job: Job) -> bool:
+def is_upstreams(workload: Workload, owner: Owner) -> bool:
     """Whether kube-controller-manager made the Workload: its name and its owner, and not our label."""
     # In this order, because only the last one costs a hash.
-    return not is_ours(workload, job) and is_controlled_by(workload, job) and workload.key.name == workload_name(job)
+    return (
+        isinstance(owner, Job)
+        and not is_ours(workload, owner)
+        and is_controlled_by(workload, owner)
+        and workload.key.name == workload_name(owner)
+    )
 
 
 class Upstream:
     """What is known of the other reconciler. ``clock`` is monotonic."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.seen = False
+        self.is_seen = False
         self._clock = clock
-        self._left: dict[Key, tuple[str, float]] = {}
+        self._left: dict[OwnerKey, tuple[str, float]] = {}
+        """The UID of each Job that is left to it, and since when."""
 
-    def learn(self, job: Job, workloads: Sequence[Workload]) -> None:
-        """These Workloads refer to the Job."""
-        self.seen = self.seen or any(is_upstreams(workload, job) for workload in workloads)
+    def learn(self, owner: Owner, workloads: Sequence[Workload]) -> None:
+        """These Workloads refer to the owner."""
+        self.is_seen = self.is_seen or any(is_upstreams(workload, owner) for workload in workloads)
 
-    def forget(self, key: Key) -> None:
-        """The Job has gone."""
-        self._left.pop(key, None)
+    def forget(self, owner_key: OwnerKey) -> None:
+        """The owner has gone."""
+        self._left.pop(owner_key, None)
 
-    def seconds_left(self, job: Job) -> float:
-        """How long the Job is still left to kube-controller-manager; 0 for one that we look after."""
-        if not self.looks_after(job):
+    def seconds_left(self, owner: Owner) -> float:
+        """How long the owner is still left to kube-controller-manager; 0 for one that we look after."""
+        if not self.looks_after(owner):
             return 0.0
-        uid, since = self._left.get(job.key, ("", 0.0))
-        if uid != job.uid:
+        owner_key = owner_key_of(owner)
+        uid, since = self._left.get(owner_key, ("", 0.0))
+        if uid != owner.uid:
             since = self._clock()
-            self._left[job.key] = job.uid, since
-        if (left := since + PATIENCE - self._clock()) > 0:
+            self._left[owner_key] = owner.uid, since
+        if (left := since + PATIENCE_SECONDS - self._clock()) > 0:
             return left
-        self.seen = False  # it has stopped, or what was seen was another's
+        self.is_seen = False  # it has stopped, or what was seen was another's
         return 0.0
 
-    def looks_after(self, job: Job) -> bool:
-        """Whether it makes a Workload for the Job: not if a controller owns it, and where the name does not allow."""
-        return self.seen and job.owner is None and is_upstream_template(job)
+    def looks_after(self, owner: Owner) -> bool:
+        """Whether it makes a Workload for the owner: for a Job that no controller owns, where the name allows it."""
+        return self.is_seen and isinstance(owner, Job) and owner.owner is None and is_upstream_template(owner)

@@ -17,12 +17,13 @@ class ParentKind(StrEnum):
 
 
 class ParentApi(NamedTuple):
-    """Where a kind lives, and the word of the annotation ``gang-policy`` that makes gangs of it."""
+    """Where a kind of parents lives."""
 
     group: str
     version: str
     plural: str
     gang_policy: str
+    """The word of the annotation ``gang-policy`` that makes gangs of it."""
 
     @property
     def api_version(self) -> str:
@@ -143,6 +144,7 @@ class Parent:
     """The ranks of a JobSet's pods, in the order of its replicated Jobs."""
 
     finished: bool = False
+    """The only field that is read from the status."""
     deleting: bool = False
     version: str = field(default="", compare=False)
 
@@ -159,6 +161,11 @@ Owner: TypeAlias = Job | Parent
 def kind_of(owner: Owner) -> str:
     """The kind of an owner, as the API calls it."""
     return owner.kind.value if isinstance(owner, Parent) else JOB
+
+
+def api_group_of(owner: Owner) -> str:
+    """The API group of an owner."""
+    return PARENT_APIS[owner.kind].group if isinstance(owner, Parent) else "batch"
 
 
 def api_version_of(owner: Owner) -> str:

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import pytest
 
 from controller import upstream
-from controller.diff import PROTECTION
+from controller.diff.finalizer import PROTECTION
 from controller.loop import Subject, Task
 from controller.process import Controller
 from serried.kube.wire import EVENTS, JOBS, JSON, PODS
@@ -104,7 +104,7 @@ async def test_a_create_whose_answer_is_lost_is_found_again(server: FakeApiServe
 async def test_another_reconciler_that_was_faster_is_discovered_without_a_complaint(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream, "PATIENCE", 0.05)
+    monkeypatch.setattr(upstream, "PATIENCE_SECONDS", 0.05)
     async with controller_on(server) as controller:
         gate = server.hold(CREATES_WORKLOAD, times=1)
         server.add(JOBS, gang().raw())
@@ -355,7 +355,7 @@ async def test_a_known_job_pod_keeps_its_group_without_a_read_and_frees_it_by_it
     async with controller_on(server) as controller:
         server.remove(GROUPS, "default", "g")
         await until(lambda: any(group.deleting for group in controller.store.groups.values()))
-        await asyncio.sleep(3 * RELEASE_TIMING.grace)
+        await asyncio.sleep(3 * RELEASE_TIMING.grace_seconds)
         assert not server.seen(READS_PODS)
         server.change(PODS, "default", "train-0", {"status": {"phase": "Failed"}})
         await until(lambda: not server.all(GROUPS))
@@ -370,7 +370,7 @@ async def test_a_group_is_kept_until_the_pods_can_be_read(server: FakeApiServer,
     async with controller_on(server):
         server.remove(GROUPS, "default", "g")
         await until(lambda: unread.left == 0)
-        await asyncio.sleep(3 * RELEASE_TIMING.longest)
+        await asyncio.sleep(3 * RELEASE_TIMING.longest_pause_seconds)
         assert not server.seen(calls("PATCH", "/podgroups"))
         server.remove(PODS, "default", "a")
         await until(lambda: not server.all(GROUPS))

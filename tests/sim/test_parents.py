@@ -93,7 +93,7 @@ async def test_a_job_set_that_runs_already_is_left_alone(server: FakeApiServer) 
 async def test_pods_that_an_earlier_one_of_the_name_leaves_behind_cost_nobody_a_gang(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.parents._SECONDS_BETWEEN_READS", 0.02)
+    monkeypatch.setattr("controller.reconciler._SECONDS_BETWEEN_READS", 0.02)
     leaving = [pod(f"{name}-0").of_replica(name, 0).on("n1").deleting() for name in ("all", "some")]
     server.add(PODS, leaving[0].raw())
     server.add(PODS, leaving[1].raw())
@@ -144,7 +144,7 @@ async def test_the_jobs_of_a_gang_are_none_of_their_own_and_those_of_another_are
 async def test_each_replica_gets_its_gang_and_loses_it_when_its_pods_are_gone(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.parents._SECONDS_BETWEEN_READS", 0.02)
+    monkeypatch.setattr("controller.reconciler._SECONDS_BETWEEN_READS", 0.02)
     async with controller_on(server):
         server.add(SETS, leader_worker_set("serve").asking().size(2, 3).raw())
         lead(server, "serve", 0, 1)

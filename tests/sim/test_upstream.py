@@ -3,10 +3,10 @@
 import pytest
 
 from controller import upstream
-from controller.desired import workload_body
-from controller.diff import begin_workload
+from controller.diff.duty import Duty
+from controller.diff.objects import workload_body
+from controller.diff.owner import begin_workload
 from serried.kube.wire import JOBS
-from serried.model.group import BASIC
 from serried.model.level import FALLBACK
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import JobBuilder
@@ -25,13 +25,13 @@ from tests.support.controller_harness import (
 
 def make_as_upstream(server: FakeApiServer, builder: JobBuilder) -> None:
     """A basic Workload, as kube-controller-manager makes it: our name, the Job as controller, no label."""
-    body = workload_body(begin_workload(builder.value(), BASIC), FALLBACK)
+    body = workload_body(begin_workload(builder.value(), Duty.TRACK), FALLBACK)
     server.add(WORKLOADS, {**body, "metadata": {**body["metadata"], "labels": {}}})
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upstream, "PATIENCE", 3600.0)
+    monkeypatch.setattr(upstream, "PATIENCE_SECONDS", 3600.0)
 
 
 @pytest.mark.usefixtures("patient")
@@ -69,7 +69,7 @@ async def test_the_jobs_that_it_does_not_look_after_are_ours(server: FakeApiServ
 async def test_a_job_for_which_it_makes_nothing_is_ours_after_a_while(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream, "PATIENCE", 0.05)
+    monkeypatch.setattr(upstream, "PATIENCE_SECONDS", 0.05)
     make_as_upstream(server, gang("first"))
     server.add(JOBS, gang("first").raw())
     async with controller_on(server):

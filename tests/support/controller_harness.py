@@ -19,7 +19,7 @@ WORKLOADS = workloads(FALLBACK.group, FALLBACK.version)
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
 CREATES_WORKLOAD, CREATES_GROUP = calls("POST", "/workloads"), calls("POST", "/podgroups")
 READS_PODS = calls("GET", "/namespaces/default/pods")
-RELEASE_TIMING = ReleaseTiming(grace=0.05, first=0.02, longest=0.1)
+RELEASE_TIMING = ReleaseTiming(grace_seconds=0.05, shortest_pause_seconds=0.02, longest_pause_seconds=0.1)
 
 
 def gang(name: str = "train", size: int = 3) -> JobBuilder:

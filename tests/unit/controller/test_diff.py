@@ -2,25 +2,21 @@ from typing import TypeVar
 
 import pytest
 
-from controller.diff import (
-    PROTECTION,
-    Action,
+from controller.diff.changes import (
+    Change,
     CreatePodGroup,
     CreateWorkload,
     Delete,
-    Follow,
-    Found,
-    RemoveFinalizer,
+    Observed,
     ReportAmbiguous,
     SetMinCount,
-    desired_count,
-    diff_job,
-    free_group,
-    is_leaving,
 )
-from controller.names import pod_group_name, successor_name, workload_name
-from controller.owners import JOB_UID, MANAGED_BY, MANAGER
-from controller.rules import Duty
+from controller.diff.duty import Duty
+from controller.diff.finalizer import PROTECTION, RemoveFinalizer, free_group, is_leaving
+from controller.diff.labels import JOB_UID, MANAGED_BY, MANAGER
+from controller.diff.names import successor_name, workload_name
+from controller.diff.owner import Follow, begin_pod_group, diff
+from controller.diff.templates import desired_count, job_template
 from serried.model.group import BASIC, GroupKey, Policy
 from tests.support.builders import PodGroupBuilder, WorkloadBuilder, job, pod_group, workload
 
@@ -33,12 +29,14 @@ GROUP = pod_group("train-g").gang(3).of("train-x", "train-pgt-0")
 
 def test_a_gang_gets_its_workload_first() -> None:
     gang = GANG.value()
-    assert diff_job(gang, Found(), Duty.START, Follow.PATCH) == [CreateWorkload(gang, workload_name(gang), Policy(3))]
+    assert diff(gang, Observed(), Duty.START, Follow.PATCH) == [
+        CreateWorkload(gang, workload_name(gang), (job_template(gang, Policy(3)),))
+    ]
 
 
 @pytest.mark.parametrize("duty", [Duty.START, Duty.COMPLETE])
 def test_a_workload_without_pod_group_is_completed(duty: Duty) -> None:
-    (action,) = diff_job(GANG.value(), Found([OURS.value()]), duty, Follow.PATCH)
+    (action,) = diff(GANG.value(), Observed([OURS.value()]), duty, Follow.PATCH)
     assert isinstance(action, CreatePodGroup)
     assert action.workload == OURS.value()
     assert action.name.startswith("train-x-train-pgt-0-")
@@ -47,42 +45,46 @@ def test_a_workload_without_pod_group_is_completed(duty: Duty) -> None:
 @pytest.mark.parametrize(
     ("found", "duty"),
     [
-        pytest.param(Found(), Duty.COMPLETE, id="nothing is begun for a Job that runs"),
-        pytest.param(Found(), Duty.NONE, id="nothing is begun for a Job of others"),
-        pytest.param(Found([OURS.value()]), Duty.NONE, id="nothing is completed for a Job of others"),
-        pytest.param(Found([OURS.value()], [GROUP.value()]), Duty.START, id="all is there"),
-        pytest.param(Found([OURS.value()], [GROUP.gang(7).value()]), Duty.START, id="what differs is not changed"),
+        pytest.param(Observed(), Duty.COMPLETE, id="nothing is begun for a Job that runs"),
+        pytest.param(Observed(), Duty.NONE, id="nothing is begun for a Job of others"),
+        pytest.param(Observed([OURS.value()]), Duty.NONE, id="nothing is completed for a Job of others"),
+        pytest.param(Observed([OURS.value()], [GROUP.value()]), Duty.START, id="all is there"),
+        pytest.param(Observed([OURS.value()], [GROUP.gang(7).value()]), Duty.START, id="what differs is not changed"),
         pytest.param(
-            Found([workload("theirs").for_job("train").basic_template("t").value()], [GROUP.value()]),
+            Observed([workload("theirs").for_job("train").basic_template("t").value()], [GROUP.value()]),
             Duty.START,
             id="a foreign Workload and PodGroup are used as they are",
         ),
-        pytest.param(Found([OURS.value(), OURS.value()]), Duty.NONE, id="ambiguity of others' Jobs is not ours"),
+        pytest.param(Observed([OURS.value(), OURS.value()]), Duty.NONE, id="ambiguity of others' Jobs is not ours"),
     ],
 )
-def test_nothing_is_to_be_done(found: Found, duty: Duty) -> None:
-    assert diff_job(GANG.value(), found, duty, Follow.PATCH) == []
+def test_nothing_is_to_be_done(found: Observed, duty: Duty) -> None:
+    assert diff(GANG.value(), found, duty, Follow.PATCH) == []
 
 
 @pytest.mark.parametrize(
     ("found", "words"),
     [
         pytest.param(
-            Found([OURS.value(), workload("theirs").for_job("train").gang_template("t", 2).value()]),
+            Observed([OURS.value(), workload("theirs").for_job("train").gang_template("t", 2).value()]),
             ["train-x, theirs"],
             id="two Workloads",
         ),
         pytest.param(
-            Found([OURS.gang_template("more", 2).value()]), ["train-x", "2 PodGroup templates"], id="two templates"
+            Observed([OURS.gang_template("more", 2).value()]), ["train-x", "2 PodGroup templates"], id="two templates"
         ),
-        pytest.param(Found([workload("theirs").for_job("train").value()]), ["theirs", "0 PodGroup"], id="no template"),
         pytest.param(
-            Found([OURS.value()], [GROUP.value(), pod_group("other").value()]), ["train-g, other"], id="two PodGroups"
+            Observed([workload("theirs").for_job("train").value()]), ["theirs", "0 PodGroup"], id="no template"
+        ),
+        pytest.param(
+            Observed([OURS.value()], [GROUP.value(), pod_group("other").value()]),
+            ["train-g, other"],
+            id="two PodGroups",
         ),
     ],
 )
-def test_ambiguity_is_told_by_name(found: Found, words: list[str]) -> None:
-    (action,) = diff_job(GANG.value(), found, Duty.START, Follow.PATCH)
+def test_ambiguity_is_told_by_name(found: Observed, words: list[str]) -> None:
+    (action,) = diff(GANG.value(), found, Duty.START, Follow.PATCH)
     assert isinstance(action, ReportAmbiguous)
     assert all(word in action.message for word in words)
 
@@ -116,80 +118,80 @@ FOLLOWED = ours(workload("train-x").for_job("train").gang_template("train-pgt-0"
     ("found", "follow", "actions"),
     [
         pytest.param(
-            Found([MADE], [MADE_GROUP]),
+            Observed([MADE], [MADE_GROUP]),
             Follow.PATCH,
             [SetMinCount(LARGER, MADE, 5), SetMinCount(LARGER, MADE_GROUP, 5)],
             id="both are changed where minCount can be",
         ),
         pytest.param(
-            Found([FOLLOWED], [MADE_GROUP]),
+            Observed([FOLLOWED], [MADE_GROUP]),
             Follow.PATCH,
             [SetMinCount(LARGER, MADE_GROUP, 5)],
             id="the one that lags behind",
         ),
         pytest.param(
-            Found([MADE], [MADE_GROUP]),
+            Observed([MADE], [MADE_GROUP]),
             Follow.REPLACE,
-            [CreateWorkload(LARGER, successor_name(LARGER, 5), Policy(5), replaces=MADE.uid)],
+            [CreateWorkload(LARGER, successor_name(LARGER, 5), (job_template(LARGER, Policy(5)),), replaces=MADE.uid)],
             id="else its Workload gets a successor",
         ),
         pytest.param(
-            Found([FOLLOWED], outdated=[MADE_GROUP, MADE]),
+            Observed([FOLLOWED], outdated=[MADE_GROUP, MADE]),
             Follow.REPLACE,
-            [CreatePodGroup(LARGER, FOLLOWED, pod_group_name("train-x", "train-pgt-0"))],
+            [begin_pod_group(LARGER, FOLLOWED, FOLLOWED.templates[0])],
             id="whose PodGroup comes next",
         ),
         pytest.param(
-            Found([FOLLOWED], [FOLLOWED_GROUP], [MADE_GROUP, MADE]),
+            Observed([FOLLOWED], [FOLLOWED_GROUP], [MADE_GROUP, MADE]),
             Follow.REPLACE,
             [Delete(LARGER, MADE_GROUP), Delete(LARGER, MADE)],
             id="and then the predecessors go",
         ),
         pytest.param(
-            Found([MADE], [MADE_GROUP], [FOLLOWED]),
+            Observed([MADE], [MADE_GROUP], [FOLLOWED]),
             Follow.REPLACE,
             [Delete(LARGER, FOLLOWED)],
             id="and they go before there is a third generation",
         ),
         pytest.param(
-            Found([FOLLOWED], [FOLLOWED_GROUP], [GROUP.value(), OURS.value()]),
+            Observed([FOLLOWED], [FOLLOWED_GROUP], [GROUP.value(), OURS.value()]),
             Follow.REPLACE,
             [],
             id="others' predecessors are left to them",
         ),
-        pytest.param(Found([MADE], [MADE_GROUP]), Follow.NEVER, [], id="nothing follows where that is refused"),
-        pytest.param(Found([OURS.value()], [GROUP.value()]), Follow.PATCH, [], id="others' objects never follow"),
+        pytest.param(Observed([MADE], [MADE_GROUP]), Follow.NEVER, [], id="nothing follows where that is refused"),
+        pytest.param(Observed([OURS.value()], [GROUP.value()]), Follow.PATCH, [], id="others' objects never follow"),
         pytest.param(
-            Found([OURS.value()], [MADE_GROUP]), Follow.PATCH, [], id="nor what we made from a user's Workload"
+            Observed([OURS.value()], [MADE_GROUP]), Follow.PATCH, [], id="nor what we made from a user's Workload"
         ),
     ],
 )
-def test_min_count_follows_an_elastic_job(found: Found, follow: Follow, actions: list[Action]) -> None:
-    assert diff_job(LARGER, found, Duty.COMPLETE, follow) == actions
+def test_min_count_follows_an_elastic_job(found: Observed, follow: Follow, actions: list[Change]) -> None:
+    assert diff(LARGER, found, Duty.COMPLETE, follow) == actions
 
 
 def test_a_gang_whose_parallelism_is_0_stays_what_it_was() -> None:
     paused = job("train").size(0, 3).scheduler("serried").value()
-    assert diff_job(paused, Found([MADE], [MADE_GROUP]), Duty.COMPLETE, Follow.PATCH) == []
+    assert diff(paused, Observed([MADE], [MADE_GROUP]), Duty.COMPLETE, Follow.PATCH) == []
 
 
 def test_a_released_job_loses_its_pod_group_and_then_its_workload() -> None:
     gang = GANG.value()
-    assert diff_job(gang, Found([MADE], [MADE_GROUP]), Duty.RELEASE, Follow.PATCH) == [Delete(gang, MADE_GROUP)]
-    assert diff_job(gang, Found([MADE]), Duty.RELEASE, Follow.PATCH) == [Delete(gang, MADE)]
-    assert diff_job(gang, Found(), Duty.RELEASE, Follow.PATCH) == []
+    assert diff(gang, Observed([MADE], [MADE_GROUP]), Duty.RELEASE, Follow.PATCH) == [Delete(gang, MADE_GROUP)]
+    assert diff(gang, Observed([MADE]), Duty.RELEASE, Follow.PATCH) == [Delete(gang, MADE)]
+    assert diff(gang, Observed(), Duty.RELEASE, Follow.PATCH) == []
 
 
 def test_a_release_leaves_the_objects_of_others() -> None:
-    assert diff_job(GANG.value(), Found([OURS.value()], [GROUP.value()]), Duty.RELEASE, Follow.PATCH) == []
+    assert diff(GANG.value(), Observed([OURS.value()], [GROUP.value()]), Duty.RELEASE, Follow.PATCH) == []
 
 
 def test_a_tracked_job_gets_a_workload_with_policy_basic() -> None:
     tracked = GANG.not_indexed().value()
-    (action,) = diff_job(tracked, Found(), Duty.TRACK, Follow.PATCH)
-    assert action == CreateWorkload(tracked, workload_name(tracked), BASIC)
+    (action,) = diff(tracked, Observed(), Duty.TRACK, Follow.PATCH)
+    assert action == CreateWorkload(tracked, workload_name(tracked), (job_template(tracked, BASIC),))
     basic = ours(workload("train-x").for_job("train").basic_template("t")).value()
-    assert diff_job(tracked, Found([basic], [MADE_GROUP]), Duty.COMPLETE, Follow.NEVER) == []
+    assert diff(tracked, Observed([basic], [MADE_GROUP]), Duty.COMPLETE, Follow.NEVER) == []
 
 
 GOING = pod_group("g").finalizer("example.com/mine").finalizer(PROTECTION).version("7").deleting()

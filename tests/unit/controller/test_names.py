@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from controller.names import pod_group_name, template_name, workload_name
+from controller.diff.names import pod_group_name, template_name, workload_name
 from serried.model.group import Job, Key
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

@@ -1,22 +1,18 @@
 """What a JobSet or a LeaderWorkerSet should have, and what it is told."""
 
 import tracemalloc
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.diff import Found
-from controller.owners import MANAGED_BY, PARENT_UID
-from controller.parents import (
-    find_complaints,
-    find_lagging,
-    find_missing,
-    find_problem,
-    find_surplus,
-    pod_group_for,
-    workload_for,
-)
+from controller.diff.changes import CreatePodGroup, Observed, SetMinCount
+from controller.diff.complaints import find_complaints_of_parent
+from controller.diff.duty import Duty
+from controller.diff.labels import MANAGED_BY, PARENT_UID
+from controller.diff.objects import pod_group_body, workload_body
+from controller.diff.owner import Follow, begin_workload, diff, find_ambiguity, find_missing, find_surplus
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.model.group import PodGroup, Policy, Workload
 from serried.model.level import FALLBACK, NATIVE_LEVELS
@@ -46,14 +42,27 @@ def group_of(name: str, template: str = "t") -> PodGroupBuilder:
 
 def made_for(parent: JobSetBuilder | LeaderWorkerSetBuilder) -> Workload:
     """The Workload, as it comes back from the API server."""
-    body = workload_for(parent.value(), FALLBACK)
+    body = workload_body(begin_workload(parent.value(), Duty.START), FALLBACK)
     made = decode_workload({**body, "metadata": {**body["metadata"], "uid": "u"}})
     assert isinstance(made, Workload)
     return made
 
 
+def missing_in(
+    parent: JobSetBuilder | LeaderWorkerSetBuilder, made: Workload, groups: Sequence[PodGroup], replicas: Sequence[str]
+) -> list[CreatePodGroup]:
+    """The creates of PodGroups where these replicas have leaders."""
+    return find_missing(parent.value(), Observed([made], groups, replicas=replicas))
+
+
+def lagging(parent: JobSetBuilder | LeaderWorkerSetBuilder, found: Observed) -> list[tuple[object, int, int]]:
+    """What follows a changed size: object, minCount and index of the template."""
+    changes = diff(parent.value(), found, Duty.COMPLETE, Follow.PATCH)
+    return [(each.item, each.count, each.template) for each in changes if isinstance(each, SetMinCount)]
+
+
 def test_one_gang_over_all_has_one_template_in_its_domain() -> None:
-    body = workload_for(training().value(), FALLBACK)
+    body = workload_body(begin_workload(training().value(), Duty.START), FALLBACK)
     assert body["spec"]["controllerRef"] == {"apiGroup": "jobset.x-k8s.io", "kind": "JobSet", "name": "s"}
     (owner,) = body["metadata"]["ownerReferences"]
     assert (owner["apiVersion"], owner["kind"], owner["uid"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet", "jobset-s")
@@ -72,26 +81,25 @@ def test_stages_have_templates_of_their_names() -> None:
 
 
 def test_each_replica_gets_a_pod_group_of_its_own_that_says_which() -> None:
-    parent, made = serving().value(), made_for(serving())
-    missing = find_missing(parent, Found([made]), ["0", "1"])
+    made = made_for(serving())
     groups = []
-    for gang in missing:
-        body = pod_group_for(parent, made, gang, FALLBACK)
+    for create in missing_in(serving(), made, [], ["0", "1"]):
+        body = pod_group_body(create, FALLBACK)
         decoded = decode_pod_group({**body, "metadata": {**body["metadata"], "uid": "u"}})
         assert isinstance(decoded, PodGroup)
         groups.append(decoded)
     assert [group.labels[REPLICA] for group in groups] == ["0", "1"]
     assert len({group.key for group in groups}) == 2
     assert {(group.workload, group.template) for group in groups} == {(made.key.name, "s-pgt-0")}
-    assert not find_missing(parent, Found([made], groups), ["0", "1"])
+    assert not missing_in(serving(), made, groups, ["0", "1"])
 
 
 def test_only_replicas_that_are_there_and_wanted_need_a_pod_group() -> None:
     made = made_for(serving())
     seen = ["1", "2", "01", "-1", "x", "", "²", "9" * 50]
-    assert [replica for _, replica in find_missing(serving().value(), Found([made]), seen)] == ["1"]
+    assert [create.replica for create in missing_in(serving(), made, [], seen)] == ["1"]
     one = made_for(training())
-    assert [replica for _, replica in find_missing(training().value(), Found([one]), seen)] == [""]
+    assert [create.replica for create in missing_in(training(), one, [], seen)] == [""]
 
 
 @given(st.integers(0, 2_000_000), st.sets(st.integers(0, 2_000_000), max_size=20))
@@ -100,93 +108,93 @@ def test_a_number_of_replicas_costs_nothing(replicas: int, there: set[int]) -> N
     own = {MANAGED_BY: "serried", PARENT_UID: "leaderworkerset-s"}
     groups = [group_of(f"g{n}").having({**own, REPLICA: str(n)}, "metadata", "labels").value() for n in there]
     tracemalloc.start()
-    missing = find_missing(parent, Found([made]), [str(index) for index in there])
-    surplus = find_surplus(parent, Found([made], groups))
+    missing = find_missing(parent, Observed([made], replicas=[str(index) for index in there]))
+    surplus = find_surplus(parent, Observed([made], groups))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert {int(replica) for _, replica in missing} == {index for index in there if index < replicas}
+    assert {int(create.replica) for create in missing} == {index for index in there if index < replicas}
     assert {group.labels[REPLICA] for group in surplus} == {str(index) for index in there if index >= replicas}
     assert peak < 30_000  # bytes; a list of 2,000 numbers has more
 
 
 def test_what_a_workload_contains_is_not_missing() -> None:
-    body = workload_for(serving().topology().value(), INLINE)
+    body = workload_body(begin_workload(serving().topology().value(), Duty.START), INLINE)
     assert body["spec"]["podGroups"] == [{"name": "s-pgt-0", "policy": {"gang": {"minCount": 4}}}]
     contained = workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").inline_gang("t", 4).value()
-    assert not find_missing(serving().value(), Found([contained]), ["0", "1"])
+    assert not missing_in(serving(), contained, [], ["0", "1"])
 
 
 def test_pod_groups_of_replicas_that_are_gone_are_surplus_if_they_are_ours() -> None:
     own = {MANAGED_BY: "serried", PARENT_UID: "leaderworkerset-s"}
     ours = [group_of(f"g{index}").having({**own, REPLICA: str(index)}, "metadata", "labels") for index in range(4)]
     foreign = group_of("theirs").replica(7)
-    found = Found([of_serving().value()], [each.value() for each in (*ours, foreign)])
+    found = Observed([of_serving().value()], [each.value() for each in (*ours, foreign)])
     assert [group.key.name for group in find_surplus(serving().value(), found)] == ["g2", "g3"]
 
 
 def test_what_we_made_follows_a_changed_size() -> None:
     made = made_for(serving())
-    (gang,) = find_missing(serving().value(), Found([made]), ["0"])
-    body = pod_group_for(serving().value(), made, gang, FALLBACK)
+    (create,) = missing_in(serving(), made, [], ["0"])
+    body = pod_group_body(create, FALLBACK)
     group = decode_pod_group({**body, "metadata": {**body["metadata"], "uid": "u"}})
     assert isinstance(group, PodGroup)
-    found = Found([made], [group])
-    assert not find_lagging(serving().value(), found)
-    assert find_lagging(serving().size(2, 6).value(), found) == [(made, 6, 0), (group, 6, 0)]
+    found = Observed([made], [group])
+    assert not lagging(serving(), found)
+    assert lagging(serving().size(2, 6), found) == [(made, 6, 0), (group, 6, 0)]
 
 
 def test_a_users_workload_keeps_its_size() -> None:
-    found = Found([of_serving().value()], [group_of("g").replica(0).value()])
-    assert not find_lagging(serving().size(2, 6).value(), found)
+    found = Observed([of_serving().value()], [group_of("g").replica(0).value()])
+    assert not lagging(serving().size(2, 6), found)
 
 
 def test_each_stage_follows_its_own_size() -> None:
     staged = job_set("s").asking().in_order().replicated("a", pods=2).replicated("b", pods=3)
     made = made_for(staged)
     grown = job_set("s").asking().in_order().replicated("a", pods=2).replicated("b", pods=5)
-    assert find_lagging(grown.value(), Found([made])) == [(made, 5, 1)]
+    assert lagging(grown, Observed([made])) == [(made, 5, 1)]
 
 
 def test_a_gang_that_shrinks_to_one_pod_waits_for_one() -> None:
     made = made_for(serving())
-    assert find_lagging(serving().size(2, 1).value(), Found([made])) == [(made, 1, 0)]
+    assert lagging(serving().size(2, 1), Observed([made])) == [(made, 1, 0)]
 
 
 def test_a_stage_that_shrinks_to_one_pod_or_none_waits_for_one() -> None:
     made = made_for(job_set("s").asking().in_order().replicated("a", pods=2).replicated("b", pods=3))
     for left in (1, 0):
         shrunk = job_set("s").asking().in_order().replicated("a", pods=2).replicated("b", pods=left)
-        assert find_lagging(shrunk.value(), Found([made])) == [(made, 1, 1)]
+        assert lagging(shrunk, Observed([made])) == [(made, 1, 1)]
 
 
 @pytest.mark.parametrize(
     ("found", "problem"),
     [
-        pytest.param(Found([of_serving().value()]), "", id="one Workload"),
+        pytest.param(Observed([of_serving().value()]), "", id="one Workload"),
         pytest.param(
-            Found([of_serving().value(), of_serving().uid("x").value()]),
+            Observed([of_serving().value(), of_serving().uid("x").value()]),
             "Workloads w, w all refer to it; exactly one must",
             id="two Workloads",
         ),
         pytest.param(
-            Found([workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").value()]),
+            Observed([workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").value()]),
             "no template of Workload w fits: one of the name of each stage is needed",
             id="no template",
         ),
         pytest.param(
-            Found([of_serving().value()], [group_of("a").replica(1).value(), group_of("b").replica(1).value()]),
+            Observed([of_serving().value()], [group_of("a").replica(1).value(), group_of("b").replica(1).value()]),
             "PodGroups a, b are all for the same pods of Workload w",
             id="two PodGroups of one replica",
         ),
         pytest.param(
-            Found([of_serving().value()], [group_of("a").replica(0).value(), group_of("b").replica(1).value()]),
+            Observed([of_serving().value()], [group_of("a").replica(0).value(), group_of("b").replica(1).value()]),
             "",
             id="one of each",
         ),
     ],
 )
-def test_what_is_not_clear_is_said(found: Found, problem: str) -> None:
-    assert find_problem(serving().value(), found) == problem
+def test_what_is_not_clear_is_said(found: Observed, problem: str) -> None:
+    assert find_ambiguity(serving().value(), found) == problem
 
 
 COMPLAINTS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, list[str], str]] = [
@@ -212,7 +220,7 @@ COMPLAINTS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, list[str], s
 def test_a_parent_is_told_what_it_should_know(
     builder: JobSetBuilder | LeaderWorkerSetBuilder, reasons: list[str], part: str
 ) -> None:
-    said = find_complaints(builder.value(), SERVED)
+    said = find_complaints_of_parent(builder.value(), SERVED)
     assert [reason for reason, _ in said] == reasons
     assert all(part in message for _, message in said)
 
@@ -221,12 +229,14 @@ def test_jobs_that_ask_within_a_gang_are_told_of() -> None:
     raw = training().raw()
     annotations = {"scheduling.serried.dev/gang-policy": "JobAsGang"}
     raw["spec"]["replicatedJobs"][1]["template"]["metadata"] = {"annotations": annotations}
-    assert [reason for reason, _ in find_complaints(JobSetBuilder(raw).value(), SERVED)] == ["GangPolicyIgnored"]
+    assert [reason for reason, _ in find_complaints_of_parent(JobSetBuilder(raw).value(), SERVED)] == [
+        "GangPolicyIgnored"
+    ]
 
 
 def test_nine_stages_are_told_of() -> None:
     staged = job_set("s").asking().in_order()
     for number in range(9):
         staged = staged.replicated(f"stage-{number}", pods=2)
-    ((reason, said),) = find_complaints(staged.value(), SERVED)
+    ((reason, said),) = find_complaints_of_parent(staged.value(), SERVED)
     assert (reason, "has 9 stages" in said) == ("NoGang", True)

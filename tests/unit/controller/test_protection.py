@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from controller.diff import PROTECTION, RemoveFinalizer
+from controller.diff.finalizer import PROTECTION, RemoveFinalizer
 from controller.protection import Protection, ReleaseTiming
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError, Conflict, NotFound, Unavailable
@@ -10,7 +10,7 @@ from serried.kube.wire import Failure
 from serried.model.group import GroupKey
 from tests.support.builders import pod, pod_group
 
-RELEASE_TIMING = ReleaseTiming(grace=5.0, first=1.0, longest=8.0)
+RELEASE_TIMING = ReleaseTiming(grace_seconds=5.0, shortest_pause_seconds=1.0, longest_pause_seconds=8.0)
 
 
 class Cluster:

@@ -1,10 +1,10 @@
 import pytest
 
-from controller.rules import Duty, Rules, Suspended, Track, duty_for, is_unserved
+from controller.diff.duty import Duty, GangSettings, Suspended, Track, duty_of_job, is_unserved
 from serried.model.eligibility import GangJobs
 from tests.support.builders import JobBuilder, PodBuilder, job, pod
 
-RULES = Rules(frozenset({"serried"}))
+SETTINGS = GangSettings(frozenset({"serried"}))
 GANG = job("train").size(3).scheduler("serried")
 MEMBER = pod("train-0").of_job("train", 0)
 
@@ -29,16 +29,16 @@ MEMBER = pod("train-0").of_job("train", 0)
     ],
 )
 def test_duty(builder: JobBuilder, pods: list[PodBuilder], duty: Duty) -> None:
-    assert duty_for(builder.value(), [p.value() for p in pods], RULES) is duty
+    assert duty_of_job(builder.value(), [p.value() for p in pods], SETTINGS) is duty
 
 
-DELETING = Rules(frozenset({"serried"}), suspended=Suspended.DELETE)
-TRACKING = Rules(frozenset({"serried"}), track=Track.ALL)
-OFF = Rules(frozenset({"serried"}), gang_jobs=GangJobs.NONE)
+DELETING = GangSettings(frozenset({"serried"}), suspended=Suspended.DELETE)
+TRACKING = GangSettings(frozenset({"serried"}), track=Track.ALL)
+OFF = GangSettings(frozenset({"serried"}), gang_jobs=GangJobs.NONE)
 
 
 @pytest.mark.parametrize(
-    ("builder", "pods", "rules", "duty"),
+    ("builder", "pods", "settings", "duty"),
     [
         pytest.param(GANG.suspended(), [], DELETING, Duty.RELEASE, id="suspended, without pods: its objects go"),
         pytest.param(GANG.suspended(), [MEMBER.on("n1")], DELETING, Duty.COMPLETE, id="not before its pods have gone"),
@@ -65,13 +65,13 @@ OFF = Rules(frozenset({"serried"}), gang_jobs=GangJobs.NONE)
     ],
 )
 def test_duty_by_what_the_operator_has_chosen(
-    builder: JobBuilder, pods: list[PodBuilder], rules: Rules, duty: Duty
+    builder: JobBuilder, pods: list[PodBuilder], settings: GangSettings, duty: Duty
 ) -> None:
-    assert duty_for(builder.value(), [p.value() for p in pods], rules) is duty
+    assert duty_of_job(builder.value(), [p.value() for p in pods], settings) is duty
 
 
 def test_only_a_job_that_asks_is_told_that_its_scheduler_makes_no_gangs() -> None:
     elsewhere = GANG.scheduler("default-scheduler")
-    assert is_unserved(elsewhere.gang_policy("JobAsGang").value(), RULES)
-    assert not is_unserved(elsewhere.value(), RULES)
+    assert is_unserved(elsewhere.gang_policy("JobAsGang").value(), SETTINGS)
+    assert not is_unserved(elsewhere.value(), SETTINGS)
     assert not is_unserved(elsewhere.gang_policy("JobAsGang").value(), OFF)

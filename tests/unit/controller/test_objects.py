@@ -1,11 +1,14 @@
 import pytest
 
-from controller.desired import desired_template, pod_group_body, workload_body
-from controller.diff import begin_workload
+from controller.diff.changes import CreatePodGroup
+from controller.diff.duty import Duty
+from controller.diff.objects import pod_group_body, workload_body
+from controller.diff.owner import begin_pod_group, begin_workload
+from controller.diff.templates import job_template
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.identity import DISRUPTION_MODE
 from serried.decode.preferences import PACKING, PREFERRED_TOPOLOGY
-from serried.model.group import BASIC, Key, OwnerRef, PodGroup, Policy, Template, Workload
+from serried.model.group import Job, Key, OwnerRef, PodGroup, Policy, Template, Workload
 from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, ApiLevel
 from serried.model.preference import Level, Preference, Style
 from tests.support.builders import RACK, job, workload
@@ -15,8 +18,13 @@ POD_SPEC = ("spec", "template", "spec")
 UID = "95969761-09b8-4ecc-a7ba-f5065df1590d"
 
 
+def from_only_template(owner: Job, made: Workload) -> CreatePodGroup:
+    """The create of the PodGroup of a Job's Workload."""
+    return begin_pod_group(owner, made, made.templates[0])
+
+
 def test_the_workload_has_the_shape_of_upstream() -> None:
-    assert workload_body(begin_workload(job("my-job").uid(UID).size(3).value(), Policy(3)), NATIVE) == {
+    assert workload_body(begin_workload(job("my-job").uid(UID).size(3).value(), Duty.START), NATIVE) == {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "Workload",
         "metadata": {
@@ -43,7 +51,7 @@ def test_the_workload_has_the_shape_of_upstream() -> None:
 
 def test_the_pod_group_has_the_shape_of_upstream() -> None:
     made = workload("my-job-6f8647cfc5").uid("w").gang_template("my-job-pgt-0", 3, RACK).value()
-    body = pod_group_body(job("my-job").uid(UID).size(3).value(), made, FALLBACK)
+    body = pod_group_body(from_only_template(job("my-job").uid(UID).size(3).value(), made), FALLBACK)
     assert body["apiVersion"] == "scheduling.serried.dev/v1beta1"
     assert body["kind"] == "PodGroup"
     assert body["metadata"]["name"] == "my-job-6f8647cfc5-my-job-pgt-0-649bfb59f7"
@@ -68,7 +76,7 @@ def test_the_pod_group_has_the_shape_of_upstream() -> None:
 
 def test_1_36_names_the_workload_of_a_pod_group_in_its_own_way() -> None:
     made = workload("my-job").gang_template("my-job-pgt-0", 3).value()
-    body = pod_group_body(job("my-job").size(3).value(), made, V1ALPHA2_LEVEL)
+    body = pod_group_body(from_only_template(job("my-job").size(3).value(), made), V1ALPHA2_LEVEL)
     assert body["apiVersion"] == "scheduling.k8s.io/v1alpha2"
     assert body["spec"] == {
         "podGroupTemplateRef": {"workload": {"workloadName": "my-job", "podGroupTemplateName": "my-job-pgt-0"}},
@@ -78,7 +86,7 @@ def test_1_36_names_the_workload_of_a_pod_group_in_its_own_way() -> None:
 
 def test_1_35_has_the_pod_group_in_the_workload_and_the_topology_key_in_an_annotation() -> None:
     level = ApiLevel("native", "scheduling.k8s.io", V1ALPHA1)
-    body = workload_body(begin_workload(job("train").size(4).topology().value(), Policy(4)), level)
+    body = workload_body(begin_workload(job("train").size(4).topology().value(), Duty.START), level)
     assert body["spec"]["podGroups"] == [{"name": "train-pgt-0", "policy": {"gang": {"minCount": 4}}}]
     assert "podGroupTemplates" not in body["spec"]
     made = decode_workload({**body, "metadata": {**body["metadata"], "uid": "w"}})
@@ -92,14 +100,14 @@ def test_1_35_has_the_pod_group_in_the_workload_and_the_topology_key_in_an_annot
 )
 def test_what_is_written_is_read_back(level: ApiLevel) -> None:
     gang = job("train").size(4).topology().value()
-    body = workload_body(begin_workload(gang, Policy(4)), level)
+    body = workload_body(begin_workload(gang, Duty.START), level)
     body["metadata"]["uid"] = "w"
     made = decode_workload(body)
     assert isinstance(made, Workload)
     assert made.job == "train"
-    assert made.templates == (desired_template(gang, Policy(4)),)
+    assert made.templates == (job_template(gang, Policy(4)),)
     assert made.owners == (OwnerRef("Job", "train", "job-train", controller=True),)
-    group_body = pod_group_body(gang, made, level)
+    group_body = pod_group_body(from_only_template(gang, made), level)
     group_body["metadata"]["uid"] = "g"
     group = decode_pod_group(group_body)
     assert isinstance(group, PodGroup)
@@ -110,7 +118,7 @@ def test_what_is_written_is_read_back(level: ApiLevel) -> None:
 
 def test_the_pod_group_of_a_foreign_workload_follows_its_template() -> None:
     foreign = workload("theirs").for_job("a").basic_template("workers").value()
-    body = pod_group_body(job("a").size(4).topology().value(), foreign, NATIVE)
+    body = pod_group_body(from_only_template(job("a").size(4).topology().value(), foreign), NATIVE)
     assert body["spec"]["schedulingPolicy"] == {"basic": {}}
     assert "schedulingConstraints" not in body["spec"]
     assert body["spec"]["workloadRef"] == {"workloadName": "theirs", "templateName": "workers"}
@@ -127,25 +135,25 @@ def test_everything_that_a_foreign_template_says_reaches_its_pod_group_unchanged
         "resourceClaims": [{"name": "net", "resourceClaimTemplateName": "fabric"}],
     }
     foreign = workload("theirs").for_job("a").joining({"name": "t", **said}, "spec", "podGroupTemplates").value()
-    spec = pod_group_body(job("a").size(4).value(), foreign, level)["spec"]
+    spec = pod_group_body(from_only_template(job("a").size(4).value(), foreign), level)["spec"]
     assert {name: value for name, value in spec.items() if name in said} == said
 
 
 def test_what_a_job_says_of_disruption_and_priority_reaches_its_template() -> None:
     gang = job("a").size(2).annotation(DISRUPTION_MODE, "all").having("high", *POD_SPEC, "priorityClassName").value()
-    (template,) = workload_body(begin_workload(gang, Policy(2)), NATIVE)["spec"]["podGroupTemplates"]
+    (template,) = workload_body(begin_workload(gang, Duty.START), NATIVE)["spec"]["podGroupTemplates"]
     assert (template["disruptionMode"], template["priorityClassName"]) == ({"all": {}}, "high")
 
 
 def test_a_job_that_is_only_tracked_has_no_disruption_mode_of_a_gang() -> None:
     tracked = job("a").annotation(DISRUPTION_MODE, "all").value()
-    (template,) = workload_body(begin_workload(tracked, BASIC), NATIVE)["spec"]["podGroupTemplates"]
+    (template,) = workload_body(begin_workload(tracked, Duty.TRACK), NATIVE)["spec"]["podGroupTemplates"]
     assert template == {"name": "a-pgt-0", "schedulingPolicy": {"basic": {}}}
 
 
 def test_objects_live_in_the_namespace_of_the_job() -> None:
     there = job("a").namespace("team").size(2).value()
-    body = workload_body(begin_workload(there, Policy(2)), NATIVE)
+    body = workload_body(begin_workload(there, Duty.START), NATIVE)
     assert Key(body["metadata"]["namespace"], there.key.name) == there.key
 
 
@@ -153,7 +161,7 @@ def test_what_a_template_prefers_reaches_the_pod_group_beside_what_the_job_says(
     levels = (Level(RACK, 30), Level("zone"))
     made = workload("w").gang_template("t", 3, "zone").preferring(*levels).value()
     owner = job("train").size(3).annotation(PREFERRED_TOPOLOGY, "block").annotation(PACKING, "spread").value()
-    body = pod_group_body(owner, made, FALLBACK)
+    body = pod_group_body(from_only_template(owner, made), FALLBACK)
     assert body["spec"]["schedulingConstraints"] == {
         "topology": [{"key": "zone"}],
         "preferredTopology": [{"key": RACK, "waitSeconds": 30}, {"key": "zone"}],

@@ -4,13 +4,16 @@ Equal names are what keeps two reconcilers from making two Workloads for one Job
 AlreadyExists (pkg/controller/job/job_scheduling_manager.go, pkg/util/hash, k8s.io/apimachinery/pkg/util/rand).
 """
 
-from controller.owners import Owner
 from serried.model.group import Job
+from serried.model.parent import Owner
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # rand.SafeEncodeString: no vowels, no digits that look like them
-_FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
+_FNV_OFFSET = 0x811C9DC5
+_FNV_PRIME = 0x01000193
 _MAX_NAME = 253
+"""Characters of a DNS subdomain."""
 _MAX_LABEL = 63
+"""Characters of a DNS label."""
 _TEMPLATE_SUFFIX = "-pgt-0"
 
 

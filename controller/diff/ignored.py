@@ -1,22 +1,24 @@
-"""What an owner's annotations say now, and its objects do not: they were made from what it said before. Pure."""
+"""What an owner's annotations say now, and its objects do not: they were made from what it said before."""
 
 from collections.abc import Sequence
 
-from controller.diff import Found
-from controller.owners import Owner, is_ours, kind_of
+from controller.diff.changes import Observed
+from controller.diff.labels import is_ours
 from serried.decode.identity import DISRUPTION_MODE, REQUIRED_TOPOLOGY
 from serried.decode.preferences import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY
 from serried.model.group import Disruption, PodGroup, Template, Workload
+from serried.model.parent import Owner, kind_of
 
 
-def find_swallowed(owner: Owner, found: Found) -> list[str]:
+def find_ignored_changes(owner: Owner, observed: Observed) -> list[str]:
     """The annotations that objects of ours were not made from, none if all is as the owner says.
 
     Foreign objects say what their authors want, and nobody reads annotations of the owner into them.
     """
-    if len(found.workloads) != 1 or not is_ours(found.workloads[0], owner):
+    if len(observed.workloads) != 1 or not is_ours(observed.workloads[0], owner):
         return []
-    workload, ours = found.workloads[0], [group for group in found.groups if is_ours(group, owner)]
+    workload = observed.workloads[0]
+    ours = [group for group in observed.groups if is_ours(group, owner)]
     made: Sequence[PodGroup | Template] = workload.templates if workload.inline else ours
     differences = {
         REQUIRED_TOPOLOGY: any(each.topology_key != owner.topology_key for each in made),
@@ -36,7 +38,7 @@ def _is_other_mode(owner: Owner, workload: Workload) -> bool:
     return any(each.policy.is_gang and each.disruption not in (None, wanted) for each in workload.templates)
 
 
-def describe_swallowed(owner: Owner, names: Sequence[str]) -> str:
+def describe_ignored_changes(owner: Owner, names: Sequence[str]) -> str:
     """The sentence of an event."""
     which = ", ".join(names)
     return (

@@ -1,77 +1,58 @@
-"""The objects that a Job should have: Job and API level in, JSON bodies out. Pure.
+"""The JSON bodies of the objects that a diff creates.
 
 Shapes are those of ``scheduling.k8s.io`` (1.35 to 1.37) and of the fallback group. What upstream's Job controller
 writes is written here too (pkg/controller/job/job_scheduling_manager.go); the label and the annotation are ours, and
 are what tells our objects from others'.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
-from controller.diff import CreateWorkload
-from controller.names import pod_group_name, template_name
-from controller.owners import Owner, group_of, kind_of, labels_for, version_of
+from controller.diff.changes import CreatePodGroup, CreateWorkload
+from controller.diff.labels import labels_for
 from serried.decode.identity import REPLACES, REQUIRED_TOPOLOGY
 from serried.decode.preferences import write_levels, write_preference
-from serried.model.group import Claim, Job, Policy, Template, Workload
+from serried.model.group import Claim, Template, Workload
 from serried.model.level import V1ALPHA2, V1ALPHA2_DISRUPTION, ApiLevel
+from serried.model.parent import REPLICA, Owner, api_group_of, api_version_of, kind_of
 
 Body = dict[str, Any]
 
 
-def desired_template(job: Job, policy: Policy) -> Template:
-    """The one template of a Job's Workload: in one domain if the Job names a topology key."""
-    return Template(
-        name=template_name(job),
-        policy=policy,
-        topology_key=job.topology_key,
-        disruption=job.disruption if policy.is_gang else None,
-        priority_class=job.priority_class,
-        claims=job.claims,
-    )
+def workload_body(change: CreateWorkload, level: ApiLevel) -> Body:
+    """The Workload to create. It refers to its owner, and is controlled by it.
 
-
-def workload_body(wanted: CreateWorkload, level: ApiLevel) -> Body:
-    """The Workload to create for a Job. It refers to the Job and is owned and controlled by it."""
-    body = compose_workload(wanted.job, wanted.name, [desired_template(wanted.job, wanted.policy)], level)
-    if wanted.replaces:
-        body["metadata"]["labels"][REPLACES] = wanted.replaces
-    return body
-
-
-def compose_workload(owner: Owner, name: str, templates: Sequence[Template], level: ApiLevel) -> Body:
-    """The Workload of an owner, with these templates. Where it contains its groups they have one topology key."""
-    metadata = _metadata(owner, name, [_controller_reference(owner)])
+    Where it contains its groups, they have one topology key.
+    """
+    owner = change.owner
+    metadata = _metadata(owner, change.name, [_controller_reference(owner)])
+    if change.replaces:
+        metadata["labels"][REPLACES] = change.replaces
     spec: Body = {
-        "controllerRef": {"apiGroup": group_of(owner), "kind": kind_of(owner), "name": owner.key.name},
+        "controllerRef": {"apiGroup": api_group_of(owner), "kind": kind_of(owner), "name": owner.key.name},
     }
     if level.inline:
-        spec["podGroups"] = [{"name": template.name, "policy": _policy(template)} for template in templates]
-        if templates[0].topology_key is not None:
-            metadata["annotations"] = {REQUIRED_TOPOLOGY: templates[0].topology_key}
+        spec["podGroups"] = [{"name": each.name, "policy": _policy(each)} for each in change.templates]
+        if change.templates[0].topology_key is not None:
+            metadata["annotations"] = {REQUIRED_TOPOLOGY: change.templates[0].topology_key}
         _annotate(metadata, write_preference(owner.preference))
     else:
-        spec["podGroupTemplates"] = [{"name": each.name, **_scheduling(each, level)} for each in templates]
+        spec["podGroupTemplates"] = [{"name": each.name, **_scheduling(each, level)} for each in change.templates]
     return {"apiVersion": level.api_version, "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
-def pod_group_body(job: Job, workload: Workload, level: ApiLevel, priority: int | None = None) -> Body:
-    """The PodGroup to create from the Workload's only template, whoever made the Workload."""
-    template = workload.templates[0]
-    name = pod_group_name(workload.key.name, template.name)
-    return compose_pod_group(job, workload, template, name, level, priority)
-
-
-def compose_pod_group(
-    owner: Owner, workload: Workload, template: Template, name: str, level: ApiLevel, priority: int | None = None
-) -> Body:
-    """A PodGroup from a template of an owner's Workload.
+def pod_group_body(change: CreatePodGroup, level: ApiLevel, priority: int | None = None) -> Body:
+    """The PodGroup to create from a template of a Workload, whoever made that.
 
     The owner controls it; the Workload is a plain owner, so that it goes with either. ``priority`` counts where the
     template gives none, and no admission plugin will.
     """
+    owner = change.owner
+    workload = change.workload
+    template = change.template
     second = {"apiVersion": level.api_version, "kind": "Workload", "name": workload.key.name, "uid": workload.uid}
-    metadata = _metadata(owner, name, [_controller_reference(owner), second])
+    metadata = _metadata(owner, change.name, [_controller_reference(owner), second])
+    if change.replica:
+        metadata["labels"][REPLICA] = change.replica
     key = template.topology_key or owner.topology_key
     if key is not None:
         # Also where the field is written: an API server without the gate for it drops the field (decode.identity).
@@ -113,7 +94,7 @@ def _metadata(owner: Owner, name: str, owners: list[Body]) -> Body:
 def _controller_reference(owner: Owner) -> Body:
     """``metav1.NewControllerRef``."""
     return {
-        "apiVersion": version_of(owner),
+        "apiVersion": api_version_of(owner),
         "kind": kind_of(owner),
         "name": owner.key.name,
         "uid": owner.uid,

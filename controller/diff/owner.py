@@ -1,0 +1,205 @@
+"""What is to be done for one owner (KEP-5547, Controller Workflow).
+
+An owner has one Workload, with a template for each of its gangs, and a PodGroup for each template, in each replica that
+has a leader: the number of replicas in a spec may be anything, and costs nothing. A Job is an owner with one gang and
+no replicas. Foreign objects are used as they are found and never changed; of several that match, none is chosen.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+
+from controller.diff.changes import (
+    Change,
+    ClearReplicas,
+    CreatePodGroup,
+    CreateWorkload,
+    Delete,
+    Observed,
+    ReportAmbiguous,
+    SetMinCount,
+)
+from controller.diff.duty import Duty
+from controller.diff.labels import is_ours
+from controller.diff.names import pod_group_name, successor_name, workload_name
+from controller.diff.templates import (
+    counting_templates,
+    desired_count,
+    desired_counts,
+    desired_templates,
+    tracking_templates,
+)
+from serried.model.group import Job, PodGroup, Policy, Template, Workload
+from serried.model.parent import REPLICA, Owner
+
+
+class Follow(Enum):
+    """How minCount follows the size of its owner: by a patch, by successors (1.35, 1.36), or not at all."""
+
+    PATCH = "patch"
+    REPLACE = "replace"
+    """Of Jobs only: a parent's objects stay as they are."""
+    NEVER = "never"
+
+
+def diff(owner: Owner, observed: Observed, duty: Duty, follow: Follow) -> Sequence[Change]:
+    """The next changes for an owner, none if all is as it should be. Creates come first: the rest may hang on them."""
+    if duty is Duty.NONE:
+        return []
+    if duty is Duty.RELEASE:
+        return release(owner, observed)
+    if not observed.workloads:
+        return _begin(owner, duty)
+    if problem := find_ambiguity(owner, observed):
+        return [ReportAmbiguous(owner, problem)]
+    missing = find_missing(owner, observed)
+    if missing and isinstance(owner, Job):
+        return missing
+    outdated: Sequence[Change] = [Delete(owner, item) for item in observed.outdated if is_ours(item, owner)]
+    # Before another successor is made: of three generations, two might count once the middle one is gone.
+    return [*missing, *(outdated or _follow(owner, observed, follow) or _clear(owner, observed))]
+
+
+def _begin(owner: Owner, duty: Duty) -> Sequence[Change]:
+    return [begin_workload(owner, duty)] if duty in {Duty.START, Duty.TRACK} and not owner.problem else []
+
+
+def begin_workload(owner: Owner, duty: Duty) -> CreateWorkload:
+    """The change that makes an owner's first Workload; a Job that is only tracked gets policy basic."""
+    name = workload_name(owner)
+    if isinstance(owner, Job) and duty is Duty.TRACK:
+        return CreateWorkload(owner, name, tracking_templates(owner))
+    return CreateWorkload(owner, name, desired_templates(owner))
+
+
+def release(owner: Owner, observed: Observed) -> Sequence[Change]:
+    """What takes our objects of an owner away, of several steps the next one.
+
+    PodGroups before their Workload: what dies in between is found by the Workload again.
+    """
+    ours = [Delete(owner, group) for group in observed.groups if is_ours(group, owner)]
+    return ours or [Delete(owner, workload) for workload in observed.workloads if is_ours(workload, owner)]
+
+
+def find_ambiguity(owner: Owner, observed: Observed) -> str:
+    """Why it is not clear which groups the owner's pods form, "" if it is."""
+    if len(observed.workloads) > 1:
+        return f"Workloads {_join_names(observed.workloads)} all refer to it; exactly one must"
+    workload = observed.workloads[0]
+    if not counting_templates(owner, workload):
+        return _explain_templates(owner, workload)
+    for same in _by_place(owner, observed).values():
+        if len(same) > 1:
+            return _explain_groups(owner, workload, same)
+    return ""
+
+
+def _explain_templates(owner: Owner, workload: Workload) -> str:
+    name = workload.key.name
+    if isinstance(owner, Job):
+        return f"Workload {name} has {len(workload.templates)} PodGroup templates; exactly one is needed"
+    return f"no template of Workload {name} fits: one of the name of each stage is needed"
+
+
+def _explain_groups(owner: Owner, workload: Workload, groups: Iterable[PodGroup]) -> str:
+    names = _join_names(groups)
+    if isinstance(owner, Job):
+        return f"PodGroups {names} were all made from Workload {workload.key.name}; one must be"
+    return f"PodGroups {names} are all for the same pods of Workload {workload.key.name}"
+
+
+def find_missing(owner: Owner, observed: Observed) -> list[CreatePodGroup]:
+    """The creates of PodGroups that are not there yet; of an owner with replicas, for those that it has and wants."""
+    workload = observed.workloads[0]
+    if workload.inline:
+        return []
+    there = _by_place(owner, observed)
+    templates = counting_templates(owner, workload)
+    has_replicas = not isinstance(owner, Job) and owner.replicas is not None
+    replicas = [index for index in observed.replicas if _has_replica(owner, index)] if has_replicas else [""]
+    places = ((template, replica) for replica in replicas for template in templates)
+    return [
+        begin_pod_group(owner, workload, template, replica)
+        for template, replica in places
+        if (template.name, replica) not in there
+    ]
+
+
+def begin_pod_group(owner: Owner, workload: Workload, template: Template, replica: str = "") -> CreatePodGroup:
+    """The change that makes a PodGroup from a template, for one replica where the owner has replicas."""
+    part = f"{template.name}-{replica}" if replica else template.name
+    return CreatePodGroup(owner, workload, template, pod_group_name(workload.key.name, part), replica)
+
+
+def _follow(owner: Owner, observed: Observed, follow: Follow) -> Sequence[Change]:
+    """What follows a changed size. A user's Workload, and what was made from it, never does."""
+    workload = observed.workloads[0]
+    if follow is Follow.NEVER or not is_ours(workload, owner):
+        return []
+    if follow is Follow.PATCH:
+        return find_lagging(owner, observed)
+    return _replace(owner, workload) if isinstance(owner, Job) else []
+
+
+def find_lagging(owner: Owner, observed: Observed) -> list[SetMinCount]:
+    """The objects of ours whose minCount lags behind a changed size, the Workload first."""
+    workload = observed.workloads[0]
+    wanted = desired_counts(owner, workload)
+    lagging = [
+        SetMinCount(owner, workload, wanted[template.name], index)
+        for index, template in enumerate(workload.templates)
+        if not agrees(template.policy, wanted.get(template.name))
+    ]
+    for (template_name, _), groups in _by_place(owner, observed).items():
+        count = wanted.get(template_name or "")
+        ours = (group for group in groups if is_ours(group, owner) and not agrees(group.policy, count))
+        lagging += [SetMinCount(owner, group, count) for group in ours if count is not None]
+    return lagging
+
+
+def _replace(job: Job, workload: Workload) -> Sequence[Change]:
+    wanted = desired_count(job)
+    if not wanted or agrees(workload.templates[0].policy, wanted):
+        return []
+    # The successor comes first: at no time is there nothing that holds the Job's pods.
+    return [CreateWorkload(job, successor_name(job, wanted), desired_templates(job), replaces=workload.uid)]
+
+
+def agrees(policy: Policy, wanted: int | None) -> bool:
+    """Whether the policy has this minCount, or none to have; None is content with any."""
+    return wanted is None or not policy.is_gang or policy.min_count == wanted
+
+
+def _clear(owner: Owner, observed: Observed) -> Sequence[Change]:
+    surplus = find_surplus(owner, observed)
+    return [ClearReplicas(owner, surplus)] if surplus else []
+
+
+def find_surplus(owner: Owner, observed: Observed) -> list[PodGroup]:
+    """PodGroups of ours for replicas that the owner does not have any more."""
+    if isinstance(owner, Job):
+        return []
+    ours = (group for group in observed.groups if is_ours(group, owner))
+    return [group for group in ours if not _has_replica(owner, group.labels.get(REPLICA, ""))]
+
+
+def _has_replica(owner: Owner, index: str) -> bool:
+    """Whether the owner has a replica of this index, as labels write it; "" is the one of an owner without replicas."""
+    if isinstance(owner, Job) or owner.replicas is None:
+        return not index
+    if not (index.isascii() and index.isdecimal()) or (len(index) > 1 and index[0] == "0"):
+        return False
+    return int(index) < owner.replicas
+
+
+def _by_place(owner: Owner, observed: Observed) -> dict[tuple[str | None, str], list[PodGroup]]:
+    """The PodGroups by template and replica. Every PodGroup of a Job's Workload is for the only place that there is."""
+    places: dict[tuple[str | None, str], list[PodGroup]] = {}
+    only = observed.workloads[0].templates[0].name if isinstance(owner, Job) else None
+    for group in observed.groups:
+        place = (group.template, group.labels.get(REPLICA, "")) if only is None else (only, "")
+        places.setdefault(place, []).append(group)
+    return places
+
+
+def _join_names(objects: Iterable[Workload | PodGroup]) -> str:
+    return ", ".join(item.key.name for item in objects)

@@ -1,0 +1,34 @@
+"""What is there for an owner: the Store's objects, and those that are expected."""
+
+from collections.abc import Collection
+
+from controller.diff.changes import Observed
+from controller.expectations import Expectations
+from serried.cluster.membership import split_replaced
+from serried.cluster.store import Store
+from serried.model.group import Job, PodGroup, Workload
+from serried.model.parent import Owner, owner_key_of
+
+
+def observe(store: Store, expectations: Expectations, owner: Owner) -> Observed:
+    """What discovery by reference finds for an owner, with what we have created a moment ago."""
+    referring = store.membership.referring_to(owner) + expectations.workloads_of(owner)
+    workloads, replaced = split_replaced(referring)
+    outdated: list[Workload | PodGroup] = [group for each in replaced for group in _known_groups_of(store, each)]
+    outdated += replaced
+    if len(workloads) != 1:
+        return Observed(workloads, outdated=outdated)
+    groups = _known_groups_of(store, workloads[0]) + expectations.groups_of(workloads[0])
+    return Observed(workloads, groups, outdated, _find_replicas(store, owner))
+
+
+def _known_groups_of(store: Store, workload: Workload) -> list[PodGroup]:
+    """Those that are objects; inline ones come and go with the Workload."""
+    return [] if workload.inline else store.membership.groups_of(workload)
+
+
+def _find_replicas(store: Store, owner: Owner) -> Collection[str]:
+    if isinstance(owner, Job) or owner.replicas is None:
+        return ()
+    places = (pod.place for pod in store.pods_of(owner_key_of(owner)) if not pod.deleting)
+    return dict.fromkeys(place.replica for place in places if place is not None)
