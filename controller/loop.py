@@ -53,7 +53,8 @@ class Task(NamedTuple):
     key: Key
 
     def __str__(self) -> str:
-        return f"{self.subject.value} {self.key}"
+        subject = "job" if self.subject is Subject.JOB else self.subject.value
+        return f"{subject} {self.key}"
 
 
 class Loop:

@@ -37,7 +37,7 @@ PARENT_APIS = {
 }
 
 MOST_TEMPLATES = 8
-"""How many PodGroup templates a Workload may have (upstream's pkg/apis/scheduling, MaxPodGroupTemplates)."""
+"""How many PodGroup templates a Workload may have."""
 
 REPLICA = "scheduling.serried.dev/replica"
 """Label of a PodGroup that exists once for each replica: the replica's index."""
