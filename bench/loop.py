@@ -90,11 +90,12 @@ class Silent:
 
 
 class Stage:
-    """The parts of an extender around one Store. Rounds are begun, and stay as they are."""
+    """The parts of an extender around one Store. Cycles are begun, and stay as they are."""
 
     def __init__(self) -> None:
         self.heard = Deaf()
         self.store = Store(["serried"])
+        self.store.vacancies.keeping = True
         self.begun: dict[GroupKey, asyncio.Event] = defaultdict(asyncio.Event)
         term = Term(lambda: True)
         client = cast("ApiClient", Silent(self.begun))

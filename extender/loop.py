@@ -43,6 +43,7 @@ class SchedulingLoop:
             await self._wait()
             if not self._term.active:
                 self._group_scheduler.stand_by()
+                self._runner.carry_out()
                 continue
             now = loop.time()
             self._planning.vain = 0.0

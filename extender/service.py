@@ -110,8 +110,10 @@ class ExtenderService:
             asyncio.get_running_loop().call_soon(self._refuse, pod.uid, node)
 
     def _refuse(self, uid: str, node: str) -> None:
-        self._group_scheduler.refuse(uid, node)
-        self._runner.carry_out()
+        try:
+            self._group_scheduler.refuse(uid, node)
+        finally:
+            self._runner.carry_out()
 
     def prioritize(self, names: Iterable[str]) -> list[dict[str, object]]:
         """A constant: a planned member has one node and is not asked about, the rest is the scheduler's to rank.

@@ -19,7 +19,7 @@ from extender.binding.effects import Effects
 from extender.binding.reservations import Records
 from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.cycle import BindingCycle, CycleStage
-from extender.scheduling.effects import Outbox, StartCycle
+from extender.scheduling.effects import Effect, Outbox, StartCycle
 from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.moves import Moves
@@ -94,10 +94,17 @@ class CycleRunner:
     def carry_out(self) -> None:
         """Carry out what decisions have asked for since the last call: to be called right after each of them."""
         for effect in self._outbox.take():
-            if isinstance(effect, StartCycle):
-                self._effects.spawn(self.drive(effect.cycle))
-            else:
-                self._effects.carry_out(effect)
+            try:
+                self._carry_out(effect)
+            except Exception:
+                # It must not take those behind it with it: a cycle that is not started would hold its room for ever.
+                log.exception("an effect failed", extra={"effect": type(effect).__name__})
+
+    def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, StartCycle):
+            self._effects.spawn(self.drive(effect.cycle))
+        else:
+            self._effects.carry_out(effect)
 
     def end_term(self) -> None:
         """Another instance may lead from now on: every task ends where it stands, and nothing more is written."""

@@ -126,7 +126,7 @@ class Backlog:
         return waiters
 
     def _help(self, demand: Demand, waiters: _Waiters, freed: Freed | None) -> set[GroupKey]:
-        """The groups of a bench that room on these nodes could help."""
+        """The groups of a demand that room on these nodes could help."""
         if freed is None:
             return set(waiters.needs)
         grown = {self._add(demand, waiters, name, before) for name, before in freed.items()} - {None}

@@ -26,8 +26,6 @@ from serried.model.priority import PriorityClass
 from serried.model.volume import Volume, VolumeClaim
 from serried.plan.capacity import Capacity
 
-_PARENTS = frozenset({GroupKind.JOB_SET, GroupKind.LEADER_WORKER_SET})
-
 
 class Store:
     """Follows the watches: each ``put_*`` and ``drop_*`` is one change of one object. Its cost is O(what that touches).

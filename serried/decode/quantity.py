@@ -17,7 +17,7 @@ _MOST = (1 << 63) - 1
 """Larger amounts count as this one: they fit nowhere, and upstream's int64 ends here too."""
 
 _WIDEST_EXPONENT = 64
-"""Beyond it every amount is either above ``_MOST`` or cycles up to 1, whatever its digits (as many as 40)."""
+"""Beyond it every amount is either above ``_MOST`` or rounds up to 1, whatever its digits (as many as 40)."""
 
 _LONGEST = 40
 

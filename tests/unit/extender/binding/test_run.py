@@ -7,6 +7,7 @@ import pytest
 
 from extender.binding import run as cycle_runner
 from extender.scheduling.cycle import CycleStage
+from extender.scheduling.effects import Activate
 from serried.model.backoff import Backoff
 from serried.model.verdict import Reason
 from tests.support.builders import node
@@ -465,3 +466,14 @@ class TestAfterTheCommit:
         await world.go()
         assert world.api.phase() == "Planned"
         assert set(world.cycle().reservation.slots) == {"pod-m5", "pod-m6"}
+
+
+async def test_an_effect_that_fails_takes_none_of_those_behind_it_with_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(world.nominator, "activate", Mock(side_effect=RuntimeError("bug")))
+    world.add(*small_nodes(2), gang(2), *members(2))
+    world.core.outbox.put(Activate(members(1)[0].value()))
+    await world.go()
+    assert world.cycle().stage is CycleStage.GATHERING
+    assert [record.message for record in caplog.records] == ["an effect failed"]
