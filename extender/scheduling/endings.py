@@ -96,7 +96,8 @@ class CycleEndings:
 
     def _detach(self, cycle: BindingCycle) -> None:
         key = cycle.reservation.group
-        self._ledger.unreserve(key)
+        if self._ledger.of_group(key) is cycle.reservation:  # else the next cycle of the group has begun
+            self._ledger.unreserve(key)
         gang = self._groups.states.setdefault(key, GroupState(self._clock()))
         if gang.cycle is cycle:
             gang.cycle = None

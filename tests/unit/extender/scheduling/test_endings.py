@@ -1,0 +1,21 @@
+"""How cycles end, where that is no part of another story."""
+
+from extender.scheduling.endings import CycleEndings
+from tests.support.extender_harness import World, gang, members, small_nodes
+
+
+async def test_the_end_of_an_old_cycle_leaves_the_room_of_the_next_one_alone(world: World) -> None:
+    """A surplus Binding of the old cycle may still be on its way when the Lease lapses."""
+    core = world.core
+    endings = CycleEndings(world.store, world.ledger, world.groups, world.queue, outbox=core.outbox, clock=world.clock)
+    await world.add(*small_nodes(3), gang(2), *members(2)).go()
+    old = world.cycle()
+    calls = [world.bind("m0"), world.bind("m1")]
+    await world.go()
+    assert old.over
+    assert not any(call.waiting for call in calls)
+
+    await world.add(*members(1, first=2)).go()
+    assert world.cycle() is not old
+    endings.leave(old)
+    assert world.cycle().reservation in list(world.ledger)
