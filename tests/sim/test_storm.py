@@ -20,6 +20,7 @@ from serried.model.group import GroupKey, Key
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, BindCall, World
 from tests.support.fake_api import error
+from tests.support.memory import read_memory
 
 GANGS = ("a", "b", "c")
 MIN_COUNT, SIZE = 3, 4
@@ -211,5 +212,6 @@ async def test_after_the_storm_every_gang_is_bound_and_nothing_is_left(storm: St
     assert {gang: storm.bound(gang) for gang in GANGS} == dict.fromkeys(GANGS, SIZE)
     assert storm.world.nothing_reserved
     assert not any(call.waiting for call in storm.calls.values())
-    assert (storm.world.nominator._open, storm.world.nominator._sent) == ({}, {})
+    left = read_memory(storm.world.nominator)
+    assert (left["open"], left["sent"]) == ({}, {})
     assert not storm.world.core.held

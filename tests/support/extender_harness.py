@@ -34,6 +34,7 @@ from tests.support.clock import Clock
 from tests.support.composites import CompositeBuilder
 from tests.support.devices import DeviceClassBuilder
 from tests.support.fake_api import FakeApi
+from tests.support.memory import read_memory
 
 SCHEDULER = "serried"
 GANG = GroupKey("default", "g")
@@ -249,12 +250,13 @@ class World:
     def nothing_reserved(self) -> bool:
         """Whether ledger, occupancy and records are as if there had never been a cycle."""
         bound = {pod.uid for pod in self.store.pods.values() if pod.bound}
-        return not len(self.ledger) and not self.api.records and self.store.occupancy._claims.keys() == bound
+        claims = read_memory(self.store.occupancy)["claims"]
+        return not len(self.ledger) and not self.api.records and claims.keys() == bound
 
     async def close(self) -> None:
         """End every task."""
         await self.core.tasks.close()
-        tasks = [*self._background, *self.nominator._background]
+        tasks = [*self._background, *read_memory(self.nominator)["background"]]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

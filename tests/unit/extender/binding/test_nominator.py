@@ -6,6 +6,7 @@ from serried.model.backoff import Backoff
 from tests.support.builders import PodBuilder, node, pod
 from tests.support.extender_harness import SCHEDULER, World, gang, members
 from tests.support.fake_api import error
+from tests.support.memory import read_memory
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +87,7 @@ class TestStamps:
         await world.settle()
         world.api.let_go("stamp")
         await world.go()
-        assert world.nominator._open == {}
+        assert read_memory(world.nominator)["open"] == {}
         await world.close()
 
     async def test_if_nobody_is_to_be_stamped_members_that_are_asleep_are_woken(self) -> None:

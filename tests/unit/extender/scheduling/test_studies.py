@@ -20,6 +20,7 @@ from serried.model.plan import Plan, PlanRequest
 from serried.model.verdict import Reason, Verdict, render
 from tests.support.builders import Builder, PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members
+from tests.support.memory import read_memory
 
 SMALL = GroupKey("default", "h")
 
@@ -69,7 +70,7 @@ async def begin(world: World) -> None:
     """The first slice of a plan is done, and not the last one."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    (study,) = world.core.studies._studies[GANG]
+    (study,) = read_memory(world.core.studies)["studies"][GANG]
     assert study.work is not None
     assert not study.done
 
@@ -165,7 +166,7 @@ async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_
     world.add(*odd(12)).look()
     for _ in range(500):
         await asyncio.sleep(0)
-    (study,) = world.core.studies._studies[GANG]
+    (study,) = read_memory(world.core.studies)["studies"][GANG]
     assert study.done
     assert study.spent > GO
     world.add(*[pod(f"x{name}").cpu(16).on(name) for name in set(study.found.nodes.values())])
