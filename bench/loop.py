@@ -60,7 +60,7 @@ class Case:
     pods: int = 50_000
 
 
-class Deaf(ExtenderMetrics):
+class NoStatus(ExtenderMetrics):
     """Hears what the extender has to say, and counts the plans."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Stage:
     """The parts of an extender around one Store. Cycles are begun, and stay as they are."""
 
     def __init__(self) -> None:
-        self.heard = Deaf()
+        self.heard = NoStatus()
         self.store = Store(["serried"])
         self.store.vacancies.keeping = True
         self.begun: dict[GroupKey, asyncio.Event] = defaultdict(asyncio.Event)

@@ -34,9 +34,9 @@ from extender.scheduling.planning import Planning
 from extender.scheduling.queue import Queue
 from extender.scheduling.repairs import USUAL, Repairs, Rules
 from extender.scheduling.seats import SeatPlanner, Seats
+from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.studies import Studies
 from extender.scheduling.term import Term
-from extender.scheduling.voices import StatusSink
 from extender.service import ExtenderService
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
@@ -105,7 +105,7 @@ class Core:
             patience=options.patience,
             ageing=options.ageing,
         )
-        repairs = Repairs(store, seats, self.outbox, clock, voice=status, metrics=metrics, rules=options.rules)
+        repairs = Repairs(store, seats, self.outbox, clock, status=status, metrics=metrics, rules=options.rules)
         permit = Permit(store, term.leads)
         moves = Moves(
             store,

@@ -4,7 +4,7 @@ import asyncio
 
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.group_state import GroupState
-from extender.scheduling.voices import StatusSink
+from extender.scheduling.status_sink import StatusSink
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.model.group import GroupKey

@@ -14,7 +14,7 @@ from extender.scheduling.effects import Evict, Outbox
 from extender.scheduling.group_state import KUBELET_EXCLUSION_SECONDS, WHOLE, GroupState, Mending
 from extender.scheduling.homes import find_home
 from extender.scheduling.seats import Seats
-from extender.scheduling.voices import StatusSink
+from extender.scheduling.status_sink import StatusSink
 from serried.cluster.demand import count_wanted
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy, find_taken, match_heirs
@@ -67,7 +67,7 @@ class Repairs:
         outbox: Outbox,
         clock: Callable[[], float],
         *,
-        voice: StatusSink,
+        status: StatusSink,
         metrics: ExtenderMetrics,
         rules: Rules = USUAL,
     ) -> None:
@@ -75,7 +75,7 @@ class Repairs:
         self._seats = seats
         self._outbox = outbox
         self._clock = clock
-        self._voice = voice
+        self._status = status
         self._metrics = metrics
         self._rules = rules
 
@@ -227,7 +227,7 @@ class Repairs:
         group = self._store.groups.get(key)
         need = (group.policy.min_count or 0) if group is not None else 0
         verdict = Verdict(Reason.BROKEN, have=self._store.members.classify(key).placed, need=need)
-        self._voice.report_broken(key, replace(verdict, detail=f"broken for {self._clock() - since:.0f} s"))
+        self._status.report_broken(key, replace(verdict, detail=f"broken for {self._clock() - since:.0f} s"))
         if self._rules.broken is Broken.EVICT:
             gang.evicting = True
             self._outbox.put(Evict(key))
