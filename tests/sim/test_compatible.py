@@ -1,7 +1,7 @@
 """The extender and the PodGroups of scheduler-plugins: their API may come later, go, or not be granted."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from serried.observe.prometheus import PrometheusExtenderMetrics
 from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import compatible_group, node, pod
+from tests.support.controller_harness import until
 from tests.support.faults import calls
 
 GROUPS = pod_groups(*COMPATIBLE_API.split("/"))
@@ -45,11 +46,6 @@ class Scene:
     def ready(self) -> bool:
         """Whether the probe says so."""
         return self._extender.readiness()["synced"]
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -79,12 +75,12 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer
 
 async def test_an_api_that_is_installed_later_is_found_without_a_restart(server: FakeApiServer) -> None:
     async with running(server) as scene:
-        await scene.until(lambda: scene.reason() == "WorkloadAPIMissing")
+        await until(lambda: scene.reason() == "WorkloadAPIMissing")
         assert scene.ready()
         assert scene.watch() == {"served": False, "listed": False}
         server.served.add(GROUPS)
         server.add(GROUPS, compatible_group("g").gang(2).raw())
-        await scene.until(lambda: scene.reason() == "Planned")
+        await until(lambda: scene.reason() == "Planned")
         assert scene.watch() == {"served": True, "listed": True}
 
 
@@ -92,10 +88,10 @@ async def test_an_api_that_is_removed_leaves_its_pods_waiting_and_everything_els
     server.served.add(GROUPS)
     server.add(GROUPS, compatible_group("g").gang(3).raw())
     async with running(server) as scene:
-        await scene.until(lambda: scene.reason() == "QuorumMissing")
+        await until(lambda: scene.reason() == "QuorumMissing")
         server.served.discard(GROUPS)
         server.end_watches(GROUPS)
-        await scene.until(lambda: scene.reason() == "WorkloadAPIMissing")
+        await until(lambda: scene.reason() == "WorkloadAPIMissing")
         assert scene.ready()
         assert scene.watch() == {"served": False, "listed": False}
 
@@ -105,8 +101,8 @@ async def test_an_older_installation_without_the_right_to_see_it_starts_as_ever(
     server.add(GROUPS, compatible_group("g").gang(2).raw())
     refused = server.refuse(calls("GET", GROUPS.root), times=10_000, status=403)
     async with running(server) as scene:
-        await scene.until(lambda: scene.reason() == "WorkloadAPIMissing")
+        await until(lambda: scene.reason() == "WorkloadAPIMissing")
         assert scene.ready()
         assert scene.watch() == {"served": True, "listed": False}
         refused.left = 0
-        await scene.until(lambda: scene.reason() == "Planned")
+        await until(lambda: scene.reason() == "Planned")

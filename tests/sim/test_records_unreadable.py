@@ -1,9 +1,8 @@
 """An extender that cannot read its records: nothing is planned, everybody hears why, and nobody else waits for it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from serried.observe.prometheus import PrometheusExtenderMetrics
 from serried.settings import extender_settings
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
+from tests.support.controller_harness import until
 from tests.support.faults import calls
 
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
@@ -44,11 +44,6 @@ class Scene:
     def was_kicked(self, name: str) -> bool:
         (found,) = [raw for raw in self.server.all(PODS) if raw["metadata"]["name"] == name]
         return "scheduling.serried.dev/kick" in found["metadata"].get("annotations", {})
-
-    async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -104,7 +99,7 @@ WHY = {
 @pytest.mark.parametrize("status", WHY)
 async def test_a_gang_hears_what_is_missing_and_what_helps(status: int) -> None:
     async with in_the_dark(status) as scene:
-        await scene.until(scene.told)
+        await until(scene.told)
         assert scene.told()[0].startswith("RecordsUnreadable: ")
         assert WHY[status] in scene.told()[0]
         assert not scene.extender.core.ledger.of_group(GANG)
@@ -113,7 +108,7 @@ async def test_a_gang_hears_what_is_missing_and_what_helps(status: int) -> None:
 @pytest.mark.parametrize("status", WHY)
 async def test_the_probe_and_the_selfcheck_say_it(status: int) -> None:
     async with in_the_dark(status) as scene:
-        await scene.until(lambda: scene.extender.selfcheck.describe()["obstacle"] == WHY[status])
+        await until(lambda: scene.extender.selfcheck.describe()["obstacle"] == WHY[status])
         assert scene.extender.selfcheck.describe()["planning"] is False
         assert scene.extender.readiness() == {"synced": True, "records": False}
 
@@ -122,20 +117,20 @@ async def test_the_probe_and_the_selfcheck_say_it(status: int) -> None:
 async def test_a_plain_jobs_pod_that_was_held_for_a_moment_is_woken_meanwhile(status: int) -> None:
     its_job, its_pod = plain()
     async with in_the_dark(status) as scene:
-        await scene.until(lambda: scene.extender.core.term.obstacle)
+        await until(lambda: scene.extender.core.term.obstacle)
         assert scene.extender.core.service.filter(its_pod.value(), ["n1"]) == Hold()
         scene.server.add(JOBS, its_job.raw())
         scene.server.add(PODS, its_pod.raw())
-        await scene.until(lambda: scene.was_kicked("plain-0"))
+        await until(lambda: scene.was_kicked("plain-0"))
         assert not scene.was_kicked("p0")
 
 
 @pytest.mark.parametrize("status", WHY)
 async def test_gangs_are_planned_once_the_records_can_be_read(status: int) -> None:
     async with in_the_dark(status) as scene:
-        await scene.until(lambda: scene.reason() == "RecordsUnreadable")
+        await until(lambda: scene.reason() == "RecordsUnreadable")
         mend(scene.server)
-        await scene.until(lambda: scene.reason() == "Planned")
+        await until(lambda: scene.reason() == "Planned")
         assert scene.extender.readiness() == {"synced": True, "records": True}
         assert scene.extender.selfcheck.describe()["obstacle"] == ""
 
@@ -144,6 +139,6 @@ async def test_a_failure_of_a_moment_is_not_told() -> None:
     async with FakeApiServer() as server:
         server.refuse(READS, 2, status=500)
         async with running(server) as scene:
-            await scene.until(lambda: scene.reason() == "Planned")
+            await until(lambda: scene.reason() == "Planned")
             said = [each.reason for each in scene.extender.reports.decisions]
             assert "RecordsUnreadable" not in said
