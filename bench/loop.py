@@ -30,7 +30,7 @@ from extender.binding.reservations import Records
 from extender.core import Core, Options
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.term import Term
-from serried.cluster.store import Store
+from serried.cluster.store import EndedMembers, Store
 from serried.kube.client import ApiClient
 from serried.kube.wire import Resource
 from serried.metrics import ExtenderMetrics
@@ -94,8 +94,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.heard = NoStatus()
-        self.store = Store(["serried"])
-        self.store.vacancies.keeping = True
+        self.store = Store(["serried"], ended=EndedMembers.KEEP_SLOTS)
         self.begun: dict[GroupKey, asyncio.Event] = defaultdict(asyncio.Event)
         term = Term(lambda: True)
         client = cast("ApiClient", Silent(self.begun))
@@ -227,7 +226,7 @@ async def watch(case: Case) -> Run:
     gc.collect()
     gc.freeze()  # as the extender does with its caches
     gc.set_threshold(50_000, 20, 50)
-    stage.store.touched.clear()
+    stage.store.touched.groups.clear()
     tasks = [asyncio.create_task(each) for each in (stage.core.loop.run(), _end_pods(stage), _send_small(stage, run))]
     await _probe(stage, Run(), _WARM_UP)
     case.come(stage)

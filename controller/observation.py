@@ -30,5 +30,5 @@ def _known_groups_of(store: Store, workload: Workload) -> list[PodGroup]:
 def _find_replicas(store: Store, owner: Owner) -> Collection[str]:
     if isinstance(owner, Job) or owner.replicas is None:
         return ()
-    places = (pod.place for pod in store.pods_of(owner_key_of(owner)) if not pod.deleting)
+    places = (pod.place for pod in store.owners.pods_of(owner_key_of(owner)) if not pod.deleting)
     return dict.fromkeys(place.replica for place in places if place is not None)

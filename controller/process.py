@@ -96,15 +96,15 @@ class Controller:
     def _note(self, old: Item | None, new: Item | None) -> None:
         self.loop.note(old, new)
         # Notes for the extender, which nobody reads here.
-        self.store.touched.clear()
-        self.store.orphaned.clear()
+        self.store.touched.groups.clear()
+        self.store.touched.orphans.clear()
 
     def _report_malformed(self, problem: Malformed, about: Mapping[str, str]) -> None:
         said = f"Serried cannot read this {problem.kind}, and leaves it alone until it changes: {problem.problem}"
         self.events.emit(about, "Warning", "Malformed", said)
 
     def _is_obstructed(self) -> bool:
-        return bool(self.store.obstacle) and self.feed.unlisted <= GROUP_KINDS
+        return bool(self.store.obstacles.native) and self.feed.unlisted <= GROUP_KINDS
 
     async def run(self) -> None:
         """Feed, reconcile and write until cancelled."""

@@ -105,7 +105,7 @@ class Reconciler:
     async def _work_off(self, owner_key: OwnerKey, failures: int) -> Result:
         has_created = False
         # The owner is read anew each time: it may have gone, and come again, while a write was under way.
-        while (owner := self._store.find_owner(owner_key)) is not None:
+        while (owner := self._store.owners.find(owner_key)) is not None:
             changes = self._decide(owner)
             creates = [each for each in changes if isinstance(each, Create) and not self._is_name_taken(each)]
             if not creates:
@@ -130,7 +130,11 @@ class Reconciler:
         if isinstance(owner, Job):
             if self._store.membership.governs_job(owner):
                 return Duty.NONE
-            pods = [pod for pod in self._store.pods_of_job(owner.key) if pod.owner and pod.owner.uid == owner.uid]
+            pods = [
+                pod
+                for pod in self._store.owners.pods_of(owner_key_of(owner))
+                if pod.owner and pod.owner.uid == owner.uid
+            ]
             return duty_of_job(owner, pods, self._settings)
         if not concerns_us(owner, self._settings):
             return Duty.NONE
@@ -141,7 +145,7 @@ class Reconciler:
         owners: list[Owner] = [*self._store.jobs.values(), *self._store.parents.values()]
         for owner in owners:
             if self.duty_of(owner) is Duty.START:
-                self._reported.report_once(owner, explain_obstacle(owner, self._store.obstacle))
+                self._reported.report_once(owner, explain_obstacle(owner, self._store.obstacles.native))
 
     def _decide(self, owner: Owner) -> Sequence[Change]:
         duty = self.duty_of(owner)
@@ -193,7 +197,7 @@ class Reconciler:
         """The end of the look if a pod of the parent has started: not all of them are watched, so they are read."""
         pods = await self._read_pods(parent)
         has_workload = bool(observe(self._store, self._expectations, parent).workloads)
-        if self._store.find_owner(owner_key_of(parent)) != parent or has_workload:
+        if self._store.owners.find(owner_key_of(parent)) != parent or has_workload:
             return Result()  # what has changed meanwhile has asked for the next look
         if not any(map(_counts_as_started, pods)):
             return None
@@ -210,7 +214,7 @@ class Reconciler:
             outcomes = await asyncio.gather(*(self._try(create, failures) for create in batch))
             refused = [error for error in outcomes if error is not None]
             refusals += refused
-            if len(refused) == len(batch) or self._store.find_owner(owner_key_of(owner)) != owner:
+            if len(refused) == len(batch) or self._store.owners.find(owner_key_of(owner)) != owner:
                 break
         if refusals:
             raise refusals[0]

@@ -33,5 +33,5 @@ class Renewals:
         self._renewed.pop(owner_key, None)
 
     def _is_idle(self, job: Job, duty: Duty) -> bool:
-        pods = (pod for pod in self._store.pods_of_job(job.key) if pod.owner and pod.owner.uid == job.uid)
+        pods = (pod for pod in self._store.owners.pods_of(owner_key_of(job)) if pod.owner and pod.owner.uid == job.uid)
         return duty in {Duty.START, Duty.TRACK} and job.suspended and next(pods, None) is None

@@ -29,7 +29,7 @@ from extender.scheduling.repairs import Broken, Rules
 from extender.scheduling.term import Term
 from extender.status.reports import Reports
 from extender.term import Terms
-from serried.cluster.store import Store
+from serried.cluster.store import EndedMembers, Store
 from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.events import EventWriter
@@ -57,12 +57,11 @@ class Extender:
         self.settings = settings
         self.level = level
         self._client = client
-        self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs))
+        self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs), EndedMembers.KEEP_SLOTS)
         self.events = EventWriter(client, "serried")
         self.reports = Reports(client, self.store, self.events, level, clock)
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         self.leadership = self._make_leadership()
-        self.store.vacancies.keeping = True
         self.core = Core(
             client,
             self.store,

@@ -146,7 +146,8 @@ class ExtenderService:
             return None
         if not self.synced:
             return (pod.group or GroupKey(pod.namespace, "")) if pod.linked else None
-        key = self._store.members.group_of(pod.uid) if pod.uid in self._store.pods else self._store.resolve(pod)
+        known = pod.uid in self._store.pods
+        key = self._store.members.group_of(pod.uid) if known else self._store.membership.find_group(pod)
         group = self._store.groups.get(key) if key else None
         if group is not None and not group.policy.is_gang and group.topology_key is None:
             return None

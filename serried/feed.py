@@ -117,8 +117,8 @@ class Feed:
 
     ``synced`` is set while every kind is listed: once after the first lists, and not while the API server does not
     serve one of them (``unserved``). An ``optional`` kind counts as listed, with no objects, while it is not served or
-    not granted; it is asked for again. What keeps us from GROUP_KINDS is the Store's ``obstacle``, what keeps us from
-    PodGroups of scheduler-plugins its ``compatible_obstacle``. ``malformed`` counts the objects that could not be used;
+    not granted; it is asked for again. What keeps us from GROUP_KINDS and from PodGroups of
+    scheduler-plugins is in the Store's ``obstacles``. ``malformed`` counts the objects that could not be used;
     each is logged, and told to ``on_malformed``, once, and the Store keeps what it knew of it before. ``selections``
     narrows a kind to some of its objects; one that leaves the selection looks like one that went.
     """
@@ -219,7 +219,7 @@ class Feed:
             self._note_absent(kind)
 
     def _note_obstacle(self, kind: Kind, what: str) -> None:
-        if kind is Kind.COMPATIBLE_POD_GROUPS and self._store.compatible_obstacle != what:
+        if kind is Kind.COMPATIBLE_POD_GROUPS and self._store.obstacles.compatible != what:
             self._store.meet_compatible_obstacle(what)
         if kind in GROUP_KINDS and self._obstacles.get(kind, "") != what:
             self._obstacles[kind] = what

@@ -307,7 +307,7 @@ class CycleRunner:
         """Send one member's Binding, if the door lets it, and settle what its answer means for the cycle."""
         slot = cycle.reservation.slots[uid]
         node, pod = slot.node, Key(cycle.group.key.namespace, slot.name)
-        told = describe_slot(self._store.rank_of(uid), cycle.reservation.domain)
+        told = describe_slot(self._store.members.rank_of(uid), cycle.reservation.domain)
 
         def ask() -> Refusal | None:
             refusal = self._permit.refuse(cycle, uid, node)

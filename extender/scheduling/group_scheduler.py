@@ -115,8 +115,8 @@ class GroupScheduler:
 
     def stand_by(self) -> None:
         """Another instance leads. A new term looks at every group; pods without one may still have to be let go."""
-        self._store.touched.clear()
-        self._store.orphaned &= self._store.pods.keys()
+        self._store.touched.groups.clear()
+        self._store.touched.orphans &= self._store.pods.keys()
         self._forget_seen()
 
     def _forget_seen(self) -> None:
@@ -136,9 +136,8 @@ class GroupScheduler:
 
     def take_touched(self) -> set[GroupKey]:
         """The groups that a change may concern. Pods that have lost their group are let go."""
-        touched, self._store.touched = self._store.touched, set()
-        orphaned, self._store.orphaned = self._store.orphaned, set()
-        for uid in orphaned:
+        touched = self._store.touched.take_groups()
+        for uid in self._store.touched.take_orphans():
             if self._store.members.group_of(uid) is None:
                 self._let_go(uid)
         return touched
@@ -260,9 +259,9 @@ class GroupScheduler:
     def _assess_missing(self, key: GroupKey, gang: GroupState, members: list[Pod]) -> Verdict | None:
         if not any(pod.pending for pod in members):
             return None
-        if not self._store.lacks_owner(key):
+        if not self._store.owners.is_awaited(key):
             gang.passed = False
-            obstacle, gap = self._store.obstacle_to(key), self._store.forest.find_gap(key)
+            obstacle, gap = self._store.obstacles.to(key), self._store.forest.find_gap(key)
             return Verdict(Reason.API_MISSING if obstacle else Reason.POD_GROUP_MISSING, detail=obstacle or gap)
         if not gang.passed and self._clock() - gang.first_seen > self._job_unknown_deadline:
             # A pod whose Job does not exist is on its way to garbage collection; holding it longer helps nobody.

@@ -270,7 +270,7 @@ class Reports:
         if member is None:
             return None  # its pods are gone, or have found their PodGroup
         owner_key = owner_of_provisional(key)
-        owner = self._store.find_owner(owner_key) if owner_key is not None else None
+        owner = self._store.owners.find(owner_key) if owner_key is not None else None
         if owner is not None:
             return _reference(api_version_of(owner), kind_of(owner), owner.key, owner.uid)
         return _reference("v1", "Pod", Key(member.namespace, member.name), member.uid)

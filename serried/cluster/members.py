@@ -15,7 +15,7 @@ class Members:
     """The members of each group, under the key of its tree if it is in one.
 
     The maps are the Store's own and live. It also says who joins and leaves: who is a member is a question of several
-    objects (`Store.resolve`).
+    objects (`Membership`).
     """
 
     def __init__(
@@ -50,6 +50,11 @@ class Members:
     def leaf_of(self, uid: str) -> str:
         """The PodGroup of a member within its tree; "" for a pod whose group is in none."""
         return self._leaf_of[uid].name if uid in self._leaf_of else ""
+
+    def rank_of(self, uid: str) -> int | None:
+        """The rank of a member in its gang; None for an unknown pod, or where nothing numbers the members."""
+        pod = self._pods.get(uid)
+        return self._membership.rank_of(pod) if pod is not None else None
 
     def of_group(self, group: GroupKey) -> list[Pod]:
         """Every known pod of the group, also bound and finished ones, in the order of arrival."""

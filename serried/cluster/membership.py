@@ -8,9 +8,11 @@ Workload, in each of its replicas.
 
 from collections.abc import Collection, Iterable, Mapping
 
+from serried.cluster.forest import Forest
 from serried.cluster.indexes import key_of_group, key_of_workload, reindex
 from serried.cluster.inline import is_replica, key_inline
-from serried.cluster.owners import OwnerIndex
+from serried.cluster.obstacles import Obstacles
+from serried.cluster.owners import Owners
 from serried.cluster.provisional import provisional
 from serried.decode.identity import REPLACES
 from serried.model.eligibility import GangJobs, is_gang_job
@@ -47,26 +49,33 @@ class Membership:
         groups: Mapping[GroupKey, PodGroup],
         workloads: Mapping[Key, Workload],
         *,
-        owners: OwnerIndex,
+        forest: Forest,
+        owners: Owners,
+        obstacles: Obstacles,
         schedulers: Collection[str],
         gang_jobs: GangJobs,
     ) -> None:
         self.followed: set[ParentKind] = set()
         """The kinds of parents that are watched."""
-        self.obstacle = ""
-        """Why there may be Workloads and PodGroups that are not here, as in the Store."""
+
         self._jobs = jobs
         self._parents = parents
         self._groups = groups
         self._workloads = workloads
+        self._forest = forest
         self._owners = owners
+        self._obstacles = obstacles
         self._schedulers = schedulers
         self._gang_jobs = gang_jobs
+
         self._workloads_by_owner: dict[OwnerKey, tuple[Key, ...]] = {}
         """By ``controllerRef``."""
+
         self._groups_by_workload: dict[Key, tuple[GroupKey, ...]] = {}
+
         self._groups_by_replica: dict[tuple[Key, str], tuple[GroupKey, ...]] = {}
         """By Workload and replica: a parent may have thousands of replicas."""
+
         self._groups_by_controller: dict[tuple[OwnerKey, str], tuple[GroupKey, ...]] = {}
         """By controlling owner and replica."""
 
@@ -149,7 +158,7 @@ class Membership:
 
         A running gang whose objects cannot be seen looks like an owner that began without any.
         """
-        return (bool(self.obstacle) or not self._has_started(owner)) and self._is_gang(owner)
+        return (bool(self._obstacles.native) or not self._has_started(owner)) and self._is_gang(owner)
 
     def _has_started(self, owner: Owner) -> bool:
         return self._owners.has_started(owner_key_of(owner), owner.uid)
@@ -186,6 +195,14 @@ class Membership:
         return place.uid in {"", parent.uid} and self.governs(parent, place.replica)
 
     # --- pods --------------------------------------------------------------------------------------------------
+
+    def find_group(self, pod: Pod) -> GroupKey | None:
+        """The group with which a pod is scheduled: as ``resolve``, but of a PodGroup in a tree it is the tree.
+
+        The Store need not know the pod: the scheduler's cache may be ahead of ours.
+        """
+        group = self.resolve(pod)
+        return self._forest.lift(group) if group is not None else None
 
     def resolve(self, pod: Pod) -> GroupKey | None:
         """The group of a pod, maybe provisional; None for a pod of no group."""

@@ -1,28 +1,47 @@
-"""Which pods a Job or a parent owns, and whether one of them has been bound or has finished."""
+"""The Jobs and parents that are known, the pods of each, and whether one of these has been bound or has finished."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from serried.cluster.indexes import discard
-from serried.model.group import Key
-from serried.model.parent import JOB, OwnerKey
+from serried.cluster.provisional import owner_of_provisional
+from serried.model.group import GroupKey, Job, Key
+from serried.model.parent import JOB, Owner, OwnerKey, Parent
 from serried.model.pod import Phase, Pod
 
 
-class OwnerIndex:
-    """Pods by owner. A pod may have two owners: its Job, and the parent of that."""
+class Owners:
+    """Owners by key, and their pods. A pod may have two owners: its Job, and the parent of that.
 
-    def __init__(self) -> None:
-        self._pods: dict[OwnerKey, dict[str, None]] = {}
+    The maps are the Store's own and live.
+    """
+
+    def __init__(self, pods: Mapping[str, Pod], jobs: Mapping[Key, Job], parents: Mapping[OwnerKey, Parent]) -> None:
+        self._pods = pods
+        self._jobs = jobs
+        self._parents = parents
+
+        self._pods_by_owner: dict[OwnerKey, dict[str, None]] = {}
+        """UIDs in the order of arrival."""
+
         self._started: dict[tuple[OwnerKey, str], dict[str, None]] = {}
         """UIDs of the pods that are bound or finished, by owner and by the owner's UID as the pods give it."""
 
-    def pods_of(self, owner_key: OwnerKey) -> list[str]:
-        """The UIDs of the known pods of an owner of this name, whatever its own UID, in the order of arrival."""
-        return list(self._pods.get(owner_key, ()))
+    def find(self, owner_key: OwnerKey) -> Owner | None:
+        """The Job or parent of this name."""
+        return self._jobs.get(owner_key.key) if owner_key.kind == JOB else self._parents.get(owner_key)
 
-    def owner_keys(self) -> list[OwnerKey]:
+    def is_awaited(self, group: GroupKey) -> bool:
+        """Whether this is a provisional key of pods whose Job or parent has not been seen (any more)."""
+        owner_key = owner_of_provisional(group)
+        return owner_key is not None and self.find(owner_key) is None
+
+    def pods_of(self, owner_key: OwnerKey) -> list[Pod]:
+        """The known pods of an owner of this name, whatever its own UID, in the order of arrival."""
+        return [self._pods[uid] for uid in self._pods_by_owner.get(owner_key, ())]
+
+    def with_pods(self) -> list[OwnerKey]:
         """Every owner that has a known pod."""
-        return list(self._pods)
+        return list(self._pods_by_owner)
 
     def has_started(self, owner_key: OwnerKey, uid: str) -> bool:
         """Whether a pod is bound or finished whose owner has this UID.
@@ -36,9 +55,9 @@ class OwnerIndex:
         before = dict(_owners_of(old))
         after = dict(_owners_of(new))
         for owner_key in before.keys() - after.keys():
-            discard(self._pods, owner_key, _uid(old))
+            discard(self._pods_by_owner, owner_key, _uid(old))
         for owner_key in after:
-            self._pods.setdefault(owner_key, {})[_uid(new)] = None
+            self._pods_by_owner.setdefault(owner_key, {})[_uid(new)] = None
         return self._follow_starts(_started(old, before), _started(new, after), _uid(old or new))
 
     def _follow_starts(self, old: set[tuple[OwnerKey, str]], new: set[tuple[OwnerKey, str]], uid: str) -> set[OwnerKey]:

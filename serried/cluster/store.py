@@ -1,6 +1,7 @@
-"""The cluster as the watches tell it: objects by identity, indexes by group, and the changes not yet looked at."""
+"""The cluster as the watches tell it."""
 
 from collections.abc import Collection, Iterable
+from enum import Enum
 
 from serried.cluster.endings import Endings
 from serried.cluster.forest import Forest
@@ -8,34 +9,54 @@ from serried.cluster.inline import build_groups, is_replica, workload_of
 from serried.cluster.members import Members
 from serried.cluster.membership import Membership
 from serried.cluster.nominations import Nominations
+from serried.cluster.obstacles import Obstacles
 from serried.cluster.occupancy import ClaimKind, Occupancy
-from serried.cluster.owners import OwnerIndex
-from serried.cluster.provisional import owner_of_provisional
+from serried.cluster.owners import Owners
 from serried.cluster.snapshots import Snapshots
+from serried.cluster.touched import Touched
 from serried.cluster.uncounted import Uncounted
 from serried.cluster.vacancies import Vacancies
 from serried.cluster.volumes import Volumes
 from serried.model.composite import Composite
 from serried.model.device import DeviceClass
 from serried.model.eligibility import GangJobs
-from serried.model.group import GroupKey, GroupKind, Job, Key, PodGroup, Workload
+from serried.model.group import GroupKey, Job, Key, PodGroup, Workload
 from serried.model.node import Node
-from serried.model.parent import JOB, REPLICA, Owner, OwnerKey, Parent, owner_key_of
+from serried.model.parent import JOB, REPLICA, OwnerKey, Parent, owner_key_of
 from serried.model.pod import Phase, Pod
 from serried.model.priority import PriorityClass
 from serried.model.volume import Volume, VolumeClaim
 from serried.plan.capacity import Capacity
 
 
-class Store:
-    """Follows the watches: each ``put_*`` and ``drop_*`` is one change of one object. Its cost is O(what that touches).
+class EndedMembers(Enum):
+    """What becomes of the slot of a gang's bound member that has ended without success."""
 
-    The objects by kind are maps, the rest are facets with one idea each: a caller takes those that it needs. Maps are
-    public to read, and only these methods change them.
+    KEEP_SLOTS = "keep"
+    """It is a vacancy until somebody closes that: for a process that repairs gangs."""
+
+    FREE_SLOTS = "free"
+    """Its room is free at once."""
+
+
+class Store:
+    """Maps and facets to read, and methods to write.
+
+    The objects by kind are maps, the rest are facets with one idea each. They live as long as the Store, so a part
+    that reads is given those that it needs, not the Store.
+
+    The methods are for whoever follows the watches (`serried.feed`). Each ``put_*`` and ``drop_*`` is one change of one
+    object. It costs O(what that touches), and when it returns, every map and facet agrees with every other.
     """
 
-    def __init__(self, schedulers: Collection[str], gang_jobs: GangJobs = GangJobs.BY_SHAPE) -> None:
+    def __init__(
+        self,
+        schedulers: Collection[str],
+        gang_jobs: GangJobs = GangJobs.BY_SHAPE,
+        ended: EndedMembers = EndedMembers.FREE_SLOTS,
+    ) -> None:
         self.schedulers = frozenset(schedulers)
+        self._ended = ended
 
         # The objects, by kind.
         self.nodes: dict[str, Node] = {}
@@ -60,76 +81,37 @@ class Store:
 
         # Groups: which there are, and who is a member.
         self.forest = Forest(self.groups)
-        self._owners = OwnerIndex()
+        self.owners = Owners(self.pods, self.jobs, self.parents)
+        self.obstacles = Obstacles()
         self.membership = Membership(
             self.jobs,
             self.parents,
             self.groups,
             self.workloads,
-            owners=self._owners,
+            forest=self.forest,
+            owners=self.owners,
+            obstacles=self.obstacles,
             schedulers=self.schedulers,
             gang_jobs=gang_jobs,
         )
         self.members = Members(self.pods, self.groups, self.parents, self.membership, self.schedulers)
 
-        self.obstacle = ""
-        """Why there may be Workloads and PodGroups that are not here; "" for no reason."""
+        self.touched = Touched()
 
-        self.compatible_obstacle = ""
-        """The same of the PodGroups of scheduler-plugins."""
-
-        self.touched: set[GroupKey] = set()
-        """The groups that a change may concern; the reader empties it."""
-
-        self.orphaned: set[str] = set()
-        """The pods (UIDs) that left a group and belong to none now; the reader empties it."""
-
-    # --- reading -----------------------------------------------------------------------------------------------
-
-    def pods_of_job(self, job: Key) -> list[Pod]:
-        """The known pods that a Job of this name controls, whatever its UID."""
-        return self.pods_of(OwnerKey(JOB, job))
-
-    def pods_of(self, owner_key: OwnerKey) -> list[Pod]:
-        """The known pods of a Job or parent of this name, whatever its UID."""
-        return [self.pods[uid] for uid in self._owners.pods_of(owner_key)]
-
-    def lacks_owner(self, group: GroupKey) -> bool:
-        """Whether this is a provisional key of pods whose Job or parent has not been seen (any more)."""
-        owner_key = owner_of_provisional(group)
-        return owner_key is not None and self.find_owner(owner_key) is None
-
-    def find_owner(self, owner_key: OwnerKey) -> Owner | None:
-        """The Job or parent of this name."""
-        return self.jobs.get(owner_key.key) if owner_key.kind == JOB else self.parents.get(owner_key)
-
-    def rank_of(self, uid: str) -> int | None:
-        """The rank of a member in its gang; None for an unknown pod, or where nothing numbers the members."""
-        pod = self.pods.get(uid)
-        return self.membership.rank_of(pod) if pod is not None else None
-
-    def resolve(self, pod: Pod) -> GroupKey | None:
-        """The group of a pod that need not be known: the scheduler's cache may be ahead of ours."""
-        group = self.membership.resolve(pod)
-        return self.forest.lift(group) if group is not None else None
+    # --- what cannot be seen -----------------------------------------------------------------------------------
 
     def meet_obstacle(self, what: str) -> None:
         """What keeps us from seeing Workloads and PodGroups, a phrase; "" for nothing (any more)."""
-        turned = bool(self.obstacle) is not bool(what)
-        self.obstacle = what
-        self.membership.obstacle = what
+        turned = bool(self.obstacles.native) is not bool(what)
+        self.obstacles.native = what
         if turned:
-            self._rejoin(self._owners.owner_keys())
+            self._rejoin(self.owners.with_pods())
         self._touch_missing()
 
     def meet_compatible_obstacle(self, what: str) -> None:
         """What keeps us from seeing PodGroups of scheduler-plugins, a phrase; "" for nothing (any more)."""
-        self.compatible_obstacle = what
+        self.obstacles.compatible = what
         self._touch_missing()
-
-    def obstacle_to(self, group: GroupKey) -> str:
-        """What keeps us from seeing the object of a group."""
-        return self.compatible_obstacle if group.kind is GroupKind.COMPATIBLE else self.obstacle
 
     def _touch_missing(self) -> None:
         self.touched.update(group for group in self.members.groups() if group not in self.groups)
@@ -172,7 +154,7 @@ class Store:
         self.nominations.follow(pod.uid, pod if pod.nominated and pod.pending else None)
         if pod.phase is Phase.SUCCEEDED and (old is None or old.phase is not Phase.SUCCEEDED):
             self.endings.learn(pod)
-        turned = self._owners.follow(old, pod)
+        turned = self.owners.follow(old, pod)
         self._join(pod)
         self._rejoin(turned)
 
@@ -188,12 +170,14 @@ class Store:
         self.volumes.forget(uid)
         self.uncounted.forget(uid)
         self.nominations.follow(uid, None)
-        turned = self._owners.follow(pod, None)
+        turned = self.owners.follow(pod, None)
         self._leave(uid)
         self._rejoin(turned)
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
         # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
+        if self._ended is EndedMembers.FREE_SLOTS:
+            return
         key = self.members.group_of(pod.uid)
         group = self.groups.get(key) if key is not None else None
         if group is not None and group.policy.is_gang and not group.deleting and pod.scheduler in self.schedulers:
@@ -220,7 +204,7 @@ class Store:
         if group is not None:
             self.touched.add(group)
         elif before is not None or pod.held_by_gate:
-            self.orphaned.add(pod.uid)
+            self.touched.orphans.add(pod.uid)
 
     def _leave(self, uid: str) -> None:
         group = self.members.leave(uid)
@@ -242,7 +226,7 @@ class Store:
 
     def _rejoin(self, owner_keys: Iterable[OwnerKey]) -> None:
         for owner_key in owner_keys:
-            for sibling in self.pods_of(owner_key):
+            for sibling in self.owners.pods_of(owner_key):
                 self._join(sibling)
 
     # --- groups, workloads, jobs -------------------------------------------------------------------------------
@@ -352,14 +336,14 @@ class Store:
         old = self.jobs.get(job.key)
         self.jobs[job.key] = job
         if old is None:
-            for pod in self.pods_of_job(job.key):  # that were listed before their Job
+            for pod in self.owners.pods_of(OwnerKey(JOB, job.key)):  # that were listed before their Job
                 if pod.phase is Phase.SUCCEEDED:
                     self.endings.learn(pod)
         if old is None or _job_facts(old) != _job_facts(job):
             self._rejoin([OwnerKey(JOB, job.key)])
         elif _progress(old) != _progress(job):
             # Its pods belong where they did; only how its gang stands may be another.
-            groups = {self.members.group_of(pod.uid) for pod in self.pods_of_job(job.key)}
+            groups = {self.members.group_of(pod.uid) for pod in self.owners.pods_of(OwnerKey(JOB, job.key))}
             groups.update(group.key for group in self.membership.groups_controlled_by(job))
             self.touched.update(key for key in groups if key is not None)
 

@@ -41,9 +41,6 @@ class Vacancies:
     """Vacancies by group, in the order in which they came."""
 
     def __init__(self, occupancy: Occupancy) -> None:
-        self.keeping = False
-        """Whether vacancies are opened at all: set by the one that closes them again."""
-
         self.filled: list[tuple[Vacancy, str]] = []
         """Those whose heir was bound, with the node that it got; the reader empties the list."""
 
@@ -74,8 +71,6 @@ class Vacancies:
 
     def open(self, group: GroupKey, pod: Pod, refusal: str = "") -> None:
         """A bound member has ended: its BOUND claim becomes the vacancy's, unless the kubelet had refused it."""
-        if not self.keeping:
-            return
         vacancy = Vacancy(group, pod, refusal)
         self._by_group.setdefault(group, {})[pod.uid] = vacancy
         if not refusal:

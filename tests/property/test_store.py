@@ -439,7 +439,7 @@ class StoreMachine(RuleBasedStateMachine):
         for pod in self.model.pods.values():
             expected = self.model.group_of(pod)
             assert self.store.members.group_of(pod.uid) == expected, pod
-            assert self.store.resolve(pod) == expected, pod
+            assert self.store.membership.find_group(pod) == expected, pod
 
     @invariant()
     def no_pod_is_a_member_that_nothing_on_it_could_make_one(self) -> None:
@@ -459,7 +459,7 @@ class StoreMachine(RuleBasedStateMachine):
             expected = {
                 p.uid for p in self.model.pods.values() if p.owner and (p.owner.kind, p.owner.name) == ("Job", key.name)
             }
-            assert {pod.uid for pod in self.store.pods_of_job(key)} == expected
+            assert {pod.uid for pod in self.store.owners.pods_of(OwnerKey(JOB, key))} == expected
 
     @invariant()
     def each_node_is_used_by_each_pod_once(self) -> None:
@@ -490,8 +490,8 @@ class StoreMachine(RuleBasedStateMachine):
             self.store.drop_group(group)
         for parent in list(self.store.parents):
             self.store.drop_parent(parent)
-        self.store.touched.clear()
-        self.store.orphaned.clear()
+        self.store.touched.groups.clear()
+        self.store.touched.orphans.clear()
         parts: list[object] = [self.store.members, self.store.nominations, self.store.membership]
         parts += [read_memory(self.store)["owners"]]
         left = {name for part in parts for name, value in vars(part).items() if value == {}}

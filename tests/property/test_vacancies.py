@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from serried.cluster.occupancy import ClaimKind
-from serried.cluster.store import Store
+from serried.cluster.store import EndedMembers, Store
 from serried.cluster.vacancies import Vacancy, match_heirs
 from serried.model.group import GroupKey, PodGroup, Policy
 from serried.model.pod import ControllerRef, Phase, Pod, Shape
@@ -50,8 +50,7 @@ class VacancyMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = Store([SCHEDULER])
-        self.store.vacancies.keeping = True
+        self.store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS)
         self.store.put_group(PodGroup(GROUP, "g-uid", Policy(2)))
         self.pods: dict[str, Pod] = {}
         self.kept: dict[str, Kept] = {}

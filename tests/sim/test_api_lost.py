@@ -73,7 +73,7 @@ async def test_crds_that_are_deleted_and_installed_again(server: FakeApiServer) 
         for resource in (GROUPS, WORKLOADS):
             for item in server.all(resource):
                 server.remove(resource, "default", item["metadata"]["name"])
-        await until(lambda: controller.store.obstacle)
+        await until(lambda: controller.store.obstacles.native)
         server.add(JOBS, gang("during").raw())
         await until(lambda: told(server) == {"before": 1, "during": 1})
         server.served |= set(SERVED)

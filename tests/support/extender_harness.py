@@ -14,7 +14,7 @@ from extender.scheduling.nomination import Stamps
 from extender.scheduling.repairs import USUAL, Rules
 from extender.scheduling.term import Term
 from extender.service import ExtenderService
-from serried.cluster.store import Store
+from serried.cluster.store import EndedMembers, Store
 from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey, Key
 from serried.model.pod import Pod
@@ -96,8 +96,7 @@ class World:
     ) -> None:
         self.clock, self.api, self.heard = Clock(), api or FakeApi(), Listener()
         client = self.api.client()
-        self.store = Store([SCHEDULER])
-        self.store.vacancies.keeping = True
+        self.store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS)
         self.term = Term(lambda: True)
         self.records = Records(client, "scheduling.serried.dev/v1beta1", "term", self.term.leads)
         self.core = Core(

@@ -94,10 +94,10 @@ def leave_root(store: Store) -> None:
 )
 def test_a_tree_that_loses_something_is_built_anew(leave: Callable[[Store], None], group: GroupKey, gap: str) -> None:
     store = store_of(ROOT, LEADER, WORKERS, BOSS, HAND)
-    store.touched.clear()
+    store.touched.groups.clear()
     leave(store)
     assert store.members.group_of("pod-hand") == group
-    assert TREE in store.touched
+    assert TREE in store.touched.groups
     assert store.forest.find_gap(group) == gap
     assert group not in store.groups
 
@@ -129,7 +129,7 @@ def test_a_tree_deeper_than_can_be_is_no_tree() -> None:
 
 def test_a_condition_that_is_written_moves_no_member() -> None:
     store = store_of(ROOT, LEADER, WORKERS, BOSS, HAND)
-    store.touched.clear()
+    store.touched.groups.clear()
     store.put_group(WORKERS.condition("True", "Scheduled").version("2").value())
     assert store.members.group_of("pod-hand") == TREE
     assert store.groups[TREE].tree is not None

@@ -45,10 +45,10 @@ class TestParts:
     def test_a_workload_that_goes_takes_its_parts_along(self, store: Store) -> None:
         store.put_workload(w())
         store.put_pod(pod("p").in_workload("w", "workers", "0").value())
-        store.touched.clear()
+        store.touched.groups.clear()
         store.drop_workload(Key("default", "w"))
         assert not store.groups
-        assert FIRST in store.touched
+        assert FIRST in store.touched.groups
 
     def test_a_jobs_pods_find_their_part_through_the_workload(self, store: Store) -> None:
         store.put_job(job("j").size(2).scheduler("serried").value())

@@ -177,7 +177,7 @@ def test_a_pods_group_follows_from_the_objects_in_any_order(
     for order in permutations(builders):
         store = stored(*order)
         assert store.members.group_of(subject.uid) == expected, [type(builder).__name__ for builder in order]
-        assert store.resolve(subject) == expected
+        assert store.membership.find_group(subject) == expected
 
 
 def test_the_provisional_key_names_its_job_and_no_object_can_have_it() -> None:

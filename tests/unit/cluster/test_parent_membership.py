@@ -156,7 +156,7 @@ def test_a_pods_group_follows_from_the_objects_in_any_order(
     for order in permutations(builders):
         store = stored(*order)
         assert store.members.group_of(subject.uid) == group, [type(builder).__name__ for builder in order]
-        assert store.resolve(subject) == group
+        assert store.membership.find_group(subject) == group
 
 
 def test_where_job_sets_are_not_watched_their_pods_are_their_jobs() -> None:
@@ -187,7 +187,7 @@ def test_pods_of_a_job_set_that_goes_wait_for_another_of_its_name() -> None:
     store = stored(worker(), training(), set_workload(), group_of())
     store.drop_parent(SET)
     assert store.members.group_of("pod-w-0") == WAITING
-    assert store.lacks_owner(WAITING)
+    assert store.owners.is_awaited(WAITING)
 
 
 def test_a_replica_that_is_part_of_its_workload_goes_with_its_last_pod() -> None:
@@ -227,8 +227,8 @@ RANKS: list[tuple[str, PodBuilder, Sequence[Builder], int | None]] = [
     ("asked", "others", "rank"), [pytest.param(a, o, r, id=sentence) for sentence, a, o, r in RANKS]
 )
 def test_the_rank_of_a_member(asked: PodBuilder, others: Sequence[Builder], rank: int | None) -> None:
-    assert stored(*others, asked).rank_of(asked.value().uid) == rank
+    assert stored(*others, asked).members.rank_of(asked.value().uid) == rank
 
 
 def test_a_pod_that_is_not_known_has_no_rank() -> None:
-    assert Store([SCHEDULER]).rank_of("nobody") is None
+    assert Store([SCHEDULER]).members.rank_of("nobody") is None

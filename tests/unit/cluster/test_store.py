@@ -5,6 +5,7 @@ import pytest
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
 from serried.model.group import GroupKey, Key
+from serried.model.parent import JOB, OwnerKey
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.unit.cluster.test_membership import WAITING, gang_job, gang_workload, group_of, member, stored
 
@@ -26,22 +27,22 @@ class TestMovingMembers:
 
     def test_both_the_left_and_the_joined_group_are_touched(self) -> None:
         store = stored(member(0), gang_job(), gang_workload())
-        store.touched.clear()
+        store.touched.groups.clear()
         store.put_group(group_of().value())
-        assert store.touched == {WAITING, GROUP}
+        assert store.touched.groups == {WAITING, GROUP}
 
     def test_members_that_name_their_group_stay_when_it_is_deleted(self) -> None:
         store = stored(pod("p").in_group("g"), pod_group("g").gang(1))
-        store.touched.clear()
+        store.touched.groups.clear()
         store.drop_group(GROUP)
         assert uids(store, GROUP) == {"pod-p"}
-        assert store.touched == {GROUP}
+        assert store.touched.groups == {GROUP}
 
     def test_the_first_bound_pod_of_a_job_without_workload_frees_its_siblings(self) -> None:
         store = stored(member(0), member(1), gang_job())
         store.put_pod(member(0).on("n1").value())
         assert store.members.group_of("pod-j-1") is None
-        assert store.orphaned == {"pod-j-0", "pod-j-1"}
+        assert store.touched.orphans == {"pod-j-0", "pod-j-1"}
 
     def test_the_job_is_eligible_again_when_its_last_bound_pod_is_gone(self) -> None:
         store = stored(member(0).on("n1"), member(1), gang_job())
@@ -50,17 +51,17 @@ class TestMovingMembers:
 
     def test_a_pod_of_a_plain_job_that_leaves_no_group_orphans_nobody(self) -> None:
         store = stored(gang_job(size=1), member(0))
-        assert store.orphaned == set()
+        assert store.touched.orphans == set()
 
     def test_a_gated_pod_of_no_group_is_orphaned_so_that_its_gate_is_lifted(self) -> None:
         store = stored(gang_job(size=1), member(0).gate())
-        assert store.orphaned == {"pod-j-0"}
+        assert store.touched.orphans == {"pod-j-0"}
 
     def test_a_pod_that_its_job_lets_go_leaves_no_trace(self) -> None:
         store = stored(member(0), member(1), gang_job())
         store.put_pod(pod("j-0").scheduler("serried").value())  # kubectl delete job --cascade=orphan
         store.drop_pod("pod-j-0")
-        assert [each.uid for each in store.pods_of_job(Key("default", "j"))] == ["pod-j-1"]
+        assert [each.uid for each in store.owners.pods_of(OwnerKey(JOB, Key("default", "j")))] == ["pod-j-1"]
         store.put_job(gang_job(size=3).value())
         assert store.members.group_of("pod-j-1") == WAITING
 
@@ -71,7 +72,7 @@ class TestMovingMembers:
         store.drop_group(GroupKey("default", "x"))
         for drop in (store.drop_workload, store.drop_job):
             drop(Key("default", "x"))
-        assert (store.touched, store.orphaned, store.occupancy.freed) == (set(), set(), 0)
+        assert (store.touched.groups, store.touched.orphans, store.occupancy.freed) == (set(), set(), 0)
 
 
 class TestRoom:

@@ -138,7 +138,7 @@ class TestAGangThatGoesWhileAnotherInstanceLeads:
         world.store.drop_group(GANG)
         for name in ("m0", "m1", "m2"):
             world.delete(name)
-        world.store.touched.clear()  # as the loop of a standby does
+        world.store.touched.groups.clear()  # as the loop of a standby does
         world.term.active = True
         world.group_scheduler.meet_obstacle("")
         await world.go()

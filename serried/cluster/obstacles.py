@@ -1,0 +1,18 @@
+"""What keeps us from seeing the objects of gangs."""
+
+from serried.model.group import GroupKey, GroupKind
+
+
+class Obstacles:
+    """Why there may be Workloads and PodGroups that are not here: phrases, "" for no reason."""
+
+    def __init__(self) -> None:
+        self.native = ""
+        """Of Workloads and PodGroups at the API level in use."""
+
+        self.compatible = ""
+        """Of the PodGroups of scheduler-plugins."""
+
+    def to(self, group: GroupKey) -> str:
+        """What keeps us from seeing the object of a group."""
+        return self.compatible if group.kind is GroupKind.COMPATIBLE else self.native
