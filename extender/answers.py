@@ -30,5 +30,8 @@ class BindRequest:
     """ExtenderBindingArgs."""
 
     pod: Key
+
     uid: str
+    """The pod's."""
+
     node: str

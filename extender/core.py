@@ -14,13 +14,14 @@ from extender.binding.binder import Binder, Window
 from extender.binding.effects import Effects
 from extender.binding.evictions import Evictions
 from extender.binding.nominator import Nominator
-from extender.binding.recovery import Adoption
+from extender.binding.recovery import Recovery
 from extender.binding.reservations import Records
 from extender.binding.run import CycleRunner
+from extender.binding.stray_stamps import StrayStamps
 from extender.binding.tasks import Tasks
 from extender.loop import SchedulingLoop
 from extender.scheduling.activity import SchedulerActivity
-from extender.scheduling.backfill import PATIENCE, Mode
+from extender.scheduling.backfill import PATIENCE_SECONDS, Backfill, Mode
 from extender.scheduling.effects import Outbox
 from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_scheduler import GroupScheduler
@@ -29,8 +30,10 @@ from extender.scheduling.held import HeldPods
 from extender.scheduling.moves import Moves
 from extender.scheduling.nomination import Stamps
 from extender.scheduling.offers import Offers
+from extender.scheduling.order import QueueOrder
 from extender.scheduling.permit import Permit
 from extender.scheduling.planning import Planning
+from extender.scheduling.pod_ends import PodEnds
 from extender.scheduling.queue import Queue
 from extender.scheduling.repairs import USUAL, Repairs, Rules
 from extender.scheduling.seats import SeatPlanner, Seats
@@ -38,6 +41,7 @@ from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.studies import Studies
 from extender.scheduling.term import Term
 from extender.service import ExtenderService
+from serried.cluster.backlog import Backlog
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
@@ -46,18 +50,35 @@ from serried.metrics import ExtenderMetrics
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may be chosen of the core. ``total`` and ``idle`` are the deadlines of the barrier; times are seconds."""
+    """What may be chosen of the core."""
 
     stamps: Stamps = Stamps.AUTO
+
     stamp_window: int = 512
+    """How many stamped members may be without a filter call at a time."""
+
     backfill: Mode = Mode.FORECAST
-    patience: float = PATIENCE
-    ageing: float = math.inf
+
+    patience_seconds: float = PATIENCE_SECONDS
+    """How long room is kept for the head of the queue beyond its forecast at first."""
+
+    ageing_seconds: float = math.inf
+    """How long a gang waits before it counts as of the next higher priority."""
+
     rules: Rules = USUAL
-    job_unknown_deadline: float = 30.0
+    """What is done for broken gangs."""
+
+    job_unknown_seconds: float = 30.0
+    """How long a pod is held whose Job is not known."""
+
     bindings: int = 64
-    total: float = 300.0
-    idle: float = 60.0
+    """How many Bindings may be in flight at first."""
+
+    barrier_seconds: float = 300.0
+    """How long a member's bind call waits for its gang at most."""
+
+    barrier_idle_seconds: float = 60.0
+    """The same without any progress."""
 
 
 class Core:
@@ -86,24 +107,53 @@ class Core:
         self.clock = clock
         self.ledger = Ledger(store.occupancy)
         self.outbox = Outbox()
-        self.groups = Groups(store, self.ledger, status)
+        self.groups = Groups(store.touched, self.ledger, status)
         self.held = HeldPods(store.pods)
         self.activity = SchedulerActivity(store, clock)
 
         # What decides.
-        self.studies = Studies(store, self.groups, self.outbox, stopwatch, rest=rest)
-        self.planning = Planning(store, self.studies, self.groups, clock, metrics=metrics)
+        self.studies = Studies(
+            store.nodes,
+            store.members,
+            store.snapshots,
+            store.capacity,
+            groups=self.groups,
+            outbox=self.outbox,
+            stopwatch=stopwatch,
+            rest=rest,
+        )
+        self.planning = Planning(store.members, self.studies, self.groups, clock, metrics=metrics)
         seats = Seats(store)
-        self.queue = Queue(
-            store,
-            clock,
-            wall,
-            studies=self.studies,
-            planner=SeatPlanner(store, seats, self.planning.plan).plan,
+        order = QueueOrder(store.groups, store.members, clock, options.ageing_seconds)
+        pod_ends = PodEnds(
+            store.pods,
+            store.members,
+            store.occupancy,
+            store.vacancies,
+            endings=store.endings,
+            clock=clock,
+            wall=wall,
+        )
+        backfill = Backfill(
+            store.nodes,
+            order,
+            pod_ends,
+            self.studies,
             metrics=metrics,
+            clock=clock,
+            wall=wall,
             mode=options.backfill,
-            patience=options.patience,
-            ageing=options.ageing,
+            patience_seconds=options.patience_seconds,
+        )
+        self.queue = Queue(
+            order,
+            Backlog(store.nodes, store.occupancy.used),
+            backfill,
+            self.studies,
+            planner=SeatPlanner(store, seats, self.planning.plan).plan,
+            occupancy=store.occupancy,
+            nominations=store.nominations,
+            clock=clock,
         )
         repairs = Repairs(store, seats, self.outbox, clock, status=status, metrics=metrics, rules=options.rules)
         permit = Permit(store, term.leads)
@@ -119,7 +169,9 @@ class Core:
             outbox=self.outbox,
             clock=clock,
         )
-        offers = Offers(store, self.groups, moves, clock)
+        offers = Offers(
+            store.pods, store.nodes, store.members, store.uncounted, groups=self.groups, moves=moves, clock=clock
+        )
         endings = CycleEndings(store, self.ledger, self.groups, self.queue, outbox=self.outbox, clock=clock)
         self.group_scheduler = GroupScheduler(
             store,
@@ -140,7 +192,7 @@ class Core:
             outbox=self.outbox,
             clock=clock,
             stamps=options.stamps,
-            job_unknown_deadline=options.job_unknown_deadline,
+            job_unknown_deadline=options.job_unknown_seconds,
         )
 
         # What carries out.
@@ -148,7 +200,7 @@ class Core:
         self.nominator = Nominator(
             client, store, self.activity, clock, policy=options.stamps, window=options.stamp_window
         )
-        evictions = Evictions(client, store, self.groups, term)
+        evictions = Evictions(client, store.pods, store.members, groups=self.groups, term=term)
         binder = Binder(client, Window(options.bindings))
         self.runner = CycleRunner(
             store,
@@ -165,20 +217,21 @@ class Core:
             binder=binder,
             metrics=metrics,
             clock=clock,
-            total=options.total,
-            idle=options.idle,
+            total=options.barrier_seconds,
+            idle=options.barrier_idle_seconds,
         )
-        self.adoption = Adoption(
+        self.recovery = Recovery(
             store,
             self.ledger,
             self.groups,
             term,
-            endings=endings,
-            group_scheduler=self.group_scheduler,
-            runner=self.runner,
-            nominator=self.nominator,
             records=records,
-            client=client,
+            stray_stamps=StrayStamps(
+                client, store.pods, store.members, self.ledger, nominator=self.nominator, term=term
+            ),
+            group_scheduler=self.group_scheduler,
+            endings=endings,
+            runner=self.runner,
             clock=clock,
         )
         self.loop = SchedulingLoop(self.groups, term, self.planning, self.group_scheduler, runner=self.runner)

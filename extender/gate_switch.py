@@ -21,25 +21,34 @@ CONFIG_MAPS = Resource("", "v1", "configmaps")
 _LOOK_SECONDS = 1.0
 
 _RETRY_SECONDS = 60.0
-"""A switch that is not there, or not ours to set, is tried again so rarely."""
+"""The pause before a switch is tried again that is not there, or not ours to set."""
 
 
 class HoldSwitch:
-    """Sets the switch.
+    """Sets the switch. ``clock`` gives loop seconds."""
 
-    ``mode`` is filter, gate or auto: auto turns to gates above ``limit`` pods held by filter, and back below half.
-    ``way`` is how new members are held, "" before that is known; ``obstacle`` says why the switch could not be set.
-    """
-
-    def __init__(self, client: ApiClient, switch: Key, mode: str, limit: int, clock: Callable[[], float]) -> None:
-        self.way = ""
-        self.obstacle = ""
+    def __init__(self, client: ApiClient, switch: Key, mode: str, limit: int, *, clock: Callable[[], float]) -> None:
         self.mode = mode
+        """What was asked for: filter, gate or auto."""
+
+        self.way = ""
+        """How new members are held, filter or gate; "" before that is known."""
+
+        self.obstacle = ""
+        """Why the switch could not be set; "" for no reason."""
+
         self._client = client
+
         self._switch = switch
+        """The ConfigMap."""
+
         self._limit = limit
+        """With more pods held by filter, auto turns to gates; with less than half as many, back."""
+
         self._clock = clock
-        self._again = 0.0
+
+        self._retry_at = 0.0
+        """When the switch may be tried again, in loop seconds."""
 
     def choose(self, held: int) -> str:
         """The way for new pods, with so many held by filter now."""
@@ -59,7 +68,7 @@ class HoldSwitch:
     async def settle(self, held: int) -> None:
         """Write the switch if the way changes. A cluster without the switch holds by filter, whatever was chosen."""
         way = self.choose(held)
-        if (way == self.way and not self.obstacle) or self._clock() < self._again:
+        if (way == self.way and not self.obstacle) or self._clock() < self._retry_at:
             return
         try:
             body = {"data": {"hold": way}}
@@ -67,13 +76,14 @@ class HoldSwitch:
         except ApiError as error:
             self._meet(error, way)
             return
-        self.way, self.obstacle = way, ""
+        self.way = way
+        self.obstacle = ""
 
     def _meet(self, error: ApiError, way: str) -> None:
         """Nobody reads a switch that does not exist, so no pod gets a gate; of any other failure nothing follows."""
         said = f"the gate's switch cannot be set: {error}"
         if isinstance(error, NotFound | Forbidden):
-            self._again = self._clock() + _RETRY_SECONDS
+            self._retry_at = self._clock() + _RETRY_SECONDS
         if isinstance(error, NotFound):
             self.way = "filter"
             said = f"there is no ConfigMap {self._switch}: pods get a gate only with manifests/kustomize/overlays/gate"

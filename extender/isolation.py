@@ -5,13 +5,14 @@ kube-scheduler binds them one by one, as plain pods; nothing here can stop it. W
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from serried.cluster.store import Store
+from serried.cluster.members import Members
 from serried.feed import Item
 from serried.kube.events import EventWriter
 from serried.kube.wire import PODS
+from serried.model.group import GroupKey, PodGroup
 from serried.model.pod import Pod
 
 log = logging.getLogger(__name__)
@@ -23,8 +24,11 @@ _MESSAGE = (
     "it may be a gang's but lacks the markers scheduling.serried.dev/member and /member-bind, so kube-scheduler binds"
     " it alone; it was made before the policy serried-marker, or without it: delete it, and let it be made anew"
 )
-_PACE = 1.0
-_EXAMPLES = 10
+_LOOK_SECONDS = 1.0
+"""The pause between two looks for members that have not been told of."""
+
+_MAX_EXAMPLES = 10
+"""How many of them are named on ``/debug/selfcheck``."""
 
 
 class Isolation:
@@ -34,11 +38,26 @@ class Isolation:
     about to turn it on, and nothing is said.
     """
 
-    def __init__(self, store: Store, events: EventWriter, schedulers: Collection[str], *, isolated: bool) -> None:
+    def __init__(
+        self,
+        members: Members,
+        groups: Mapping[GroupKey, PodGroup],
+        events: EventWriter,
+        schedulers: Collection[str],
+        *,
+        isolated: bool,
+    ) -> None:
         self.isolated = isolated
-        self._store, self._events, self._schedulers = store, events, schedulers
+        self._members = members
+        self._groups = groups
+        self._events = events
+        self._schedulers = schedulers
+
         self._waiting: dict[str, Pod] = {}
+        """Unmarked pods that wait for a node and could be members, by UID."""
+
         self._told: set[str] = set()
+        """Those of them for which there was an event."""
 
     def note(self, old: Item | None, new: Item | None) -> None:
         """Follow one change of the cluster; other kinds than pods are passed over."""
@@ -66,8 +85,8 @@ class Isolation:
         return [pod for uid, pod in self._waiting.items() if self._is_member(uid)]
 
     def _is_member(self, uid: str) -> bool:
-        key = self._store.members.group_of(uid)
-        group = self._store.groups.get(key) if key is not None else None
+        key = self._members.group_of(uid)
+        group = self._groups.get(key) if key is not None else None
         return key is not None and (group is None or group.policy.is_gang or group.topology_key is not None)
 
     def warn(self) -> None:
@@ -86,10 +105,10 @@ class Isolation:
     def describe(self) -> dict[str, Any]:
         """As JSON, for ``/debug/selfcheck``."""
         names = sorted(f"{pod.namespace}/{pod.name}" for pod in self.list_unmarked())
-        return {"isolated": self.isolated, "unmarkedMembers": len(names), "examples": names[:_EXAMPLES]}
+        return {"isolated": self.isolated, "unmarkedMembers": len(names), "examples": names[:_MAX_EXAMPLES]}
 
     async def run(self) -> None:
         """Warn until cancelled, where the scheduler is isolated."""
         while self.isolated:
             self.warn()
-            await asyncio.sleep(_PACE)
+            await asyncio.sleep(_LOOK_SECONDS)

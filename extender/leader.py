@@ -39,8 +39,15 @@ class Leadership:
 
     def __init__(self, holder_prefix: str, changed: Callable[[bool], None], wall: Callable[[], float]) -> None:
         self.active = False
-        self._lease, self._lapsed = NOBODY, False
-        self._prefix, self._changed, self._wall = holder_prefix, changed, wall
+        self._prefix = holder_prefix
+        self._changed = changed
+        self._wall = wall
+
+        self._lease = NOBODY
+        """The Lease as it was seen last."""
+
+        self._lapsed = False
+        """Whether somebody was told that we do not lead any more, while that turn is not told yet."""
 
     @property
     def holder(self) -> str:
@@ -71,7 +78,7 @@ class Leadership:
     def leads(self) -> bool:
         """Whether the scheduler beside us holds the Lease at this moment, for all that anybody can know.
 
-        Who has heard a no has left something to the next leader: it stays one until that turn is told.
+        Who has heard a no has left something to the next leader: it is no until that turn is told.
         """
         holds = self._holds()
         self._lapsed = self._lapsed or (self.active and not holds)
@@ -91,7 +98,8 @@ class Leadership:
             self._turn(active=active)
 
     def _turn(self, *, active: bool) -> None:
-        self.active, self._lapsed = active, False
+        self.active = active
+        self._lapsed = False
         if not active and self._lease.holder.startswith(self._prefix):
             log.warning("the Lease was not renewed in time, or clocks differ", extra={"holder": self.holder})
         self._changed(active)

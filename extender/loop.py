@@ -17,9 +17,10 @@ from serried.observe.log import name_group
 log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.5
+"""How often what waits for a time is looked at."""
 
-_PLANNING_SHARE = 10.0
-"""Plans that fail again and again may take one part in so many of the loop at most: filter is served by it, too."""
+_REST_FACTOR = 10.0
+"""Freed room wakes groups after this many times the work that refusals took: filter is served by the loop, too."""
 
 
 class SchedulingLoop:
@@ -46,7 +47,7 @@ class SchedulingLoop:
                 self._runner.carry_out()
                 continue
             now = loop.time()
-            self._planning.vain = 0.0
+            self._planning.vain_seconds = 0.0
             due = self._group_scheduler.take_touched()
             if now >= rest_until:
                 due |= self._group_scheduler.take_woken()
@@ -55,7 +56,7 @@ class SchedulingLoop:
                 due |= self._group_scheduler.tick()
             self._runner.carry_out()
             await self.consider(due)
-            rest_until = max(rest_until, loop.time() + _PLANNING_SHARE * self._planning.vain)
+            rest_until = max(rest_until, loop.time() + _REST_FACTOR * self._planning.vain_seconds)
 
     async def _wait(self) -> None:
         try:

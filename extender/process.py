@@ -9,7 +9,7 @@ import logging
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fastapi import APIRouter
 
@@ -27,8 +27,9 @@ from extender.scheduling.backfill import Mode
 from extender.scheduling.nomination import Stamps
 from extender.scheduling.repairs import Broken, Rules
 from extender.scheduling.term import Term
+from extender.status.conditions import Conditions
 from extender.status.reports import Reports
-from extender.term import Terms
+from extender.takeover import Takeover
 from serried.cluster.store import EndedMembers, Store
 from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
@@ -59,7 +60,7 @@ class Extender:
         self._client = client
         self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs), EndedMembers.KEEP_SLOTS)
         self.events = EventWriter(client, "serried")
-        self.reports = Reports(client, self.store, self.events, level, clock)
+        self.reports = make_reports(client, self.store, self.events, level, clock)
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         self.leadership = self._make_leadership()
         self.core = Core(
@@ -72,9 +73,15 @@ class Extender:
             clock=clock,
             options=_read_options(settings),
         )
-        self.terms = Terms(self.core.term, self.core.group_scheduler, self.leadership, self.core.adoption)
-        self.holding = HoldSwitch(client, settings.hold_switch, settings.hold, settings.hold_limit, clock)
-        self.isolation = Isolation(self.store, self.events, settings.schedulers, isolated=settings.isolated == "on")
+        self.takeover = Takeover(self.core.term, self.core.group_scheduler, self.leadership, self.core.recovery)
+        self.holding = HoldSwitch(client, settings.hold_switch, settings.hold, settings.hold_limit, clock=clock)
+        self.isolation = Isolation(
+            self.store.members,
+            self.store.groups,
+            self.events,
+            settings.schedulers,
+            isolated=settings.isolated == "on",
+        )
         self.verbs = Verbs(self.core.service, lambda: self.leadership.active, metrics, clock)
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
@@ -98,7 +105,7 @@ class Extender:
         log.info("active" if active else "not active", extra={"holder": self.leadership.holder})
         self.core.end_term()
         self.reports.end_term()
-        self.terms.note_turn()
+        self.takeover.note_turn()
 
     async def run(self) -> None:
         """Answer, feed, decide and write until cancelled."""
@@ -127,7 +134,7 @@ class Extender:
             self.core.service.synced = True
             settle_memory()
             log.info("caches are filled", extra={"nodes": len(self.store.nodes), "pods": len(self.store.pods)})
-            await self.terms.run()
+            await self.takeover.run()
 
     async def _lead(self) -> None:
         if self.settings.lease is not None:
@@ -152,18 +159,26 @@ class Extender:
         return [debug_routes(self.core, self.reports, self.level, self.selfcheck.describe)]
 
 
+def make_reports(
+    client: ApiClient, store: Store, events: EventWriter, level: ApiLevel, clock: Callable[[], float]
+) -> Reports:
+    """The reports over one Store."""
+    conditions = Conditions(client, level, store.groups, store.forest, members=store.members)
+    return Reports(conditions, events, level, clock, groups=store.groups, members=store.members, owners=store.owners)
+
+
 def _read_options(settings: ExtenderSettings) -> Options:
     return Options(
         stamps=Stamps(settings.stamp),
         stamp_window=settings.stamp_window,
         backfill=Mode(settings.backfill),
-        patience=settings.backfill_patience,
-        ageing=settings.queue_ageing,
+        patience_seconds=settings.backfill_patience,
+        ageing_seconds=settings.queue_ageing,
         rules=Rules(settings.repair_seconds, settings.broken_grace, Broken(settings.broken_gangs)),
-        job_unknown_deadline=settings.job_unknown_deadline,
+        job_unknown_seconds=settings.job_unknown_deadline,
         bindings=settings.bind_concurrency,
-        total=settings.barrier_deadline,
-        idle=settings.barrier_idle,
+        barrier_seconds=settings.barrier_deadline,
+        barrier_idle_seconds=settings.barrier_idle,
     )
 
 

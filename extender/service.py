@@ -25,15 +25,12 @@ from serried.kube.wire import PODS
 from serried.model.group import GroupKey
 from serried.model.pod import Pod
 
-_COMPLETE_LIST = 100
-"""Up to this many nodes kube-scheduler does not sample (schedule_one.go: minFeasibleNodesToFind)."""
+_MAX_COMPLETE_LIST = 100
+"""Up to this many nodes kube-scheduler does not sample (minFeasibleNodesToFind in upstream's schedule_one.go)."""
 
 
 class ExtenderService:
-    """Answers kube-scheduler from the Store and the ledger.
-
-    ``synced`` is whether all caches are listed: before, a pod that may be a gang's is held and every other one passes.
-    """
+    """Answers kube-scheduler from the Store and the ledger. ``clock`` gives loop seconds."""
 
     def __init__(
         self,
@@ -52,6 +49,8 @@ class ExtenderService:
         clock: Callable[[], float],
     ) -> None:
         self.synced = False
+        """Whether all caches are listed: before, a pod that may be a gang's is held and every other one passes."""
+
         self._store = store
         self._groups = groups
         self._held = held
@@ -72,7 +71,7 @@ class ExtenderService:
         are harmless if the call was a simulation (the native group cycle): nothing is taken that was not held before.
         """
         self._activity.note_call()
-        key = self._gang_of(pod)
+        key = self._group_of(pod)
         if key is None:
             return Pass()
         cycle = self._groups.cycle_of(pod.uid)
@@ -94,7 +93,7 @@ class ExtenderService:
 
     def _note_offer(self, pod: Pod, names: Sequence[str]) -> None:
         # A sample ends with its hundredth node: a shorter list is all that there is, but for a stamp tried by itself.
-        if len(names) < _COMPLETE_LIST and list(names) != [pod.nominated]:
+        if len(names) < _MAX_COMPLETE_LIST and list(names) != [pod.nominated]:
             self._offers.note(pod.uid, names)
 
     def _note_absence(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
@@ -106,7 +105,7 @@ class ExtenderService:
         if pod.uid not in cycle.restamped and pod.nominated != node:
             self._moves.restamp(cycle, pod.uid)
             self._runner.carry_out()
-        elif pod.nominated == node or len(self._store.nodes) <= _COMPLETE_LIST:
+        elif pod.nominated == node or len(self._store.nodes) <= _MAX_COMPLETE_LIST:
             asyncio.get_running_loop().call_soon(self._refuse, pod.uid, node)
 
     def _refuse(self, uid: str, node: str) -> None:
@@ -128,7 +127,7 @@ class ExtenderService:
         None for a member of a gang: its group's room is planned, never taken pod by pod. For other pods, nodes stay
         whose victims are not at a bind call that a gang waits for.
         """
-        if self._gang_of(pod) is not None:
+        if self._group_of(pod) is not None:
             return []
         return [node for node, uids in victims.items() if not any(self._at_bind(uid) for uid in uids)]
 
@@ -136,7 +135,7 @@ class ExtenderService:
         cycle = self._groups.cycle_of(uid)
         return cycle is not None and uid in cycle.calls
 
-    def _gang_of(self, pod: Pod) -> GroupKey | None:
+    def _group_of(self, pod: Pod) -> GroupKey | None:
         """The group for which this pod has to be held or steered, None if it passes like any plain pod.
 
         Extenders are those of the whole kube-scheduler: a pod of another of its profiles comes here, too. Such a pod is
@@ -151,8 +150,8 @@ class ExtenderService:
         group = self._store.groups.get(key) if key else None
         if group is not None and not group.policy.is_gang and group.topology_key is None:
             return None
-        gang = self._groups.states.get(key) if key else None
-        return None if gang is not None and gang.passed and group is None else key
+        state = self._groups.states.get(key) if key else None
+        return None if state is not None and state.passed and group is None else key
 
     async def bind(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
         """Bind a pod, a gang's member together with its gang. Returns the error text, "" for success.
@@ -167,9 +166,9 @@ class ExtenderService:
                 return f"cannot read pod {request.pod}: {error}"
             if pod is None:
                 return f"pod {request.pod} with UID {request.uid} does not exist"
-        return await (
-            self._bind_plain(request, pod) if self._gang_of(pod) is None else self._bind_member(request, hangup)
-        )
+        if self._group_of(pod) is None:
+            return await self._bind_plain(request, pod)
+        return await self._bind_member(request, hangup)
 
     async def _fetch(self, request: BindRequest) -> Pod | None:
         try:

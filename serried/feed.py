@@ -108,8 +108,13 @@ OPTIONAL_KINDS = frozenset(
 GROUP_KINDS = frozenset({Kind.WORKLOADS, Kind.POD_GROUPS})
 """What gangs are made of, at the level in use."""
 
-_WATCH_TIMING, _OPTIONAL_WATCH_TIMING = WatchTiming(), WatchTiming(unserved=15.0)
-_REMEMBERED_PROBLEMS = 1000
+_WATCH_TIMING = WatchTiming()
+
+_OPTIONAL_WATCH_TIMING = WatchTiming(unserved=15.0)
+"""Nobody waits for a kind that need not be there: it is asked for less often."""
+
+_MAX_PROBLEMS = 1000
+"""How many problems are remembered, so that each is told once."""
 
 
 class Feed:
@@ -140,7 +145,8 @@ class Feed:
         self._store = store
         self._obstacles: dict[Kind, str] = {}
         self._metrics = client.metrics
-        self._on_change, self._on_malformed = on_change, on_malformed
+        self._on_change = on_change
+        self._on_malformed = on_malformed
         self._followed_parents = store.membership.followed
         self._optional = frozenset(optional)
         self._problems: set[Malformed] = set()
@@ -252,7 +258,7 @@ class Feed:
         self._metrics.malformed(kind.value)
         if problem in self._problems:
             return
-        if len(self._problems) >= _REMEMBERED_PROBLEMS:
+        if len(self._problems) >= _MAX_PROBLEMS:
             self._problems.clear()
         self._problems.add(problem)
         log.warning("object ignored", extra={"kind": problem.kind, "object": problem.key, "err": problem.problem})

@@ -23,23 +23,34 @@ class BindOutcome(StrEnum):
     """What became of one Binding."""
 
     BOUND = "Bound"
+
     ELSEWHERE = "BoundElsewhere"
+    """The pod is bound to another node."""
+
     LOST = "PodGone"
+    """The pod is gone, or was made anew under its name."""
+
     FAILED = "Failed"
+    """The API server has refused the Binding, or has not answered."""
+
     REFUSED = "Refused"
+    """It was not sent, or not again: the door was closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The outcome of one Binding; ``error`` says why it failed, ``node`` where the pod is if it is elsewhere.
-
-    With ``refusal`` it was not sent, or not again.
-    """
+    """What is known of a Binding when it was sent."""
 
     outcome: BindOutcome
+
     error: str = ""
+    """Why it failed."""
+
     node: str = ""
+    """Where the pod is if it is bound elsewhere."""
+
     refusal: Refusal | None = None
+    """Why it was not sent, or not again."""
 
 
 class _Refused(Exception):
@@ -59,12 +70,16 @@ def describe_slot(rank: int | None, domain: str) -> dict[str, str]:
 
 
 class Window:
-    """How many Bindings may be in flight: grows by one a windowful, halves on 429 (additive increase)."""
+    """How many Bindings may be in flight: one more after each windowful, half as many after a 429."""
 
     def __init__(self, size: int, least: int = 4) -> None:
         self._limit = float(size)
-        self._most, self._least = size * 4, least
+        self._most = size * 4
+        self._least = least
+
         self._flying = 0
+        """How many are in flight."""
+
         self._free = asyncio.Condition()
 
     @property

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from extender.scheduling.groups import Groups
 from extender.scheduling.term import Term
-from serried.cluster.store import Store
+from serried.cluster.members import Members
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
 from serried.model.group import GroupKey
@@ -13,15 +14,19 @@ from serried.model.pod import Pod
 
 log = logging.getLogger(__name__)
 
-_AGAIN_SECONDS = 10.0
+_RETRY_SECONDS = 10.0
+"""The pause before the members that are left are looked at again."""
 
 
 class Evictions:
     """Uses the Eviction API, so that disruption budgets count: what they refuse is asked for again later."""
 
-    def __init__(self, client: ApiClient, store: Store, groups: Groups, term: Term) -> None:
+    def __init__(
+        self, client: ApiClient, pods: Mapping[str, Pod], members: Members, *, groups: Groups, term: Term
+    ) -> None:
         self._client = client
-        self._store = store
+        self._pods = pods
+        self._members = members
         self._groups = groups
         self._term = term
 
@@ -31,15 +36,16 @@ class Evictions:
         Before each one it is looked again: a gang that was repaired meanwhile keeps what it has. Dying half-way, or at
         the end of the term, leaves a broken gang, which the next process reports, and evicts, after a grace of its own.
         """
-        while left := [pod for pod in self._store.members.of_group(key) if self._is_due(key, pod.uid)]:
+        while left := [pod for pod in self._members.of_group(key) if self._is_due(key, pod.uid)]:
             for pod in left:
                 if self._is_due(key, pod.uid):
                     await self._evict(pod)
-            await asyncio.sleep(_AGAIN_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
 
     def _is_due(self, key: GroupKey, uid: str) -> bool:
-        gang, pod = self._groups.states.get(key), self._store.pods.get(uid)
-        if gang is None or not gang.evicting or not self._term.active:
+        state = self._groups.states.get(key)
+        pod = self._pods.get(uid)
+        if state is None or not state.evicting or not self._term.active:
             return False
         return pod is not None and pod.bound and not pod.deleting
 

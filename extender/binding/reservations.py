@@ -13,8 +13,8 @@ from serried.kube.wire import JSON, RESERVATIONS, Failure
 from serried.model.group import GroupKey, Key, PodGroup
 from serried.model.reservation import Reservation
 
-_WRITERS = 16
-"""So many records are taken over at the same time."""
+_MAX_WRITES = 16
+"""How many records are taken over at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,18 @@ class _Seen:
     """The object as it was seen last: every write and every delete names both."""
 
     uid: str
+
     version: str
+    """Its resourceVersion."""
 
 
 class Records:
     """Writes and reads Reservation objects, each by compare-and-swap on the version it has seen last.
 
     Writes of one group are strictly one after the other: a cycle that ends while its record is being written must
-    not have its delete overtake the write. ``instance`` and the number of this process's turn name the writer in every
-    record: the term. ``leads`` is asked before each write: an instance that has lost its Lease writes and deletes
-    nothing. What slips through meets another version, because the next leader writes its own term first.
+    not have its delete overtake the write. Every record names the term that has written it: ``instance``, and the
+    number of this process's turn. ``leads`` is asked before each write: an instance that has lost its Lease writes and
+    deletes nothing. What slips through meets another version, because the next leader writes its own term first.
     """
 
     def __init__(
@@ -39,11 +41,21 @@ class Records:
     ) -> None:
         self._client = client
         self._group_version = group_version
-        self._instance, self._leads = instance, leads
+        self._instance = instance
+        self._leads = leads
+
         self._terms = 0
+        """How many terms this process has begun."""
+
         self._seen: dict[GroupKey, _Seen] = {}
+        """The objects that there are, as far as is known."""
+
         self._unsure: set[GroupKey] = set()
+        """Groups of which a write had no answer: it may have happened or not."""
+
         self._latest: dict[GroupKey, Reservation] = {}
+        """What was to be written last."""
+
         self._locks: WeakValueDictionary[GroupKey, asyncio.Lock] = WeakValueDictionary()
 
     @property
@@ -121,7 +133,8 @@ class Records:
     def _lock(self, key: GroupKey) -> asyncio.Lock:
         lock = self._locks.get(key)
         if lock is None:
-            lock = self._locks[key] = asyncio.Lock()
+            lock = asyncio.Lock()
+            self._locks[key] = lock
         return lock
 
     async def remove(self, reservation: Reservation) -> None:
@@ -161,7 +174,7 @@ class Records:
         self._seen.clear()
         self._unsure.clear()
         self._latest.clear()
-        few = asyncio.Semaphore(_WRITERS)
+        few = asyncio.Semaphore(_MAX_WRITES)
 
         async def take(item: JSON) -> Reservation | None:
             async with few:
@@ -174,7 +187,8 @@ class Records:
         found: JSON | None = item
         while found is not None:
             self._check_term(f"take over Reservation {found['metadata']['name']}")
-            meta, reservation = found["metadata"], decode_reservation(found)
+            meta = found["metadata"]
+            reservation = decode_reservation(found)
             key = Key(meta["namespace"], meta["name"])
             if reservation is None or name_record(reservation.group) != meta["name"]:
                 await self._delete(key.namespace, meta["name"], _read_seen(found))

@@ -1,5 +1,7 @@
 """The gauges of ``/metrics`` that show the state: set at each scrape, so that nobody keeps them current."""
 
+from collections import Counter
+
 from extender.core import Core
 from extender.isolation import Isolation
 from extender.scheduling.cycle import CycleStage
@@ -13,24 +15,29 @@ class Gauges:
     """Reads the state of the extender, and changes nothing."""
 
     def __init__(self, core: Core, isolation: Isolation, metrics: ExtenderMetrics) -> None:
-        self._core = core
+        self._pods = core.store.pods
+        self._vacancies = core.store.vacancies
+        self._groups = core.groups
+        self._held = core.held
+        self._backfill = core.queue.backfill
         self._isolation = isolation
         self._metrics = metrics
 
     def sample(self) -> None:
         """Set every gauge to how things stand now."""
         self._sample_groups()
-        store = self._core.store
-        self._metrics.head(self._core.queue.backfill.seconds_ahead())
-        self._metrics.vacancies(len(store.vacancies))
+        self._metrics.head(self._backfill.seconds_ahead())
+        self._metrics.vacancies(len(self._vacancies))
         self._metrics.unmarked(len(self._isolation.list_unmarked()))
-        self._metrics.held("filter", len(self._core.held))
-        self._metrics.held("gate", sum(pod.held_by_gate for pod in store.pods.values()))
+        self._metrics.held("filter", len(self._held))
+        self._metrics.held("gate", sum(pod.held_by_gate for pod in self._pods.values()))
 
     def _sample_groups(self) -> None:
-        gangs = self._core.groups.states.values()
+        states = self._groups.states.values()
         for stage in CycleStage:
-            self._metrics.groups(stage.value, sum(g.cycle is not None and g.cycle.stage is stage for g in gangs))
+            begun = sum(state.cycle is not None and state.cycle.stage is stage for state in states)
+            self._metrics.groups(stage.value, begun)
+        verdicts = [state.verdict for state in states if state.cycle is None and state.verdict is not None]
+        waiting = Counter(verdict.reason for verdict in verdicts)
         for reason in _WAITING:
-            waiting = sum(g.cycle is None and g.verdict is not None and g.verdict.reason is reason for g in gangs)
-            self._metrics.groups(reason.value, waiting)
+            self._metrics.groups(reason.value, waiting[reason])

@@ -11,41 +11,56 @@ from serried.plan.order import Waiting
 
 
 class HeadView(BaseModel):
-    """The gang for which room is kept, until when at the latest, and those that were let onto its nodes.
-
-    ``forecast`` is empty if nobody can tell when it will have room; ``passed`` has the time by which each will have
-    ended. After a ``missed`` forecast only those pass that have a deadline.
-    """
+    """The gang for which room is kept. Times are RFC 3339."""
 
     namespace: str
     name: str
     kind: GroupKind
     domain: str
+
     nodes: list[str]
+    """Where room is kept."""
+
     forecast: str
+    """When it will have room; empty if nobody can tell."""
+
     until: str
+    """When room is kept no longer."""
+
     missed: bool
+    """Whether a forecast was missed: then only gangs with a deadline may pass."""
+
     passed: dict[str, str]
+    """The gangs that were let onto its nodes, and when each will have ended."""
 
 
 class WaitingView(BaseModel):
-    """A gang that waits for room. ``countsAs`` is its priority with what waiting has added."""
+    """A gang that waits for room."""
 
     namespace: str
     name: str
     kind: GroupKind
     priority: int
+
     countsAs: int  # noqa: N815 - as the API's own names
+    """Its priority with what waiting has added."""
+
     since: str
+    """Since when it has its quorum, RFC 3339."""
+
     message: str
 
 
 class QueueView(BaseModel):
-    """The queue; ``waiting`` in the order of their turns, ``leftOff`` more are not shown."""
+    """The queue."""
 
     head: HeadView | None
+
     waiting: list[WaitingView]
+    """In the order of their turns."""
+
     leftOff: int  # noqa: N815
+    """How many more are not shown."""
 
 
 def queue_routes(core: Core) -> APIRouter:
@@ -83,9 +98,9 @@ def _view_head(core: Core, head: Head) -> HeadView:
 
 
 def _view_waiting(core: Core, waiting: Waiting) -> WaitingView:
-    gang = core.groups.states.get(waiting.group)
-    verdict = gang.verdict if gang is not None else None
-    since = gang.quorum_since if gang is not None else None
+    state = core.groups.states.get(waiting.group)
+    verdict = state.verdict if state is not None else None
+    since = state.quorum_since if state is not None else None
     return WaitingView(
         namespace=waiting.group.namespace,
         name=waiting.group.encoded,

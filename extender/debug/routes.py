@@ -24,14 +24,22 @@ _STATES = ("Unknown", "Waiting", "Scheduled", *CycleStage)
 
 
 class MemberView(BaseModel):
-    """A member: ``node`` is where it runs, ``planned`` the node reserved for it, ``state`` where it stands."""
+    """A member. A node is "" for none."""
 
     name: str
     uid: str
+
     state: str
+    """How it stands."""
+
     node: str
+    """Where it runs."""
+
     planned: str
+    """The node that is reserved for it."""
+
     nominated: str
+    """Its ``status.nominatedNodeName``."""
 
 
 class ObjectView(BaseModel):
@@ -43,17 +51,25 @@ class ObjectView(BaseModel):
 
 
 class GroupView(BaseModel):
-    """A group in one line. ``placed`` of ``minCount`` members are bound or succeeded; minCount 0 is policy basic."""
+    """A group in one line."""
 
     namespace: str
     name: str
     kind: GroupKind
     object: ObjectView | None
     policy: str
+
     minCount: int  # noqa: N815 - the API's own name
+    """0 for policy basic."""
+
     members: int
+
     placed: int
+    """How many members are bound or have succeeded."""
+
     waiting: int
+    """How many members wait for a node, gated and refused ones among them."""
+
     topologyKey: str  # noqa: N815
     domain: str
     state: str
@@ -78,7 +94,7 @@ class NodeView(BaseModel):
 
 
 class ReservationView(BaseModel):
-    """The slots kept for one gang: member names by node."""
+    """The slots kept for one state: member names by node."""
 
     namespace: str
     name: str
@@ -93,21 +109,30 @@ class ReservationView(BaseModel):
 
 
 class VacancyView(BaseModel):
-    """The slot of a member that has ended: ``node`` is where it ran, ``heir`` the pod that comes in its place.
-
-    ``claimed`` is whether room is kept there, ``index`` its completion index, None if it has none.
-    """
+    """The slot of a member that has ended."""
 
     namespace: str
     group: str
     kind: GroupKind
     member: str
+
     index: int | None
+    """The member's completion index, None if it had none."""
+
     node: str
+    """Where the member ran."""
+
     claimed: bool
+    """Whether room is kept there."""
+
     refusal: str
+    """Why the kubelet would not run the member, "" for any other end."""
+
     heir: str
+    """The pod that comes in its place, "" while there is none."""
+
     seconds: float
+    """How long the slot has been kept."""
 
 
 class DecisionView(BaseModel):
@@ -183,15 +208,18 @@ def _read_limit(text: str) -> int:
 def _find_groups(core: Core, state: str, namespace: str) -> list[GroupKey]:
     keys = core.store.groups.keys() | set(core.store.members.groups())
     return sorted(
-        key for key in keys if namespace in ("", key.namespace) and state in ("", _state(core.groups.states.get(key)))
+        key
+        for key in keys
+        if namespace in ("", key.namespace) and state in ("", _name_state(core.groups.states.get(key)))
     )
 
 
 def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
-    group, gang = core.store.groups.get(key), core.groups.states.get(key)
+    group = core.store.groups.get(key)
+    state = core.groups.states.get(key)
     members = core.store.members.of_group(key)
     group_members = core.store.members.classify(key)
-    verdict = gang.verdict if gang is not None else None
+    verdict = state.verdict if state is not None else None
     return GroupView(
         namespace=key.namespace,
         name=key.encoded,
@@ -203,8 +231,8 @@ def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
         placed=group_members.placed,
         waiting=len(group_members.waiting) + len(group_members.gated) + len(group_members.refused),
         topologyKey=(group.topology_key or "") if group else "",
-        domain=_domain(core, group, gang, group_members.bound),
-        state=_state(gang),
+        domain=_domain(core, group, state, group_members.bound),
+        state=_name_state(state),
         reason=verdict.reason.value if verdict else "",
         message=render(verdict) if verdict else "",
     )
@@ -217,19 +245,19 @@ def _view_object(group: PodGroup | None, level: ApiLevel) -> ObjectView | None:
     return ObjectView(apiVersion=holder.api_version, kind=holder.kind, name=holder.name)
 
 
-def _state(gang: GroupState | None) -> str:
-    if gang is None or gang.verdict is None:
+def _name_state(state: GroupState | None) -> str:
+    if state is None or state.verdict is None:
         return "Unknown"
-    if gang.cycle is not None:
-        return gang.cycle.stage.value
-    return "Scheduled" if gang.verdict.reason.value == "Scheduled" else "Waiting"
+    if state.cycle is not None:
+        return state.cycle.stage.value
+    return "Scheduled" if state.verdict.reason.value == "Scheduled" else "Waiting"
 
 
-def _domain(core: Core, group: PodGroup | None, gang: GroupState | None, bound: tuple[Pod, ...]) -> str:
+def _domain(core: Core, group: PodGroup | None, state: GroupState | None, bound: tuple[Pod, ...]) -> str:
     if group is None or group.topology_key is None:
         return ""
-    if gang is not None and gang.cycle is not None:
-        return gang.cycle.reservation.domain
+    if state is not None and state.cycle is not None:
+        return state.cycle.reservation.domain
     nodes = (core.store.nodes.get(pod.node) for pod in bound)
     return ",".join(sorted({node.labels.get(group.topology_key, "") for node in nodes if node is not None}))
 
@@ -265,13 +293,14 @@ def _view_node(core: Core, name: str) -> NodeView:
 
 
 def _view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
-    reservation, gang = core.ledger.of_group(key), core.groups.states.get(key)
+    reservation = core.ledger.of_group(key)
+    state = core.groups.states.get(key)
     if reservation is None:
         return None
     slots: dict[str, list[str]] = {}
     for slot in reservation.slots.values():
         slots.setdefault(slot.node, []).append(slot.name)
-    cycle = gang.cycle if gang else None
+    cycle = state.cycle if state else None
     return ReservationView(
         namespace=key.namespace,
         name=key.encoded,
@@ -287,7 +316,8 @@ def _view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
 
 
 def _view_vacancy(core: Core, vacancy: Vacancy) -> VacancyView:
-    heir, now = core.store.pods.get(vacancy.heir), core.clock()
+    heir = core.store.pods.get(vacancy.heir)
+    now = core.clock()
     return VacancyView(
         namespace=vacancy.group.namespace,
         group=vacancy.group.encoded,

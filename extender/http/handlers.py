@@ -11,7 +11,7 @@ from typing import Protocol
 from extender.answers import Answer, BindRequest
 from extender.http.server import Hangup, Reply, Routes
 from extender.http.wire import (
-    MOST_BYTES,
+    MAX_BYTES,
     BadRequest,
     read_args,
     read_bind,
@@ -44,19 +44,22 @@ class Service(Protocol):
 
 
 class Verbs:
-    """Handlers over one service. ``active`` says whether this instance may answer at all."""
+    """Handlers over one service. ``active`` says whether this instance may answer at all, ``clock`` gives seconds."""
 
     def __init__(
         self, service: Service, active: Callable[[], bool], metrics: ExtenderMetrics, clock: Callable[[], float]
     ) -> None:
-        self._service, self._active, self._metrics, self._clock = service, active, metrics, clock
+        self._service = service
+        self._active = active
+        self._metrics = metrics
+        self._clock = clock
 
     def routes(self) -> Routes:
         """The four verbs; only bind may take its time."""
         return Routes(
             prompt={b"/filter": self.filter, b"/prioritize": self.prioritize, b"/preempt": self.preempt},
             patient={b"/bind": self.bind},
-            most_bytes=MOST_BYTES,
+            max_bytes=MAX_BYTES,
         )
 
     def filter(self, body: bytes) -> Reply:
@@ -100,8 +103,8 @@ class Verbs:
     def _admit(self, body: bytes) -> bytes:
         if not self._active():
             raise _NotActiveError("this instance is not active: its scheduler does not hold the Lease")
-        if len(body) > MOST_BYTES:
-            raise BadRequest(f"the body is larger than {MOST_BYTES} bytes")
+        if len(body) > MAX_BYTES:
+            raise BadRequest(f"the body is larger than {MAX_BYTES} bytes")
         return body
 
 

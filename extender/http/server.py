@@ -18,45 +18,60 @@ import orjson
 
 log = logging.getLogger(__name__)
 
-IDLE = 120.0
-"""Seconds that a connection may be idle or a request take to arrive. Above the 90 for which Go keeps idle connections:
-a request on one that we just closed is lost."""
-_LINGER = 2.0
-"""Seconds in which the rest of a refused request is read and dropped: a reset would take the answer with it."""
-_PATIENCE = 0.5
-"""Seconds for open calls when the listener closes: a Binding on its way is told, a gang is not waited for."""
-_MOST_AROUND = 1 << 20
-"""Bytes of a request that are not its body: head, frames of chunks, trailers."""
-_MOST_BEHIND = 16
-"""Requests that may wait behind an open call. kube-scheduler sends none: its client waits for each answer."""
+IDLE_SECONDS = 120.0
+"""How long a connection may be idle, or a request take to arrive.
+
+Above the 90 seconds for which Go keeps idle connections: a request on one that we just closed is lost.
+"""
+
+_LINGER_SECONDS = 2.0
+"""How long the rest of a refused request is read and dropped: a reset would take the answer with it."""
+
+_CLOSING_SECONDS = 0.5
+"""How long open calls may take when the listener closes: a Binding on its way is told, a gang is not waited for."""
+
+_MAX_OTHER_BYTES = 1 << 20
+"""The most of a request that is not its body: head, frames of chunks, trailers."""
+
+_MAX_QUEUED = 16
+"""How many requests may wait behind an open call. kube-scheduler sends none: its client waits for each answer."""
 
 Hangup = Callable[[], Coroutine[Any, Any, None]]
 """Returns when the client has closed the connection."""
 
 
 class Reply(NamedTuple):
-    """A JSON body; ``close`` if the connection must not be used again."""
+    """An answer."""
 
     body: bytes
+    """JSON."""
+
     status: int = 200
+
     close: bool = False
+    """Whether the connection must not be used again."""
 
 
 Prompt = Callable[[bytes], Reply]
+"""A handler that answers at once."""
+
 Patient = Callable[[bytes, Hangup], Coroutine[Any, Any, Reply]]
+"""A handler that may keep its connection waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Handlers of POST by path: ``prompt`` ones answer at once, ``patient`` ones may keep their connection waiting.
-
-    Of a body larger than ``most_bytes`` a handler gets the beginning, which is longer than that too; the connection
-    is closed after the answer.
-    """
+    """Handlers of POST by path."""
 
     prompt: Mapping[bytes, Prompt]
     patient: Mapping[bytes, Patient]
-    most_bytes: int
+
+    max_bytes: int
+    """The largest body.
+
+    Of a larger one a handler gets the beginning, which is longer than this, too; the connection is closed after the
+    answer.
+    """
 
 
 class Listener:
@@ -92,56 +107,92 @@ class Listener:
             connection.retire()
         calls = [connection.call for connection in self._connections if connection.call is not None]
         if calls:
-            _, late = await asyncio.wait(calls, timeout=_PATIENCE)
+            _, late = await asyncio.wait(calls, timeout=_CLOSING_SECONDS)
             for call in late:
                 call.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
 
 class _Request:
-    """What has arrived of one request: ``whole`` if all, ``taken`` once it was handed on, ``keep`` for keep-alive."""
+    """What has arrived of one request."""
 
     __slots__ = ("expects", "keep", "method", "parts", "size", "taken", "url", "whole")
 
     def __init__(self, *, taken: bool) -> None:
-        self.url = self.method = b""
+        self.url = b""
+        self.method = b""
+
         self.parts: list[bytes] = []
+        """The body."""
+
         self.size = 0
+        """Bytes of the body."""
+
         self.taken = taken
-        self.expects = self.keep = self.whole = False
+        """Whether it was handed on, or is dropped."""
+
+        self.expects = False
+        """Whether the client waits for "100 Continue"."""
+
+        self.keep = False
+        """Whether the connection is kept alive after it."""
+
+        self.whole = False
+        """Whether all of it is here."""
 
 
 class _Connection(asyncio.Protocol):
-    """One connection. ``call`` is the open call of a patient handler; requests behind it wait in ``_queue``.
+    """One connection.
 
     While a call is open the socket is read on, for only so its end is seen; so what may wait is bounded, and whoever
-    sends more is cut off. ``_around`` is how much of the present request has arrived that is not its body, ``_bodies``
-    how much of what is being parsed now is; ``_behind`` are the bytes in the queue.
-
-    ``_deaf``: whatever still arrives is dropped, only the connection's end is of interest.
+    sends more is cut off.
     """
 
     def __init__(self, routes: Routes, peers: "set[_Connection]") -> None:
         self.call: asyncio.Task[None] | None = None
-        self._routes, self._peers = routes, peers
+        """The open call of a patient handler."""
+
+        self._routes = routes
+        self._peers = peers
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
+
         self._request = _Request(taken=True)
+        """The request that arrives now."""
+
         self._queue: deque[_Request] = deque()
+        """Requests behind the open call."""
+
+        self._queued_bytes = 0
+        """What the queue holds of bodies."""
+
         self._gone = asyncio.Event()
+        """Set when the connection has ended."""
+
         self._since = self._loop.time()
-        self._around = self._bodies = self._behind = 0
-        self._deaf = self._retired = False
+        """When the connection was of use last, in loop seconds."""
+
+        self._other_bytes = 0
+        """How much of the present request has arrived that is not its body."""
+
+        self._body_bytes = 0
+        """How much of what is being parsed now is a body."""
+
+        self._ignoring = False
+        """Whether what still arrives is dropped: only the connection's end is of interest."""
+
+        self._retired = False
+        """Whether the connection closes when no call is open."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._timer = self._loop.call_later(IDLE, self._check_idle)
+        self._timer = self._loop.call_later(IDLE_SECONDS, self._check_idle)
         self._peers.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the loop's signature
         self._timer.cancel()
         self._peers.discard(self)
-        self._deaf = True
+        self._ignoring = True
         self._queue.clear()
         self._gone.set()
 
@@ -153,9 +204,9 @@ class _Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
+        if self._ignoring:
             return
-        self._bodies = 0
+        self._body_bytes = 0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -163,14 +214,15 @@ class _Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._reject(400, f"this is not HTTP: {error}")
         # For a request that began within the data this may be too much, by what one read of a socket returns.
-        self._around += len(data) - self._bodies
-        if self._around > _MOST_AROUND:
+        self._other_bytes += len(data) - self._body_bytes
+        if self._other_bytes > _MAX_OTHER_BYTES:
             self._reject(431, "the request's head, or what it has beside its body, is too large")
 
     def on_message_begin(self) -> None:
-        self._request = _Request(taken=self._deaf)
+        self._request = _Request(taken=self._ignoring)
         self._since = self._loop.time()
-        self._around = self._bodies = 0
+        self._other_bytes = 0
+        self._body_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         self._request.url += url
@@ -180,7 +232,8 @@ class _Connection(asyncio.Protocol):
             self._request.expects = value.lower() == b"100-continue"
 
     def on_headers_complete(self) -> None:
-        parser, request = self._parser, self._request
+        parser = self._parser
+        request = self._request
         request.method = parser.get_method()
         lasting = parser.should_keep_alive() and not parser.should_upgrade()
         request.keep = lasting and parser.get_http_version() != "1.0"
@@ -188,12 +241,12 @@ class _Connection(asyncio.Protocol):
             self._invite()
 
     def on_body(self, body: bytes) -> None:
-        self._bodies += len(body)
+        self._body_bytes += len(body)
         request = self._request
         if not request.taken:
             request.parts.append(body)
             request.size += len(body)
-            if request.size > self._routes.most_bytes:
+            if request.size > self._routes.max_bytes:
                 self._take(request)
 
     def on_message_complete(self) -> None:
@@ -209,19 +262,20 @@ class _Connection(asyncio.Protocol):
 
     def _take(self, request: _Request) -> None:
         request.taken = True
-        self._deaf = not (request.whole and request.keep)
+        self._ignoring = not (request.whole and request.keep)
         if self.call is None:
             self._answer(request)
             return
         self._queue.append(request)
-        self._behind += request.size
-        if len(self._queue) > _MOST_BEHIND or self._behind > self._routes.most_bytes:
-            self._deaf = True
+        self._queued_bytes += request.size
+        if len(self._queue) > _MAX_QUEUED or self._queued_bytes > self._routes.max_bytes:
+            self._ignoring = True
             self._transport.abort()
 
     def _answer(self, request: _Request) -> None:
         path = request.url.partition(b"?")[0]
-        prompt, patient = self._routes.prompt.get(path), self._routes.patient.get(path)
+        prompt = self._routes.prompt.get(path)
+        patient = self._routes.patient.get(path)
         if prompt is None and patient is None:
             self._write(request, _error(404, "there is no such verb"))
         elif request.method != b"POST":
@@ -242,7 +296,7 @@ class _Connection(asyncio.Protocol):
             self._write(request, reply)
             while self._queue and self.call is None:
                 following = self._queue.popleft()
-                self._behind -= following.size
+                self._queued_bytes -= following.size
                 self._answer(following)
             self._invite()
 
@@ -261,17 +315,17 @@ class _Connection(asyncio.Protocol):
             self._finish(request)
 
     def _finish(self, request: _Request) -> None:
-        self._deaf = True
+        self._ignoring = True
         self._queue.clear()
         if request.whole:
             self._transport.close()
             return
         self._transport.write_eof()
         self._timer.cancel()
-        self._timer = self._loop.call_later(_LINGER, self._transport.abort)
+        self._timer = self._loop.call_later(_LINGER_SECONDS, self._transport.abort)
 
     def _reject(self, status: int, sentence: str) -> None:
-        if self._deaf:
+        if self._ignoring:
             return
         log.warning("a connection is given up", extra={"why": sentence})
         if self.call is None:
@@ -283,10 +337,10 @@ class _Connection(asyncio.Protocol):
         now = self._loop.time()
         if self.call is not None:
             self._since = now
-        if now - self._since >= IDLE:
+        if now - self._since >= IDLE_SECONDS:
             self._transport.abort()
         else:
-            self._timer = self._loop.call_later(self._since + IDLE - now, self._check_idle)
+            self._timer = self._loop.call_later(self._since + IDLE_SECONDS - now, self._check_idle)
 
     def retire(self) -> None:
         """Close as soon as no call is open; what waits behind one is not begun."""

@@ -15,7 +15,7 @@ from serried.decode.pods import decode_pod
 from serried.model.group import Key
 from serried.model.pod import HELD, Pod
 
-MOST_BYTES = 8 * 1024 * 1024
+MAX_BYTES = 8 * 1024 * 1024
 """The largest body that is read: 100,000 node names and a pod of the largest size take less."""
 
 

@@ -5,41 +5,39 @@ it ends, and it binds gangs only. A gang behind the head gets a node of these on
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from extender.scheduling.order import QueueOrder
+from extender.scheduling.pod_ends import PodEnds
 from extender.scheduling.studies import Studies
 from serried.cluster.endings import Trust
-from serried.cluster.store import Store
 from serried.decode.times import write_time
 from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey
+from serried.model.node import Node
 from serried.model.plan import PlanRequest, Snapshot
-from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from serried.plan.capacity import Capacity
-from serried.plan.forecast import Ending, Forecast, solve_forecast
+from serried.plan.forecast import Forecast, solve_forecast
 from serried.plan.order import Waiting
 from serried.plan.steps import Work
 
-PATIENCE = 600.0
-"""For so many seconds beyond its forecast, or without one, room is kept at first."""
+PATIENCE_SECONDS = 600.0
+"""How long room is kept at first beyond its forecast, or without one."""
 
-_MARGIN = 5.0
-"""A gang that passes must have ended so many seconds before the head's forecast: its pods do not start at once."""
+_MARGIN_SECONDS = 5.0
+"""A gang that passes must have ended this long before the head's forecast: its pods do not start at once."""
 
-_OVERDUE = 10.0
-"""A pod that should have ended already is given so many seconds more."""
+_REFRESH_SECONDS = 60.0
+"""A forecast that is older than this may be replaced by a better one."""
 
-_REFRESH = 60.0
-"""After so many seconds a forecast may be replaced by a better one."""
+_MAX_DOUBLINGS = 12
+"""How often the time for which room is kept is doubled at most."""
 
-_STEP = 500
-"""So many pods are looked at in one step of a forecast."""
-
-_MOST_TURNS = 12
-"""So often, at most, the time for which room is kept is doubled."""
+_KEPT_SECONDS = 30.0
+"""A forecast was kept if its gang is placed no later than this after it: that long, pods may take to end."""
 
 _FORESEEABLE = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_FULL})
 
@@ -53,20 +51,28 @@ class Mode(StrEnum):
 
 @dataclass(slots=True)
 class Head:
-    """The first gang that does not fit. Times are loop seconds.
-
-    ``until`` is when its reservation ends at the latest; ``late`` whether a forecast for it has been missed;
-    ``passed`` are the gangs that were let onto its nodes, and when they will have ended; ``told`` is the forecast as
-    people read it.
-    """
+    """The first gang that does not fit. Times are loop seconds."""
 
     waiting: Waiting
+    """The gang as the queue sees it."""
+
     forecast: Forecast
+    """Where room is kept for it, and when it is expected there."""
+
     made: float
+    """When the forecast was made, or looked at again."""
+
     until: float
-    told: str
+    """When the reservation ends at the latest."""
+
+    text: str
+    """The forecast as people read it."""
+
     late: bool = False
+    """Whether a forecast for it has been missed."""
+
     passed: dict[GroupKey, float] = field(default_factory=dict)
+    """The gangs that were let onto its nodes, and when they will have ended."""
 
     @property
     def group(self) -> GroupKey:
@@ -76,36 +82,47 @@ class Head:
 
 @dataclass(slots=True)
 class _Rest:
-    """A gang that has no reservation before ``until``: it had ``turns`` in vain, or none would help it."""
+    """A time in which no room is kept for a gang: that was done in vain before, or would not help it."""
 
     until: float = -math.inf
+    """The end of the rest, in loop seconds; minus infinity once it is over."""
+
     turns: int = 0
+    """How often room was kept in vain."""
 
 
 class Backfill:
-    """The reservation of the head.
-
-    ``wall`` gives seconds since 1970, ``clock`` loop seconds. ``precedes`` is the order of the queue, ``patience`` how
-    long room is kept beyond its forecast, or without one, in seconds.
-    """
+    """The reservation of the head. ``clock`` gives loop seconds, ``wall`` seconds since 1970."""
 
     def __init__(
         self,
-        store: Store,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
+        nodes: Mapping[str, Node],
+        order: QueueOrder,
+        pod_ends: PodEnds,
+        studies: Studies,
         *,
         metrics: ExtenderMetrics,
-        precedes: Callable[[Waiting, Waiting], bool],
-        studies: Studies,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
         mode: Mode = Mode.FORECAST,
-        patience: float = PATIENCE,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.head: Head | None = None
+        self._nodes = nodes
+        self._order = order
+        self._pod_ends = pod_ends
         self._studies = studies
-        self._store, self._clock, self._wall, self._metrics = store, clock, wall, metrics
-        self._precedes, self._mode, self._patience = precedes, mode, patience
+        self._metrics = metrics
+        self._clock = clock
+        self._wall = wall
+        self._mode = mode
+
+        self._patience_seconds = patience_seconds
+        """How long room is kept at first beyond its forecast, or without one."""
+
         self._promises: dict[GroupKey, float | None] = {}
+        """The first forecast that was made for each gang, in loop seconds; None if it had no time."""
+
         self._rests: dict[GroupKey, _Rest] = {}
 
     def __contains__(self, group: GroupKey) -> bool:
@@ -113,52 +130,51 @@ class Backfill:
 
     # --- the head ----------------------------------------------------------------------------------------------
 
-    def is_eligible(self, group: GroupKey, ask: PlanRequest, refusal: Verdict) -> bool:
+    def is_eligible(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> bool:
         """Whether room may be kept for a gang that was refused: its quorum is at stake, and it is not resting.
 
         None is kept for one that is kept from domains: what it waits for is not room alone.
         """
         rest = self._rests.get(group)
         resting = rest is not None and self._clock() < rest.until
-        return self._mode is Mode.FORECAST and self._is_foreseeable(ask, refusal) and not resting
+        return self._mode is Mode.FORECAST and _is_foreseeable(request, refusal) and not resting
 
-    def _is_foreseeable(self, ask: PlanRequest, refusal: Verdict) -> bool:
-        return ask.need > 0 and not ask.taken and refusal.reason in _FORESEEABLE
-
-    def contend(self, waiting: Waiting, ask: PlanRequest) -> bool:
+    def contend(self, waiting: Waiting, request: PlanRequest) -> bool:
         """Make an eligible gang the head if it is the first, or keep it so; whether room could ever hold it.
 
         Raises Unfinished as long as its forecast is being made.
         """
         head = self.head
-        if head is not None and head.group != waiting.group and not self._precedes(waiting, head.waiting):
+        if head is not None and head.group != waiting.group and not self._order.precedes(waiting, head.waiting):
             return True
         now = self._clock()
         if head is not None and head.group == waiting.group:
-            return self._renew(head, waiting, ask, now)
-        forecast = self._foresee(waiting.group, ask)
+            return self._renew(head, waiting, request, now)
+        forecast = self._foresee(waiting.group, request)
         if forecast is not None:
             turns = self._rests[waiting.group].turns if waiting.group in self._rests else 0
             at = now if forecast.at is None else forecast.at
-            until = at + self._patience * 2.0 ** min(turns, _MOST_TURNS)
-            self.head = Head(waiting, forecast, now, until, self._tell(forecast), late=turns > 0)
+            until = at + self._patience_seconds * 2.0 ** min(turns, _MAX_DOUBLINGS)
+            text = self._describe(forecast)
+            self.head = Head(waiting, forecast, made=now, until=until, text=text, late=turns > 0)
             self._promise(waiting.group, forecast)
         else:
-            self._rests.setdefault(waiting.group, _Rest()).until = now + _REFRESH
+            self._rests.setdefault(waiting.group, _Rest()).until = now + _REFRESH_SECONDS
         return forecast is not None
 
-    def _renew(self, head: Head, waiting: Waiting, ask: PlanRequest, now: float) -> bool:
+    def _renew(self, head: Head, waiting: Waiting, request: PlanRequest, now: float) -> bool:
         head.waiting = waiting
         outdated = self._is_outdated(head, now)
         head.late = head.late or (head.forecast.at is not None and now > head.forecast.at)
-        if not outdated and now - head.made < _REFRESH:
+        if not outdated and now - head.made < _REFRESH_SECONDS:
             return True
-        forecast = self._foresee(head.group, ask)
+        forecast = self._foresee(head.group, request)
         if forecast is None:
-            self._rests.setdefault(head.group, _Rest()).until = now + _REFRESH
+            self._rests.setdefault(head.group, _Rest()).until = now + _REFRESH_SECONDS
             self.head = None
         elif outdated or _is_better(forecast, head.forecast, now):
-            head.forecast, head.told = forecast, self._tell(forecast)
+            head.forecast = forecast
+            head.text = self._describe(forecast)
             self._promise(head.group, forecast)
         head.made = now
         return forecast is not None
@@ -167,7 +183,7 @@ class Backfill:
         """The refusal of a gang; that of the head says what is kept for it."""
         if self.head is None or self.head.group != group:
             return refusal
-        return replace(refusal, detail=", ".join(part for part in (refusal.detail, self.head.told) if part))
+        return replace(refusal, detail=", ".join(part for part in (refusal.detail, self.head.text) if part))
 
     def review(self) -> list[GroupKey]:
         """End the head's reservation if its time is over; the gangs that are to be planned anew.
@@ -184,7 +200,7 @@ class Backfill:
 
     def _is_outdated(self, head: Head, now: float) -> bool:
         missed = head.forecast.at is not None and now > head.forecast.at
-        return missed or not head.forecast.nodes <= self._store.nodes.keys()
+        return missed or not head.forecast.nodes <= self._nodes.keys()
 
     def _take_rested(self, now: float) -> Iterator[GroupKey]:
         for group, rest in self._rests.items():
@@ -196,7 +212,7 @@ class Backfill:
         # Others have their turn for as long as it had them wait in vain, and then it has a longer one: so nobody
         # waits for ever, neither it nor those that it keeps away.
         rest = self._rests.setdefault(head.group, _Rest())
-        rest.until = now + self._patience * 2.0 ** min(rest.turns, _MOST_TURNS)
+        rest.until = now + self._patience_seconds * 2.0 ** min(rest.turns, _MAX_DOUBLINGS)
         rest.turns += 1
         self.head = None
 
@@ -232,23 +248,23 @@ class Backfill:
 
     # --- who may pass ------------------------------------------------------------------------------------------
 
-    def closed_to(self, waiting: Waiting, ask: PlanRequest) -> frozenset[str]:
+    def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """The nodes that are kept from a gang: those of the head, if it is behind that and was not let pass.
 
         A gang that runs already gets its late members anywhere.
         """
         head = self.head
-        if head is None or ask.need == 0 or waiting.group == head.group or waiting.group in head.passed:
+        if head is None or request.need == 0 or waiting.group == head.group or waiting.group in head.passed:
             return frozenset()
-        return frozenset() if self._precedes(waiting, head.waiting) else head.forecast.nodes
+        return frozenset() if self._order.precedes(waiting, head.waiting) else head.forecast.nodes
 
-    def let_pass(self, group: GroupKey, ask: PlanRequest) -> bool:
+    def let_pass(self, group: GroupKey, request: PlanRequest) -> bool:
         """Whether a gang behind the head will have ended before the head's forecast; it may use its nodes then."""
         head = self.head
         if head is None or head.forecast.at is None:
             return False
-        end = self._end_of(ask, Trust.DEADLINES if head.late else Trust.MEASURED)
-        if end is None or end + _MARGIN > head.forecast.at:
+        end = self._pod_ends.find_last(request, Trust.DEADLINES if head.late else Trust.MEASURED)
+        if end is None or end + _MARGIN_SECONDS > head.forecast.at:
             return False
         head.passed[group] = end
         return True
@@ -258,56 +274,22 @@ class Backfill:
         if self.head is not None:
             self.head.passed.pop(group, None)
 
-    def refuse(self, ask: PlanRequest) -> Verdict:
+    def refuse(self, request: PlanRequest) -> Verdict:
         """The verdict of a gang that would fit but for the head."""
         head = self.head
         assert head is not None  # noqa: S101 - narrows for the type checker: nothing is closed without a head
-        return Verdict(Reason.BEHIND_HEAD, need=ask.need, key=str(head.group), detail=head.told)
-
-    def _end_of(self, ask: PlanRequest, trust: Trust) -> float | None:
-        """When the last member will have ended if all begin now; None if nobody can tell."""
-        wall = self._wall()
-        ends = [self._store.endings.expect(member, wall, trust) for member in ask.members]
-        known = [end for end in ends if end is not None]
-        return self._clock() + max(known) - wall if len(known) == len(ends) else None
+        return Verdict(Reason.BEHIND_HEAD, need=request.need, key=str(head.group), detail=head.text)
 
     # --- forecasts ---------------------------------------------------------------------------------------------
 
-    def _foresee(self, group: GroupKey, ask: PlanRequest) -> Forecast | None:
+    def _foresee(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
         def make(snapshot: Snapshot, capacity: Capacity) -> Work[Forecast | None]:
-            endings = yield from self._endings(group)
-            return (yield from solve_forecast(snapshot, ask, endings, capacity))
+            endings = yield from self._pod_ends.list_others(group)
+            return (yield from solve_forecast(snapshot, request, endings, capacity))
 
-        return self._studies.foresee(group, ask, make)
+        return self._studies.foresee(group, request, make)
 
-    def _endings(self, group: GroupKey) -> Work[list[Ending]]:
-        """The endings of all pods of others that count somewhere: bound, assumed or reserved.
-
-        A slot that is kept for the next member ends as the last one would have; the group's own is room at once.
-        """
-        node_of, endings = self._store.occupancy.node_of, []
-        # As they are now: who comes or goes between two steps is not in the snapshot either.
-        pods, vacancies = list(self._store.pods.values()), list(self._store.vacancies)
-        for vacancy in vacancies:
-            node, own = node_of(vacancy.claimant), vacancy.group == group
-            if node and (own or not vacancy.heir):
-                at = self._clock() if own else self._expect(vacancy.pod)
-                endings.append(Ending(node, vacancy.pod.shape.requests, at))
-        for place, pod in enumerate(pods):
-            node = pod.node if pod.bound else node_of(pod.uid)
-            if node and self._store.members.group_of(pod.uid) != group:
-                endings.append(Ending(node, pod.shape.requests, self._expect(pod)))
-            if place % _STEP == 0:
-                yield
-        return endings
-
-    def _expect(self, pod: Pod) -> float | None:
-        """When a pod will have left its node, in loop seconds."""
-        now, wall = self._clock(), self._wall()
-        end = self._store.endings.expect(pod, wall)
-        return None if end is None else max(now + _OVERDUE, now + end - wall)
-
-    def _tell(self, forecast: Forecast) -> str:
+    def _describe(self, forecast: Forecast) -> str:
         place = f"{len(forecast.nodes)} nodes{f' of {forecast.domain}' if forecast.domain else ''}"
         if forecast.at is None:
             return f"{place} are kept for it, and nobody can tell when they will have room"
@@ -318,14 +300,14 @@ class Backfill:
         return write_time(self._wall() + at - self._clock())
 
 
-_KEPT = 30.0
-"""A promise is kept if its gang is placed no more seconds after the forecast: that long, pods may take to end."""
+def _is_foreseeable(request: PlanRequest, refusal: Verdict) -> bool:
+    return request.need > 0 and not request.taken and refusal.reason in _FORESEEABLE
 
 
 def _judge(at: float | None, now: float) -> tuple[str, float | None]:
     if at is None:
         return "unforeseen", None
-    return ("kept" if now - at <= _KEPT else "missed"), now - at
+    return ("kept" if now - at <= _KEPT_SECONDS else "missed"), now - at
 
 
 def _is_better(new: Forecast, old: Forecast, now: float) -> bool:

@@ -36,7 +36,7 @@ def find_shortage(
 def _find_missing(group_members: GroupMembers, min_count: int, store: Store) -> Verdict:
     have = group_members.placed + len(group_members.waiting) + len(group_members.refused)
     if group_members.refused and have >= min_count:
-        return describe_refused(group_members, min_count, store)
+        return describe_refused(group_members, min_count, store.uncounted)
     return Verdict(Reason.QUORUM_MISSING, have=have, need=min_count)
 
 
@@ -116,7 +116,7 @@ def _find_tree_shortage(group: PodGroup, group_members: GroupMembers, store: Sto
         return Verdict(Reason.MEMBER_GATED, have=len(group_members.gated), need=group.policy.min_count or 1)
     waiting = {name: (*pods, *leaves[name].refused) for name, pods in waiting.items()}
     if group_members.refused and _would_stand(group, leaves, waiting):
-        return describe_refused(group_members, group.policy.min_count or 1, store)
+        return describe_refused(group_members, group.policy.min_count or 1, store.uncounted)
     short = [leaf for leaf in groups if leaves[leaf.name].need(leaf.need) > len(waiting[leaf.name])]
     have = {leaf.name: min(leaf.need, leaves[leaf.name].placed + len(waiting[leaf.name])) for leaf in groups}
     said = [f"{leaf.name} has {have[leaf.name]} of {leaf.need}" for leaf in short]

@@ -76,5 +76,6 @@ class Outbox:
 
     def take(self) -> list[Effect]:
         """The effects asked for since the last call."""
-        taken, self._effects = self._effects, []
+        taken = self._effects
+        self._effects = []
         return taken

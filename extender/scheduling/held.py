@@ -7,24 +7,27 @@ from cachetools import TTLCache
 from serried.model.pod import Pod
 
 _STRANGER_SECONDS = 360.0
-"""Longer than kube-scheduler leaves a pod alone (5 minutes, looked at every 30 s): it asks again before that."""
+"""How long a pod that is not known is remembered.
 
-_MOST_STRANGERS = 50_000
+Longer than kube-scheduler leaves a pod alone (5 minutes, looked at every 30 s): it asks again before that.
+"""
+
+_MAX_STRANGERS = 50_000
 
 
 class HeldPods:
     """The pods that filter has turned away, by UID, so that those which turn out to need no gang can be woken.
 
-    A pod that our watch has not shown yet is a stranger: news to our watch only, or gone already, nobody can tell. It
-    is remembered until kube-scheduler would have asked about it again by itself; of too many, the oldest are forgotten.
-    ``len`` and iteration are over the pods that are known. ``pods`` is the Store's own map.
+    A pod that our watch does not show is a stranger: the watch may be late, or the pod gone. It is remembered until
+    kube-scheduler would have asked about it again by itself; of too many, the oldest are forgotten. ``len`` and
+    iteration are over the pods that are known. ``pods`` is the Store's own map.
     """
 
     def __init__(self, pods: Mapping[str, Pod]) -> None:
         self._pods = pods
         self._known: dict[str, None] = {}
         self._now = 0.0
-        self._strangers: TTLCache[str, None] = TTLCache(_MOST_STRANGERS, _STRANGER_SECONDS, timer=lambda: self._now)
+        self._strangers: TTLCache[str, None] = TTLCache(_MAX_STRANGERS, _STRANGER_SECONDS, timer=lambda: self._now)
 
     def __len__(self) -> int:
         return len(self._known)

@@ -5,72 +5,76 @@ planned, and leaves the cycle that it is in, until the scheduler says something 
 itself whenever something changes that could help it, and at the latest after five minutes.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from extender.scheduling.cycle import BindingCycle
+from serried.cluster.members import Members
 from serried.cluster.store import Store
+from serried.cluster.uncounted import Uncounted
 from serried.model.group import GroupKey
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from serried.plan.quorum import GroupMembers
 
-_SHOWN = 200
-"""So many letters of the scheduler's reasons are told."""
+_MAX_LETTERS = 200
+"""How much of the scheduler's reason is told."""
 
 
-def find_refused(cycle: BindingCycle, store: Store) -> list[str]:
+def find_refused(cycle: BindingCycle, pods: Mapping[str, Pod], members: Members) -> list[str]:
     """The members with a slot for whom the scheduler has found no node since the cycle began; UIDs.
 
     A member that has come to filter, or to its bind call, since then is none: what is said of it is older.
     """
-    pods = [store.pods[uid] for uid in cycle.reservation.slots if uid in store.pods]
-    refused = [pod.uid for pod in pods if pod.refused and pod.pending]
+    planned = [pods[uid] for uid in cycle.reservation.slots if uid in pods]
+    refused = [pod.uid for pod in planned if pod.refused and pod.pending]
     if not refused:
         return []
     here = cycle.confirmed.keys() | cycle.calls.keys() | cycle.bound | cycle.sending | cycle.reservation.committed
-    return [uid for uid in refused if uid not in here and store.members.group_of(uid) == cycle.reservation.group]
+    return [uid for uid in refused if uid not in here and members.group_of(uid) == cycle.reservation.group]
 
 
-def describe_refused(group_members: GroupMembers, need: int, store: Store) -> Verdict:
+def describe_refused(group_members: GroupMembers, need: int, uncounted: Uncounted) -> Verdict:
     """The verdict of a gang that would have ``need`` members if the scheduler did not refuse some of them."""
     unclaimed = next((pod for pod in group_members.refused if pod.unclaimed), None)
     if unclaimed is not None:
         exist = group_members.placed + len(group_members.waiting) + len(group_members.refused)
         detail = f"{unclaimed.name} has no ResourceClaim from template {unclaimed.unclaimed} yet"
         return Verdict(Reason.QUORUM_MISSING, have=exist, need=need, detail=detail)
-    pod, have = group_members.refused[0], group_members.placed + len(group_members.waiting)
-    missing, provided = _sort_uncounted([pod], store)
+    pod = group_members.refused[0]
+    have = group_members.placed + len(group_members.waiting)
+    missing, provided = _sort_uncounted([pod], uncounted)
     counted = [*provided, *(["the devices that are claimed"] if pod.device_claims else [])]
     said = [f"no node has {', '.join(missing)}"] if missing else []
     said += [f"only the scheduler can count {' and '.join(counted)}"] if counted else []
-    words = pod.objection if len(pod.objection) <= _SHOWN else pod.objection[:_SHOWN] + "..."
+    words = pod.objection if len(pod.objection) <= _MAX_LETTERS else pod.objection[:_MAX_LETTERS] + "..."
     detail = f"{', '.join(said)}; the scheduler refuses {pod.name} on every node: {words}"
     return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=detail)
 
 
 def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
     """What a plan for these members takes for unlimited, a phrase for each kind."""
-    missing, provided = _sort_uncounted(members, store)
+    missing, provided = _sort_uncounted(members, store.uncounted)
     said = [f"{_count(members, name)} members ask for {name}, which no node has" for name in missing]
     said += [f"{_count(members, name)} members ask for {name}, which only the scheduler can count" for name in provided]
     if claiming := sum(bool(pod.device_claims) for pod in members):
         said.append(f"{claiming} members claim devices, which only the scheduler can count")
-    groups = {_group_of(pod, store) for pod in members} - {None}
-    if any(key in store.groups and store.groups[key].device_claims for key in groups if key is not None):
+    keys = {_pod_group_of(pod, store.members) for pod in members}
+    groups = [store.groups.get(key) for key in keys if key is not None]
+    if any(group is not None and group.device_claims for group in groups):
         said.append("the PodGroup claims devices, which only the scheduler can count")
     return said
 
 
-def _group_of(pod: Pod, store: Store) -> GroupKey | None:
+def _pod_group_of(pod: Pod, members: Members) -> GroupKey | None:
     """The PodGroup of a member, in a tree or not."""
-    leaf = store.members.leaf_of(pod.uid)
-    return GroupKey(pod.namespace, leaf) if leaf else store.members.group_of(pod.uid)
+    leaf = members.leaf_of(pod.uid)
+    return GroupKey(pod.namespace, leaf) if leaf else members.group_of(pod.uid)
 
 
-def _sort_uncounted(pods: Iterable[Pod], store: Store) -> tuple[list[str], list[str]]:
+def _sort_uncounted(pods: Iterable[Pod], uncounted: Uncounted) -> tuple[list[str], list[str]]:
     """The resources that no node has and no DeviceClass provides, and those that one provides."""
     names = sorted({name for pod in pods for name in pod.uncounted})
-    provided = [name for name in names if store.uncounted.is_provided(name)]
+    provided = [name for name in names if uncounted.is_provided(name)]
     return [name for name in names if name not in provided], provided
 
 

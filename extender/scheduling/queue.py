@@ -2,24 +2,24 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
-from extender.scheduling.backfill import PATIENCE, Backfill, Mode
+from extender.scheduling.backfill import Backfill
+from extender.scheduling.order import QueueOrder
 from extender.scheduling.studies import Studies, Unfinished
 from serried.cluster.backlog import Backlog
-from serried.cluster.store import Store
-from serried.metrics import ExtenderMetrics
-from serried.model.group import BARE_KINDS, GroupKey, PodGroup
+from serried.cluster.nominations import Nominations
+from serried.cluster.occupancy import Occupancy
+from serried.model.group import GroupKey
 from serried.model.plan import Plan, PlanRequest
 from serried.model.verdict import Verdict
 from serried.plan.forecast import Forecast
-from serried.plan.order import Ageing, Waiting, order_groups
+from serried.plan.order import Waiting
 
-_REVIEW = 30.0
-"""So often the first of the gangs that do not fit is looked for, in seconds: waiting alone may change who it is."""
+_REVIEW_SECONDS = 30.0
+"""How often the first of the gangs that do not fit is looked for: waiting alone may change who it is."""
 
-_TRIED = 4
-"""So many gangs at a time are asked whether room can be kept for them."""
+_MAX_CANDIDATES = 4
+"""How many gangs at a time are asked whether room can be kept for them."""
 
 Planner = Callable[[PlanRequest], Plan | Verdict]
 
@@ -27,43 +27,41 @@ Planner = Callable[[PlanRequest], Plan | Verdict]
 class Queue:
     """Gangs that wait for room. Synchronous, so that nothing changes between a plan and what it leads to.
 
-    ``planner`` finds the nodes of a gang whose turn it is. ``ageing`` is after how many seconds a gang counts as of the
-    next higher priority (infinite for never).
+    ``planner`` finds the nodes of a gang whose turn it is. ``clock`` gives loop seconds.
     """
 
     def __init__(
         self,
-        store: Store,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-        *,
+        order: QueueOrder,
+        backlog: Backlog,
+        backfill: Backfill,
         studies: Studies,
+        *,
         planner: Planner,
-        metrics: ExtenderMetrics,
-        mode: Mode = Mode.FORECAST,
-        patience: float = PATIENCE,
-        ageing: float = math.inf,
+        occupancy: Occupancy,
+        nominations: Nominations,
+        clock: Callable[[], float],
     ) -> None:
-        self.backlog = Backlog(store.nodes, store.occupancy.used)
-        self.backfill = Backfill(
-            store,
-            clock,
-            wall,
-            metrics=metrics,
-            precedes=self.precedes,
-            studies=studies,
-            mode=mode,
-            patience=patience,
-        )
+        self.backlog = backlog
+        self.backfill = backfill
+        self._order = order
         self._studies = studies
         self._planner = planner
-        self._store, self._clock = store, clock
-        self._ageing = Ageing(ageing)
+        self._occupancy = occupancy
+        self._nominations = nominations
+        self._clock = clock
+
         self._contenders: dict[GroupKey, Waiting] = {}
-        # Refused gangs whose forecast is being made.
+        """Refused gangs for which room could be kept."""
+
         self._unforeseen: dict[GroupKey, tuple[PlanRequest, Verdict]] = {}
+        """Refused gangs whose forecast is being made: what was asked for, and the refusal."""
+
         self._woken: set[GroupKey] = set()
+        """Gangs that are to be planned again, until somebody takes them."""
+
         self._reviewed = -math.inf
+        """When the first of the contenders was looked for last, in loop seconds."""
 
     def __contains__(self, group: GroupKey) -> bool:
         """Whether a gang waits for room."""
@@ -72,51 +70,39 @@ class Queue:
     # --- order -------------------------------------------------------------------------------------------------
 
     def describe(self, group: GroupKey, since: float | None, *, broken: bool = False) -> Waiting:
-        """A group as the queue sees it; ``since`` is when its quorum stood first, None if it does not."""
-        priority = self._find_priority(group, self._store.groups.get(group))
-        return Waiting(group, priority, math.inf if since is None else since, broken)
-
-    def _find_priority(self, key: GroupKey, group: PodGroup | None) -> int:
-        if group is None:
-            return 0
-        if group.key.kind in BARE_KINDS:  # its pods alone have one
-            return min((pod.priority for pod in self._store.members.of_group(key)), default=0)
-        return group.priority or 0
+        """A group as the queue sees it; ``since`` is when its quorum stood first, None if it does not stand."""
+        return self._order.describe(group, since, broken=broken)
 
     def order(self, waiting: Iterable[Waiting]) -> list[Waiting]:
         """The first one first."""
-        return order_groups(waiting, self._ageing, self._clock())
-
-    def precedes(self, first: Waiting, second: Waiting) -> bool:
-        """Whether one group is before another in the queue."""
-        now = self._clock()
-        return self._ageing.place(first, now) < self._ageing.place(second, now)
+        return self._order.sort(waiting)
 
     def counts_as(self, waiting: Waiting) -> int:
-        """The priority that a group counts with by now."""
-        return self._ageing.raised(waiting, self._clock())
+        """The priority with which a group counts by now."""
+        return self._order.raised_priority(waiting)
 
-    def closed_to(self, waiting: Waiting, ask: PlanRequest) -> frozenset[str]:
+    def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """The nodes that a gang must not use by what was decided when it was planned last."""
-        return self.backfill.closed_to(waiting, ask)
+        return self.backfill.closed_to(waiting, request)
 
     # --- plans -------------------------------------------------------------------------------------------------
 
-    def plan(self, waiting: Waiting, ask: PlanRequest) -> Plan | Verdict:
+    def plan(self, waiting: Waiting, request: PlanRequest) -> Plan | Verdict:
         """The plan of a gang whose turn it is, which takes nothing that is kept for the head; else why not.
 
         Raises Unfinished if the planner does; the gang is out of the backlog then.
         """
-        group, before = waiting.group, self._forecast()
+        group = waiting.group
+        before = self._forecast()
         self.backfill.forget_pass(group)
         self.backlog.leave(group)
-        answer = self._planner(ask)
+        answer = self._planner(request)
         if isinstance(answer, Verdict):
-            answer = self._refuse(waiting, ask, answer)
+            answer = self._refuse(waiting, request, answer)
         else:
-            closed = self.backfill.closed_to(waiting, ask)
-            if not closed.isdisjoint(answer.nodes.values()) and not self.backfill.let_pass(group, ask):
-                answer = self._plan_beside(group, ask.avoiding(closed))
+            closed = self.backfill.closed_to(waiting, request)
+            if not closed.isdisjoint(answer.nodes.values()) and not self.backfill.let_pass(group, request):
+                answer = self._plan_beside(group, request.avoiding(closed))
         if isinstance(answer, Plan):
             self._contenders.pop(group, None)
             self._unforeseen.pop(group, None)
@@ -124,16 +110,16 @@ class Queue:
         self._wake_if_changed(before)
         return answer
 
-    def _refuse(self, waiting: Waiting, ask: PlanRequest, refusal: Verdict) -> Verdict:
+    def _refuse(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
         group = waiting.group
-        self.backlog.put(group, ask, refusal)
+        self.backlog.put(group, request, refusal)
         self._contenders.pop(group, None)
         self._unforeseen.pop(group, None)
-        if self.backfill.is_eligible(group, ask, refusal):
+        if self.backfill.is_eligible(group, request, refusal):
             try:
-                contends = self.backfill.contend(waiting, ask)
+                contends = self.backfill.contend(waiting, request)
             except Unfinished:
-                self._unforeseen[group] = ask, refusal
+                self._unforeseen[group] = (request, refusal)
                 contends = group in self.backfill
             if contends:
                 self._contenders[group] = waiting
@@ -149,23 +135,23 @@ class Queue:
         self._wake_if_changed(before)
         return answer
 
-    def _plan_beside(self, group: GroupKey, ask: PlanRequest) -> Plan | Verdict:
-        answer = self._planner(ask)
+    def _plan_beside(self, group: GroupKey, request: PlanRequest) -> Plan | Verdict:
+        answer = self._planner(request)
         if isinstance(answer, Plan):
             return answer
         self._contenders.pop(group, None)
-        self.backlog.put(group, ask, answer)
-        return self.backfill.refuse(ask)
+        self.backlog.put(group, request, answer)
+        return self.backfill.refuse(request)
 
     def note_begun(self, group: GroupKey) -> None:
         """A gang has got its cycle: nothing that is freed has to wake it."""
         self.backlog.leave(group)
 
-    def put_aside(self, group: GroupKey, ask: PlanRequest) -> None:
+    def put_aside(self, group: GroupKey, request: PlanRequest) -> None:
         """A gang has just given back what it held: only what others free from now on is news to it."""
         self._woken |= self._take_freed()
         self.leave(group)
-        self.backlog.put_aside(group, ask)
+        self.backlog.put_aside(group, request)
 
     def leave(self, group: GroupKey) -> None:
         """A gang does not wait for room any more: it has lost its quorum, needs nothing, or is gone."""
@@ -181,28 +167,30 @@ class Queue:
 
     def take_woken(self) -> set[GroupKey]:
         """The gangs that what has been freed could help, and those that the head no longer keeps away."""
-        woken, self._woken = self._woken | self._take_freed(), set()
+        woken = self._woken | self._take_freed()
+        self._woken = set()
         return woken
 
     def review(self) -> None:
         """Look at the head as time passes; may wake gangs. Called about twice a second."""
-        now, before = self._clock(), self._forecast()
+        now = self._clock()
+        before = self._forecast()
         for group in self.backfill.review():
             self._rouse(group)
         self._wake_if_changed(before)
         head = self.backfill.head
-        if now - self._reviewed < _REVIEW and (head is not None or not self._contenders):
+        if now - self._reviewed < _REVIEW_SECONDS and (head is not None or not self._contenders):
             return
         self._reviewed = now
-        self._ageing = replace(self._ageing, levels=sorted({g.priority or 0 for g in self._store.groups.values()}))
-        for waiting in self.order(self._contenders.values())[:_TRIED]:
-            if head is None or self.precedes(waiting, head.waiting):
+        self._order.note_levels()
+        for waiting in self.order(self._contenders.values())[:_MAX_CANDIDATES]:
+            if head is None or self._order.precedes(waiting, head.waiting):
                 self._rouse(waiting.group)
 
     def _take_freed(self) -> set[GroupKey]:
-        return self.backlog.wake(
-            self._store.occupancy.freed_nodes.take(), self._store.nominations.withdrawn_nodes.take()
-        )
+        freed = self._occupancy.freed_nodes.take()
+        withdrawn = self._nominations.withdrawn_nodes.take()
+        return self.backlog.wake(freed, withdrawn)
 
     def _rouse(self, group: GroupKey) -> None:
         self.backlog.leave(group)

@@ -18,9 +18,9 @@ from serried.plan.fit import admits
 
 
 class Planner(Protocol):
-    """Finds nodes for the members of an ask."""
+    """Finds nodes for the members of a request."""
 
-    def __call__(self, ask: PlanRequest, leaving: Iterable[Vacancy] = ()) -> Plan | Verdict:
+    def __call__(self, request: PlanRequest, leaving: Iterable[Vacancy] = ()) -> Plan | Verdict:
         """The plan; kept slots count as used, but for those that the members would be ``leaving``."""
 
 

@@ -7,14 +7,17 @@ What is short runs straight through. What is not begins on a copy of the cluster
 import asyncio
 import logging
 import math
+import operator
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, NamedTuple
 
 from extender.scheduling.effects import Outbox, WorkOnStudies
 from extender.scheduling.groups import Groups
-from serried.cluster.store import Store
+from serried.cluster.members import Members
+from serried.cluster.snapshots import Snapshots
 from serried.cluster.vacancies import Vacancy
 from serried.model.group import GroupKey
 from serried.model.node import Node
@@ -29,33 +32,41 @@ from serried.plan.tree import solve_group
 
 log = logging.getLogger(__name__)
 
-STRAIGHT = 0.005
-"""So long a plan may run straight through, in seconds: filter waits as long."""
+STRAIGHT_SECONDS = 0.005
+"""How long a plan may run straight through: filter waits as long."""
 
-URGENT = 0.02
-"""So long a plan may run straight through that a cycle cannot do without: one member needs another node."""
+URGENT_SECONDS = 0.02
+"""The same for a plan that a cycle cannot do without: one member needs another node."""
 
-_SLICE = 0.002
-"""So long a slice is; the loop has as long for itself after each."""
+GO_SECONDS = 0.05
+"""Work that every study gets at once. One that takes more comes after those that take less."""
 
-GO = 0.05
-"""So much work everybody gets at once; who takes more comes after those who take less."""
+_SLICE_SECONDS = 0.002
+"""The length of a slice; the loop has as long for itself after each."""
 
-_PLAN, _FORECAST, _MOST = 2.0, 5.0, 32.0
-"""What a plan and a forecast may cost, in seconds of work; and a plan that was given up again and again."""
+_PLAN_SECONDS = 2.0
+"""How much work a plan may take."""
 
-_SHARE = 10.0
-"""What was in vain is tried again after so many times the work that it took: it may take a tenth of the loop."""
+_FORECAST_SECONDS = 5.0
+"""How much work a forecast may take."""
 
-_NODES_AT_ONCE = 2_000
-"""Counting so many for a class that is not counted yet is no straight plan."""
+_MAX_PLAN_SECONDS = 32.0
+"""How much work a plan may take that was given up again and again: each time twice as much, up to this."""
 
-_RESTARTS = 3
+_PAUSE_FACTOR = 10.0
+"""A plan in vain is tried again after this many times the work that it took: it may take a tenth of the loop."""
 
-_KEPT = 4
-"""So many answers of a group wait to be asked for."""
+_MAX_NODES_COUNTED_AT_ONCE = 2_000
+"""A plan that has to count more nodes for classes that are not counted yet is not tried straight."""
+
+_MAX_RESTARTS = 3
+"""How often a plan is made anew because the cluster has changed meanwhile."""
+
+_MAX_ANSWERS = 4
+"""How many answers of a group wait to be asked for."""
 
 Make = Callable[[Snapshot, Capacity], Work[Any]]
+"""Begins the work on a snapshot."""
 
 
 class Unfinished(Exception):
@@ -63,128 +74,200 @@ class Unfinished(Exception):
 
 
 class Answer(NamedTuple):
-    """What was found, and what it cost in seconds of work; None if that was told before."""
+    """What a study has found."""
 
     found: Any
+
     seconds: float | None
+    """The work that it took; None if that was told before."""
 
 
 class Toll(NamedTuple):
-    """``pause`` seconds are due for what was in vain; ``stale`` if room was freed while it was looked for."""
+    """What is due for plans in vain."""
 
     pause: float
+    """Seconds for which the group rests."""
+
     stale: bool
+    """Whether room was freed while the plans were made."""
+
+
+class _Kind(Enum):
+    PLAN = "plan"
+    FORECAST = "forecast"
 
 
 @dataclass(slots=True, eq=False)
 class _Study:
+    """One question, and how far its answer is."""
+
     group: GroupKey
-    ask: PlanRequest
+    kind: _Kind
+    request: PlanRequest
+
     leaving: tuple[Vacancy, ...]
-    forecast: bool
+    """Slots that count as free for it."""
+
     make: Make
+
     limit: float
+    """Seconds of work after which it is given up."""
+
     turn: int
+    """Its number among all studies, in the order in which they were asked for."""
+
     tried: bool
+    """Whether it was tried straight before."""
+
     work: Work[Any] | None = None
+    """The work while it goes on."""
+
     spent: float = 0.0
+    """Seconds of work so far."""
+
     done: bool = False
+    """Whether the answer is there."""
+
     told: bool = False
+    """Whether the answer was given to somebody."""
+
     found: Any = None
+    """The answer."""
+
     failure: Exception | None = None
+    """What was raised in its place."""
+
     restarts: int = 0
+
     nodes: Mapping[str, Node] = field(default_factory=dict)
+    """The nodes as they were when the work began."""
+
     room: tuple[int, int] = (0, 0)
+    """How often room had become free by then (`Snapshots.count_freed`)."""
 
     @property
     def place(self) -> tuple[int, int]:
         """Who took little comes before who took much, each time twice as much; of equals the first one."""
-        return int(math.log2(max(1.0, self.spent / GO)) + (self.spent >= GO)), self.turn
+        return int(math.log2(max(1.0, self.spent / GO_SECONDS)) + (self.spent >= GO_SECONDS)), self.turn
 
-    def asks(self, ask: PlanRequest, leaving: tuple[Vacancy, ...]) -> bool:
+    def asks(self, request: PlanRequest, leaving: tuple[Vacancy, ...]) -> bool:
         """Whether it answers this question."""
-        same = len(leaving) == len(self.leaving) and all(map(_is, leaving, self.leaving))
-        return same and self.ask.asks_the_same(ask)
+        same = len(leaving) == len(self.leaving) and all(map(operator.is_, leaving, self.leaving))
+        return same and self.request.asks_the_same(request)
 
 
 class Studies:
     """The plans and forecasts that are being made, by group. Every method but ``work`` is synchronous.
 
     ``groups`` are told of an answer that is there; ``outbox`` asks for ``work`` when it has something to do.
-    ``stopwatch`` measures the work, in seconds, ``rest`` lets the loop have its turn for so many.
+    ``stopwatch`` measures the work, in seconds, ``rest`` lets the loop have its turn for so many seconds.
     """
 
     def __init__(
         self,
-        store: Store,
+        nodes: Mapping[str, Node],
+        members: Members,
+        snapshots: Snapshots,
+        capacity: Capacity,
+        *,
         groups: Groups,
         outbox: Outbox,
         stopwatch: Callable[[], float] = time.perf_counter,
-        *,
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._store = store
+        self._nodes = nodes
+        self._members = members
+        self._snapshots = snapshots
+        self._capacity = capacity
         self._groups = groups
         self._outbox = outbox
         self._stopwatch = stopwatch
         self._rest = rest
         self._studies: dict[GroupKey, list[_Study]] = {}
-        # Groups whose last answer took long, and what they may take next time.
+
         self._slow: dict[GroupKey, float] = {}
+        """Groups whose last answer took long, and how many seconds of work their next plan may take."""
+
         self._tolls: dict[GroupKey, Toll] = {}
+        """What is due for answers that were given."""
+
         self._turn = 0
-        self._working, self._shift = False, 0
+        """How many studies there were."""
+
+        self._working = False
+        """Whether somebody works, or was asked to."""
+
+        self._shift = 0
+        """A number that changes when all work ends: who began before then stops."""
 
     def __len__(self) -> int:
         return sum(not study.done for studies in self._studies.values() for study in studies)
 
     # --- asking ------------------------------------------------------------------------------------------------
 
-    def plan(self, ask: PlanRequest, leaving: Iterable[Vacancy] = (), straight: float = STRAIGHT) -> Answer:
-        """The plan for an ask, or the verdict. Raises Unfinished; what holds now is what is answered.
+    def plan(
+        self, request: PlanRequest, leaving: Iterable[Vacancy] = (), straight_seconds: float = STRAIGHT_SECONDS
+    ) -> Answer:
+        """The plan for a request, or the verdict. Raises Unfinished; what holds now is what is answered.
 
-        ``straight`` is how long it may run straight through, in seconds.
+        It may run straight through for ``straight_seconds``.
         """
-        group = self._store.members.group_of(ask.members[0].uid) if ask.members else None
-        make: Make = lambda snapshot, capacity: solve_group(snapshot, ask, capacity)  # noqa: E731
-        return self._answer(group or GroupKey("", ""), ask, tuple(leaving), make, straight, forecast=False)
+        group = self._members.group_of(request.members[0].uid) if request.members else None
+        make: Make = lambda snapshot, capacity: solve_group(snapshot, request, capacity)  # noqa: E731
+        return self._answer(
+            group or GroupKey("", ""), _Kind.PLAN, request, tuple(leaving), make=make, straight_seconds=straight_seconds
+        )
 
-    def foresee(self, group: GroupKey, ask: PlanRequest, make: Make) -> Forecast | None:
+    def foresee(self, group: GroupKey, request: PlanRequest, make: Make) -> Forecast | None:
         """A group's forecast. Raises Unfinished; the answer is given once."""
-        found: Forecast | None = self._answer(group, ask, (), make, STRAIGHT, forecast=True).found
-        self._drop(group, forecast=True)
+        found: Forecast | None = self._answer(
+            group, _Kind.FORECAST, request, (), make=make, straight_seconds=STRAIGHT_SECONDS
+        ).found
+        self._drop(group, _Kind.FORECAST)
         return found
 
     def _answer(
         self,
         group: GroupKey,
-        ask: PlanRequest,
+        kind: _Kind,
+        request: PlanRequest,
         leaving: tuple[Vacancy, ...],
-        make: Make,
-        straight: float,
         *,
-        forecast: bool,
+        make: Make,
+        straight_seconds: float,
     ) -> Answer:
-        study = next((each for each in self._of(group, forecast=forecast) if each.asks(ask, leaving)), None)
+        study = next((each for each in self._of(group, kind) if each.asks(request, leaving)), None)
         if study is None:
-            short = straight > STRAIGHT or not self._is_long(group, ask)
-            answer = self._run_straight(ask, leaving, make, straight) if short else None
+            short = straight_seconds > STRAIGHT_SECONDS or not self._is_long(group, request)
+            answer = self._run_straight(request, leaving, make, straight_seconds) if short else None
             if answer is not None:
                 return answer
-            limit = self._limit(group, forecast=forecast)
-            self._open(_Study(group, ask, leaving, forecast, make, limit, self._turn, tried=short))
+            self._open(
+                _Study(
+                    group,
+                    kind,
+                    request,
+                    leaving,
+                    make=make,
+                    limit=self._find_limit(group, kind),
+                    turn=self._turn,
+                    tried=short,
+                )
+            )
             raise Unfinished
         if not study.done:
             self._set_to_work()  # the end of a term ends all work
             raise Unfinished
         if study.failure is not None:
-            self._drop(group, forecast=forecast)
+            self._drop(group, kind)
             raise study.failure
-        return self._take(study) if self._holds(study, ask) else self._renew(study, ask)
+        return self._take(study) if self._holds(study, request) else self._renew(study, request)
 
-    def _run_straight(self, ask: PlanRequest, leaving: tuple[Vacancy, ...], make: Make, limit: float) -> Answer | None:
+    def _run_straight(
+        self, request: PlanRequest, leaving: tuple[Vacancy, ...], make: Make, limit: float
+    ) -> Answer | None:
         begun = self._stopwatch()
-        work = make(self._store.snapshots.take(ask.priority, ask.members, leaving), self._store.capacity)
+        work = make(self._snapshots.take(request.priority, request.members, leaving), self._capacity)
         try:
             while self._stopwatch() - begun < limit:
                 next(work)
@@ -193,43 +276,47 @@ class Studies:
         work.close()  # the cluster may change before it goes on, so it would not know what it has seen
         return None
 
-    def _is_long(self, group: GroupKey, ask: PlanRequest) -> bool:
+    def _is_long(self, group: GroupKey, request: PlanRequest) -> bool:
         if group in self._slow:
             return True
-        shapes = {id(member.shape): member.shape for member in ask.members}  # shared, and slow to hash by the thousand
-        missing = self._store.capacity.count_missing(set(shapes.values()))
-        return missing * len(self._store.nodes) > _NODES_AT_ONCE
+        # Shapes are shared, and slow to hash by the thousand.
+        shapes = {id(member.shape): member.shape for member in request.members}
+        missing = self._capacity.count_missing(set(shapes.values()))
+        return missing * len(self._nodes) > _MAX_NODES_COUNTED_AT_ONCE
 
-    def _limit(self, group: GroupKey, *, forecast: bool) -> float:
-        return _FORECAST if forecast else self._slow.get(group, _PLAN)
+    def _find_limit(self, group: GroupKey, kind: _Kind) -> float:
+        return _FORECAST_SECONDS if kind is _Kind.FORECAST else self._slow.get(group, _PLAN_SECONDS)
 
-    def _holds(self, study: _Study, ask: PlanRequest) -> bool:
+    def _holds(self, study: _Study, request: PlanRequest) -> bool:
         if not isinstance(study.found, Plan):
             return True
-        now = self._store.snapshots.take(ask.priority, ask.members, study.leaving)
-        return still_holds(study.found, ask, study.nodes, now)
+        now = self._snapshots.take(request.priority, request.members, study.leaving)
+        return still_holds(study.found, request, study.nodes, now)
 
-    def _renew(self, study: _Study, ask: PlanRequest) -> Answer:
+    def _renew(self, study: _Study, request: PlanRequest) -> Answer:
         """The ground has changed: once more, straight if by now that will do.
 
         What took long is looked for straight in the domain that was found, which is much less work. For this there is
         more time in the end: gangs with shorter plans may not take the room of one with a long plan for ever.
         """
-        last, again = study.restarts >= _RESTARTS, ask
-        if study.spent > GO and ask.topology_key is not None:
-            again = replace(ask, pinned=frozenset({study.found.domain}))
+        last = study.restarts >= _MAX_RESTARTS
+        again = request
+        if study.spent > GO_SECONDS and request.topology_key is not None:
+            again = replace(request, pinned=frozenset({study.found.domain}))
         make: Make = lambda snapshot, capacity: solve_group(snapshot, again, capacity)  # noqa: E731
-        answer = self._run_straight(again, study.leaving, make, GO if last else STRAIGHT)
-        if answer is not None and (again is ask or isinstance(answer.found, Plan)):
+        answer = self._run_straight(again, study.leaving, make, GO_SECONDS if last else STRAIGHT_SECONDS)
+        if answer is not None and (again is request or isinstance(answer.found, Plan)):
             self._studies[study.group].remove(study)
             return answer
         if not last:
             study.restarts += 1
-            study.done, study.work, study.found = False, None, None
+            study.done = False
+            study.work = None
+            study.found = None
             self._set_to_work()
             raise Unfinished
         changed = "the cluster changed each time before a plan was there"
-        members = len(study.ask.members)
+        members = len(study.request.members)
         study.found = Verdict(Reason.PLAN_UNFINISHED, have=round(study.spent), need=members, detail=changed)
         return self._take(study)
 
@@ -237,16 +324,16 @@ class Studies:
         seconds = None if study.told else study.spent
         if seconds is not None:
             before = self._tolls.get(study.group, Toll(0.0, stale=False))
-            pause = before.pause + (study.spent * _SHARE if study.spent > GO else 0.0)
-            self._tolls[study.group] = Toll(pause, before.stale or study.room != self._measure_room())
+            pause = before.pause + (study.spent * _PAUSE_FACTOR if study.spent > GO_SECONDS else 0.0)
+            self._tolls[study.group] = Toll(pause, before.stale or study.room != self._snapshots.count_freed())
         study.told = True
         return Answer(study.found, seconds)
 
-    def collect(self, ask: PlanRequest) -> Toll:
+    def collect(self, request: PlanRequest) -> Toll:
         """As ``settle``, but what is still being made goes on."""
-        group = self._store.members.group_of(ask.members[0].uid) or GroupKey("", "")
+        group = self._members.group_of(request.members[0].uid) or GroupKey("", "")
         if group in self._studies:
-            kept = [each for each in self._studies[group] if each.forecast or not each.told]
+            kept = [each for each in self._studies[group] if each.kind is _Kind.FORECAST or not each.told]
             self._studies[group] = kept
         return self._tolls.pop(group, Toll(0.0, stale=False))
 
@@ -254,7 +341,7 @@ class Studies:
 
     def settle(self, group: GroupKey) -> Toll:
         """The answers of a group's plans have been used: what is due for them if they were in vain."""
-        self._drop(group, forecast=False)
+        self._drop(group, _Kind.PLAN)
         return self._tolls.pop(group, Toll(0.0, stale=False))
 
     def forget(self, group: GroupKey) -> None:
@@ -265,16 +352,17 @@ class Studies:
 
     def clear(self) -> None:
         """Nobody waits for anything; who works on it stops, whether or not it is told so itself."""
-        self._working, self._shift = False, self._shift + 1
+        self._working = False
+        self._shift += 1
         self._studies.clear()
         self._slow.clear()
         self._tolls.clear()
 
-    def _of(self, group: GroupKey, *, forecast: bool) -> list[_Study]:
-        return [study for study in self._studies.get(group, ()) if study.forecast is forecast]
+    def _of(self, group: GroupKey, kind: _Kind) -> list[_Study]:
+        return [study for study in self._studies.get(group, ()) if study.kind is kind]
 
-    def _drop(self, group: GroupKey, *, forecast: bool) -> None:
-        left = self._of(group, forecast=not forecast)
+    def _drop(self, group: GroupKey, kind: _Kind) -> None:
+        left = [study for study in self._studies.get(group, ()) if study.kind is not kind]
         if left:
             self._studies[group] = left
         else:
@@ -283,8 +371,8 @@ class Studies:
     def _open(self, study: _Study) -> None:
         self._turn += 1
         # A question that is asked in another way now is asked no more; two may belong to one answer.
-        kept = [each for each in self._studies.get(study.group, ()) if each.done or each.forecast is not study.forecast]
-        self._studies[study.group] = [*kept[-_KEPT:], study]
+        kept = [each for each in self._studies.get(study.group, ()) if each.done or each.kind is not study.kind]
+        self._studies[study.group] = [*kept[-_MAX_ANSWERS:], study]
         self._set_to_work()
 
     # --- work --------------------------------------------------------------------------------------------------
@@ -313,7 +401,7 @@ class Studies:
         return min(studies, key=lambda study: study.place, default=None)
 
     def _advance(self, study: _Study, begun: float) -> None:
-        if study.work is None and not study.tried and not self._is_long(study.group, study.ask):
+        if study.work is None and not study.tried and not self._is_long(study.group, study.request):
             # Somebody else has counted meanwhile what it needs: a burst of gangs of one new shape counts it once.
             self._studies[study.group].remove(study)
             self._groups.note_study(study.group)
@@ -321,13 +409,15 @@ class Studies:
         try:
             work = study.work or self._begin(study)
             next(work)
-            while self._stopwatch() - begun < _SLICE:
+            while self._stopwatch() - begun < _SLICE_SECONDS:
                 next(work)
         except StopIteration as done:
-            study.found, study.done = done.value, True
+            study.found = done.value
+            study.done = True
         except Exception as error:
             log.exception("a plan failed", extra=name_group(study.group))
-            study.failure, study.done = error, True
+            study.failure = error
+            study.done = True
         study.spent += self._stopwatch() - begun
         if not study.done and study.spent > study.limit:
             self._give_up(study)
@@ -337,26 +427,20 @@ class Studies:
             self._groups.note_study(study.group)
 
     def _begin(self, study: _Study) -> Work[Any]:
-        snapshot = self._store.snapshots.take(study.ask.priority, study.ask.members, study.leaving)
-        frozen = self._store.capacity.freeze()
+        snapshot = self._snapshots.take(study.request.priority, study.request.members, study.leaving)
+        frozen = self._capacity.freeze()
         shown = frozen.show(snapshot)
-        study.nodes, study.room = shown.nodes, self._measure_room()
+        study.nodes = shown.nodes
+        study.room = self._snapshots.count_freed()
         study.work = study.make(shown, frozen)
         return study.work
 
     def _give_up(self, study: _Study) -> None:
         study.done = True
-        if not study.forecast:
-            study.found = Verdict(Reason.PLAN_UNFINISHED, have=round(study.limit), need=len(study.ask.members))
-            self._slow[study.group] = min(_MOST, 2 * study.limit)
+        if study.kind is _Kind.PLAN:
+            study.found = Verdict(Reason.PLAN_UNFINISHED, have=round(study.limit), need=len(study.request.members))
+            self._slow[study.group] = min(_MAX_PLAN_SECONDS, 2 * study.limit)
 
     def _note_cost(self, study: _Study) -> None:
-        if study.spent > GO:
-            self._slow.setdefault(study.group, _PLAN)
-
-    def _measure_room(self) -> tuple[int, int]:
-        return self._store.occupancy.freed, self._store.nominations.withdrawn
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
+        if study.spent > GO_SECONDS:
+            self._slow.setdefault(study.group, _PLAN_SECONDS)

@@ -4,22 +4,23 @@ from collections.abc import Callable
 
 
 class Term:
-    """One term after the other.
-
-    ``active`` is whether this term looks at groups at all, ``obstacle`` says why it cannot plan any of them yet;
-    ``adopting`` is whether it is just taking over what earlier terms have left. ``holds_lease`` is asked whether the
-    term has not run out by now.
-    """
+    """One term after the other. ``holds_lease`` is asked whether the term has not run out by now."""
 
     def __init__(self, holds_lease: Callable[[], bool]) -> None:
         self.holds_lease = holds_lease
+
         self.active = False
-        self.adopting = False
+        """Whether this term looks at groups at all."""
+
+        self.recovering = False
+        """Whether it is just taking over what earlier terms have left."""
+
         self.obstacle = ""
+        """Why it cannot plan any group yet, a phrase; "" for no reason."""
 
     def leads(self) -> bool:
         """Whether this instance may write at this moment."""
-        return (self.active or self.adopting) and self.holds_lease()
+        return (self.active or self.recovering) and self.holds_lease()
 
     @property
     def plans(self) -> bool:
@@ -29,5 +30,5 @@ class Term:
     def end(self) -> None:
         """Another instance may lead from now on."""
         self.active = False
-        self.adopting = False
+        self.recovering = False
         self.obstacle = ""

@@ -1,9 +1,11 @@
 """The condition of a PodGroup, or of every group of a tree: whether it has been scheduled, and why not."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from serried.cluster.store import Store
+from serried.cluster.forest import Forest
+from serried.cluster.members import Members
 from serried.decode.times import write_time
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
@@ -19,8 +21,8 @@ _OWN_FAULTS = frozenset(
     {Reason.RECORD_FAILED, Reason.RECORDS_UNREADABLE, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED}
 )
 
-_REMEMBERED = 1000
-"""So many objects more than twice those that exist may be remembered."""
+_MAX_GONE = 1000
+"""How many more objects may be remembered than twice as many as there are."""
 
 _Condition = tuple[str, str, str]
 """Status, reason and message."""
@@ -31,11 +33,25 @@ _SCHEDULED: _Condition = ("True", "Scheduled", "")
 class Conditions:
     """Writes conditions, each only when it says something new."""
 
-    def __init__(self, client: ApiClient, store: Store, level: ApiLevel) -> None:
-        self._client, self._store, self._level = client, store, level
-        self._pod_groups = pod_groups(level.group, level.version)
-        self._composites = composites(level.api_version)
+    def __init__(
+        self,
+        client: ApiClient,
+        level: ApiLevel,
+        groups: Mapping[GroupKey, PodGroup],
+        forest: Forest,
+        *,
+        members: Members,
+    ) -> None:
+        self._client = client
+        self._level = level
+        self._groups = groups
+        self._forest = forest
+        self._members = members
+        self._pod_group_resource = pod_groups(level.group, level.version)
+        self._composite_resource = composites(level.api_version)
+
         self._written: dict[str, _Condition] = {}
+        """What was written last, by the UID of the object."""
 
     async def write(self, group: PodGroup, verdict: Verdict) -> None:
         """Say how a group stands; of a tree, how each group in it does. One that is gone is fine.
@@ -45,7 +61,7 @@ class Conditions:
         if group.key.kind in BARE_KINDS:
             return  # a Workload has no status, theirs has no conditions: events and /debug have to do
         # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
-        group_members = self._store.members.classify(group.key)
+        group_members = self._members.classify(group.key)
         if group.tree is None:
             await self._settle(group, verdict, stands=group_members.placed >= (group.policy.min_count or 1))
             return
@@ -67,8 +83,8 @@ class Conditions:
 
     def _find(self, key: Key, tree: Tree) -> PodGroup | Composite | None:
         if isinstance(tree, Branch):
-            return self._store.forest.composites.get(key)
-        return self._store.groups.get(GroupKey(*key))
+            return self._forest.composites.get(key)
+        return self._groups.get(GroupKey(*key))
 
     async def _settle(self, item: PodGroup | Composite, verdict: Verdict, *, stands: bool) -> None:
         reason = "SchedulerError" if verdict.reason in _OWN_FAULTS else "Unschedulable"
@@ -83,13 +99,13 @@ class Conditions:
         except NotFound:
             return
         self._written[item.uid] = wanted
-        if len(self._written) > 2 * (len(self._store.groups) + len(self._store.forest.composites)) + _REMEMBERED:
+        if len(self._written) > 2 * (len(self._groups) + len(self._forest.composites)) + _MAX_GONE:
             self._forget_gone()
 
     async def _apply(self, item: PodGroup | Composite, wanted: _Condition) -> None:
         status, reason, message = wanted
         composite = isinstance(item, Composite)
-        resource = self._composites if composite else self._pod_groups
+        resource = self._composite_resource if composite else self._pod_group_resource
         condition = {
             "type": COMPOSITE_CONDITION if composite else self._level.condition,
             "status": status,
@@ -107,8 +123,8 @@ class Conditions:
         await self._client.apply(resource, item.key.namespace, item.key.name, body, "status")
 
     def _forget_gone(self) -> None:
-        known = {group.uid for group in self._store.groups.values()}
-        known.update(composite.uid for composite in self._store.forest.composites.values())
+        known = {group.uid for group in self._groups.values()}
+        known.update(composite.uid for composite in self._forest.composites.values())
         self._written = {uid: written for uid, written in self._written.items() if uid in known}
 
 

@@ -5,13 +5,13 @@ import heapq
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from extender.status.conditions import Conditions, tell_time
+from serried.cluster.members import Members
+from serried.cluster.owners import Owners
 from serried.cluster.provisional import owner_of_provisional
-from serried.cluster.store import Store
-from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.events import EventWriter
 from serried.model.backoff import Backoff
@@ -25,27 +25,28 @@ from serried.observe.log import name_group
 log = logging.getLogger(__name__)
 
 _SETTLE_SECONDS = 0.8
-"""A reason that holds this long is told (decision 4)."""
+"""How long a reason has to hold before it is told (decision 4)."""
 
 _PASSING_SECONDS = 1.0
 """The same for a step on the way: nobody has to do anything, and what comes next says more."""
 
 _RESTLESS_SECONDS = 2.0
-"""A group whose reasons change faster than they settle is told of after this time, whatever it stands at then."""
+"""When a group is told of whose reasons change faster than they settle, whatever it stands at then."""
 
 _NOBODY_SECONDS = 30.0
-"""Where no pod waits, none is kept in the dark: a PodGroup whose pods are on their way, a burst that is through."""
+"""How long a reason has to hold where no pod waits: a PodGroup whose pods are on their way, a burst that is through."""
 
 _OUTAGE = Backoff(first=1.0, cap=30.0)
+"""The pauses after conditions to which the API server gave no answer: it will give one sooner or later."""
+
 _REFUSAL = Backoff(first=1.0, cap=300.0)
-"""The pause after a condition that could not be written doubles up to the cap: an API server that gives no answer will
-give one sooner or later, one that refuses (403, 422) waits for somebody to change something."""
+"""The pauses after conditions that it refused (403, 422): somebody has to change something."""
 
-_WRITERS = 8
-"""So many groups may be written at the same time."""
+_MAX_WRITES = 8
+"""How many groups may be written at the same time."""
 
-_REMEMBERED = 1000
-"""So many groups more than twice those that exist may be remembered."""
+_MAX_GONE = 1000
+"""How many more groups may be remembered than twice as many as there are."""
 
 _PASSING = frozenset({Reason.PLANNING, Reason.PLANNED, Reason.BINDING})
 _GOOD_NEWS = _PASSING | {Reason.SCHEDULED}
@@ -59,9 +60,11 @@ GANG_BROKEN = "GangBroken"
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One decision, as ``/debug/decisions`` shows it. ``at`` is RFC 3339."""
+    """One decision, as ``/debug/decisions`` shows it."""
 
     at: str
+    """RFC 3339."""
+
     group: GroupKey
     reason: str
     text: str
@@ -69,19 +72,26 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """What is to be told of a group: at ``due``, which later verdicts may put off until ``latest``. Loop seconds."""
+    """What is to be told of a group. Times are loop seconds."""
 
     verdict: Verdict
+
     due: float
+    """When it is told."""
+
     latest: float
+    """Until when later verdicts may put that off."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """So many times in a row a group's condition could not be written; none is tried before ``until``, loop seconds."""
+    """A group's condition could not be written."""
 
     times: int
+    """How often in a row."""
+
     until: float
+    """When it may be tried again, in loop seconds."""
 
 
 class Reports:
@@ -92,24 +102,53 @@ class Reports:
     """
 
     def __init__(
-        self, client: ApiClient, store: Store, events: EventWriter, level: ApiLevel, clock: Callable[[], float]
+        self,
+        conditions: Conditions,
+        events: EventWriter,
+        level: ApiLevel,
+        clock: Callable[[], float],
+        *,
+        groups: Mapping[GroupKey, PodGroup],
+        members: Members,
+        owners: Owners,
     ) -> None:
         self.decisions: deque[Said] = deque(maxlen=1000)
-        self._client, self._store, self._events, self._level = client, store, events, level
-        self._conditions = Conditions(client, store, level)
+        """The last decisions, the oldest first."""
+
+        self._conditions = conditions
+        self._events = events
+        self._level = level
         self._clock = clock
+        self._groups = groups
+        self._members = members
+        self._owners = owners
+
         self._pending: dict[GroupKey, _Pending] = {}
+        """What is to be told."""
+
         self._agenda: list[tuple[float, GroupKey]] = []
+        """A heap of the times at which something may be due."""
+
         self._writing: set[GroupKey] = set()
+        """Groups that are being told of."""
+
         self._refused: dict[GroupKey, _Refusal] = {}
+        """Groups whose condition could not be written."""
+
         self._told: dict[GroupKey, tuple[str, Verdict]] = {}
+        """The last event of each group: the UID of its object, and the verdict."""
+
         self._terms = 0
+        """How many terms have ended."""
+
         self._wake = asyncio.Event()
+        """Set when something may be due."""
 
     def say(self, group: GroupKey, verdict: Verdict) -> None:
         """Note a verdict; it is written once it has settled."""
         self.decisions.append(Said(tell_time(), group, verdict.reason.value, render(verdict)))
-        before, pending = self._pending.get(group), self._settle(group, verdict)
+        before = self._pending.get(group)
+        pending = self._settle(group, verdict)
         self._pending[group] = pending
         if before is None or before.due != pending.due:
             self._note(group, pending.due)
@@ -128,15 +167,16 @@ class Reports:
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         """Say with an event that a gang stays broken: to whoever looks at the PodGroup, and at its owner."""
         self.decisions.append(Said(tell_time(), group, GANG_BROKEN, render(verdict)))
-        found = self._store.groups.get(group)
+        found = self._groups.get(group)
         subject = self._subject(group, found)
         for about in (*([subject] if subject is not None else ()), *self._list_owners(found)):
             self._events.emit(about, "Warning", GANG_BROKEN, render(verdict))
 
     def _settle(self, group: GroupKey, verdict: Verdict) -> _Pending:
-        now, before = self._clock(), self._pending.get(group)
+        now = self._clock()
+        before = self._pending.get(group)
         through = verdict.reason is Reason.BINDING and verdict.have >= verdict.need
-        if through or not self._store.members.of_group(group):
+        if through or not self._members.of_group(group):
             return _Pending(verdict, now + _NOBODY_SECONDS, math.inf)
         due = now + (_PASSING_SECONDS if verdict.reason in _PASSING else _SETTLE_SECONDS)
         if before is None or before.latest == math.inf:
@@ -161,7 +201,7 @@ class Reports:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                while len(self._writing) < _WRITERS and (key := self._next()) is not None:
+                while len(self._writing) < _MAX_WRITES and (key := self._next()) is not None:
                     self._writing.add(key)
                     tasks.create_task(self._tell_safely(key, self._pending.pop(key).verdict))
                 self._wake.clear()
@@ -181,7 +221,7 @@ class Reports:
         return None
 
     def _seconds_to_next(self) -> float | None:
-        if not self._agenda or len(self._writing) >= _WRITERS:
+        if not self._agenda or len(self._writing) >= _MAX_WRITES:
             return None
         return max(0.0, self._agenda[0][0] - self._clock())
 
@@ -195,7 +235,8 @@ class Reports:
             self.wake()
 
     async def _tell(self, key: GroupKey, verdict: Verdict) -> None:
-        group, term = self._store.groups.get(key), self._terms
+        group = self._groups.get(key)
+        term = self._terms
         self._emit(key, group, verdict)
         try:
             if group is not None and not group.deleting and not self._is_paused(key):
@@ -233,7 +274,7 @@ class Reports:
         if about is None or self._is_old(key, about["uid"], group, verdict):
             return
         self._told[key] = (about["uid"], verdict)
-        if len(self._told) > 2 * len(self._store.groups) + _REMEMBERED:
+        if len(self._told) > 2 * len(self._groups) + _MAX_GONE:
             self._forget_gone()
         kind = "Normal" if verdict.reason in _GOOD_NEWS else "Warning"
         self._events.emit(about, kind, verdict.reason.value, render(verdict))
@@ -255,22 +296,22 @@ class Reports:
         if group is None:
             return []
         below = [GroupKey(group.key.namespace, leaf.name) for leaf in list_leaves(group.tree)]
-        owners = (_owner_of(each) for each in (group, *map(self._store.groups.get, below)))
+        owners = (_owner_of(each) for each in (group, *map(self._groups.get, below)))
         return list({owner["uid"]: owner for owner in owners if owner is not None}.values())
 
     def _forget_gone(self) -> None:
-        known = self._store.groups.keys() | set(self._store.members.groups())
+        known = self._groups.keys() | set(self._members.groups())
         self._told = {key: told for key, told in self._told.items() if key in known}
 
     def _subject(self, key: GroupKey, group: PodGroup | None) -> dict[str, str] | None:
         if group is not None:
             holder = group.holder(self._level.api_version)
             return _reference(holder.api_version, holder.kind, Key(key.namespace, holder.name), group.uid)
-        member = next(iter(self._store.members.of_group(key)), None)
+        member = next(iter(self._members.of_group(key)), None)
         if member is None:
             return None  # its pods are gone, or have found their PodGroup
         owner_key = owner_of_provisional(key)
-        owner = self._store.owners.find(owner_key) if owner_key is not None else None
+        owner = self._owners.find(owner_key) if owner_key is not None else None
         if owner is not None:
             return _reference(api_version_of(owner), kind_of(owner), owner.key, owner.uid)
         return _reference("v1", "Pod", Key(member.namespace, member.name), member.uid)

@@ -36,3 +36,7 @@ class Snapshots:
         if not used:
             return Snapshot(self._nodes, self._occupancy.used)
         return Snapshot(self._nodes, Overlay(used, self._occupancy.used), used.keys())
+
+    def count_freed(self) -> tuple[int, int]:
+        """How often room has become free so far, and how often a nomination has ended: if neither grows, none has."""
+        return self._occupancy.freed, self._nominations.withdrawn

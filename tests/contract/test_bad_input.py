@@ -18,8 +18,8 @@ from starlette.types import ASGIApp
 from extender.debug.routes import debug_routes
 from extender.http.handlers import Verbs
 from extender.http.server import Listener
-from extender.http.wire import MOST_BYTES
-from extender.status.reports import Reports
+from extender.http.wire import MAX_BYTES
+from extender.process import make_reports
 from serried.kube.events import EventWriter
 from serried.metrics import ExtenderMetrics
 from serried.model.level import FALLBACK
@@ -121,7 +121,7 @@ BODIES = [
     pytest.param(b"{}", "", id="an empty object"),
     pytest.param(b'{"Pod":7,"NodeNames":7,"PodName":7,"Node":7}', "must be", id="wrong types"),
     pytest.param(b'{"pod":{},"nodenames":[]}', "", id="keys in another case"),
-    pytest.param(b" " * (10 * 1024 * 1024), f"larger than {MOST_BYTES} bytes", id="10 MB"),
+    pytest.param(b" " * (10 * 1024 * 1024), f"larger than {MAX_BYTES} bytes", id="10 MB"),
 ]
 
 
@@ -224,7 +224,7 @@ async def debug(extender: Extender) -> AsyncIterator[httpx.AsyncClient]:
     """The routes under /debug over the same cluster, its gang looked at once."""
     world = extender.world
     events = EventWriter(world.api.client(), "serried")
-    reports = Reports(world.api.client(), world.store, events, FALLBACK, world.clock)
+    reports = make_reports(world.api.client(), world.store, events, FALLBACK, world.clock)
     app = FastAPI()
     app.include_router(debug_routes(world.core, reports, FALLBACK, lambda: {"version": "x"}))
     await world.go()

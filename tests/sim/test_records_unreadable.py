@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from extender import term
+from extender import takeover
 from extender.answers import Hold
 from extender.process import Extender
 from serried.kube.wire import EVENTS, JOBS, NODES, PODS, RESERVATIONS, pod_groups
@@ -65,7 +65,7 @@ async def running(server: FakeApiServer) -> AsyncIterator[Scene]:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(term, "_BACKOFF", Backoff(first=0.02, cap=0.05))
+    monkeypatch.setattr(takeover, "_BACKOFF", Backoff(first=0.02, cap=0.05))
 
 
 def plain() -> tuple[JobBuilder, PodBuilder]:

@@ -110,11 +110,11 @@ class World:
             wall=self.wall,
             stopwatch=stopwatch or self.clock,
             rest=_turn,
-            options=Options(stamps, window, backfill, ageing=DAY, rules=rules),
+            options=Options(stamps, window, backfill, ageing_seconds=DAY, rules=rules),
         )
         self.ledger, self.groups, self.queue = self.core.ledger, self.core.groups, self.core.queue
         self.nominator, self.service = self.core.nominator, self.core.service
-        self.group_scheduler, self.adoption = self.core.group_scheduler, self.core.adoption
+        self.group_scheduler, self.recovery = self.core.group_scheduler, self.core.recovery
         self.term.active = True
         self.service.synced = True
         self._background: list[asyncio.Task[Any]] = []

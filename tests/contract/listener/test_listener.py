@@ -172,7 +172,7 @@ class TestRequests:
     async def test_trailers_without_end_behind_an_open_call_end_the_connection(
         self, house: House, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(listener, "_MOST_AROUND", 5000)
+        monkeypatch.setattr(listener, "_MAX_OTHER_BYTES", 5000)
         head = b"POST /quick HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx: "
         await client.send(post("/slow", b"s") + head + b"a" * 4000)
         await house.until_seen(1)
@@ -214,14 +214,14 @@ class TestTheEndOfAConnection:
     async def test_a_silent_or_slow_client_is_not_waited_for(
         self, house: House, sent: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(listener, "IDLE", SOON)
+        monkeypatch.setattr(listener, "IDLE_SECONDS", SOON)
         client = Client(*await asyncio.open_connection("127.0.0.1", house.port))
         await client.send(sent)
         assert await client.closed(within=10 * SOON)
         await client.close()
 
     async def test_an_open_call_is_not_idle(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(listener, "IDLE", SOON)
+        monkeypatch.setattr(listener, "IDLE_SECONDS", SOON)
         client = Client(*await asyncio.open_connection("127.0.0.1", house.port))
         await client.send(post("/slow", b"s"))
         await asyncio.sleep(3 * SOON)
@@ -323,7 +323,7 @@ class TestRefusals:
         await house.until_hung_up(b"s")
 
     async def test_a_head_without_end_is_refused(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(listener, "_MOST_AROUND", 5000)
+        monkeypatch.setattr(listener, "_MAX_OTHER_BYTES", 5000)
         await client.send(b"POST /quick HTTP/1.1\r\nX: " + b"x" * 4000)
         await client.send(b"x" * 4000)
         assert (await client.reply())[0] == 431
@@ -340,7 +340,7 @@ class TestRefusals:
     async def test_what_a_request_has_beside_its_body_has_an_end(
         self, house: House, client: Client, begin: bytes, endless: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(listener, "_MOST_AROUND", 5000)
+        monkeypatch.setattr(listener, "_MAX_OTHER_BYTES", 5000)
         await client.send(b"POST /quick HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + begin)
         for _ in range(2):
             await client.send(endless)
@@ -351,7 +351,7 @@ class TestRefusals:
     async def test_the_bodies_of_many_requests_do_not_count(
         self, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(listener, "_MOST_AROUND", 5000)
+        monkeypatch.setattr(listener, "_MAX_OTHER_BYTES", 5000)
         for _ in range(20):
             await client.send(post("/quick", b"x" * MOST))
             assert await client.body() == {"size": MOST}
@@ -359,7 +359,7 @@ class TestRefusals:
     async def test_line_ends_without_a_request_have_an_end(
         self, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(listener, "_MOST_AROUND", 5000)
+        monkeypatch.setattr(listener, "_MAX_OTHER_BYTES", 5000)
         await client.send(b"\r\n" * 2000)
         await client.send(b"\r\n" * 2000)
         assert (await client.reply())[0] == 431
@@ -380,7 +380,7 @@ class TestRefusals:
     async def test_the_rest_of_a_refused_body_is_not_read_for_ever(
         self, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(listener, "_LINGER", SOON)
+        monkeypatch.setattr(listener, "_LINGER_SECONDS", SOON)
         await client.send(b"POST /quick HTTP/1.1\r\nHost: x\r\nContent-Length: 900000000\r\n\r\n" + b"x" * (MOST + 1))
         assert await client.body() == {"size": MOST + 1}
         with pytest.raises(ConnectionError):  # noqa: PT012 - how many writes it takes is the kernel's affair
@@ -422,7 +422,7 @@ class TestClosing:
     async def test_a_call_that_does_not_is_503(
         self, house: House, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(listener, "_PATIENCE", 0.05)
+        monkeypatch.setattr(listener, "_CLOSING_SECONDS", 0.05)
         await client.send(post("/slow", b"s"))
         await house.until_seen(1)
         await house.listener.close()

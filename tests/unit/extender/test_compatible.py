@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from extender.answers import Hold, Pass
 from extender.binding.reservations import Records
 from extender.debug.routes import debug_routes
-from extender.status.reports import Reports
+from extender.process import make_reports
 from serried.kube.events import EventWriter
 from serried.model.group import COMPATIBLE_API, GroupKey, GroupKind
 from serried.model.level import FALLBACK
@@ -65,7 +65,7 @@ async def test_what_an_earlier_term_has_committed_is_rolled_forward(world: World
     left = Reservation(THEIRS, group.uid, "", 2, slots, frozenset(slots))
     await Records(world.api.client(), "v1", "earlier").write(group, left)
     world.add(*small_nodes(2), theirs(2), *their_members(2))
-    await world.adoption.adopt()
+    await world.recovery.recover()
     await world.go()
     assert (world.node_of("c0"), world.node_of("c1")) == ("n1", "n1")
     assert world.nothing_reserved
@@ -159,7 +159,7 @@ async def test_debug_names_the_object(world: World) -> None:
 
 async def test_events_are_about_the_object_and_its_status_is_left_alone(world: World) -> None:
     said = Mock()
-    reports = Reports(world.api.client(), world.store, cast("EventWriter", said), FALLBACK, world.clock)
+    reports = make_reports(world.api.client(), world.store, cast("EventWriter", said), FALLBACK, world.clock)
     world.add(theirs(3), *their_members(2))
     reports.say(THEIRS, Verdict(Reason.QUORUM_MISSING, have=2, need=3))
     world.clock.advance(1.0)

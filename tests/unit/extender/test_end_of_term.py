@@ -47,14 +47,14 @@ class TestALeaseThatLapsesForAMoment:
         leadership.take(Lease("here_1", int(world.clock()), 15))
         if turns[1:] == [False, True]:  # what the process does then
             world.core.end_term()
-            await world.adoption.adopt()
+            await world.recovery.recover()
             world.term.active = True
             world.group_scheduler.meet_obstacle("")
         world.look()  # nothing else has happened in the cluster
         assert world.groups.states[GANG].cycle is not None
 
 
-class TestAnAdoptionUnderWhichTheTermEnds:
+class TestARecoveryUnderWhichTheTermEnds:
     async def test_takes_no_stamp_off(self, world: World) -> None:
         world.add(*small_nodes(2), gang(2), *members(2))
         for raw in world.api.pods.values():
@@ -63,8 +63,8 @@ class TestAnAdoptionUnderWhichTheTermEnds:
             raw["metadata"]["managedFields"] = [managed]
         world.watch()
         world.api.hold("get")
-        adoption = world.adoption
-        task = asyncio.create_task(adoption.adopt())
+        recovery = world.recovery
+        task = asyncio.create_task(recovery.recover())
         await world.settle()
         world.core.end_term()
         world.api.let_go("get")
@@ -78,8 +78,8 @@ class TestAnAdoptionUnderWhichTheTermEnds:
         world.term.active = False
         world.add(members(1, first=5)[0].nominated("n2"))
         world.api.hold("get")
-        adoption = world.adoption
-        task = asyncio.create_task(adoption.adopt())
+        recovery = world.recovery
+        task = asyncio.create_task(recovery.recover())
         await world.settle()  # it is looking at the stray stamp
         world.core.end_term()
         world.core.end_term()
@@ -93,8 +93,8 @@ class TestAnAdoptionUnderWhichTheTermEnds:
         held = Reservation(GANG, "podgroup-g", "", 2, {"pod-m0": Slot("pod-m0", "m0", "n1")})
         await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), held)
         world.api.hold("list")
-        adoption = world.adoption
-        task = asyncio.create_task(adoption.adopt())
+        recovery = world.recovery
+        task = asyncio.create_task(recovery.recover())
         await world.settle()
         world.core.end_term()
         world.api.let_go("list")

@@ -131,7 +131,7 @@ class TestHeldPods:
     async def test_of_too_many_strangers_the_oldest_are_forgotten(
         self, known: dict[str, Pod], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("extender.scheduling.held._MOST_STRANGERS", 3)
+        monkeypatch.setattr("extender.scheduling.held._MAX_STRANGERS", 3)
         held = HeldPods(known)
         for number in range(1000):
             held.note(f"pod-{number}", 0.0)

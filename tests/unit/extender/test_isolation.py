@@ -28,7 +28,7 @@ def events() -> Mock:
 @pytest.fixture
 def make(world: World, events: Mock) -> Make:
     def make(*, isolated: bool = True) -> Isolation:
-        return Isolation(world.store, events, {SCHEDULER}, isolated=isolated)
+        return Isolation(world.store.members, world.store.groups, events, {SCHEDULER}, isolated=isolated)
 
     return make
 

@@ -22,8 +22,8 @@ async def leave_behind(world: World, *names: str, committed: bool = False, nodes
     await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), left)
 
 
-async def adopt(world: World) -> None:
-    await world.adoption.adopt()
+async def recover(world: World) -> None:
+    await world.recovery.recover()
     await world.settle()
 
 
@@ -34,7 +34,7 @@ def cluster(world: World) -> World:
 
 async def test_a_committed_record_is_rolled_forward_without_any_call_of_the_scheduler(cluster: World) -> None:
     await leave_behind(cluster, "m0", "m1", committed=True)
-    await adopt(cluster)
+    await recover(cluster)
     await cluster.go()
     assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", "n1")
     assert cluster.nothing_reserved
@@ -43,7 +43,7 @@ async def test_a_committed_record_is_rolled_forward_without_any_call_of_the_sche
 async def test_half_a_burst_is_finished(cluster: World) -> None:
     cluster.add(members(1)[0].on("n1"))
     await leave_behind(cluster, "m0", "m1", committed=True)
-    await adopt(cluster)
+    await recover(cluster)
     await cluster.go()
     assert [call.name for call in cluster.api.said("bind")] == ["m1"]
     assert cluster.nothing_reserved
@@ -54,7 +54,7 @@ async def test_a_process_that_dies_in_the_burst_leaves_rank_and_domain_to_the_ne
     first, second = (each.of_job("j", index) for index, each in enumerate(members(2)))
     world.add(*racked, gang(2).topology(), first.on("n1"), second)
     await leave_behind(world, "m0", "m1", committed=True, domain="a")
-    await adopt(world)
+    await recover(world)
     await world.go()
     told = {"scheduling.serried.dev/rank": "1", "scheduling.serried.dev/domain": "a"}
     assert told.items() <= world.annotations("m1").items()
@@ -62,7 +62,7 @@ async def test_a_process_that_dies_in_the_burst_leaves_rank_and_domain_to_the_ne
 
 async def test_a_planned_record_is_taken_up_where_it_was_left(cluster: World) -> None:
     await leave_behind(cluster, "m0", "m1")
-    await adopt(cluster)
+    await recover(cluster)
     assert {slot.node for slot in cluster.cycle().reservation.slots.values()} == {"n1"}
     calls = [cluster.bind("m0"), cluster.bind("m1")]
     await cluster.go()
@@ -71,14 +71,14 @@ async def test_a_planned_record_is_taken_up_where_it_was_left(cluster: World) ->
 
 async def test_a_planned_record_that_does_not_hold_any_more_is_dropped(cluster: World) -> None:
     await leave_behind(cluster, "m0", "m1", nodes="gone")
-    await adopt(cluster)
+    await recover(cluster)
     assert cluster.nothing_reserved
 
 
 async def test_a_planned_record_that_misses_a_member_is_dropped(cluster: World) -> None:
     await leave_behind(cluster, "m0", "m1")
     cluster.delete("m1")
-    await adopt(cluster)
+    await recover(cluster)
     assert cluster.nothing_reserved
 
 
@@ -94,20 +94,20 @@ def orphaned(cluster: World, request: pytest.FixtureRequest) -> World:
 class TestARecordThatOutlivesItsPodGroup:
     async def test_is_dropped_if_it_was_only_planned(self, orphaned: World) -> None:
         await leave_behind(orphaned, "m0", "m1")
-        await adopt(orphaned)
+        await recover(orphaned)
         assert orphaned.nothing_reserved
 
     async def test_is_rolled_forward_if_it_was_committed(self, orphaned: World) -> None:
         orphaned.add(members(1)[0].on("n1"))
         await leave_behind(orphaned, "m0", "m1", committed=True)
-        await adopt(orphaned)
+        await recover(orphaned)
         await orphaned.go()
         assert [call.body["node"] for call in orphaned.api.said("bind")] == ["n1"]
         assert orphaned.nothing_reserved
 
     async def test_is_withdrawn_if_nobody_of_it_was_bound(self, orphaned: World) -> None:
         await leave_behind(orphaned, "m0", committed=True)
-        await adopt(orphaned)
+        await recover(orphaned)
         assert orphaned.api.said("bind") == []
         assert orphaned.nothing_reserved
 
@@ -116,7 +116,7 @@ class TestARecordThatOutlivesItsPodGroup:
         for each in (members(1)[0].on("n1"), *members(1, first=1)):
             cluster.add(each.having({"podGroupName": "h"}, "spec", "schedulingGroup"))
         await leave_behind(cluster, "m0", "m1", committed=True)
-        await adopt(cluster)
+        await recover(cluster)
         await cluster.go()
         assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", "n1")
         await cluster.pass_time(61)
@@ -131,7 +131,7 @@ class TestARecordThatOutlivesItsPodGroup:
         await leave_behind(world, "m0", "m1", "m2", committed=True, nodes="b1", domain="a")
         world.api.fail("bind", error(500), error(500))
         world.api.hold("bind")
-        await adopt(world)
+        await recover(world)
         world.store.drop_node("b1")
         world.api.let_go("bind")
         async with asyncio.timeout(5):
@@ -143,14 +143,14 @@ class TestARecordThatOutlivesItsPodGroup:
 async def test_a_record_whose_members_are_all_bound_is_removed(cluster: World) -> None:
     cluster.add(*[each.on("n1") for each in members(2)])
     await leave_behind(cluster, "m0", "m1", committed=True)
-    await adopt(cluster)
+    await recover(cluster)
     assert cluster.nothing_reserved
 
 
-async def test_adopting_again_after_an_error_takes_nothing_twice(cluster: World) -> None:
+async def test_recovering_again_after_an_error_takes_nothing_twice(cluster: World) -> None:
     await leave_behind(cluster, "m0", "m1")
-    await adopt(cluster)
-    await adopt(cluster)
+    await recover(cluster)
+    await recover(cluster)
     assert len(cluster.ledger) == 1
     calls = [cluster.bind("m0"), cluster.bind("m1")]
     await cluster.go()
@@ -162,7 +162,7 @@ async def test_what_is_taken_up_goes_on_though_nothing_may_be_planned_yet(cluste
     cluster.term.active = False
     await leave_behind(cluster, "m0", "m1")
     cluster.add(members(1, first=5)[0].nominated("n1"))  # a stamp to look at: the cycles have time to begin
-    await cluster.adoption.adopt()
+    await cluster.recovery.recover()
     cluster.term.active = True
     await cluster.settle()
     assert cluster.cycle().stage is CycleStage.GATHERING
@@ -171,7 +171,7 @@ async def test_what_is_taken_up_goes_on_though_nothing_may_be_planned_yet(cluste
 async def test_an_error_of_the_api_server_is_the_callers_to_wait_out(cluster: World) -> None:
     cluster.api.fail("list", error(500))
     with pytest.raises(ApiError):
-        await adopt(cluster)
+        await recover(cluster)
 
 
 MANAGED = {"manager": "serried", "fieldsV1": {"f:status": {"f:nominatedNodeName": {}}}}
@@ -180,17 +180,17 @@ MANAGED = {"manager": "serried", "fieldsV1": {"f:status": {"f:nominatedNodeName"
 class TestStrayStamps:
     async def test_ours_are_taken_off_members_that_hold_no_slot(self, cluster: World) -> None:
         left = members(1)[0].nominated("n1").having([MANAGED], "metadata", "managedFields")
-        await adopt(cluster.add(left))
+        await recover(cluster.add(left))
         assert cluster.pod("m0").nominated == ""
 
     async def test_they_are_looked_at_sixteen_at_a_time(self, cluster: World) -> None:
         cluster.add(*[each.nominated("n1").having([MANAGED], "metadata", "managedFields") for each in members(40)])
         cluster.api.hold("get")
-        adopting = asyncio.create_task(adopt(cluster))
+        recovering = asyncio.create_task(recover(cluster))
         await cluster.settle()
         assert len(cluster.api.said("get")) == 16
         cluster.api.let_go("get")
-        await adopting
+        await recovering
         async with asyncio.timeout(5):
             while any(cluster.pod(f"m{number}").nominated for number in range(40)):
                 await cluster.settle()
@@ -198,17 +198,17 @@ class TestStrayStamps:
     async def test_one_that_cannot_be_read_keeps_no_other(self, cluster: World) -> None:
         cluster.add(*[each.nominated("n1").having([MANAGED], "metadata", "managedFields") for each in members(2)])
         cluster.api.fail("get", error(500))
-        await adopt(cluster)
+        await recover(cluster)
         assert sorted(cluster.pod(name).nominated for name in ("m0", "m1")) == ["", "n1"]
 
     async def test_those_of_others_stay(self, cluster: World) -> None:
         other = {**MANAGED, "manager": "kube-scheduler"}
-        await adopt(cluster.add(members(1)[0].nominated("n1").having([other], "metadata", "managedFields")))
+        await recover(cluster.add(members(1)[0].nominated("n1").having([other], "metadata", "managedFields")))
         assert cluster.pod("m0").nominated == "n1"
 
-    async def test_those_of_adopted_members_stay(self, cluster: World) -> None:
+    async def test_those_of_recovered_members_stay(self, cluster: World) -> None:
         left = members(1)[0].nominated("n1").having([MANAGED], "metadata", "managedFields")
         cluster.add(left)
         await leave_behind(cluster, "m0", "m1")
-        await adopt(cluster)
+        await recover(cluster)
         assert cluster.pod("m0").nominated == "n1"

@@ -232,9 +232,9 @@ class TestTheNextLeader:
     async def test_what_it_has_committed_the_last_one_neither_deletes_nor_overwrites(
         self, api: FakeApi, records: Records, successor: Records, held: Reservation
     ) -> None:
-        (adopted,) = await successor.take_over()
-        adopted.commit({"a"})
-        await successor.write(GROUP, adopted)
+        (taken,) = await successor.take_over()
+        taken.commit({"a"})
+        await successor.write(GROUP, taken)
         for _ in range(2):  # the second one knows that it is unsure, and looks first
             with pytest.raises(ApiError):
                 await records.write(GROUP, held)
@@ -246,8 +246,8 @@ class TestTheNextLeader:
     ) -> None:
         await records.remove(held)
         assert api.phase() == "Planned"
-        (adopted,) = await successor.take_over()
-        await successor.remove(adopted)
+        (taken,) = await successor.take_over()
+        await successor.remove(taken)
         assert api.records == {}
 
     async def test_takes_what_the_last_one_wrote_at_the_last_moment(self, api: FakeApi, records: Records) -> None:
@@ -259,8 +259,8 @@ class TestTheNextLeader:
             api.records[GANG.object_key]["metadata"]["resourceVersion"] = "newer"
 
         api.before_write = commit
-        (adopted,) = await Records(api.client(), "v1", "successor").take_over()
-        assert adopted.committed == {"a"}
+        (taken,) = await Records(api.client(), "v1", "successor").take_over()
+        assert taken.committed == {"a"}
 
     async def test_a_record_that_goes_while_it_is_taken_over_is_none(self, api: FakeApi, records: Records) -> None:
         await records.write(GROUP, reservation(a="n1"))
@@ -271,8 +271,8 @@ class TestTheNextLeader:
         await records.write(GROUP, reservation(a="n1"))
         successor = Records(api.client(), "v1", "successor")
         api.lose("replace", error(409, "Conflict"))
-        (adopted,) = await successor.take_over()
-        await successor.remove(adopted)
+        (taken,) = await successor.take_over()
+        await successor.remove(taken)
         assert api.records == {}
 
 

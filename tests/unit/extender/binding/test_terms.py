@@ -18,7 +18,7 @@ async def take_over(old: World) -> World:
     new = World(api=old.api)
     new.add(*small_nodes(2), gang(2))
     new.watch()
-    await new.adoption.adopt()
+    await new.recovery.recover()
     await new.settle()
     return new
 

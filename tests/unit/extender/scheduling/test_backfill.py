@@ -7,7 +7,7 @@ rack b one on each.
 import pytest
 
 from extender.answers import Hold, Steer
-from extender.scheduling.backfill import PATIENCE
+from extender.scheduling.backfill import PATIENCE_SECONDS
 from serried.decode.times import write_time
 from serried.model.group import GroupKey
 from serried.model.verdict import Reason, Verdict, render
@@ -300,27 +300,27 @@ class TestItsEnd:
         await self.scene(world)
         assert kept(world) == {"a1", "a2"}
         assert "nobody can tell when" in render(verdict(world))
-        await world.pass_time(PATIENCE - 1)
+        await world.pass_time(PATIENCE_SECONDS - 1)
         assert planned(world) == set()
 
     async def test_then_those_behind_it_go_on(self, world: World) -> None:
         await self.scene(world)
-        await world.pass_time(PATIENCE)
+        await world.pass_time(PATIENCE_SECONDS)
         assert planned(world) == {"h"}
 
     async def test_after_they_had_their_turn_it_has_a_longer_one(self, world: World) -> None:
         await self.scene(world)
-        await world.pass_time(PATIENCE)
+        await world.pass_time(PATIENCE_SECONDS)
         assert kept(world) == set()
-        await world.pass_time(PATIENCE)
+        await world.pass_time(PATIENCE_SECONDS)
         assert kept(world) == {"a1", "a2"}
-        await world.pass_time(2 * PATIENCE - 1)
+        await world.pass_time(2 * PATIENCE_SECONDS - 1)
         assert kept(world) == {"a1", "a2"}
 
     async def test_while_it_rests_another_gang_may_be_the_head(self, world: World) -> None:
         await self.scene(world)
         await world.add(pod_group("k").gang(4), *smalls(4, "k", 30)).go()
-        await world.pass_time(PATIENCE)
+        await world.pass_time(PATIENCE_SECONDS)
         await world.go()
         head = world.queue.backfill.head
         assert head is not None

@@ -251,7 +251,7 @@ class TestARecordOfAnEarlierTerm:
         slots = {f"pod-{name}": Slot(f"pod-{name}", name, home) for name, home in nodes.items()}
         left = Reservation(GANG, "podgroup-g", domain, need, slots, frozenset(slots))
         await Records(world.api.client(), "v1", "earlier").write(gang(need).value(), left)
-        await world.adoption.adopt()
+        await world.recovery.recover()
         for _ in range(3):
             await world.go()
 

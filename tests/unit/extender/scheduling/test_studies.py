@@ -14,7 +14,7 @@ import pytest
 from extender.answers import Pass
 from extender.scheduling.effects import Outbox
 from extender.scheduling.group_state import GroupState
-from extender.scheduling.studies import GO, Studies, Unfinished
+from extender.scheduling.studies import GO_SECONDS, Studies, Unfinished
 from serried.model.group import GroupKey
 from serried.model.plan import Plan, PlanRequest
 from serried.model.verdict import Reason, Verdict, render
@@ -120,7 +120,7 @@ async def test_what_a_gang_was_refused_for_holds_while_its_next_plan_is_made(slo
 
 
 async def test_a_burst_of_gangs_of_one_new_shape_counts_it_once(slow: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.scheduling.studies._NODES_AT_ONCE", 0)
+    monkeypatch.setattr("extender.scheduling.studies._MAX_NODES_COUNTED_AT_ONCE", 0)
     for number in range(30):
         name = f"g{number}"
         pods = [pod(f"{name}-{i}").cpu(1).scheduler(SCHEDULER).in_group(name) for i in range(2)]
@@ -160,7 +160,7 @@ async def test_a_plan_whose_ground_has_changed_meanwhile_is_made_anew(slow: Worl
 async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("extender.scheduling.studies._RESTARTS", 0)
+    monkeypatch.setattr("extender.scheduling.studies._MAX_RESTARTS", 0)
     stopwatch = Stopwatch(0.005)
     world = racks(World(stopwatch=stopwatch))
     world.add(*odd(12)).look()
@@ -168,7 +168,7 @@ async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_
         await asyncio.sleep(0)
     (study,) = read_memory(world.core.studies)["studies"][GANG]
     assert study.done
-    assert study.spent > GO
+    assert study.spent > GO_SECONDS
     world.add(*[pod(f"x{name}").cpu(16).on(name) for name in set(study.found.nodes.values())])
     stopwatch.step = 0.0001
     world.look()
@@ -207,7 +207,7 @@ async def test_what_was_refused_after_long_work_is_tried_again_after_ten_times_a
     slow.add(*odd(40, least=2000)).look()
     await until(slow, lambda: Reason.NO_DOMAIN_FITS in slow.reasons())
     pause = slow.groups.states[GANG].not_before - slow.clock()
-    assert pause >= 10 * GO
+    assert pause >= 10 * GO_SECONDS
     plans = len(slow.heard.plans)
     slow.add(node("a9").cpu(1).rack("a"))  # room that would wake it
     await slow.pass_time(pause - 0.1)
@@ -219,14 +219,14 @@ async def test_what_was_refused_after_long_work_is_tried_again_after_ten_times_a
 
 async def test_short_plans_in_vain_count_for_the_pause_of_all_and_others_do_not(slow: World) -> None:
     slow.add(*small()).look()
-    assert slow.core.planning.vain == 0
+    assert slow.core.planning.vain_seconds == 0
     slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
     assert slow.reasons(GroupKey("default", "big")) == [Reason.NO_CAPACITY]
-    short = slow.core.planning.vain
-    assert 0 < short < GO
+    short = slow.core.planning.vain_seconds
+    assert 0 < short < GO_SECONDS
     slow.add(*odd(40, least=2000)).look()
     await until(slow, lambda: Reason.NO_DOMAIN_FITS in slow.reasons())
-    assert slow.core.planning.vain == short
+    assert slow.core.planning.vain_seconds == short
     await slow.close()
 
 
@@ -292,7 +292,15 @@ async def test_late_members_of_many_shapes_get_their_slots_when_these_are_found(
 
 async def test_a_question_about_newer_versions_of_the_same_pods_is_the_same_question() -> None:
     world = racks(World())
-    studies = Studies(world.store, world.groups, Outbox(), ticking())
+    studies = Studies(
+        world.store.nodes,
+        world.store.members,
+        world.store.snapshots,
+        world.store.capacity,
+        groups=world.groups,
+        outbox=Outbox(),
+        stopwatch=ticking(),
+    )
     pods = [pod(f"m{i}").cpu(f"{1000 + i}m").value() for i in range(20)]
     with pytest.raises(Unfinished):
         studies.plan(PlanRequest(pods, 20))

@@ -269,7 +269,7 @@ class TestAfterARestart:
         chosen = [f"pod-{name}" for name in committed]
         left = Reservation(TREE, "compositepodgroup-root", "", 3, slots, chosen, {"a": 1, "b": 2})
         await Records(world.api.client(), "v1", "earlier").write(world.store.groups[TREE], left)
-        await world.adoption.adopt()
+        await world.recovery.recover()
         await world.settle()
 
     async def test_a_planned_tree_still_waits_for_all_its_groups(self, world: World) -> None:

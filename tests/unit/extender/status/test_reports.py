@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
+from extender.process import make_reports
 from extender.status import reports
-from extender.status.reports import Reports
 from serried.cluster.store import Store
 from serried.kube.events import EventWriter
 from serried.model.group import GroupKey, GroupKind
@@ -54,7 +54,7 @@ class Office:
         self.store.put_pod(members(1)[0].value())
         self.clock = Clock()
         events = cast("EventWriter", self.speaker)
-        self.reports = Reports(self.api.client(), self.store, events, level, self.clock)
+        self.reports = make_reports(self.api.client(), self.store, events, level, self.clock)
         self.stuck: set[GroupKey] = set()
         self.task = asyncio.create_task(self.reports.run())
 
@@ -482,7 +482,7 @@ async def test_a_gang_that_ran_before_this_process_is_no_news(office: Office) ->
 async def test_groups_that_are_gone_are_not_remembered_for_ever(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reports, "_REMEMBERED", 5)
+    monkeypatch.setattr(reports, "_MAX_GONE", 5)
     for number in range(20):
         key = GroupKey("default", f"g{number}")
         office.store.put_group(pod_group(key.name).value())

@@ -1,9 +1,9 @@
-"""A term of leadership: it begins with the records of earlier ones, and before they are read nothing is planned."""
+"""The begin of a term of leadership: first the records of earlier ones, and before they are read nothing is planned."""
 
 import asyncio
 import logging
 
-from extender.binding.recovery import Adoption
+from extender.binding.recovery import Recovery
 from extender.leader import Leadership
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.term import Term
@@ -15,18 +15,18 @@ from serried.model.backoff import Backoff
 log = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(first=1.0, cap=10.0)
-_PATIENCE = 3
-"""Failures in a row after which it is no matter of moments that the records cannot be read."""
+_MAX_FAILURES = 3
+"""How many failures in a row are passed over; after them it is no matter of moments."""
 
 
-class Terms:
+class Takeover:
     """Begins a term whenever leadership has turned to us."""
 
-    def __init__(self, term: Term, group_scheduler: GroupScheduler, leadership: Leadership, adoption: Adoption) -> None:
+    def __init__(self, term: Term, group_scheduler: GroupScheduler, leadership: Leadership, recovery: Recovery) -> None:
         self._term = term
         self._group_scheduler = group_scheduler
         self._leadership = leadership
-        self._adoption = adoption
+        self._recovery = recovery
         self._turned = asyncio.Event()
 
     def note_turn(self) -> None:
@@ -44,7 +44,7 @@ class Terms:
         attempts = Attempts(_BACKOFF)
         while self._leadership.active and not self._term.plans:
             try:
-                if not await self._adoption.adopt():
+                if not await self._recovery.recover():
                     continue  # the term ended under it; if the next one is ours, too, it begins at the beginning
             except ApiError as error:
                 self._meet_obstacle(error, attempts.failures + 1)
@@ -56,7 +56,7 @@ class Terms:
     def _meet_obstacle(self, error: ApiError, failures: int) -> None:
         """Nothing can be planned in this term yet: say so, and let go of whom it does not concern."""
         log.error("cannot read the Reservations, so nothing is planned yet", extra={"err": str(error)})
-        lasting = isinstance(error, NotFound | Forbidden) or failures >= _PATIENCE
+        lasting = isinstance(error, NotFound | Forbidden) or failures >= _MAX_FAILURES
         if self._leadership.active and lasting:
             self._term.active = True
             self._group_scheduler.meet_obstacle(_describe(error))

@@ -1,0 +1,81 @@
+"""When pods leave their nodes, in loop seconds: what the forecast for the head of the queue is made of."""
+
+from collections.abc import Callable, Mapping
+
+from serried.cluster.endings import Endings, Trust
+from serried.cluster.members import Members
+from serried.cluster.occupancy import Occupancy
+from serried.cluster.vacancies import Vacancies
+from serried.model.group import GroupKey
+from serried.model.plan import PlanRequest
+from serried.model.pod import Pod
+from serried.plan.forecast import Ending
+from serried.plan.steps import Work
+
+_OVERDUE_SECONDS = 10.0
+"""A pod that should have ended already is given this time more."""
+
+_PODS_A_STEP = 500
+"""How many pods are looked at in one step of the work."""
+
+
+class PodEnds:
+    """Reads the maps and facets of the Store. ``clock`` gives loop seconds, ``wall`` seconds since 1970."""
+
+    def __init__(
+        self,
+        pods: Mapping[str, Pod],
+        members: Members,
+        occupancy: Occupancy,
+        vacancies: Vacancies,
+        *,
+        endings: Endings,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self._pods = pods
+        self._members = members
+        self._occupancy = occupancy
+        self._vacancies = vacancies
+        self._endings = endings
+        self._clock = clock
+        self._wall = wall
+
+    def find_last(self, request: PlanRequest, trust: Trust) -> float | None:
+        """When the last member will have ended if all begin now; None if that is not known of each."""
+        wall = self._wall()
+        ends = [self._endings.expect(member, wall, trust) for member in request.members]
+        known = [end for end in ends if end is not None]
+        return self._clock() + max(known) - wall if len(known) == len(ends) else None
+
+    def list_others(self, group: GroupKey) -> Work[list[Ending]]:
+        """The endings of all pods of other groups that count somewhere: bound, assumed or reserved.
+
+        A slot that is kept for the next member ends as the last one would have; the group's own is room at once.
+        """
+        # As they are now: who comes or goes between two steps is not in the snapshot either.
+        pods = list(self._pods.values())
+        endings = self._list_vacant(group)
+        for place, pod in enumerate(pods):
+            node = pod.node if pod.bound else self._occupancy.node_of(pod.uid)
+            if node and self._members.group_of(pod.uid) != group:
+                endings.append(Ending(node, pod.shape.requests, self._expect(pod)))
+            if place % _PODS_A_STEP == 0:
+                yield
+        return endings
+
+    def _list_vacant(self, group: GroupKey) -> list[Ending]:
+        endings = []
+        for vacancy in self._vacancies:
+            node = self._occupancy.node_of(vacancy.claimant)
+            own = vacancy.group == group
+            if node and (own or not vacancy.heir):
+                at = self._clock() if own else self._expect(vacancy.pod)
+                endings.append(Ending(node, vacancy.pod.shape.requests, at))
+        return endings
+
+    def _expect(self, pod: Pod) -> float | None:
+        now = self._clock()
+        wall = self._wall()
+        end = self._endings.expect(pod, wall)
+        return None if end is None else max(now + _OVERDUE_SECONDS, now + end - wall)
