@@ -83,11 +83,11 @@ class ExtenderService:
         node = cycle.reservation.slots[pod.uid].node
         offered = node if node in names else self._moves.relocate(cycle, pod.uid, names)
         if offered is None:
-            cycle.asleep.add(pod.uid)
+            cycle.mark_unschedulable(pod.uid)
             self._note_offer(pod, names)
             self._note_absence(cycle, pod, node, names)
             return Hold()
-        cycle.confirm(pod.uid, self._clock())
+        cycle.mark_filtered(pod.uid, self._clock())
         self._held.forget(pod.uid)
         return Steer(offered)
 
@@ -102,8 +102,8 @@ class ExtenderService:
         # the first complete list: the scheduler may have begun before it saw what freed the room that was planned on.
         if pod.nominated and list(names) == [pod.nominated]:
             return  # an outdated stamp is tried by itself first; the list follows at once
-        if pod.uid not in cycle.restamped and pod.nominated != node:
-            self._moves.restamp(cycle, pod.uid)
+        if not cycle.member(pod.uid).missed and pod.nominated != node:
+            self._moves.renominate(cycle, pod.uid)
             self._runner.carry_out()
         elif pod.nominated == node or len(self._store.nodes) <= _MAX_COMPLETE_LIST:
             asyncio.get_running_loop().call_soon(self._refuse, pod.uid, node)
@@ -133,7 +133,7 @@ class ExtenderService:
 
     def _at_bind(self, uid: str) -> bool:
         cycle = self._groups.cycle_of(uid)
-        return cycle is not None and uid in cycle.calls
+        return cycle is not None and uid in cycle.at_bind
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
         """The group for which this pod has to be held or steered, None if it passes like any plain pod.

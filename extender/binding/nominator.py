@@ -14,6 +14,7 @@ from typing import Any
 
 from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.member import MemberStage
 from extender.scheduling.nomination import Stamps
 from serried.cluster.store import Store
 from serried.kube.attempts import Attempts
@@ -112,16 +113,16 @@ class Nominator:
         """
         now = self._clock()
         patience = _KICK_AFTER if self._activity.is_silent() else _KICK_AFTER_BUSY
-        for uid in cycle.reservation.slots.keys() - cycle.calls.keys() - cycle.bound:
+        for uid in cycle.reservation.slots.keys() - cycle.at_bind - cycle.bound:
             since, kicks = self._sent.get(uid, (now, 0))
-            pod = self._store.pods.get(uid)
-            if pod is None or now - max(since, cycle.confirmed.get(uid, 0.0)) < patience * 2**kicks:
+            pod, member = self._store.pods.get(uid), cycle.member(uid)
+            if pod is None or now - max(since, member.filtered_at or 0.0) < patience * 2**kicks:
                 continue
             if len(self._background) >= self._writers:
                 return
             self._sent[uid] = (now, kicks + 1)
             self.arrived(uid)  # whatever keeps it away, it must not keep others out of the window
-            if pod.held_by_gate and not cycle.loose and uid not in cycle.stamped:
+            if pod.held_by_gate and not cycle.any_node and not member.nominated:
                 self.nominate(cycle, [uid])  # the stamp failed, and the gate goes after it only
             else:
                 self.activate(pod)
@@ -145,11 +146,14 @@ class Nominator:
 
     async def _send(self, cycle: BindingCycle, uid: str) -> None:
         slot, pod = cycle.reservation.slots.get(uid), self._store.pods.get(uid)
-        if slot is None or pod is None or cycle.over or uid in cycle.calls or uid in cycle.bound:
+        member = cycle.member(uid)
+        if slot is None or pod is None or cycle.over or member.call is not None or member.bound:
             return
         self._sent.setdefault(uid, (self._clock(), 0))
-        # A member that filter has answered already is on its way without any write, and so is a loose one awake.
-        if uid not in cycle.confirmed and (uid in cycle.asleep or not cycle.loose):
+        # A member that filter has answered already is on its way without any write, and so is one that is tried by
+        # itself if any node will do.
+        aside = member.stage is MemberStage.UNSCHEDULABLE
+        if member.filtered_at is None and (aside or not cycle.any_node):
             await self._stir(cycle, pod, slot.node)
         if pod.held_by_gate and not cycle.over:
             # After the stamp's answer: the scheduler's watch is in order, so it sees the stamp before the gate goes.
@@ -168,7 +172,7 @@ class Nominator:
         await self._patch_nomination(pod, node)
         if self._terms != term:
             return  # what the pod carries by now may be the next leader's
-        cycle.stamped.add(pod.uid)
+        cycle.mark_nominated(pod.uid)
         if cycle.over:
             # The cycle ended under our write, after release() had looked for stamps.
             await self._clear(pod)

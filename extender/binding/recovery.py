@@ -101,8 +101,9 @@ class Recovery:
 
     def _roll_on(self, cycle: BindingCycle, bound: Collection[Pod]) -> None:
         """Tell the cycle of a commit how far an earlier term came, and where the gang runs by now."""
-        cycle.bound |= {pod.uid for pod in bound}
-        cycle.begun = any(not pod.deleting for pod in bound)
+        cycle.take_up(pod.uid for pod in bound)
+        if any(not pod.deleting for pod in bound):
+            cycle.note_binding_sent()
         key = cycle.group.topology_key
         if key is None:
             return

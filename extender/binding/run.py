@@ -22,6 +22,7 @@ from extender.scheduling.cycle import BindingCycle, CycleStage
 from extender.scheduling.effects import Effect, Outbox, StartCycle
 from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_scheduler import GroupScheduler
+from extender.scheduling.member import MemberStage
 from extender.scheduling.moves import Moves
 from extender.scheduling.permit import Obstacle, Permit, Refusal
 from extender.scheduling.term import Term
@@ -146,7 +147,7 @@ class CycleRunner:
     async def _record(self, cycle: BindingCycle) -> None:
         if cycle.reservation.need == 0:
             # The quorum stands: each member binds as it comes, there is nothing that could be left half done.
-            cycle.stage = CycleStage.BINDING
+            cycle.enter(CycleStage.BINDING)
             self._effects.nominate(cycle)
             return
         try:
@@ -155,7 +156,7 @@ class CycleRunner:
             self._give_up(cycle, Verdict(Reason.RECORD_FAILED, detail=str(error)))
             return
         if not cycle.over:
-            cycle.stage = CycleStage.GATHERING
+            cycle.enter(CycleStage.GATHERING)
 
     def _give_up(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle of which no Binding was sent; what another instance may see by now is left to that one."""
@@ -180,7 +181,7 @@ class CycleRunner:
             if not cycle.quorum_at_bind():
                 await self._wait(cycle, max(self._clock() + _LOOK_SECONDS, self._deadline(cycle)))
             elif self._still_ready(cycle):
-                cycle.stage = CycleStage.COMMITTING
+                cycle.enter(CycleStage.COMMITTING)
                 return
 
     def _still_ready(self, cycle: BindingCycle) -> bool:
@@ -197,8 +198,8 @@ class CycleRunner:
             return None
         self._activity.count_idle(cycle)
         late = self._clock() > self._deadline(cycle)
-        if late and not self._moves.leave_out(cycle, cycle.calls):
-            return Verdict(Reason.DEADLINE_EXCEEDED, have=len(cycle.calls), need=reservation.need)
+        if late and not self._moves.leave_out(cycle, cycle.at_bind):
+            return Verdict(Reason.DEADLINE_EXCEEDED, have=len(cycle.at_bind), need=reservation.need)
         return None
 
     def _deadline(self, cycle: BindingCycle) -> float:
@@ -208,8 +209,8 @@ class CycleRunner:
         scheduler keeps room, too, and a bind call is open that must be answered before its time-out (15 minutes).
         """
         total, idle = min(self._total, cycle.group.timeout), min(self._idle, cycle.group.timeout)
-        latest = cycle.started + _LONGEST_QUEUE if cycle.met is None else cycle.met + total
-        return min(latest, cycle.looked + idle - cycle.idled)
+        latest = cycle.started + _LONGEST_QUEUE if cycle.reached is None else cycle.reached + total
+        return min(latest, cycle.idle_counted + idle - cycle.idle_seconds)
 
     async def _wait(self, cycle: BindingCycle, deadline: float) -> None:
         cycle.changed.clear()
@@ -221,9 +222,9 @@ class CycleRunner:
 
     async def _commit(self, cycle: BindingCycle) -> None:
         reservation = cycle.reservation
-        chosen = reservation.committed or frozenset(cycle.calls)  # the first, if writing it broke off
+        chosen = reservation.committed or frozenset(cycle.at_bind)  # the first, if writing it broke off
         if not chosen:
-            cycle.stage = CycleStage.BINDING
+            cycle.enter(CycleStage.BINDING)
             return
         refusal = self._permit.refuse_all(cycle, chosen)
         if refusal is not None:
@@ -238,7 +239,7 @@ class CycleRunner:
                 self._give_up(cycle, Verdict(Reason.RECORD_FAILED, detail=str(error)))
                 return
         if not cycle.over:  # the Lease may have been lost meanwhile
-            cycle.stage = CycleStage.BINDING
+            cycle.enter(CycleStage.BINDING)
 
     async def _was_committed(self, cycle: BindingCycle, error: ApiError) -> bool:
         """Whether the swap happened although its answer was an error.
@@ -258,7 +259,7 @@ class CycleRunner:
     async def _bind_committed(self, cycle: BindingCycle) -> None:
         start = self._clock()
         committed = cycle.reservation.committed
-        if committed and not cycle.begun:
+        if committed and not cycle.binding_sent:
             self._look_again(cycle)
         if committed and not cycle.over:
             await asyncio.gather(*(self._roll_forward(cycle, uid) for uid in committed))
@@ -311,7 +312,8 @@ class CycleRunner:
 
         def ask() -> Refusal | None:
             refusal = self._permit.refuse(cycle, uid, node)
-            cycle.begun = cycle.begun or (refusal is None and uid in cycle.reservation.committed)
+            if refusal is None and uid in cycle.reservation.committed:
+                cycle.note_binding_sent()
             return refusal
 
         sent = await self._binder.bind(pod, uid, node, told, ask)
@@ -320,7 +322,7 @@ class CycleRunner:
             cycle.mark_bound(uid, self._clock())
         elif sent.outcome in (BindOutcome.LOST, BindOutcome.ELSEWHERE):
             if sent.outcome is BindOutcome.ELSEWHERE:
-                cycle.bound.add(uid)
+                cycle.mark_bound_elsewhere(uid, f"serried: {sent.error}")
             self._moves.drop(cycle, uid, sent.error)
             self.carry_out()
         return sent
@@ -338,9 +340,10 @@ class CycleRunner:
                 self._endings.finish(cycle)
                 self.carry_out()
                 return
-            for uid in (waiting & cycle.calls.keys()) - cycle.sending:
-                cycle.sending.add(uid)
-                self._effects.spawn(self.bind_surplus(cycle, uid))
+            for uid in waiting & cycle.at_bind:
+                if cycle.member(uid).stage is not MemberStage.SENDING:
+                    cycle.start_sending(uid)
+                    self._effects.spawn(self.bind_surplus(cycle, uid))
             await self._wait(cycle, cycle.progressed + self._idle)
 
     def _unseen(self, cycle: BindingCycle) -> bool:
@@ -349,10 +352,11 @@ class CycleRunner:
         return any(pod is not None and pod.pending for pod in pods)
 
     async def bind_surplus(self, cycle: BindingCycle, uid: str) -> None:
-        """Bind a member that needs no quorum and is in ``sending``; its call gets the answer, good or bad."""
-        call = cycle.calls.get(uid)
+        """Bind a member that needs no quorum and is SENDING; its call gets the answer, good or bad."""
+        member = cycle.member(uid)
+        call = member.call
         if call is None or uid not in cycle.reservation.slots:
-            cycle.sending.discard(uid)
+            cycle.stop_sending(uid)
             return
         try:
             sent = await self._send_assumed(cycle, uid)
@@ -360,12 +364,11 @@ class CycleRunner:
             log.exception("a member could not be bound", extra={"uid": uid})
             sent = Sent(BindOutcome.FAILED, "internal error, see the extender's log")
         finally:
-            cycle.sending.discard(uid)
-        if sent.outcome in (BindOutcome.FAILED, BindOutcome.REFUSED) and cycle.calls.get(uid) is call:
+            cycle.stop_sending(uid)
+        if sent.outcome in (BindOutcome.FAILED, BindOutcome.REFUSED) and member.call is call:
             cycle.close_call(uid, f"serried: {sent.error}")
         if sent.refusal is not None:
             self._take_back(cycle, uid, sent.refusal)
-        cycle.changed.set()  # a newer call of it may have come meanwhile
 
     def _take_back(self, cycle: BindingCycle, uid: str, refusal: Refusal) -> None:
         """A member that needs no quorum may not be bound to its slot: it gets another one, or none."""

@@ -309,7 +309,7 @@ def _view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
         stage=cycle.stage.value if cycle else "",
         domain=reservation.domain,
         need=reservation.need,
-        atBind=len(cycle.calls) if cycle else 0,
+        atBind=len(cycle.at_bind) if cycle else 0,
         bound=len(cycle.bound) if cycle else 0,
         slots=slots,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.member import Member, MemberStage
 from serried.cluster.store import Store
 from serried.model.pod import Pod
 
@@ -38,21 +39,24 @@ class SchedulerActivity:
         It counts in any case if the scheduler was there, and has refused a member without which there is no quorum.
         """
         now = self._clock()
-        since = max(cycle.looked, cycle.progressed)
-        cycle.looked = now
+        since = max(cycle.idle_counted, cycle.progressed)
+        idle = 0.0
         if self._lacks_refused(cycle):
-            cycle.idled += now - since
+            idle = now - since
         elif self.is_silent():
-            cycle.idled += now - max(since, self.last_sign)
+            idle = now - max(since, self.last_sign)
+        cycle.count_idle(now, idle)
 
     def _lacks_refused(self, cycle: BindingCycle) -> bool:
-        refused = {uid for uid in cycle.asleep if self._was_refused(cycle, uid)}
-        present = cycle.reservation.slots.keys() | cycle.bound
-        return bool(refused) and cycle.reservation.lacks(present - refused)
+        refused = {uid for uid, member in cycle.list_members() if self._was_refused(cycle, uid, member)}
+        if not refused:
+            return False
+        return cycle.reservation.lacks((cycle.reservation.slots.keys() | cycle.bound) - refused)
 
-    def _was_refused(self, cycle: BindingCycle, uid: str) -> bool:
-        # A member that nothing has been told to try is not refused but asleep, and so is one whose stamp still stands:
-        # the scheduler erases it when it has tried in vain.
+    def _was_refused(self, cycle: BindingCycle, uid: str, member: Member) -> bool:
+        # A member that nothing has told the scheduler to try again is put aside, not refused, and so is one whose
+        # nomination still stands: the scheduler erases it when it has tried in vain.
+        if member.stage is not MemberStage.UNSCHEDULABLE or not (member.nominated or member.missed):
+            return False
         pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
-        tried = uid in cycle.stamped or uid in cycle.restamped
-        return tried and pod is not None and slot is not None and pod.nominated != slot.node
+        return pod is not None and slot is not None and pod.nominated != slot.node

@@ -3,18 +3,27 @@ r"""One binding cycle of a gang: from a plan that is held in the ledger to its l
     RECORDING -> GATHERING -> COMMITTING -> BINDING -> ENDED
          \______________\______ abort: everything is given back
 
-The stage is progress, never a permission: whether a member may be bound is asked at the door
-(`extender.scheduling.permit`). Whoever learns something (a bind call, a deleted pod, a deadline) changes the cycle at
-once and sets ``changed``; the one task that drives the cycle wakes and decides. Nothing here awaits, so no two of these
-changes interleave.
+A cycle whose members need no quorum turns from RECORDING to BINDING at once. The stage is progress, never a permission:
+whether a member may be bound is asked at the door (`extender.scheduling.permit`). How far each member is stands in a
+record of its own (`extender.scheduling.member`).
+
+Cycle and members are changed by the verbs here, and by nobody else. A step that the drawings do not have raises
+IllegalTransition before anything has changed: in a test it fails, in production whoever was called from outside (a verb
+of the scheduler, the task of a cycle, the loop) logs it and goes on. What may come late, or twice, is no such step.
+
+Whoever learns something (a bind call, a deleted pod, a deadline) changes the cycle at once and sets ``changed``; the
+one task that drives the cycle wakes and decides. Nothing here awaits, so no two of these changes interleave.
 """
 
 import asyncio
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from extender.scheduling.member import Member, MemberStage
 from serried.model.group import PodGroup
 from serried.model.reservation import Reservation
+from serried.model.transition import IllegalTransition
 
 
 class CycleStage(StrEnum):
@@ -27,47 +36,72 @@ class CycleStage(StrEnum):
     ENDED = "Ended"
 
 
+_LEGAL = {
+    CycleStage.RECORDING: {CycleStage.GATHERING, CycleStage.BINDING},
+    CycleStage.GATHERING: {CycleStage.COMMITTING},
+    CycleStage.COMMITTING: {CycleStage.BINDING},
+    CycleStage.BINDING: set[CycleStage](),
+    CycleStage.ENDED: set[CycleStage](),
+}
+"""But for the end, which may come at any stage."""
+
+
 @dataclass(slots=True)
 class BindingCycle:
-    """The state of one cycle.
-
-    ``calls`` are the open bind calls by member UID; each future ends with the error text for the scheduler, "" for
-    success. ``confirmed`` has the loop time at which filter answered the planned node for a member; ``bound`` the
-    members whose Binding is known to stand, ``sending`` those whose Binding is on its way; ``stamped`` and
-    ``restamped`` the members that were nominated once and twice; ``asleep`` those that the scheduler has put aside
-    and tries again only when a write of ours wakes them; ``refilled`` what was last tried for members without a
-    slot. ``met`` is when the scheduler came to the first of the members that are with it now, None while it has
-    not; ``idled`` how many seconds have passed without progress though it was free to make some, ``looked`` until
-    when they are counted. ``failures`` has a sentence about each Binding that is being repeated. ``begun`` is whether a
-    Binding of the commit has been sent, or stands: from then on the rest is rolled forward, before that the commit can
-    still be withdrawn. A ``loose`` cycle has room to spare: its members need no stamp, they take any node of the domain
-    that is offered. ``closed`` are nodes that it must not use (``backfill``). Times are loop seconds.
-    """
+    """The state of one cycle. Times are loop seconds."""
 
     group: PodGroup
+    """As it was when the cycle was planned."""
+
     reservation: Reservation
+
     started: float
+
     progressed: float
+    """When a bind call came, or a Binding stood, last."""
+
     stage: CycleStage = CycleStage.RECORDING
-    calls: dict[str, asyncio.Future[str]] = field(default_factory=dict)
-    confirmed: dict[str, float] = field(default_factory=dict)
-    bound: set[str] = field(default_factory=set)
-    stamped: set[str] = field(default_factory=set)
-    restamped: set[str] = field(default_factory=set)
-    asleep: set[str] = field(default_factory=set)
-    failures: dict[str, str] = field(default_factory=dict)
-    sending: set[str] = field(default_factory=set)
-    begun: bool = False
-    loose: bool = False
+
+    any_node: bool = False
+    """There is room to spare: members need no nomination, they take any node of the domain that is offered."""
+
     closed: frozenset[str] = frozenset()
-    refilled: tuple[object, ...] = ()
+    """Nodes that it must not use (`extender.scheduling.backfill`)."""
+
+    binding_sent: bool = False
+    """Whether a Binding of the commit has left, or stands.
+
+    From then on the rest is rolled forward; before that the commit can still be withdrawn.
+    """
+
+    refill_tried: tuple[object, ...] = ()
+    """What was last tried for members without a slot; the same is not tried again."""
+
+    reached: float | None = None
+    """When the scheduler came to the first of the members that are with it now; None while it has not."""
+
+    idle_seconds: float = 0.0
+    """For how long the cycle has not got on since ``progressed``, though the scheduler was free to get on with it."""
+
+    idle_counted: float = field(init=False)
+    """Until when ``idle_seconds`` are counted."""
+
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    met: float | None = None
-    idled: float = 0.0
-    looked: float = field(init=False)
+    """Set when there is something to decide; cleared by the task that drives the cycle."""
+
+    _members: dict[str, Member] = field(default_factory=dict)
+    """By UID. Kept also without a slot: a member may get another one in this cycle."""
+
+    _at_bind: set[str] = field(default_factory=set)
+    """Whose ``call`` is set, so that the quorum is counted without looking at every member."""
+
+    _bound: set[str] = field(default_factory=set)
+    """Who is BOUND."""
 
     def __post_init__(self) -> None:
-        self.looked = self.started
+        self.idle_counted = self.started
+
+    # --- readings ----------------------------------------------------------------------------------------------
 
     @property
     def over(self) -> bool:
@@ -84,65 +118,214 @@ class BindingCycle:
         """The domain that members without a slot must share; empty without a topology key."""
         return frozenset({self.reservation.domain}) if self.group.topology_key else frozenset()
 
+    @property
+    def at_bind(self) -> Set[str]:
+        """The members whose bind call is open (UIDs). Changes with the cycle."""
+        return self._at_bind
+
+    @property
+    def bound(self) -> Set[str]:
+        """The members that are bound (UIDs). Changes with the cycle."""
+        return self._bound
+
+    def member(self, uid: str) -> Member:
+        """What is known of a member, to read only; it waits as long as nothing is."""
+        return self._members.get(uid) or self._members.setdefault(uid, Member())
+
+    def list_members(self) -> Iterable[tuple[str, Member]]:
+        """Everybody of whom anything is known, by UID, with a slot or without."""
+        return self._members.items()
+
+    def find_failure(self) -> str:
+        """A sentence about one of the Bindings that are being repeated; "" if none is."""
+        failures = (self.member(uid).failure for uid in self.reservation.slots)
+        return next((failure for failure in failures if failure), "")
+
     def quorum_at_bind(self) -> bool:
         """Whether enough members are at their bind call, or bound, to commit."""
-        return not self.reservation.lacks(self.calls.keys() | self.bound)
+        if self.reservation.parts:
+            return not self.reservation.lacks(self._at_bind | self._bound)
+        return len(self._at_bind) + len(self._bound) >= self.reservation.need  # no bound member has an open call
 
     def out_of_reach(self) -> bool:
         """Whether too few slots are left for the quorum."""
-        return self.reservation.lacks(self.reservation.slots.keys() | self.bound)
+        slots = self.reservation.slots.keys()
+        return self.reservation.lacks(slots) and self.reservation.lacks(slots | self._bound)
 
     def may_move(self, uid: str) -> bool:
         """Whether a member's slot is still free to change its node: nothing durable and no bind call names it."""
-        fixed = uid in self.calls or uid in self.sending or uid in self.bound or uid in self.reservation.committed
-        return uid in self.reservation.slots and not fixed
+        slots, committed = self.reservation.slots, self.reservation.committed
+        return uid in slots and uid not in committed and self.member(uid).before_bind
 
-    def confirm(self, uid: str, now: float) -> None:
+    # --- the verbs of a member ---------------------------------------------------------------------------------
+
+    def mark_unschedulable(self, uid: str) -> None:
+        """The scheduler puts a member aside. That is old news of one whose bind call is open, or that is further."""
+        member = self.member(uid)
+        if member.before_bind and member.stage is not MemberStage.UNSCHEDULABLE:
+            member.turn(MemberStage.UNSCHEDULABLE)
+
+    def mark_nominated(self, uid: str) -> None:
+        """Our nomination is written on a member. The cycle may have ended under the write."""
+        self.member(uid).nominated = True
+
+    def mark_filtered(self, uid: str, now: float) -> None:
         """Filter has sent a member to its node: the scheduler keeps room there from now on."""
-        self.confirmed[uid] = now
-        self.asleep.discard(uid)
-        self.met = now if self.met is None else self.met
+        member = self.member(uid)
+        member.filtered_at = now
+        if member.before_bind and member.stage is not MemberStage.FILTERED:
+            member.turn(MemberStage.FILTERED)
+        self._note_reached(now)
 
-    def advance(self, now: float) -> None:
-        """The cycle gets on."""
-        self.progressed, self.idled = now, 0.0
+    def mark_missed(self, uid: str) -> None:
+        """A member's node was not among those that the scheduler offered: it is to be nominated (again)."""
+        member = self.member(uid)
+        member.missed = True
+        self._forget_filter(member)
+
+    def mark_moved(self, uid: str) -> None:
+        """A member's slot is on another node: what filter has said of the old one does not count any more."""
+        member = self.member(uid)
+        member.missed = False
+        self._forget_filter(member)
 
     def open_call(self, uid: str, now: float) -> asyncio.Future[str]:
-        """A member has come to its bind call. A newer call replaces an older one, which fails."""
-        self.close_call(uid, "replaced by a newer bind call of the same pod")
-        call: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.calls[uid] = call
-        self.met = now if self.met is None else self.met
-        self.advance(now)
+        """A member has come to its bind call. A newer call replaces an older one, which fails.
+
+        Raises IllegalTransition if the member is bound, or the cycle over: nobody would answer.
+        """
+        self._require_running(f"take a bind call of {uid}")
+        member = self.member(uid)
+        if member.call is None and member.stage is not MemberStage.SENDING:
+            member.turn(MemberStage.AT_BIND)
+        member.answer("replaced by a newer bind call of the same pod")
+        member.call = call = asyncio.get_running_loop().create_future()
+        self._at_bind.add(uid)
+        self._note_reached(now)
+        self._advance(now)
         self.changed.set()
         return call
 
     def close_call(self, uid: str, error: str) -> None:
         """Answer a member's open bind call, if it has one."""
-        call = self.calls.pop(uid, None)
-        if call is not None and not call.done():
-            call.set_result(error)
+        if uid in self._at_bind:
+            member = self.member(uid)
+            member.answer(error)
+            self._leave_bind(uid, member)
         self.changed.set()
 
     def abandon_call(self, uid: str, call: asyncio.Future[str]) -> None:
-        """The scheduler hung up: it has given the member's room away, so the member is not at bind any more."""
-        if self.calls.get(uid) is call:
-            del self.calls[uid]
-            self.confirmed.pop(uid, None)
-            if not self.calls:
-                self.met = None
+        """The scheduler hung up: it has given the member's room away, so the member is not at bind any more.
+
+        Nothing happens if that call is answered, or replaced by a newer one.
+        """
+        member = self.member(uid)
+        if member.call is call:
+            member.call = None
+            member.filtered_at = None
+            self._leave_bind(uid, member)
+            if not self._at_bind:
+                self.reached = None
             self.changed.set()
 
+    def start_sending(self, uid: str) -> None:
+        """The Binding of a member that needs no quorum (any more) is sent, for the call that is open."""
+        self._require_running(f"send {uid}")
+        self.member(uid).turn(MemberStage.SENDING)
+
+    def stop_sending(self, uid: str) -> None:
+        """That Binding has its answer. A member that is bound by it, or by the watch's word, stays so."""
+        member = self.member(uid)
+        if not member.bound:
+            if member.stage is not MemberStage.SENDING:
+                raise IllegalTransition(f"{uid} was not being sent")
+            member.turn_back()
+        self.changed.set()  # a newer call of it may have come meanwhile
+
+    def note_failure(self, uid: str, failure: str) -> None:
+        """A Binding has failed, and is repeated."""
+        self.member(uid).failure = failure
+
     def mark_bound(self, uid: str, now: float) -> None:
-        """A member's Binding stands."""
-        self.bound.add(uid)
-        self.failures.pop(uid, None)
-        self.advance(now)
-        self.close_call(uid, "")
+        """A member's Binding stands; our own answer and the watch may both say so."""
+        self._turn_bound(uid, "")
+        self.member(uid).failure = ""
+        self._advance(now)
+
+    def mark_bound_elsewhere(self, uid: str, error: str) -> None:
+        """Somebody else has bound a member, to another node: its call fails, and that is no progress."""
+        self._turn_bound(uid, error)
+
+    # --- the verbs of the cycle --------------------------------------------------------------------------------
+
+    def enter(self, stage: CycleStage) -> None:
+        """The cycle is at its next stage."""
+        if stage not in _LEGAL[self.stage]:
+            raise IllegalTransition(f"a cycle that is {self.stage} cannot be {stage}")
+        self.stage = stage
+
+    def take_up(self, bound: Iterable[str]) -> None:
+        """An earlier term has bound these members: no progress of ours."""
+        for uid in bound:
+            self._turn_bound(uid, "")
+
+    def note_binding_sent(self) -> None:
+        """A Binding of the commit leaves, or stands: there is no way back from here."""
+        self.binding_sent = True
+
+    def keep_to_slots(self) -> None:
+        """Room is scarce after all: each member takes its own slot."""
+        self.any_node = False
+
+    def close_nodes(self, nodes: Iterable[str]) -> None:
+        """It must not use these nodes (any more)."""
+        self.closed = self.closed.union(nodes)
+
+    def note_refill(self, tried: tuple[object, ...]) -> None:
+        """This was tried for members without a slot; after an empty one everything is tried again."""
+        self.refill_tried = tried
+
+    def count_idle(self, now: float, seconds: float) -> None:
+        """Of the time since the last count so many seconds were idle."""
+        self.idle_counted = now
+        self.idle_seconds += seconds
 
     def end(self, error: str) -> None:
-        """Close the cycle: every call that is still open fails with this text."""
+        """Close the cycle: every call that is still open fails with this text. Nothing more happens if it has ended."""
         self.stage = CycleStage.ENDED
-        for uid in list(self.calls):
+        for uid in list(self._at_bind):
             self.close_call(uid, error)
+        self.changed.set()
+
+    # --- what the verbs share ----------------------------------------------------------------------------------
+
+    def _require_running(self, what: str) -> None:
+        if self.over:
+            raise IllegalTransition(f"the cycle of {self.reservation.group} is over and cannot {what}")
+
+    def _note_reached(self, now: float) -> None:
+        if self.reached is None:
+            self.reached = now
+
+    def _advance(self, now: float) -> None:
+        self.progressed = now
+        self.idle_seconds = 0.0
+
+    def _forget_filter(self, member: Member) -> None:
+        member.filtered_at = None
+        if member.stage is MemberStage.FILTERED:
+            member.turn(MemberStage.WAITING)
+
+    def _leave_bind(self, uid: str, member: Member) -> None:
+        self._at_bind.discard(uid)
+        if member.stage is MemberStage.AT_BIND:
+            member.turn_back()
+
+    def _turn_bound(self, uid: str, error: str) -> None:
+        member = self.member(uid)
+        if not member.bound:
+            member.turn(MemberStage.BOUND)
+            member.answer(error)
+            self._at_bind.discard(uid)
+            self._bound.add(uid)
         self.changed.set()

@@ -72,10 +72,10 @@ class CycleEndings:
 
     def leave(self, cycle: BindingCycle) -> None:
         """End a cycle without a word and without a write: it is the next leader's."""
-        uids = frozenset(cycle.reservation.slots.keys() | cycle.stamped)
+        uids = cycle.reservation.slots.keys() | _list_nominated(cycle)
         cycle.end("serried: this instance does not lead any more")
         self._detach(cycle)
-        self._outbox.put(Release(uids))
+        self._outbox.put(Release(frozenset(uids)))
 
     def leave_all(self) -> None:
         """End every cycle like that."""
@@ -88,10 +88,11 @@ class CycleEndings:
         self._queue.put_aside(cycle.reservation.group, PlanRequest(waiting, 1, cycle.group.topology_key, cycle.pinned))
 
     def _close(self, cycle: BindingCycle, error: str) -> None:
-        uids = frozenset(cycle.reservation.slots.keys() | cycle.stamped)
+        nominated = _list_nominated(cycle)
+        uids = frozenset(cycle.reservation.slots.keys() | nominated)
         cycle.end(error)
         self._detach(cycle)
-        pods = (self._store.pods.get(uid) for uid in cycle.stamped - cycle.bound)
+        pods = (self._store.pods.get(uid) for uid in nominated - cycle.bound)
         self._outbox.put(Release(uids, tuple(pod for pod in pods if pod is not None and pod.pending)))
 
     def _detach(self, cycle: BindingCycle) -> None:
@@ -102,3 +103,8 @@ class CycleEndings:
         if gang.cycle is cycle:
             gang.cycle = None
             gang.not_before = 0.0  # a pause of members that wanted to join it says nothing of the gang
+
+
+def _list_nominated(cycle: BindingCycle) -> set[str]:
+    """The members that may still carry a nomination of ours; UIDs."""
+    return {uid for uid, member in cycle.list_members() if member.nominated}

@@ -24,6 +24,7 @@ from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_state import GroupState, Mending
 from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
+from extender.scheduling.member import MemberStage
 from extender.scheduling.moves import Moves
 from extender.scheduling.nomination import Stamps
 from extender.scheduling.offers import Offers
@@ -317,9 +318,11 @@ class GroupScheduler:
             self._seats.move_out(plan)
         # Every member of a tree has a domain of its own, which an offered node may not be in.
         plain = group.preference == NO_PREFERENCE and group.tree is None
-        loose = plain and self._stamps.leaves_loose(plan)
-        cycle = BindingCycle(group, reservation, now, now, loose=loose, closed=closed)
-        cycle.asleep.update(uid for uid, pod in pods.items() if self._held.needs_activation(pod))
+        any_node = plain and self._stamps.leaves_loose(plan)
+        cycle = BindingCycle(group, reservation, now, now, any_node=any_node, closed=closed)
+        for uid, pod in pods.items():
+            if self._held.needs_activation(pod):
+                cycle.mark_unschedulable(uid)
         self.start(gang, cycle)
 
     def start(self, gang: GroupState, cycle: BindingCycle) -> None:
@@ -348,13 +351,12 @@ class GroupScheduler:
             self._moves.drop_surplus(cycle, "its PodGroup is gone, or was made anew")
         else:
             self._tend_quorum(gang, cycle, group)
-        for uid in cycle.calls.keys() - cycle.reservation.slots.keys():
+        for uid in cycle.at_bind - cycle.reservation.slots.keys():
             cycle.close_call(uid, "serried: the pod has no slot any more")
         cycle.changed.set()
         if committed:
-            failure = next((text for uid, text in cycle.failures.items() if uid in cycle.reservation.slots), "")
             need = len(cycle.reservation.committed)
-            return Verdict(Reason.BINDING, have=len(cycle.bound), need=need, detail=failure)
+            return Verdict(Reason.BINDING, have=len(cycle.bound), need=need, detail=cycle.find_failure())
         return None
 
     def _tend_quorum(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
@@ -368,19 +370,20 @@ class GroupScheduler:
             self._moves.refill(gang, cycle, group)
 
     def _tend_member(self, cycle: BindingCycle, uid: str) -> None:
-        pod, slot = self._store.pods.get(uid), cycle.reservation.slots[uid]
+        pod, slot, member = self._store.pods.get(uid), cycle.reservation.slots[uid], cycle.member(uid)
         if pod is None or pod.deleting or pod.phase is not Phase.ACTIVE:
             self._moves.drop(cycle, uid, "the pod is being deleted")
         elif uid not in cycle.reservation.committed and self._store.members.group_of(uid) != cycle.reservation.group:
             self._moves.drop(cycle, uid, "the pod has left the group")
-        elif pod.node == slot.node and uid not in cycle.bound:
+        elif pod.node == slot.node and not member.bound:
             cycle.mark_bound(uid, self._clock())
         elif pod.node and pod.node != slot.node:
-            cycle.bound.add(uid)
-            self._moves.drop(cycle, uid, f"the pod is bound to {pod.node}")
-        elif pod.unschedulable and uid not in cycle.asleep and uid not in cycle.confirmed:
-            cycle.asleep.add(uid)
-            if cycle.steers and uid not in cycle.stamped:
+            error = f"the pod is bound to {pod.node}"
+            cycle.mark_bound_elsewhere(uid, f"serried: {error}")
+            self._moves.drop(cycle, uid, error)
+        elif pod.unschedulable and member.stage is MemberStage.WAITING:
+            cycle.mark_unschedulable(uid)
+            if cycle.steers and not member.nominated:
                 self._outbox.put(Nominate(cycle, (uid,)))
 
     def refuse(self, uid: str, node: str) -> None:
@@ -389,7 +392,9 @@ class GroupScheduler:
         A member that the quorum does not need just loses its slot. Nothing happens if the plan is another by now.
         """
         cycle, pod = self._groups.cycle_of(uid), self._store.pods.get(uid)
-        if cycle is None or pod is None or uid in cycle.reservation.committed or uid in cycle.sending:
+        if cycle is None or pod is None or uid in cycle.reservation.committed:
+            return
+        if cycle.member(uid).stage in (MemberStage.SENDING, MemberStage.BOUND):
             return
         if cycle.reservation.slots[uid].node != node:
             return
@@ -409,7 +414,7 @@ class GroupScheduler:
         """A committed member's Binding was refused, and is tried again: the group's reason says so meanwhile."""
         slot = cycle.reservation.slots.get(uid)
         if slot is not None:
-            cycle.failures[uid] = f"the Binding of {slot.name} failed and is tried again: {error}"
+            cycle.note_failure(uid, f"the Binding of {slot.name} failed and is tried again: {error}")
             self._groups.look_again(cycle.reservation.group)
 
     def _let_go(self, uid: str) -> None:

@@ -38,7 +38,7 @@ class Groups:
         """The answer to a study of this group is there: it asks again."""
         state = self.states.get(key)
         if state is not None and state.cycle is not None:
-            state.cycle.refilled = ()
+            state.cycle.note_refill(())
         self.look_again(key)
 
     def say(self, key: GroupKey, verdict: Verdict) -> None:

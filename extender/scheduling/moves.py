@@ -7,6 +7,7 @@ from extender.scheduling.effects import Nominate, Outbox, Release
 from extender.scheduling.group_state import GroupState, Mending
 from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
+from extender.scheduling.member import MemberStage
 from extender.scheduling.permit import Permit
 from extender.scheduling.planning import Planning
 from extender.scheduling.repairs import Repairs
@@ -57,9 +58,10 @@ class Moves:
 
     def drop_surplus(self, cycle: BindingCycle, error: str) -> None:
         """Take out whoever is not committed, not on its way, and has no slot that is kept for it."""
-        kept = cycle.reservation.committed | cycle.bound | cycle.sending
+        kept = cycle.reservation.committed | cycle.bound
         for uid in cycle.reservation.slots.keys() - kept:
-            if not self._permit.has_own_slot(cycle, uid):
+            sending = cycle.member(uid).stage is MemberStage.SENDING
+            if not sending and not self._permit.has_own_slot(cycle, uid):
                 self.drop(cycle, uid, error)
 
     def refill(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
@@ -74,9 +76,9 @@ class Moves:
             late = self._list_permitted(cycle, group, late, mending)
         room = self._store.occupancy.freed, self._store.nominations.withdrawn, mending.seated
         tried = (room, tuple((pod.uid, pod.shape) for pod in late))
-        if not late or tried == cycle.refilled:
+        if not late or tried == cycle.refill_tried:
             return
-        cycle.refilled = tried
+        cycle.note_refill(tried)
         excluded = gang.exclusions(late, self._clock(), self._store.nodes)
         answer = self._planner.plan(build_joining_request(cycle, late, 0, excluded, self._store))
         if isinstance(answer, Plan):
@@ -85,7 +87,7 @@ class Moves:
                     part = self._store.members.leaf_of(pod.uid)
                     self._ledger.add(cycle.reservation, pod, answer.nodes[pod.uid], part)
                     if self._held.needs_activation(pod):
-                        cycle.asleep.add(pod.uid)
+                        cycle.mark_unschedulable(pod.uid)
             self._outbox.put(Nominate(cycle, tuple(answer.nodes)))
 
     def _list_permitted(
@@ -99,27 +101,27 @@ class Moves:
         )
 
     def relocate(self, cycle: BindingCycle, uid: str, names: Sequence[str]) -> str | None:
-        """Move a loose member's slot to one of the offered nodes; None if it stays where it is."""
+        """Move a member's slot to one of the offered nodes if any will do; None if it stays where it is."""
         pod = self._store.pods.get(uid)
-        if pod is None or not cycle.loose or not cycle.may_move(uid):
+        if pod is None or not cycle.any_node or not cycle.may_move(uid):
             return None
         node = find_offered(cycle.reservation, pod, names, self._store, cycle.closed)
         if node is not None:
             self._ledger.move(pod, node)
         return node
 
-    def restamp(self, cycle: BindingCycle, uid: str) -> None:
-        """A sample had no node for a member: it is stamped (again).
+    def renominate(self, cycle: BindingCycle, uid: str) -> None:
+        """A sample had no node for a member: it is nominated (again).
 
-        If the cycle was loose, so is everybody else: the next samples will not do better.
+        If any node would have done, so is everybody else: the next samples will not do better.
         """
-        cycle.restamped.add(uid)
-        cycle.confirmed.pop(uid, None)
+        cycle.mark_missed(uid)
         self._outbox.put(Nominate(cycle, (uid,)))
-        if cycle.loose:
-            cycle.loose = False
-            here = cycle.confirmed.keys() | cycle.calls.keys() | cycle.bound | cycle.stamped
-            self._outbox.put(Nominate(cycle, tuple(cycle.reservation.slots.keys() - here - {uid})))
+        if cycle.any_node:
+            cycle.keep_to_slots()
+            others = ((mate, cycle.member(mate)) for mate in cycle.reservation.slots if mate != uid)
+            left = tuple(mate for mate, member in others if not member.reached and not member.nominated)
+            self._outbox.put(Nominate(cycle, left))
 
     def replace(self, cycle: BindingCycle, pod: Pod) -> bool:
         """Find one member another slot in the cycle's domain; whether there was one."""
@@ -129,8 +131,7 @@ class Moves:
         if isinstance(answer, Verdict):
             return False
         self._ledger.move(pod, answer.nodes[pod.uid])
-        cycle.confirmed.pop(pod.uid, None)
-        cycle.restamped.discard(pod.uid)
+        cycle.mark_moved(pod.uid)
         self._outbox.put(Nominate(cycle, (pod.uid,)))
         return True
 

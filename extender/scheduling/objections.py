@@ -29,8 +29,8 @@ def find_refused(cycle: BindingCycle, pods: Mapping[str, Pod], members: Members)
     refused = [pod.uid for pod in planned if pod.refused and pod.pending]
     if not refused:
         return []
-    here = cycle.confirmed.keys() | cycle.calls.keys() | cycle.bound | cycle.sending | cycle.reservation.committed
-    return [uid for uid in refused if uid not in here and members.group_of(uid) == cycle.reservation.group]
+    left = [uid for uid in refused if uid not in cycle.reservation.committed and not cycle.member(uid).reached]
+    return [uid for uid in left if members.group_of(uid) == cycle.reservation.group]
 
 
 def describe_refused(group_members: GroupMembers, need: int, uncounted: Uncounted) -> Verdict:

@@ -58,7 +58,8 @@ class Offers:
         slots = cycle.reservation.slots
         unoffered = state.unoffered([pod], self._clock(), self._nodes)
         if unoffered:
-            cycle.closed |= unoffered - {slots[uid].node for uid in cycle.confirmed if uid in slots}
+            mates = (slot.node for uid, slot in slots.items() if cycle.member(uid).filtered_at is not None)
+            cycle.close_nodes(unoffered.difference(mates))
 
     def drop_refused(self, cycle: BindingCycle) -> Verdict | None:
         """Take the members out that the scheduler refuses on every node; why the cycle must end, if it must."""

@@ -61,7 +61,7 @@ class Permit:
         if pod is not None and pod.node == node:
             return None  # it is bound there already, and the API server will say so
         committed = uid in cycle.reservation.committed
-        void = None if committed and cycle.begun else self._find_void(cycle, [uid])
+        void = None if committed and cycle.binding_sent else self._find_void(cycle, [uid])
         return void or self._find_misfit(cycle, [uid]) or (None if committed else self._find_stray(cycle, [uid]))
 
     def refuse_all(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:

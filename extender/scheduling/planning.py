@@ -107,7 +107,7 @@ class Planning:
         if rested:
             state.not_before = 0.0
             if state.cycle is not None:
-                state.cycle.refilled = ()
+                state.cycle.note_refill(())
         if again:
             state.retry_at = math.inf
             state.tried = ()

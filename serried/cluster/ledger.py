@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 from serried.cluster.occupancy import ClaimKind, Occupancy
 from serried.model.group import GroupKey
 from serried.model.pod import Pod
-from serried.model.reservation import IllegalTransition, Reservation, Slot
+from serried.model.reservation import Reservation, Slot
+from serried.model.transition import IllegalTransition
 
 
 class Ledger:

@@ -6,10 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from serried.model.group import GroupKey
-
-
-class IllegalTransition(ValueError):
-    """A reservation was asked for a step that its state does not allow: an error in our own code."""
+from serried.model.transition import IllegalTransition
 
 
 class ReservationPhase(StrEnum):

@@ -21,7 +21,8 @@ from serried.cluster.store import Store
 from serried.model.group import GroupKey
 from serried.model.node import Node
 from serried.model.pod import Phase, Pod, Shape
-from serried.model.reservation import IllegalTransition, Reservation, ReservationPhase, Slot
+from serried.model.reservation import Reservation, ReservationPhase, Slot
+from serried.model.transition import IllegalTransition
 
 SCHEDULER = "serried"
 SHAPES = (Shape((("cpu", 1), ("pods", 1))), Shape((("cpu", 3), ("memory", 2), ("pods", 1))))

@@ -38,7 +38,7 @@ def bind(http: httpx.AsyncClient, name: str, seconds: float = 5.0) -> asyncio.Ta
 
 async def until_at_bind(world: World, *uids: str) -> None:
     async with asyncio.timeout(5):
-        while list(world.cycle().calls) != list(uids):  # noqa: ASYNC110 - it is seen from outside
+        while world.cycle().at_bind != set(uids):  # noqa: ASYNC110 - it is seen from outside
             await asyncio.sleep(0.005)
 
 

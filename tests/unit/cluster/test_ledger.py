@@ -6,7 +6,8 @@ from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind, Occupancy
 from serried.model.group import GroupKey
 from serried.model.pod import Pod
-from serried.model.reservation import IllegalTransition, Reservation, ReservationPhase, Slot
+from serried.model.reservation import Reservation, ReservationPhase, Slot
+from serried.model.transition import IllegalTransition
 from tests.support.builders import pod
 
 GANG, OTHER = GroupKey("default", "gang"), GroupKey("default", "other")

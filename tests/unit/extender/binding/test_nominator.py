@@ -296,4 +296,4 @@ class TestSignsOfWork:
         for _ in range(10):
             world.core.activity.note_pod(before.value(), after.value())
             await world.pass_time(1.0)
-        assert (world.cycle().idled < 5.0) is busy
+        assert (world.cycle().idle_seconds < 5.0) is busy

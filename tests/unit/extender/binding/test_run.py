@@ -148,7 +148,7 @@ class TestBeforeTheCommit:
             world.bind(name)
             await world.settle()
         await world.pass_time(50.0)
-        assert len(world.cycle().calls) == 2
+        assert len(world.cycle().at_bind) == 2
 
     async def test_no_progress_extends_the_total_deadline(self, world: World) -> None:
         await plan(world)

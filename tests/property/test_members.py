@@ -1,0 +1,267 @@
+"""The members of a binding cycle against a model that knows them by independent facts: the stages are what these say.
+
+Everything that kube-scheduler, the watch and our own writes can tell comes in any order, also late and twice. What the
+drawings in `extender.scheduling.cycle` and `extender.scheduling.member` do not have must raise, and change nothing.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from extender.scheduling.cycle import BindingCycle, CycleStage
+from extender.scheduling.member import MemberStage
+from serried.model.group import GroupKey, PodGroup, Policy
+from serried.model.reservation import Reservation, Slot
+from serried.model.transition import IllegalTransition
+
+GROUP = GroupKey("default", "g")
+PARTS = {"a": "left", "b": "left", "c": "right", "d": "right"}
+UIDS = st.sampled_from(sorted(PARTS))
+NEXT = {
+    CycleStage.RECORDING: (CycleStage.GATHERING, CycleStage.BINDING),
+    CycleStage.GATHERING: (CycleStage.COMMITTING,),
+    CycleStage.COMMITTING: (CycleStage.BINDING,),
+    CycleStage.BINDING: (),
+    CycleStage.ENDED: (),
+}
+
+
+@dataclass
+class Facts:
+    """One member: each fact by itself."""
+
+    aside: bool = False
+    filtered: bool = False
+    sending: bool = False
+    bound: bool = False
+    call: asyncio.Future[str] | None = None
+    older: list[asyncio.Future[str]] = field(default_factory=list)
+    hung_up: list[asyncio.Future[str]] = field(default_factory=list)
+
+    @property
+    def stage(self) -> MemberStage:
+        """The last of the stages that the facts allow."""
+        facts = {
+            MemberStage.BOUND: self.bound,
+            MemberStage.SENDING: self.sending,
+            MemberStage.AT_BIND: self.call is not None,
+            MemberStage.UNSCHEDULABLE: self.aside,
+            MemberStage.FILTERED: self.filtered,
+        }
+        return next((stage for stage, holds in facts.items() if holds), MemberStage.WAITING)
+
+    @property
+    def before_bind(self) -> bool:
+        return self.stage in (MemberStage.WAITING, MemberStage.UNSCHEDULABLE, MemberStage.FILTERED)
+
+    def lose_call(self) -> None:
+        """It is closed, answered or hung up."""
+        if self.call is not None:
+            self.older.append(self.call)
+            self.call = None
+
+
+class MemberMachine(RuleBasedStateMachine):
+    """Random histories of one cycle."""
+
+    @initialize(tree=st.booleans(), need=st.integers(0, 4), at_once=st.booleans())
+    def begin(self, tree: bool, need: int, at_once: bool) -> None:  # noqa: FBT001 - drawn
+        self.loop = asyncio.Runner()
+        slots = {uid: Slot(uid, uid, "n1", part if tree else "") for uid, part in PARTS.items()}
+        parts = {"left": need // 2, "right": need - need // 2} if tree else {}
+        reservation = Reservation(GROUP, "g", "", need, slots, parts=parts)
+        self.cycle = BindingCycle(PodGroup(GROUP, "g", Policy(need)), reservation, started=0.0, progressed=0.0)
+        if at_once:
+            self.cycle.enter(CycleStage.BINDING)
+        self.facts = {uid: Facts() for uid in PARTS}
+        self.slots, self.now = slots, 0.0
+
+    def teardown(self) -> None:
+        if hasattr(self, "cycle"):
+            self.end()
+            self.nobody_waits_for_an_answer_that_never_comes()
+            self.loop.close()
+
+    # --- what the scheduler does -------------------------------------------------------------------------------
+
+    @rule(uid=UIDS)
+    def put_aside(self, uid: str) -> None:
+        facts = self.facts[uid]
+        facts.aside = facts.aside or facts.before_bind
+        self.cycle.mark_unschedulable(uid)
+
+    @rule(uid=UIDS)
+    def filter(self, uid: str) -> None:
+        self.facts[uid].filtered, self.facts[uid].aside = True, False
+        self.cycle.mark_filtered(uid, self._tick())
+
+    @rule(uid=UIDS)
+    def miss_its_node(self, uid: str) -> None:
+        self.facts[uid].filtered = False
+        self.cycle.mark_missed(uid)
+        assert self.cycle.member(uid).missed
+
+    @rule(uid=UIDS)
+    def call(self, uid: str) -> None:
+        facts = self.facts[uid]
+        with self._raising(facts.bound or self.cycle.over) as legal:
+            call = self.loop.run(self._open(uid))
+        if legal:
+            facts.lose_call()
+            facts.call, facts.aside = call, False
+            assert all(older.done() or older in facts.hung_up for older in facts.older)
+
+    async def _open(self, uid: str) -> asyncio.Future[str]:
+        return self.cycle.open_call(uid, self._tick())
+
+    @precondition(lambda self: any(facts.call or facts.older for facts in self.facts.values()))
+    @rule(data=st.data())
+    def hang_up(self, data: st.DataObject) -> None:
+        facts_of = {uid: facts for uid, facts in self.facts.items() if facts.call or facts.older}
+        uid = data.draw(st.sampled_from(sorted(facts_of)))
+        facts = facts_of[uid]
+        call = data.draw(st.sampled_from([*facts.older, *([facts.call] if facts.call else [])]))
+        if call is facts.call:
+            facts.hung_up.append(call)
+            facts.lose_call()
+            facts.filtered = False
+        self.cycle.abandon_call(uid, call)
+        assert not call.done() or call not in facts.hung_up
+
+    # --- what we do --------------------------------------------------------------------------------------------
+
+    @rule(uid=UIDS)
+    def nominate(self, uid: str) -> None:
+        self.cycle.mark_nominated(uid)
+
+    @rule(uid=UIDS)
+    def move(self, uid: str) -> None:
+        self.facts[uid].filtered = False
+        self.cycle.mark_moved(uid)
+        assert not self.cycle.member(uid).missed
+
+    @rule(uid=UIDS)
+    def close_call(self, uid: str) -> None:
+        call = self.facts[uid].call
+        self.facts[uid].lose_call()
+        self.cycle.close_call(uid, "no")
+        assert call is None or call.result() == "no"
+
+    @rule(uid=UIDS)
+    def send(self, uid: str) -> None:
+        facts = self.facts[uid]
+        with self._raising(facts.stage is not MemberStage.AT_BIND or self.cycle.over) as legal:
+            self.cycle.start_sending(uid)
+        facts.sending = facts.sending or legal
+
+    @rule(uid=UIDS)
+    def hear_the_answer(self, uid: str) -> None:
+        facts = self.facts[uid]
+        with self._raising(not facts.sending and not facts.bound):
+            self.cycle.stop_sending(uid)
+        facts.sending = False
+
+    @rule(uid=UIDS)
+    def bind(self, uid: str) -> None:
+        call = self._bind(uid)
+        self.cycle.mark_bound(uid, self._tick())
+        assert call is None or call.result() == ""
+        assert self.cycle.progressed == self.now
+
+    @rule(uid=UIDS)
+    def bind_elsewhere(self, uid: str) -> None:
+        before, call = self.cycle.progressed, self._bind(uid)
+        self.cycle.mark_bound_elsewhere(uid, "elsewhere")
+        assert call is None or call.result() == "elsewhere"
+        assert self.cycle.progressed == before
+
+    def _bind(self, uid: str) -> asyncio.Future[str] | None:
+        call = self.facts[uid].call
+        self.facts[uid].lose_call()
+        self.facts[uid].bound = True
+        return call
+
+    @rule(uid=UIDS, kept=st.booleans())
+    def change_slots(self, uid: str, kept: bool) -> None:  # noqa: FBT001 - drawn
+        if kept:
+            self.cycle.reservation.put(self.slots[uid])
+        elif uid in self.cycle.reservation.slots:
+            self.cycle.reservation.drop(uid)
+
+    @rule(stage=st.sampled_from(CycleStage))
+    def enter(self, stage: CycleStage) -> None:
+        with self._raising(stage not in NEXT[self.cycle.stage]):
+            self.cycle.enter(stage)
+
+    @precondition(lambda self: not self.cycle.over)
+    @rule(rarely=st.integers(0, 9))
+    def end_sometimes(self, rarely: int) -> None:
+        if not rarely:
+            self.end()
+
+    def end(self) -> None:
+        open_ = [facts.call for facts in self.facts.values() if facts.call is not None]
+        for facts in self.facts.values():
+            facts.lose_call()
+        self.cycle.end("over")
+        assert [call.result() for call in open_] == ["over"] * len(open_)
+
+    # --- what must hold ----------------------------------------------------------------------------------------
+
+    @invariant()
+    def each_member_is_where_the_facts_say(self) -> None:
+        for uid, facts in self.facts.items():
+            member = self.cycle.member(uid)
+            assert member.stage is facts.stage
+            assert (member.filtered_at is not None) is facts.filtered
+            assert member.call is facts.call
+            assert self.cycle.may_move(uid) is (facts.before_bind and uid in self.cycle.reservation.slots)
+
+    @invariant()
+    def counters_agree_with_the_records(self) -> None:
+        assert self.cycle.at_bind == {uid for uid, facts in self.facts.items() if facts.call is not None}
+        assert self.cycle.bound == {uid for uid, facts in self.facts.items() if facts.bound}
+        reservation, present = self.cycle.reservation, self.cycle.at_bind | self.cycle.bound
+        assert self.cycle.quorum_at_bind() is not reservation.lacks(present)
+        assert self.cycle.out_of_reach() is reservation.lacks(reservation.slots.keys() | self.cycle.bound)
+
+    @invariant()
+    def nobody_waits_for_an_answer_that_never_comes(self) -> None:
+        for facts in self.facts.values():
+            assert facts.call is None or not facts.call.done()
+            assert all(call.done() for call in facts.older if call not in facts.hung_up)
+
+    @invariant()
+    def the_scheduler_was_there_while_a_call_is_open(self) -> None:
+        assert not self.cycle.at_bind or self.cycle.reached is not None
+
+    # --- how it is checked -------------------------------------------------------------------------------------
+
+    def _tick(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    @contextmanager
+    def _raising(self, illegal: bool) -> Iterator[bool]:  # noqa: FBT001 - what the model says
+        """Expect a step to be illegal, and then to change nothing; yields whether it is legal."""
+        before = self._photograph()
+        if not illegal:
+            yield True
+            return
+        with pytest.raises(IllegalTransition):
+            yield False
+        assert self._photograph() == before
+
+    def _photograph(self) -> object:
+        cycle, members = self.cycle, sorted(self.facts)
+        told = [copy(cycle.member(uid)) for uid in members]
+        return cycle.stage, cycle.progressed, cycle.reached, cycle.idle_seconds, told, set(cycle.at_bind)
+
+
+TestMembers = MemberMachine.TestCase
