@@ -59,7 +59,7 @@ class Controller:
             level,
             self.store,
             watched_kinds(level),
-            self._note,
+            on_change=self._note,
             selections={Kind.PODS: JOB_PODS, Kind.LEADERS: LEADER_PODS},
             on_malformed=self._report_malformed,
         )

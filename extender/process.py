@@ -85,7 +85,7 @@ class Extender:
         self.verbs = Verbs(self.core.service, lambda: self.leadership.active, metrics, clock)
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
-        self.feed = Feed(client, level, self.store, KINDS, self._note, optional=optional)
+        self.feed = Feed(client, level, self.store, KINDS, on_change=self._note, optional=optional)
         self.selfcheck = SelfCheck(
             self.core, self.feed, level, self.leadership, holding=self.holding, isolation=self.isolation
         )

@@ -120,12 +120,10 @@ _MAX_PROBLEMS = 1000
 class Feed:
     """Keeps ``store`` equal to the cluster for ``kinds``, as long as ``run`` runs.
 
-    ``synced`` is set while every kind is listed: once after the first lists, and not while the API server does not
-    serve one of them (``unserved``). An ``optional`` kind counts as listed, with no objects, while it is not served or
-    not granted; it is asked for again. What keeps us from GROUP_KINDS and from PodGroups of
-    scheduler-plugins is in the Store's ``obstacles``. ``malformed`` counts the objects that could not be used;
-    each is logged, and told to ``on_malformed``, once, and the Store keeps what it knew of it before. ``selections``
-    narrows a kind to some of its objects; one that leaves the selection looks like one that went.
+    What keeps us from GROUP_KINDS and from PodGroups of scheduler-plugins is in the Store's ``obstacles``. An object
+    that could not be used is logged, and told to ``on_malformed``, once, and the Store keeps what it knew of it before.
+    ``selections`` narrows a kind to some of its objects; one that leaves the selection looks like one that went. An
+    ``optional`` kind counts as listed, with no objects, while it is not served or not granted; it is asked for again.
     """
 
     def __init__(
@@ -134,22 +132,34 @@ class Feed:
         level: ApiLevel,
         store: Store,
         kinds: Iterable[Kind] = ALL_KINDS,
+        *,
         on_change: OnChange = lambda _old, _new: None,
         selections: Mapping[Kind, Selection] = MappingProxyType({}),
         optional: Collection[Kind] = OPTIONAL_KINDS,
         on_malformed: OnMalformed = lambda _problem, _about: None,
     ) -> None:
         self.synced = asyncio.Event()
+        """Set while every kind is listed: from the first lists on, while the API server serves each of them."""
+
         self.unserved: set[Kind] = set()
+        """The kinds that the API server does not serve."""
+
         self.malformed: Counter[Kind] = Counter()
+        """How many objects could not be used."""
+
         self._store = store
-        self._obstacles: dict[Kind, str] = {}
         self._metrics = client.metrics
         self._on_change = on_change
         self._on_malformed = on_malformed
         self._followed_parents = store.membership.followed
         self._optional = frozenset(optional)
+
+        self._obstacles: dict[Kind, str] = {}
+        """What keeps us from each of GROUP_KINDS."""
+
         self._problems: set[Malformed] = set()
+        """What was told already."""
+
         absent = {Kind.POD_GROUPS: level.inline, Kind.COMPOSITES: not level.nests}
         followed = [kind for kind in kinds if not absent.get(kind)]
         self._unlisted = set(followed)
@@ -274,11 +284,16 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class _Channel(Generic[V, I]):
-    """How objects of one kind get into the Store: ``held`` is the Store's own map, by what ``identify`` reads."""
+    """How objects of one kind get into the Store."""
 
     decode: Callable[[object], V | Malformed]
+
     identify: Callable[[JSON], I]
+    """Reads the key of an object, also of one that cannot be decoded."""
+
     held: Mapping[I, V]
+    """The Store's own map."""
+
     put: Callable[[V], None]
     drop: Callable[[I], None]
 

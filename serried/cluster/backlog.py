@@ -29,9 +29,15 @@ class Demand:
     """A kind of room: what decides which nodes could help, and how many slots a plan would count on them."""
 
     shapes: frozenset[Shape]
+    """Those of the members."""
+
     topology_key: str | None
+
     pinned: frozenset[str]
+    """The domains that count, if there are any."""
+
     closed: frozenset[str]
+    """Nodes that do not count."""
 
     priority: int
     """It decides which nominations count as used."""
@@ -75,19 +81,18 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._demands)
 
-    def put(self, group: GroupKey, ask: PlanRequest, refusal: Verdict) -> None:
+    def put(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
         """A group was refused just now."""
-        counted = refusal.reason in _COUNTED and not ask.excluded and (ask.spills or not ask.levels)
-        counted = counted and not ask.parts and not ask.taken and len({member.shape for member in ask.members}) == 1
-        waiters = self._seat(group, _demand(ask, counted=counted), max(1, ask.need) if counted else 1)
+        counted = refusal.reason in _COUNTED and _is_plain(request)
+        waiters = self._seat(group, _demand(request, counted=counted), max(1, request.need) if counted else 1)
         if counted:
-            named = {"": refusal.have} if ask.topology_key is None else {d.domain: d.slots for d in refusal.domains}
+            named = {"": refusal.have} if request.topology_key is None else {d.domain: d.slots for d in refusal.domains}
             waiters.room = named
             waiters.elsewhere = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
 
-    def put_aside(self, group: GroupKey, ask: PlanRequest) -> None:
+    def put_aside(self, group: GroupKey, request: PlanRequest) -> None:
         """A group has given its room and its stamps up: that they are free is no news to it."""
-        self._seat(group, _demand(ask, counted=False), 1).put_aside.add(group)
+        self._seat(group, _demand(request, counted=False), 1).put_aside.add(group)
 
     def leave(self, group: GroupKey) -> None:
         """A group waits for room no more, or is to be planned whatever is free."""
@@ -162,9 +167,17 @@ class Backlog:
         return sum(slots(shape, node, used) for shape in demand.shapes)
 
 
-def _demand(ask: PlanRequest, *, counted: bool) -> Demand:
-    shapes = frozenset(member.shape for member in ask.members)
-    return Demand(shapes, ask.topology_key, ask.pinned, ask.closed, ask.priority, counted)
+def _is_plain(request: PlanRequest) -> bool:
+    """Whether the slots of each domain are all that decides: one shape, and nothing that keeps members from nodes."""
+    apart = request.excluded or request.parts or request.taken or (request.levels and not request.spills)
+    return not apart and len({member.shape for member in request.members}) == 1
+
+
+def _demand(request: PlanRequest, *, counted: bool) -> Demand:
+    shapes = frozenset(member.shape for member in request.members)
+    return Demand(
+        shapes, request.topology_key, request.pinned, request.closed, priority=request.priority, counted=counted
+    )
 
 
 def _domain(demand: Demand, node: Node | None) -> str | None:

@@ -26,7 +26,7 @@ class Watched:
         self.changes: list[tuple[Item | None, Item | None]] = []
         self.metrics = PrometheusMetrics()
         client = cast("ApiClient", SimpleNamespace(metrics=self.metrics))  # nothing here runs a watch
-        self.feed = Feed(client, FALLBACK, self.store, kinds or tuple(Kind), self._note, optional=optional)
+        self.feed = Feed(client, FALLBACK, self.store, kinds or tuple(Kind), on_change=self._note, optional=optional)
 
     def _note(self, old: Item | None, new: Item | None) -> None:
         self.changes.append((old, new))

@@ -18,7 +18,7 @@ from tests.support.builders import pod_group
 from tests.support.clock import Clock
 from tests.support.extender_harness import GANG, World, gang, members, small_nodes
 from tests.support.fake_api import error
-from tests.unit.extender.scheduling.test_trees import TREE, group, pods, racks, root
+from tests.unit.extender.scheduling.test_group_scheduler_trees import TREE, group, pods, racks, root
 from tests.unit.extender.status.test_reports import MISSING, Office
 
 
