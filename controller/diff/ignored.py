@@ -6,7 +6,8 @@ from controller.diff.changes import Observed
 from controller.diff.labels import is_ours
 from serried.decode.identity import DISRUPTION_MODE, REQUIRED_TOPOLOGY
 from serried.decode.preferences import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY
-from serried.model.group import Disruption, PodGroup, Template, Workload
+from serried.model.disruption import Disruption
+from serried.model.group import PodGroup, Template, Workload
 from serried.model.parent import Owner, kind_of
 
 

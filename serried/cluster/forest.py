@@ -117,9 +117,9 @@ class Forest:
             group = self._groups.get(group_key)
             if group is not None and not group.deleting:
                 need = group.policy.min_count or 1
-                below.append(Leaf(group_key.name, need, group.topology_key, group.preference))
+                below.append(Leaf(group_key.name, need, group.topology_key, group.preference, group.disruption))
         need = composite.min_group_count or 1
-        return Branch(composite.key.name, need, composite.topology_key, tuple(below))
+        return Branch(composite.key.name, need, composite.topology_key, tuple(below), composite.disruption)
 
     def _find_priority(self, root: Composite, branch: Branch) -> int | None:
         # All templates of a Workload have one priority. That of a CompositePodGroup is not resolved in the

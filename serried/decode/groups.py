@@ -31,7 +31,8 @@ from serried.decode.identity import (
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.preferences import read_levels, read_preference
 from serried.model.composite import Composite
-from serried.model.group import BASIC, Claim, Disruption, GroupKey, PodGroup, Policy, Template, Workload
+from serried.model.disruption import Disruption
+from serried.model.group import BASIC, Claim, GroupKey, PodGroup, Policy, Template, Workload
 from serried.model.level import COMPOSITE_CONDITION, FALLBACK, NATIVE_LEVELS, V1ALPHA2_DISRUPTION
 from serried.model.parent import PARENT_APIS
 from serried.model.preference import NO_PREFERENCE, Preference
@@ -80,6 +81,7 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         preference=read_preference(obj),
         parent=read_name(spec, "parentCompositePodGroupName") or None,
         device_claims=read_device_claims(spec),
+        disruption=read_disruption(spec) or Disruption.SINGLE,
     )
 
 
@@ -100,6 +102,7 @@ def _decode_composite(obj: Raw) -> Composite:
         version=read_version(obj),
         scheduled=condition is not None and condition[0] == "True",
         condition=condition,
+        disruption=read_disruption(spec) or Disruption.SINGLE,
     )
 
 

@@ -20,7 +20,8 @@ from serried.decode.identity import (
 from serried.decode.lifetimes import fingerprint, read_lifetime
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.preferences import find_preference_problem, parse_preference
-from serried.model.group import Claim, Disruption, GangPolicy, Job
+from serried.model.disruption import Disruption
+from serried.model.group import Claim, GangPolicy, Job
 
 _POLICIES: dict[str, GangPolicy] = {policy.value: policy for policy in GangPolicy}
 DISRUPTION_MODES: dict[str, Disruption] = {mode.value: mode for mode in Disruption}

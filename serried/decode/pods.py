@@ -74,6 +74,7 @@ def _decode(obj: Raw) -> Pod:
         started=started,
         lifetime=lifetime,
         ends=read_end(read_map(obj, "metadata"), status) if deleting or phase is Phase.SUCCEEDED else None,
+        disruption=_read_disruption(status),
         refusal=_read_refusal(status),
         marked=is_marked(spec),
         device_claims=read_device_claims(spec),
@@ -113,6 +114,14 @@ def _was_tried_in_vain(status: Raw) -> bool:
         and read_text(condition, "reason") != "SchedulingGated"
         for condition in read_objects(status, "conditions")
     )
+
+
+def _read_disruption(status: Raw) -> str:
+    """The reason of condition DisruptionTarget, "" unless it is True."""
+    for condition in read_objects(status, "conditions"):
+        if read_text(condition, "type") == "DisruptionTarget" and read_text(condition, "status") == "True":
+            return read_name(condition, "reason") or "Disrupted"
+    return ""
 
 
 def _read_refusal(status: Raw) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from serried.model.disruption import Disruption
 from serried.model.group import Key, OwnerRef
 
 
@@ -28,3 +29,4 @@ class Composite:
     version: str = ""
     scheduled: bool = False
     condition: tuple[str, str, str] | None = None
+    disruption: Disruption = Disruption.SINGLE

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from serried.model.disruption import Disruption
 from serried.model.preference import NO_PREFERENCE, Preference
 from serried.model.selectors import Labels
-from serried.model.tree import Branch
+from serried.model.tree import Branch, find_disrupted
 
 
 class Key(NamedTuple):
@@ -185,6 +186,18 @@ class PodGroup:
     tree: Branch | None = None
     device_claims: tuple[str, ...] = ()
 
+    disruption: Disruption = Disruption.SINGLE
+    """Of a whole tree it says nothing: there each group has its own (`find_disrupted`)."""
+
+    def find_disrupted(self, part: str) -> frozenset[str]:
+        """The PodGroups whose members are disrupted together with one of ``part``; empty if they go one by one.
+
+        ``part`` is the member's PodGroup within a tree, "" where there is no tree (`cluster.members.Members.leaf_of`).
+        """
+        if self.tree is not None:
+            return find_disrupted(self.tree, part)
+        return frozenset({part}) if self.disruption is Disruption.ALL else frozenset()
+
     def holder(self, api_version: str) -> Holder:
         """The object that has this group's UID: itself, or the Workload that it is part of, or the root of its tree.
 
@@ -196,13 +209,6 @@ class PodGroup:
             return Holder(COMPATIBLE_API, "PodGroup", self.key.name)
         kind = "Workload" if self.key.kind is GroupKind.WORKLOAD else "PodGroup"
         return Holder(api_version, kind, self.key.name)
-
-
-class Disruption(StrEnum):
-    """DisruptionMode: whether the pods of a group may be preempted one by one, or only all together."""
-
-    SINGLE = "single"
-    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)

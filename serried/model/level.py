@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from serried.model.group import Disruption
+from serried.model.disruption import Disruption
 
 
 @dataclass(frozen=True, slots=True)

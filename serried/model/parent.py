@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from serried.model.group import Disruption, GroupKey, Job, Key
+from serried.model.disruption import Disruption
+from serried.model.group import GroupKey, Job, Key
 from serried.model.preference import NO_PREFERENCE, Preference
 
 

@@ -122,6 +122,9 @@ class Pod:
     ends: int | None = None
     """When the pod succeeded, or by when it is to be gone if it is being deleted, in seconds since 1970."""
 
+    disruption: str = ""
+    """Why somebody other than its owner ends the pod: the reason of its condition DisruptionTarget; "" for nobody."""
+
     refusal: str = ""
     """Why the kubelet has refused the bound pod (``OutOfcpu``); "" for any other end."""
 

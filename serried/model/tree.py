@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from serried.model.disruption import Disruption
 from serried.model.preference import NO_PREFERENCE, Preference
 
 
@@ -18,6 +19,7 @@ class Leaf:
 
     topology_key: str | None = None
     preference: Preference = NO_PREFERENCE
+    disruption: Disruption = Disruption.SINGLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Branch:
 
     topology_key: str | None
     below: tuple["Tree", ...]
+    disruption: Disruption = Disruption.SINGLE
 
 
 Tree: TypeAlias = Branch | Leaf
@@ -51,3 +54,18 @@ def list_branches(tree: Tree | None) -> Iterator[Branch]:
         yield tree
         for each in tree.below:
             yield from list_branches(each)
+
+
+def find_disrupted(tree: Tree, leaf: str) -> frozenset[str]:
+    """The PodGroups below the highest group of disruption mode ``all`` that has this one below it, or is it.
+
+    Empty if there is no such group. Upstream's getHighestAllAncestor (pkg/scheduler/framework/preemption/types.go).
+    """
+    names = frozenset(each.name for each in list_leaves(tree))
+    if leaf not in names:
+        return frozenset()
+    if tree.disruption is Disruption.ALL:
+        return names
+    if isinstance(tree, Leaf):
+        return frozenset()
+    return next((found for each in tree.below if (found := find_disrupted(each, leaf))), frozenset())

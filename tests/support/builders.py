@@ -24,6 +24,7 @@ from serried.decode.parents import (
 )
 from serried.decode.pods import COMPLETION_INDEX, decode_pod
 from serried.decode.preferences import write_levels
+from serried.model.disruption import Disruption
 from serried.model.group import Job, PodGroup, Workload
 from serried.model.node import Node
 from serried.model.parent import PARENT_APIS, REPLICA, ParentKind
@@ -228,6 +229,10 @@ class PodBuilder(Builder):
         """Turned away by the kubelet of its node."""
         return self.phase("Failed").having(reason, "status", "reason")
 
+    def disrupted(self, reason: str = "PreemptionByScheduler", status: str = "True") -> Self:
+        """With the condition that whoever ends the pod writes first."""
+        return self.joining({"type": "DisruptionTarget", "status": status, "reason": reason}, "status", "conditions")
+
     def in_group(self, group: str) -> Self:
         """Member of a PodGroup by ``spec.schedulingGroup``."""
         return self.having(group, "spec", "schedulingGroup", "podGroupName")
@@ -303,6 +308,10 @@ class PodGroupBuilder(Builder):
     def replica(self, replica: int) -> Self:
         """For one replica of its Workload's parent."""
         return self.label(REPLICA, str(replica))
+
+    def disruption(self, mode: Disruption) -> Self:
+        """With a disruption mode."""
+        return self.having({mode.value: {}}, "spec", "disruptionMode")
 
     def finalizer(self, name: str) -> Self:
         """With a finalizer."""

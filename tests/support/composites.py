@@ -4,6 +4,7 @@ from typing import Self
 
 from serried.decode.groups import decode_composite
 from serried.model.composite import Composite
+from serried.model.disruption import Disruption
 from tests.support.builders import RACK, Builder, describe, usable
 
 
@@ -25,6 +26,10 @@ class CompositeBuilder(Builder):
     def priority(self, priority: int) -> Self:
         """With a priority."""
         return self.having(priority, "spec", "priority")
+
+    def disruption(self, mode: Disruption) -> Self:
+        """With a disruption mode."""
+        return self.having({mode.value: {}}, "spec", "disruptionMode")
 
     def under(self, parent: str) -> Self:
         """Below another one."""

@@ -6,6 +6,7 @@ from itertools import permutations
 import pytest
 
 from serried.cluster.store import Store
+from serried.model.disruption import Disruption
 from serried.model.group import GroupKey, GroupKind, Key, Policy
 from serried.model.tree import Branch, Leaf
 from tests.support.builders import RACK, Builder, PodBuilder, PodGroupBuilder, pod, pod_group
@@ -54,6 +55,14 @@ def test_what_came_in_whatever_order_is_the_same_tree_with_the_same_members() ->
         assert found.groups == wanted.groups
         assert {found.members.group_of(pod.value().uid) for pod in (BOSS, HAND)} == {TREE}
         assert (found.members.leaf_of("pod-boss"), found.members.leaf_of("pod-hand")) == ("leader", "workers")
+
+
+def test_a_tree_knows_who_is_disrupted_together() -> None:
+    tree = store_of(ROOT.disruption(Disruption.ALL), LEADER, WORKERS).groups[TREE]
+    assert tree.find_disrupted("leader") == {"leader", "workers"}
+    tree = store_of(ROOT, LEADER, WORKERS.disruption(Disruption.ALL)).groups[TREE]
+    assert not tree.find_disrupted("leader")
+    assert tree.find_disrupted("workers") == {"workers"}
 
 
 def test_branches_lie_inside_each_other() -> None:

@@ -5,7 +5,8 @@ import pytest
 from serried.decode.identity import DISRUPTION_MODE, GANG_POLICY, REQUIRED_TOPOLOGY, is_label_key
 from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
-from serried.model.group import Claim, Disruption, GangPolicy
+from serried.model.disruption import Disruption
+from serried.model.group import Claim, GangPolicy
 from tests.support.builders import RACK, JobBuilder, job
 
 GANG = {"schedulingPolicy": {"gang": {"minCount": 3}}}

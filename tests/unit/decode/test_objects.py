@@ -9,6 +9,7 @@ from serried.decode.identity import REQUIRED_TOPOLOGY
 from serried.decode.lease import decode_lease
 from serried.decode.malformed import Malformed
 from serried.decode.nodes import decode_node
+from serried.model.disruption import Disruption
 from serried.model.group import BASIC, GroupKey, Key, OwnerRef, Policy, Template
 from serried.model.lease import Lease
 from serried.model.node import Node
@@ -52,6 +53,22 @@ def test_a_gang_has_its_quorum_its_key_and_where_it_comes_from() -> None:
 
 def test_a_basic_group_has_no_quorum() -> None:
     assert pod_group("g").value().policy == BASIC
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        pytest.param({"single": {}}, Disruption.SINGLE, id="one by one"),
+        pytest.param({"all": {}}, Disruption.ALL, id="all together"),
+        pytest.param("Pod", Disruption.SINGLE, id="one by one, in 1.36"),
+        pytest.param("PodGroup", Disruption.ALL, id="all together, in 1.36"),
+        pytest.param(None, Disruption.SINGLE, id="nothing, as a default that an API server did not fill in"),
+        pytest.param({"later": {}}, Disruption.SINGLE, id="a mode that we do not know"),
+    ],
+)
+def test_a_group_says_how_its_pods_may_be_disrupted(said: object, expected: Disruption) -> None:
+    assert pod_group("g").having(said, "spec", "disruptionMode").value().disruption is expected
+    assert composite("c").having(said, "spec", "disruptionMode").value().disruption is expected
 
 
 def test_the_condition_of_a_group_is_read_back() -> None:

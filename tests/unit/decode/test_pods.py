@@ -194,3 +194,17 @@ def test_twins_share_one_shape() -> None:
 )
 def test_a_pod_that_cannot_be_used_says_why(raw: object, key: str, problem: str) -> None:
     assert decode_pod(raw) == Malformed("Pod", key, problem)
+
+
+@pytest.mark.parametrize(
+    ("builder", "expected"),
+    [
+        pytest.param(pod("p").tried(), "", id="nobody ends it"),
+        pytest.param(pod("p").tried().disrupted(), "PreemptionByScheduler", id="a scheduler preempts it"),
+        pytest.param(pod("p").disrupted("EvictionByEvictionAPI"), "EvictionByEvictionAPI", id="it is drained"),
+        pytest.param(pod("p").disrupted(status="False"), "", id="it was to be ended, and was not"),
+        pytest.param(pod("p").disrupted(""), "Disrupted", id="somebody ends it and does not say why"),
+    ],
+)
+def test_who_ends_a_pod_beside_its_owner_is_known(builder: PodBuilder, expected: str) -> None:
+    assert builder.value().disruption == expected
