@@ -73,6 +73,9 @@ class NoStatus(ExtenderMetrics):
     def say(self, group: GroupKey, verdict: Verdict) -> None:
         """No condition is written."""
 
+    def report_disrupted(self, group: GroupKey, text: str) -> None:
+        """Nothing is listened to."""
+
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         """No gang is broken."""
 

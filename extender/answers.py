@@ -26,6 +26,18 @@ Answer = Pass | Steer | Hold
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """MetaVictims, with their node: whom kube-scheduler would evict there for the pod that it cannot place."""
+
+    node: str
+    victims: tuple[str, ...]
+    """UIDs."""
+
+    violations: int = 0
+    """How many PodDisruptionBudgets this violates (NumPDBViolations)."""
+
+
+@dataclass(frozen=True, slots=True)
 class BindRequest:
     """ExtenderBindingArgs."""
 

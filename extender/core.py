@@ -22,6 +22,8 @@ from extender.binding.tasks import Tasks
 from extender.loop import SchedulingLoop
 from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.backfill import PATIENCE_SECONDS, Backfill, Mode
+from extender.scheduling.candidates import Candidates
+from extender.scheduling.disruption import Disrupted, Disruptions
 from extender.scheduling.effects import Outbox
 from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_scheduler import GroupScheduler
@@ -42,6 +44,7 @@ from extender.scheduling.studies import Studies
 from extender.scheduling.term import Term
 from extender.service import ExtenderService
 from serried.cluster.backlog import Backlog
+from serried.cluster.companies import Companies
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
@@ -67,6 +70,9 @@ class Options:
 
     rules: Rules = USUAL
     """What is done for broken gangs."""
+
+    disrupted: Disrupted = Disrupted.PREEMPTED
+    """When a gang goes with one of its members."""
 
     job_unknown_seconds: float = 30.0
     """How long a pod is held whose Job is not known."""
@@ -173,6 +179,21 @@ class Core:
             store.pods, store.nodes, store.members, store.uncounted, groups=self.groups, moves=moves, clock=clock
         )
         endings = CycleEndings(store, self.ledger, self.groups, self.queue, outbox=self.outbox, clock=clock)
+        companies = Companies(store.pods, store.groups, store.members)
+        disruptions = Disruptions(
+            store.pods,
+            store.members,
+            store.membership,
+            store.forest,
+            companies=companies,
+            vacancies=store.vacancies,
+            outbox=self.outbox,
+            status=status,
+            rule=options.disrupted,
+        )
+        candidates = Candidates(
+            store.pods, store.members, companies, store.occupancy, groups=self.groups, rule=options.disrupted
+        )
         self.group_scheduler = GroupScheduler(
             store,
             self.ledger,
@@ -184,6 +205,7 @@ class Core:
             planning=self.planning,
             seats=seats,
             repairs=repairs,
+            disruptions=disruptions,
             permit=permit,
             moves=moves,
             offers=offers,
@@ -242,6 +264,7 @@ class Core:
             self.activity,
             moves=moves,
             offers=offers,
+            candidates=candidates,
             group_scheduler=self.group_scheduler,
             nominator=self.nominator,
             runner=self.runner,

@@ -24,6 +24,7 @@ from extender.http.server import Listener
 from extender.isolation import Isolation
 from extender.leader import AlwaysActive, Leadership
 from extender.scheduling.backfill import Mode
+from extender.scheduling.disruption import Disrupted
 from extender.scheduling.nomination import Stamps
 from extender.scheduling.repairs import Broken, Rules
 from extender.scheduling.term import Term
@@ -175,6 +176,7 @@ def _read_options(settings: ExtenderSettings) -> Options:
         patience_seconds=settings.backfill_patience,
         ageing_seconds=settings.queue_ageing,
         rules=Rules(settings.repair_seconds, settings.broken_grace, Broken(settings.broken_gangs)),
+        disrupted=Disrupted(settings.disrupted_gangs),
         job_unknown_seconds=settings.job_unknown_deadline,
         bindings=settings.bind_concurrency,
         barrier_seconds=settings.barrier_deadline,

@@ -1,14 +1,15 @@
 """What the verbs answer. Filter, prioritize and preempt are synchronous and constant in the size of the cluster."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from extender.answers import Answer, BindRequest, Hold, Pass, Steer
+from extender.answers import Answer, BindRequest, Candidate, Hold, Pass, Steer
 from extender.binding.binder import Binder, BindOutcome
 from extender.binding.nominator import Nominator
 from extender.binding.run import CycleRunner
 from extender.scheduling.activity import SchedulerActivity
+from extender.scheduling.candidates import Candidates
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.groups import Groups
@@ -41,6 +42,7 @@ class ExtenderService:
         *,
         moves: Moves,
         offers: Offers,
+        candidates: Candidates,
         group_scheduler: GroupScheduler,
         nominator: Nominator,
         runner: CycleRunner,
@@ -57,6 +59,7 @@ class ExtenderService:
         self._activity = activity
         self._moves = moves
         self._offers = offers
+        self._candidates = candidates
         self._group_scheduler = group_scheduler
         self._nominator = nominator
         self._runner = runner
@@ -121,19 +124,13 @@ class ExtenderService:
         """
         return [{"Host": name, "Score": 0} for name in names]
 
-    def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> list[str]:
-        """The candidate nodes that may stay, by node name to victims' UIDs.
+    def preempt(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The candidates that may stay, each with the victims that kube-scheduler is to evict itself.
 
-        None for a member of a gang: its group's room is planned, never taken pod by pod. For other pods, nodes stay
-        whose victims are not at a bind call that a gang waits for.
+        None for a member of a gang: its group's room is planned, never taken pod by pod. For other pods, see
+        `scheduling.candidates`. The call is a question: nothing may follow it.
         """
-        if self._group_of(pod) is not None:
-            return []
-        return [node for node, uids in victims.items() if not any(self._at_bind(uid) for uid in uids)]
-
-    def _at_bind(self, uid: str) -> bool:
-        cycle = self._groups.cycle_of(uid)
-        return cycle is not None and uid in cycle.at_bind
+        return () if self._group_of(pod) is not None else self._candidates.weigh(pod, candidates)
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
         """The group for which this pod has to be held or steered, None if it passes like any plain pod.

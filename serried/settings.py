@@ -213,6 +213,9 @@ class ExtenderSettings(CommonSettings):
     repair_seconds: SecondsOrNone = _flag("120", "how long a dead member's slot is kept; 0: not at all")
     broken_grace: Seconds = _flag("300", "how long below minCount, until a gang is reported")
     broken_gangs: Literal["report", "evict"] = _flag("report", "what is done then: also evict the rest of it")
+    disrupted_gangs: Literal["keep", "preempted", "any"] = _flag(
+        "preempted", "when a gang of disruption mode all goes with one of its members: never, if preempted, always"
+    )
     isolated: Literal["off", "on"] = _flag("off", "whether the scheduler asks about marked pods only")
 
 

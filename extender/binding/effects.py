@@ -12,7 +12,9 @@ from extender.scheduling.effects import (
     ActivateIdle,
     Effect,
     Evict,
+    EvictTogether,
     Nominate,
+    Preempt,
     Release,
     StartCycle,
     WorkOnStudies,
@@ -42,6 +44,10 @@ class Effects:
                 self._nominator.kick_idle(cycle)
             case Evict(group):
                 self._tasks.spawn(self._evictions.evict(group))
+            case Preempt(group, uids, message):
+                self._tasks.spawn(self._evictions.preempt(group, uids, message))
+            case EvictTogether(group, uids):
+                self._tasks.spawn(self._evictions.evict_together(group, uids))
             case WorkOnStudies():
                 self._tasks.spawn(self._studies.work())
             case StartCycle():

@@ -1,25 +1,38 @@
-"""Evicting what is left of a gang that stays broken, where that is asked for (``--broken-gangs evict``)."""
+"""Ending members that run: what is left of a gang that stays broken, and those that go with a disrupted one.
+
+A broken gang is evicted where that is asked for (``--broken-gangs evict``); which members go with a disrupted one,
+`extender.scheduling.disruption` decides.
+"""
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from extender.scheduling.groups import Groups
 from extender.scheduling.term import Term
+from extender.status.conditions import tell_time
 from serried.cluster.members import Members
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
+from serried.kube.wire import PODS
 from serried.model.group import GroupKey
-from serried.model.pod import Pod
+from serried.model.pod import PREEMPTED, Pod
+from serried.observe.log import name_group
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 10.0
 """The pause before the members that are left are looked at again."""
 
+_ATTEMPTS = 6
+"""How often members that go with a disrupted one are tried; after that the gang is mended, or stays broken."""
+
+_WRITERS = 16
+"""How many of them are ended at a time."""
+
 
 class Evictions:
-    """Uses the Eviction API, so that disruption budgets count: what they refuse is asked for again later."""
+    """Uses the Eviction API, so that disruption budgets count; where kube-scheduler preempts, deletion as it does."""
 
     def __init__(
         self, client: ApiClient, pods: Mapping[str, Pod], members: Members, *, groups: Groups, term: Term
@@ -29,6 +42,8 @@ class Evictions:
         self._members = members
         self._groups = groups
         self._term = term
+
+    # --- what is left of a broken gang -------------------------------------------------------------------------
 
     async def evict(self, key: GroupKey) -> None:
         """Evict the bound members one after the other, until none is left or the gang is whole again.
@@ -43,11 +58,103 @@ class Evictions:
             await asyncio.sleep(_RETRY_SECONDS)
 
     def _is_due(self, key: GroupKey, uid: str) -> bool:
-        state = self._groups.states.get(key)
+        gang = self._groups.states.get(key)
+        return gang is not None and gang.evicting and self._runs(uid)
+
+    def _runs(self, uid: str) -> bool:
+        """Whether a pod is bound and nobody has ended it yet; not asked for any more once the term is over."""
         pod = self._pods.get(uid)
-        if state is None or not state.evicting or not self._term.active:
+        return self._term.active and pod is not None and pod.bound and not pod.deleting
+
+    # --- members that go with a disrupted one ------------------------------------------------------------------
+
+    async def preempt(self, key: GroupKey, uids: Collection[str], message: str) -> None:
+        """End members as kube-scheduler ends its victims: the condition first, then deletion; budgets do not count.
+
+        All conditions are written before the first deletion. So whoever dies half-way leaves members behind that say
+        that they go, and the next process has them ended.
+        """
+        await self._end(key, uids, lambda pod: self._mark(pod, message), self._delete)
+
+    async def evict_together(self, key: GroupKey, uids: Collection[str]) -> None:
+        """Evict members, all or none: a budget that refuses one of them keeps them all."""
+        allowed = await self._each(self._list_leaving(key, uids), self._may_evict)
+        if not all(allowed):
+            log.warning("disruption budgets keep members of a disrupted gang", extra=name_group(key))
+            self._give_up(key)
+            return
+        await self._end(key, uids, self._evict)
+
+    async def _end(self, key: GroupKey, uids: Collection[str], *steps: Callable[[Pod], Awaitable[object]]) -> None:
+        """Take each step with all members before the next one, and again with those that are left."""
+        for _ in range(_ATTEMPTS):
+            left = self._list_leaving(key, uids)
+            if not left:
+                return
+            for step in steps:
+                await self._each(left, step)
+            await asyncio.sleep(_RETRY_SECONDS)
+        if self._list_leaving(key, uids):
+            log.warning("members of a disrupted gang could not be ended", extra=name_group(key))
+        self._give_up(key)
+
+    def _list_leaving(self, key: GroupKey, uids: Iterable[str]) -> list[Pod]:
+        gang = self._groups.states.get(key)
+        return [self._pods[uid] for uid in uids if gang is not None and uid in gang.leaving and self._runs(uid)]
+
+    def _give_up(self, key: GroupKey) -> None:
+        gang = self._groups.states.get(key)
+        if gang is not None:
+            gang.leaving.clear()
+            self._groups.look_again(key)
+
+    async def _each(self, pods: Iterable[Pod], do: Callable[[Pod], Awaitable[object]]) -> list[object]:
+        few = asyncio.Semaphore(_WRITERS)
+
+        async def do_one(pod: Pod) -> object:
+            async with few:
+                return await do(pod) if self._runs(pod.uid) else True
+
+        return list(await asyncio.gather(*(do_one(pod) for pod in pods)))
+
+    # --- one pod -----------------------------------------------------------------------------------------------
+
+    async def _mark(self, pod: Pod, message: str) -> None:
+        if pod.disruption == PREEMPTED:
+            return
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": PREEMPTED,
+            "message": f"serried: {message}",
+            "lastTransitionTime": tell_time(),
+        }
+        metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"conditions": [condition]}}
+        try:
+            await self._client.apply(PODS, pod.namespace, pod.name, body, "status")
+        except (NotFound, Conflict):
+            pass
+        except ApiError as error:
+            log.warning("could not write a disruption condition", extra={"pod": pod.name, "err": str(error)})
+
+    async def _delete(self, pod: Pod) -> None:
+        try:
+            await self._client.delete(PODS, pod.namespace, pod.name, pod.uid)
+        except (NotFound, Conflict):
+            pass
+        except ApiError as error:
+            log.warning("could not delete a member of a preempted gang", extra={"pod": pod.name, "err": str(error)})
+
+    async def _may_evict(self, pod: Pod) -> bool:
+        try:
+            await self._client.rehearse_eviction(pod.namespace, pod.name, pod.uid)
+        except (NotFound, Conflict):
+            return True
+        except ApiError as error:
+            log.info("a member of a disrupted gang stays", extra={"pod": pod.name, "err": str(error)})
             return False
-        return pod is not None and pod.bound and not pod.deleting
+        return True
 
     async def _evict(self, pod: Pod) -> None:
         try:
@@ -55,6 +162,6 @@ class Evictions:
         except (NotFound, Conflict):
             pass
         except TooMany:
-            log.info("a disruption budget keeps a member of a broken gang", extra={"pod": pod.name})
+            log.info("a disruption budget keeps a member", extra={"pod": pod.name})
         except ApiError as error:
-            log.warning("could not evict a member of a broken gang", extra={"pod": pod.name, "err": str(error)})
+            log.warning("could not evict a member", extra={"pod": pod.name, "err": str(error)})

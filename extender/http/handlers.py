@@ -5,10 +5,10 @@ it has one. Nothing here raises: an exception would be a traceback to us and a b
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from extender.answers import Answer, BindRequest
+from extender.answers import Answer, BindRequest, Candidate
 from extender.http.server import Hangup, Reply, Routes
 from extender.http.wire import (
     MAX_BYTES,
@@ -36,8 +36,8 @@ class Service(Protocol):
     def prioritize(self, names: Sequence[str]) -> list[dict[str, object]]:
         """HostPriorityList."""
 
-    def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> list[str]:
-        """The candidate nodes that may stay, by node name to the UIDs of victims."""
+    def preempt(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The candidates that may stay."""
 
     async def bind(self, request: BindRequest, hangup: Hangup) -> str:
         """The error of the bind, "" for success."""
@@ -85,7 +85,7 @@ class Verbs:
         """POST /preempt: ExtenderPreemptionArgs to ExtenderPreemptionResult; no error in the protocol here either."""
         try:
             args = read_preemption(self._admit(body))
-            return Reply(write_preemption(args, self._service.preempt(args.pod, args.victims)))
+            return Reply(write_preemption(self._service.preempt(args.pod, args.candidates)))
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("preempt", error, 400)
 

@@ -3,13 +3,13 @@
 The Go types have no JSON tags, so the keys are the field names in PascalCase; inside ``Pod`` they are the usual ones.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from extender.answers import Answer, BindRequest, Hold, Steer
+from extender.answers import Answer, BindRequest, Candidate, Hold, Steer
 from serried.decode.malformed import Malformed
 from serried.decode.pods import decode_pod
 from serried.model.group import Key
@@ -33,11 +33,10 @@ class Args:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionArgs:
-    """ExtenderPreemptionArgs: victims' UIDs and the number of violated budgets, by node name."""
+    """ExtenderPreemptionArgs: a pod, and the nodes that it could have if their victims were evicted."""
 
     pod: Pod
-    victims: Mapping[str, Sequence[str]]
-    violations: Mapping[str, int]
+    candidates: Sequence[Candidate]
 
 
 def read_args(body: bytes) -> Args:
@@ -70,22 +69,18 @@ def read_preemption(body: bytes) -> PreemptionArgs:
     candidates = args.get("NodeNameToMetaVictims") or args.get("NodeNameToVictims") or {}
     if not isinstance(candidates, dict):
         raise BadRequest("NodeNameToMetaVictims must be an object")
-    victims: dict[str, list[str]] = {}
-    violations: dict[str, int] = {}
-    for node, candidate in candidates.items():
-        victims[node], violations[node] = _victims(node, candidate)
-    return PreemptionArgs(_pod(args), victims, violations)
+    return PreemptionArgs(_pod(args), [_candidate(node, candidate) for node, candidate in candidates.items()])
 
 
-def _victims(node: str, candidate: Any) -> tuple[list[str], int]:
+def _candidate(node: str, candidate: Any) -> Candidate:
     try:
-        uids = [str(pod.get("UID") or pod["metadata"]["uid"]) for pod in candidate.get("Pods") or []]
+        uids = tuple([str(pod.get("UID") or pod["metadata"]["uid"]) for pod in candidate.get("Pods") or []])
         violations = candidate.get("NumPDBViolations")
     except (AttributeError, KeyError, TypeError) as error:
         raise BadRequest(f"the victims on node {node} cannot be read") from error
     if violations is not None and type(violations) is not int:
         raise BadRequest(f"NumPDBViolations of node {node} must be an integer")
-    return uids, violations or 0
+    return Candidate(node, uids, violations or 0)
 
 
 def write_filter(answer: Answer, args: Args) -> bytes:
@@ -112,16 +107,16 @@ def write_scores(scores: Sequence[Mapping[str, object]]) -> bytes:
     return orjson.dumps(scores)
 
 
-def write_preemption(args: PreemptionArgs, kept: Sequence[str]) -> bytes:
+def write_preemption(kept: Iterable[Candidate]) -> bytes:
     """ExtenderPreemptionResult: always the meta form."""
     return orjson.dumps(
         {
             "NodeNameToMetaVictims": {
-                node: {
-                    "Pods": [{"UID": uid} for uid in args.victims[node]],
-                    "NumPDBViolations": args.violations[node],
+                candidate.node: {
+                    "Pods": [{"UID": uid} for uid in candidate.victims],
+                    "NumPDBViolations": candidate.violations,
                 }
-                for node in kept
+                for candidate in kept
             }
         }
     )

@@ -57,11 +57,29 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
+class Preempt:
+    """End these members (UIDs) of a gang as kube-scheduler ends its victims: it has preempted another one."""
+
+    group: GroupKey
+    uids: tuple[str, ...]
+    message: str
+    """For people: why."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictTogether:
+    """Evict these members (UIDs) of a gang, all or none: somebody disrupts another one."""
+
+    group: GroupKey
+    uids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkOnStudies:
     """Make the plans and forecasts that take several slices (`extender.scheduling.studies`)."""
 
 
-Effect = StartCycle | Nominate | Release | Activate | ActivateIdle | Evict | WorkOnStudies
+Effect = StartCycle | Nominate | Release | Activate | ActivateIdle | Evict | Preempt | EvictTogether | WorkOnStudies
 
 
 class Outbox:

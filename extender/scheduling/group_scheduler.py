@@ -19,6 +19,7 @@ from extender.scheduling.checks import (
     is_suspended,
 )
 from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.disruption import Disruptions
 from extender.scheduling.effects import Activate, ActivateIdle, Nominate, Outbox, StartCycle
 from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_state import GroupState, Mending
@@ -71,6 +72,7 @@ class GroupScheduler:
         planning: Planning,
         seats: Seats,
         repairs: Repairs,
+        disruptions: Disruptions,
         permit: Permit,
         moves: Moves,
         offers: Offers,
@@ -91,6 +93,7 @@ class GroupScheduler:
         self._planning = planning
         self._seats = seats
         self._repairs = repairs
+        self._disruptions = disruptions
         self._permit = permit
         self._moves = moves
         self._offers = offers
@@ -196,6 +199,8 @@ class GroupScheduler:
             self._forget(key)  # its members are its tree's
             return
         gang = self._groups.states.setdefault(key, GroupState(self._clock()))
+        if group is not None and not group.deleting:
+            self._disruptions.follow(key, gang, group)
         if gang.cycle is not None:  # whose members are looked at one by one there
             verdict = self._tend(gang)
         else:

@@ -27,6 +27,9 @@ class GroupState:
     ``started`` is whether its quorum has ever stood, as far as can be told; ``stood`` its minCount when we saw that.
     ``home`` is the domain in which its members run: it outlasts nodes that are gone. ``broken_since`` is when it fell
     below its quorum, ``reported`` whether that was told, ``evicting`` whether what is left of it is being evicted.
+
+    ``disrupted`` are members (UIDs) that somebody disrupts, or that go with one: what was to follow has followed.
+    ``leaving`` are those of them that are being ended together, until they are gone or it is given up.
     """
 
     first_seen: float
@@ -46,6 +49,8 @@ class GroupState:
     broken_since: float | None = None
     reported: bool = False
     evicting: bool = False
+    disrupted: set[str] = field(default_factory=set)
+    leaving: set[str] = field(default_factory=set)
 
     def refuse(
         self, shape: Shape, node: str, now: float, nodes: Mapping[str, Node], seconds: float = EXCLUSION_SECONDS

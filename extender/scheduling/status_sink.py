@@ -14,3 +14,6 @@ class StatusSink(Protocol):
 
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         """The gang has been broken for longer than the grace."""
+
+    def report_disrupted(self, group: GroupKey, text: str) -> None:
+        """Members of the gang are ended because one of them was disrupted."""

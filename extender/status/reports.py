@@ -57,6 +57,9 @@ _OWNERS = {JOB: "batch/v1"} | {kind.value: api.api_version for kind, api in PARE
 GANG_BROKEN = "GangBroken"
 """The event of a gang that stays below its quorum; there is no condition for it (decision 13)."""
 
+GANG_DISRUPTED = "GangDisrupted"
+"""The event of a gang whose members go with one of them (decision 25)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Said:
@@ -165,12 +168,20 @@ class Reports:
         self._conditions.forget()
 
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
-        """Say with an event that a gang stays broken: to whoever looks at the PodGroup, and at its owner."""
-        self.decisions.append(Said(tell_time(), group, GANG_BROKEN, render(verdict)))
+        """Say with an event that a gang stays broken."""
+        self._report(group, GANG_BROKEN, render(verdict))
+
+    def report_disrupted(self, group: GroupKey, text: str) -> None:
+        """Say with an event that members go with one that was disrupted."""
+        self._report(group, GANG_DISRUPTED, text)
+
+    def _report(self, group: GroupKey, reason: str, text: str) -> None:
+        """A Warning for whoever looks at the PodGroup, and at its owner."""
+        self.decisions.append(Said(tell_time(), group, reason, text))
         found = self._groups.get(group)
         subject = self._subject(group, found)
         for about in (*([subject] if subject is not None else ()), *self._list_owners(found)):
-            self._events.emit(about, "Warning", GANG_BROKEN, render(verdict))
+            self._events.emit(about, "Warning", reason, text)
 
     def _settle(self, group: GroupKey, verdict: Verdict) -> _Pending:
         now = self._clock()

@@ -1,6 +1,7 @@
 """The cluster as the watches tell it."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from enum import Enum
 
 from serried.cluster.endings import Endings
@@ -145,7 +146,7 @@ class Store:
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         if old is not None and old.bound and pod.phase is Phase.FAILED:
-            self._vacate(old, pod.refusal)
+            self._vacate(replace(old, disruption=pod.disruption, disrupted=pod.disrupted), pod.refusal)
         self._claim(pod)
         if pod.bound:
             self.vacancies.fill(pod.uid, pod.node)

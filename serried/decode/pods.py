@@ -20,6 +20,7 @@ from serried.decode.objections import read_objection
 from serried.decode.parents import WORKER_INDEX, read_place
 from serried.decode.requests import is_marked
 from serried.decode.shapes import decode_shape
+from serried.decode.times import read_time
 from serried.decode.volumes import read_claims
 from serried.model.group import GroupKey
 from serried.model.parent import ParentKind, Place
@@ -52,6 +53,7 @@ def _decode(obj: Raw) -> Pod:
     place = read_place(read_map(read_map(obj, "metadata"), "labels"))
     phase, deleting = _PHASES.get(read_text(status, "phase"), Phase.ACTIVE), is_deleting(obj)
     started, lifetime = read_lifetime(spec, status)
+    disruption, disrupted = _read_disruption(status)
     return Pod(
         namespace=namespace,
         name=name,
@@ -74,7 +76,8 @@ def _decode(obj: Raw) -> Pod:
         started=started,
         lifetime=lifetime,
         ends=read_end(read_map(obj, "metadata"), status) if deleting or phase is Phase.SUCCEEDED else None,
-        disruption=_read_disruption(status),
+        disruption=disruption,
+        disrupted=disrupted,
         refusal=_read_refusal(status),
         marked=is_marked(spec),
         device_claims=read_device_claims(spec),
@@ -116,12 +119,12 @@ def _was_tried_in_vain(status: Raw) -> bool:
     )
 
 
-def _read_disruption(status: Raw) -> str:
-    """The reason of condition DisruptionTarget, "" unless it is True."""
+def _read_disruption(status: Raw) -> tuple[str, int | None]:
+    """The reason and the time of condition DisruptionTarget; "" and None unless it is True."""
     for condition in read_objects(status, "conditions"):
         if read_text(condition, "type") == "DisruptionTarget" and read_text(condition, "status") == "True":
-            return read_name(condition, "reason") or "Disrupted"
-    return ""
+            return read_name(condition, "reason") or "Disrupted", read_time(condition, "lastTransitionTime")
+    return "", None
 
 
 def _read_refusal(status: Raw) -> str:

@@ -383,18 +383,23 @@ class ApiClient:
         return (pod["metadata"].get("uid"), pod.get("spec", {}).get("nodeName")) == (uid, node)
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
-        """Evict the pod of this ``uid`` as its disruption budgets allow; one attempt.
+        """One attempt, as budgets allow. Raises TooMany if one says no, NotFound or Conflict if that pod is gone."""
+        self.metrics.wrote("create", "pods/eviction")
+        await self._evict(namespace, name, uid, {})
 
-        Raises TooMany if a budget says no, NotFound or Conflict if that pod is gone.
-        """
+    async def rehearse_eviction(self, namespace: str, name: str, uid: str) -> None:
+        """As `evict`, with the same refusals, but nothing is done."""
+        await self._evict(namespace, name, uid, {"dryRun": "All"})
+
+    async def _evict(self, namespace: str, name: str, uid: str, params: Mapping[str, str]) -> None:
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        self.metrics.wrote("create", "pods/eviction")
-        await self._ask_object("POST", PODS.path(namespace, name, "eviction"), body=orjson.dumps(body), retry=ONCE)
+        path = PODS.path(namespace, name, "eviction")
+        await self._ask_object("POST", path, params=params, body=orjson.dumps(body), retry=ONCE)
 
     # ------------------------------------------------------------ machinery
 

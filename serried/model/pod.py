@@ -43,6 +43,10 @@ class Shape:
     tolerations: tuple[Toleration, ...] = ()
 
 
+PREEMPTED = "PreemptionByScheduler"
+"""The reason of DisruptionTarget when a kube-scheduler preempts the pod (k8s.io/api/core/v1/types.go)."""
+
+
 class Link(StrEnum):
     """How a pod names its group."""
 
@@ -124,6 +128,9 @@ class Pod:
 
     disruption: str = ""
     """Why somebody other than its owner ends the pod: the reason of its condition DisruptionTarget; "" for nobody."""
+
+    disrupted: int | None = None
+    """Since when that condition is there, in seconds since 1970."""
 
     refusal: str = ""
     """Why the kubelet has refused the bound pod (``OutOfcpu``); "" for any other end."""

@@ -107,3 +107,8 @@ def render(verdict: Verdict) -> str:
     if verdict.detail:
         text += f"; {verdict.detail}"
     return f"{verdict.reason}: {text}"
+
+
+def render_disruption(pod: str, why: str, others: int) -> str:
+    """What is said when the members of a gang go with one of them; ``why`` is the reason of its DisruptionTarget."""
+    return f"{pod} is disrupted ({why}); {others} more members are to go with it, as the disruption mode is all"

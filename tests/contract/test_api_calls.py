@@ -269,6 +269,22 @@ class TestBind:
         assert at(await read(api), "spec", "nodeName") is None
 
 
+class TestRehearseEviction:
+    async def test_leaves_the_pod_where_it_is(self, api: Api) -> None:
+        api.add_pod(pod("p").on("n1"))
+        await api.client.rehearse_eviction(NAMESPACE, "p", "pod-p")
+        assert len(await api.client.list_all(PODS)) == 1
+
+    async def test_refuses_another_uid(self, api: Api) -> None:
+        api.add_pod(pod("p").on("n1"))
+        with pytest.raises(Conflict):
+            await api.client.rehearse_eviction(NAMESPACE, "p", "another")
+
+    async def test_of_what_is_not_there_is_not_found(self, api: Api) -> None:
+        with pytest.raises(NotFound):
+            await api.client.rehearse_eviction(NAMESPACE, "p", "pod-p")
+
+
 class TestEvict:
     async def test_takes_the_pod_away(self, api: Api) -> None:
         api.add_pod(pod("p").on("n1"))

@@ -287,8 +287,7 @@ class FakeApiServer:
             self.storage.bind(route.key, request.body)
             return _json(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
         if request.method == "POST" and route.subresource == "eviction":
-            preconditions = request.body.get("deleteOptions", {}).get("preconditions") or {}
-            return _json(201, self.storage.delete(resource, route.key, preconditions))
+            return _json(201, self._evict(request, route, resource))
         if request.method == "POST" and not route.name:
             return _json(201, self.storage.create(resource, _without_status(resource, request.body), route.namespace))
         if request.method == "DELETE" and route.name:
@@ -299,6 +298,14 @@ class FakeApiServer:
         if request.method == "PATCH" and route.name:
             return self._patch(request, route, resource)
         raise RefusedError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+    def _evict(self, request: Request, route: Route, resource: Resource) -> JSON:
+        preconditions = request.body.get("deleteOptions", {}).get("preconditions") or {}
+        if request.params.get("dryRun") != "All":
+            return self.storage.delete(resource, route.key, preconditions)
+        found = self.storage.get(resource, route.key)
+        check_preconditions(found, preconditions)
+        return found
 
     def _replace(self, route: Route, resource: Resource, obj: JSON) -> JSON:
         def mutate(before: JSON) -> JSON:

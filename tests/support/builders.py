@@ -28,7 +28,7 @@ from serried.model.disruption import Disruption
 from serried.model.group import Job, PodGroup, Workload
 from serried.model.node import Node
 from serried.model.parent import PARENT_APIS, REPLICA, ParentKind
-from serried.model.pod import HELD_GATE, Pod
+from serried.model.pod import HELD_GATE, PREEMPTED, Pod
 from serried.model.preference import Level
 
 RACK = "example.com/rack"
@@ -229,9 +229,10 @@ class PodBuilder(Builder):
         """Turned away by the kubelet of its node."""
         return self.phase("Failed").having(reason, "status", "reason")
 
-    def disrupted(self, reason: str = "PreemptionByScheduler", status: str = "True") -> Self:
-        """With the condition that whoever ends the pod writes first."""
-        return self.joining({"type": "DisruptionTarget", "status": status, "reason": reason}, "status", "conditions")
+    def disrupted(self, reason: str = PREEMPTED, status: str = "True", at: str = "") -> Self:
+        """With the condition that whoever ends the pod writes first, at a time, RFC 3339."""
+        condition = {"type": "DisruptionTarget", "status": status, "reason": reason, "lastTransitionTime": at}
+        return self.joining(condition, "status", "conditions")
 
     def in_group(self, group: str) -> Self:
         """Member of a PodGroup by ``spec.schedulingGroup``."""

@@ -10,6 +10,7 @@ from extender.binding.reservations import Records
 from extender.core import Core, Options
 from extender.scheduling.backfill import Mode
 from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.disruption import Disrupted
 from extender.scheduling.nomination import Stamps
 from extender.scheduling.repairs import USUAL, Rules
 from extender.scheduling.term import Term
@@ -54,6 +55,7 @@ class Listener(ExtenderMetrics):
         self.plans: list[str] = []
         self.repairs: list[tuple[str, float]] = []
         self.broken: list[tuple[GroupKey, Verdict]] = []
+        self.disruptions: list[tuple[GroupKey, str]] = []
         self.promises: list[float] = []
         self.settlements: list[tuple[str, float | None]] = []
 
@@ -68,6 +70,9 @@ class Listener(ExtenderMetrics):
 
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         self.broken.append((group, verdict))
+
+    def report_disrupted(self, group: GroupKey, text: str) -> None:
+        self.disruptions.append((group, text))
 
     def repaired(self, outcome: str, seconds: float) -> None:
         self.repairs.append((outcome, seconds))
@@ -93,6 +98,7 @@ class World:
         rules: Rules = USUAL,
         stopwatch: Callable[[], float] | None = None,
         api: FakeApi | None = None,
+        disrupted: Disrupted = Disrupted.PREEMPTED,
     ) -> None:
         self.clock, self.api, self.heard = Clock(), api or FakeApi(), Listener()
         client = self.api.client()
@@ -110,7 +116,7 @@ class World:
             wall=self.wall,
             stopwatch=stopwatch or self.clock,
             rest=_turn,
-            options=Options(stamps, window, backfill, ageing_seconds=DAY, rules=rules),
+            options=Options(stamps, window, backfill, ageing_seconds=DAY, rules=rules, disrupted=disrupted),
         )
         self.ledger, self.groups, self.queue = self.core.ledger, self.core.groups, self.core.queue
         self.nominator, self.service = self.core.nominator, self.core.service

@@ -225,6 +225,14 @@ class FakeApi:
 
         await self._do(Call("evict", "pods", name, {"uid": uid}), change)
 
+    async def rehearse_eviction(self, namespace: str, name: str, uid: str) -> None:
+        """Whether the pod of this uid is there."""
+
+        def check() -> None:
+            check_preconditions(self._find(PODS, Key(namespace, name)), {"uid": uid})
+
+        await self._do(Call("rehearse", "pods", name, {"uid": uid}), check)
+
     # --- objects -----------------------------------------------------------------------------------------------
 
     def _objects(self, resource: Resource) -> dict[Key, Raw]:

@@ -109,6 +109,7 @@ def test_operations_may_be_asked_for_on_every_address() -> None:
         ("--repair-seconds", "-1"),
         ("--broken-grace", "0"),
         ("--broken-gangs", "delete"),
+        ("--disrupted-gangs", "evict"),
     ],
 )
 def test_a_bad_value_ends_the_start_and_names_its_origin(

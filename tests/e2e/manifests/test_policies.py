@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import ClusterError
+from extender.status.conditions import tell_time
+from serried.model.pod import PREEMPTED
 from tests.e2e.manifests.server import EXTENDER, GROUP, NAMESPACE, Json, Server, changed, eventually, pod
 
 pytestmark = pytest.mark.e2e
@@ -73,6 +75,20 @@ def test_others_are_not_fenced(server: Server, held: str) -> None:
 def test_the_extender_may_stamp(server: Server, held: str) -> None:
     server.patch_status("/api/v1/namespaces/default/pods/held", {"nominatedNodeName": "n1"})
     assert server.get(held)["status"]["nominatedNodeName"] == "n1"
+
+
+def test_the_extender_may_delete_only_those_that_say_that_they_are_preempted(server: Server) -> None:
+    server.run("delete", "pod", "victim", "--ignore-not-found", "--force", "--grace-period=0")
+    server.write("create", pod("victim"))
+    delete = ("delete", "pod/victim", "--force", "--grace-period=0", "--as", EXTENDER)
+    # kube-controller-manager takes one back that is older than two minutes.
+    said = {"type": "DisruptionTarget", "status": "True", "reason": PREEMPTED, "lastTransitionTime": tell_time()}
+    for other in ([], [{**said, "status": "False"}], [{**said, "reason": "DeletionByTaintManager"}]):
+        server.patch_status("/api/v1/namespaces/default/pods/victim", {"conditions": other})
+        with pytest.raises(ClusterError, match="may delete no pods but those that say that they are preempted"):
+            server.run(*delete)
+    server.patch_status("/api/v1/namespaces/default/pods/victim", {"conditions": [said]})
+    server.run(*delete)
 
 
 @pytest.mark.parametrize("subresource", [(), ("--subresource", "status")], ids=["pod", "status"])

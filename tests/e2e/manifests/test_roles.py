@@ -74,6 +74,7 @@ ALLOWED = [
     Access(EXTENDER, "create", "pods/binding"),
     Access(EXTENDER, "patch", "pods/status"),
     Access(EXTENDER, "patch", "pods"),
+    Access(EXTENDER, "delete", "pods"),
     Access(EXTENDER, "create", "events"),
     Access(EXTENDER, "patch", "events"),
     *(Access(EXTENDER, verb, "leases", LEASES, NAMESPACE, "serried") for verb in ("get", "list", "watch")),
@@ -110,7 +111,7 @@ REFUSED = [
         for verb in ("get", "list")
         for namespace in ("default", NAMESPACE, "kube-system")
     ),
-    *(Access(EXTENDER, verb, "pods") for verb in ("create", "update", "delete")),
+    *(Access(EXTENDER, verb, "pods") for verb in ("create", "update")),
     Access(EXTENDER, "create", "pods/eviction"),
     Access(EXTENDER, "create", "podtemplates"),
     Access(EXTENDER, "patch", "nodes", namespace=""),

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.answers import Hold, Pass, Steer
+from extender.answers import Candidate, Hold, Pass, Steer
 from extender.scheduling.nomination import Stamps
 from tests.support.builders import PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, World, gang, members, small_nodes
@@ -88,7 +88,7 @@ class TestAnotherProfile:
         world.add(*small_nodes(2), foreign, *([gang(2), *members(1)] if there else []))
         await world.go()
         assert world.filter("p") == Pass()
-        assert world.service.preempt(world.pod("p"), {"n1": ["x"]}) == ["n1"]
+        assert world.service.preempt(world.pod("p"), [Candidate("n1", ("x",))]) == (Candidate("n1", ("x",)),)
         call = world.bind("p")
         await world.settle()
         assert (call.error, world.node_of("p")) == ("", "n1")
@@ -320,13 +320,13 @@ class TestPrioritizeAndPreempt:
         assert world.service.prioritize(["n1", "n2"]) == [{"Host": "n1", "Score": 0}, {"Host": "n2", "Score": 0}]
 
     async def test_nothing_is_preempted_for_a_member(self, planned: World) -> None:
-        assert planned.service.preempt(planned.pod("m0"), {"n1": ["x"]}) == []
+        assert not planned.service.preempt(planned.pod("m0"), [Candidate("n1", ("x",))])
 
     async def test_a_plain_pod_may_preempt_but_not_members_at_bind(self, planned: World) -> None:
         planned.bind("m0")
         await planned.settle()
-        plain = pod("p").value()
-        assert planned.service.preempt(plain, {"n1": ["pod-m0", "x"], "n2": ["x"], "n3": ["pod-m1"]}) == ["n2", "n3"]
+        candidates = [Candidate("n1", ("pod-m0", "x")), Candidate("n2", ("x",)), Candidate("n1", ("pod-m1",))]
+        assert planned.service.preempt(pod("p").value(), candidates) == tuple(candidates[1:])
 
 
 class TestBindOfPlainPods:

@@ -47,10 +47,8 @@ def test_a_kustomization_lists_existing_files_and_leaves_none_beside_it_out(kust
 
 
 def test_the_base_takes_in_every_part_but_those_to_ask_for() -> None:
-    asked_for = {
-        MANIFESTS / "kustomize" / name
-        for name in ("base", "gate", "compatible", "elastic-refuse", "evict-broken", "marker", "isolated")
-    }
+    components = ("compatible", "elastic-refuse", "evict-broken", "evict-disrupted", "marker", "isolated")
+    asked_for = {MANIFESTS / "kustomize" / name for name in ("base", "gate", *components)}
     overlays = set((MANIFESTS / "kustomize" / "overlays").iterdir())
     parts = {path.parent for path in KUSTOMIZATIONS} - asked_for - overlays
     assert {
@@ -89,7 +87,7 @@ def test_roles_and_accounts_that_are_bound_exist(documents: Sequence[Document]) 
 def test_policies_that_are_bound_exist(documents: Sequence[Document]) -> None:
     existing = {(document.kind, document.name) for document in documents}
     bindings = [document for document in documents if document.kind.endswith("AdmissionPolicyBinding")]
-    assert len(bindings) == 6
+    assert len(bindings) == 7
     for binding in bindings:
         assert (binding.kind.removesuffix("Binding"), binding.content["spec"]["policyName"]) in existing
         if parameters := binding.content["spec"].get("paramRef"):
@@ -166,6 +164,18 @@ def test_evicting_what_is_left_of_broken_gangs_comes_with_the_extender_s_flag_fo
     assert addition["path"] == "/spec/template/spec/containers/1/args/-"
     container = deployment.content["spec"]["template"]["spec"]["containers"][1]
     assert extender_settings([*container["args"], addition["value"]], {}).broken_gangs == "evict"
+
+
+def test_ending_gangs_with_an_evicted_member_comes_with_the_extender_s_flag_for_it(
+    documents: Sequence[Document],
+) -> None:
+    component = load(MANIFESTS / "kustomize" / "evict-disrupted" / "kustomization.yaml")
+    (patch,) = component["patches"]
+    (deployment,) = [d for d in documents if (d.kind, d.name) == (patch["target"]["kind"], patch["target"]["name"])]
+    (addition,) = yaml.safe_load(patch["patch"])
+    assert addition["path"] == "/spec/template/spec/containers/1/args/-"
+    container = deployment.content["spec"]["template"]["spec"]["containers"][1]
+    assert extender_settings([*container["args"], addition["value"]], {}).disrupted_gangs == "any"
 
 
 def test_isolating_the_scheduler_comes_with_the_extender_s_flag_for_it(documents: Sequence[Document]) -> None:

@@ -25,10 +25,24 @@ def test_no_secrets_no_impersonation_no_escalation(documents: Sequence[Document]
         assert not {"impersonate", "escalate", "bind"} & set(rule["verbs"])
 
 
-def test_pods_are_never_created_updated_or_deleted(documents: Sequence[Document]) -> None:
+def test_pods_are_never_created_or_updated(documents: Sequence[Document]) -> None:
     for rule in rules(documents):
         if "pods" in rule["resources"]:
-            assert set(rule["verbs"]) <= {"get", "list", "watch", "patch"}
+            assert set(rule["verbs"]) <= {"get", "list", "watch", "patch", "delete"}
+
+
+def test_only_the_extender_deletes_pods_and_a_policy_says_which(documents: Sequence[Document]) -> None:
+    roles = [document for document in documents if document.kind in {"Role", "ClusterRole"}]
+    deleting = [
+        role.name
+        for role in roles
+        for rule in role.content["rules"]
+        if "pods" in rule["resources"] and "delete" in rule["verbs"]
+    ]
+    assert deleting == ["serried-extender"]
+    (policy,) = [each for each in documents if each.name == "serried-extender-deletions" and each.kind[-6:] == "Policy"]
+    (rule,) = policy.content["spec"]["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["pods"], ["DELETE"])
 
 
 def test_single_objects_are_named(documents: Sequence[Document]) -> None:

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from extender.answers import BindRequest, Hold, Pass, Steer
+from extender.answers import BindRequest, Candidate, Hold, Pass, Steer
 from extender.http.wire import (
     BadRequest,
     read_args,
@@ -41,15 +41,14 @@ class TestReading:
 
     def test_preemption_arguments_with_uids_only(self) -> None:
         args = read_preemption(PREEMPTION)
-        assert args.victims == {"n1": ["a", "b"], "n2": []}
-        assert args.violations == {"n1": 1, "n2": 0}
+        assert args.candidates == [Candidate("n1", ("a", "b"), 1), Candidate("n2", ())]
 
     def test_preemption_arguments_with_whole_pods(self) -> None:
         whole = b'{"Pod":' + POD + b',"NodeNameToMetaVictims":null,"NodeNameToVictims":{"n1":{"Pods":[' + POD + b"]}}}"
-        assert read_preemption(whole).victims == {"n1": ["u"]}
+        assert read_preemption(whole).candidates == [Candidate("n1", ("u",))]
 
     def test_preemption_arguments_without_candidates(self) -> None:
-        assert read_preemption(b'{"Pod":' + POD + b"}").victims == {}
+        assert read_preemption(b'{"Pod":' + POD + b"}").candidates == []
 
     @pytest.mark.parametrize(
         ("body", "sentence"),
@@ -114,6 +113,6 @@ class TestWriting:
         assert write_scores([{"Host": "n1", "Score": 0}]) == b'[{"Host":"n1","Score":0}]'
 
     def test_kept_candidates_are_always_in_the_meta_form(self) -> None:
-        written = write_preemption(read_preemption(PREEMPTION), ["n1"])
+        written = write_preemption(read_preemption(PREEMPTION).candidates[:1])
         assert written == (b'{"NodeNameToMetaVictims":{"n1":{"Pods":[{"UID":"a"},{"UID":"b"}],"NumPDBViolations":1}}}')
-        assert write_preemption(read_preemption(PREEMPTION), []) == b'{"NodeNameToMetaVictims":{}}'
+        assert write_preemption([]) == b'{"NodeNameToMetaVictims":{}}'

@@ -509,6 +509,15 @@ class TestBrokenGangs:
         assert [about for about, *_ in office.speaker.said] == ["PodGroup/g", "Job/j"]
 
 
+async def test_a_gang_that_goes_with_one_of_its_members_is_a_warning_on_the_group_and_its_job(office: Office) -> None:
+    office.store.put_group(gang(2).controlled_by("Job", "j").value())
+    office.reports.report_disrupted(GANG, "m0 is disrupted")
+    assert office.speaker.said == [
+        ("PodGroup/g", "Warning", "GangDisrupted", "m0 is disrupted"),
+        ("Job/j", "Warning", "GangDisrupted", "m0 is disrupted"),
+    ]
+
+
 async def test_a_tree_is_told_of_by_its_root_by_the_condition_of_every_group_and_by_the_owners_of_all(
     office: Office,
 ) -> None:

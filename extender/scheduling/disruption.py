@@ -1,0 +1,111 @@
+"""What becomes of a gang of disruption mode ``all`` when somebody ends one of its members.
+
+Whoever disrupts a pod writes the condition DisruptionTarget first; from then on those that go with it are ended, too.
+It does not matter who it was, nor whether kube-scheduler has asked before (`extender.scheduling.candidates`,
+docs/decisions/0025-a-gang-goes-whole.md).
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from extender.scheduling.effects import EvictTogether, Outbox, Preempt
+from extender.scheduling.group_state import GroupState
+from extender.scheduling.status_sink import StatusSink
+from serried.cluster.companies import Companies, Company
+from serried.cluster.forest import Forest
+from serried.cluster.members import Members
+from serried.cluster.membership import Membership
+from serried.cluster.vacancies import Vacancies
+from serried.model.group import GroupKey, PodGroup
+from serried.model.pod import PREEMPTED, Pod
+from serried.model.verdict import render_disruption
+
+
+class Disrupted(StrEnum):
+    """When a gang of mode ``all`` goes with one of its members."""
+
+    KEEP = "keep"
+    """Never: then kube-scheduler may not preempt one either."""
+
+    PREEMPTED = "preempted"
+    """When a kube-scheduler has preempted one."""
+
+    ANY = "any"
+    """When anybody has disrupted one: also by eviction, by a taint, or because its node shuts down."""
+
+
+class Disruptions:
+    """Has the rest of a gang follow a member. Every method is synchronous."""
+
+    def __init__(
+        self,
+        pods: Mapping[str, Pod],
+        members: Members,
+        membership: Membership,
+        forest: Forest,
+        *,
+        companies: Companies,
+        vacancies: Vacancies,
+        outbox: Outbox,
+        status: StatusSink,
+        rule: Disrupted,
+    ) -> None:
+        self._pods = pods
+        self._members = members
+        self._membership = membership
+        self._forest = forest
+        self._companies = companies
+        self._vacancies = vacancies
+        self._outbox = outbox
+        self._status = status
+        self._rule = rule
+
+    def follow(self, key: GroupKey, state: GroupState, group: PodGroup) -> None:
+        """Have those ended that go with a disrupted member. What has followed once does not follow again."""
+        if self._rule is Disrupted.KEEP:
+            return
+        for pod in self._list_disrupted(key):
+            if pod.uid not in state.disrupted:
+                state.disrupted.add(pod.uid)
+                self._end_rest(state, Company(key, group.find_disrupted(self._find_part(pod))), pod)
+        if state.disrupted:
+            self._let_go(key, state)
+
+    def _list_disrupted(self, key: GroupKey) -> list[Pod]:
+        """The members that run, or ran until just now, and that somebody disrupts."""
+        found = [pod for pod in self._members.iterate(key) if pod.disruption and pod.bound]
+        found += [vacancy.pod for vacancy in self._vacancies.of_group(key)]
+        return [pod for pod in found if self._counts(pod)]
+
+    def _counts(self, pod: Pod) -> bool:
+        return pod.disruption == PREEMPTED or (self._rule is Disrupted.ANY and bool(pod.disruption))
+
+    def _find_part(self, pod: Pod) -> str:
+        own = self._membership.resolve(pod)  # whoever is gone is in no group any more
+        return own.name if own is not None and own != self._forest.lift(own) else ""
+
+    def _end_rest(self, state: GroupState, company: Company, pod: Pod) -> None:
+        running = [each for each in self._companies.list_running(company) if each.uid != pod.uid]
+        uids = tuple(each.uid for each in running if each.uid not in state.leaving and not _is_newer(each, pod))
+        if not uids:
+            return
+        state.disrupted.update(uids)
+        state.leaving.update(uids, (pod.uid,))
+        text = render_disruption(pod.name, pod.disruption, len(uids))
+        self._status.report_disrupted(company.group, text)
+        preempted = pod.disruption == PREEMPTED
+        self._outbox.put(Preempt(company.group, uids, text) if preempted else EvictTogether(company.group, uids))
+
+    def _let_go(self, key: GroupKey, state: GroupState) -> None:
+        """Keep no slot of those that go together, and remember nobody who is gone."""
+        for vacancy in self._vacancies.of_group(key):
+            if vacancy.pod.uid in state.leaving:
+                self._vacancies.close(vacancy)
+        known = self._pods.keys() | {vacancy.pod.uid for vacancy in self._vacancies.of_group(key)}
+        state.disrupted &= known
+        state.leaving &= known
+
+
+def _is_newer(pod: Pod, disrupted: Pod) -> bool:
+    """Whether a member began only after another one was disrupted: it is of the gang that was placed anew."""
+    return pod.started is not None and disrupted.disrupted is not None and pod.started > disrupted.disrupted

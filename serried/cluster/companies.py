@@ -1,0 +1,46 @@
+"""Which members go together, as their disruption mode is ``all``."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from serried.cluster.members import Members
+from serried.model.group import GroupKey, PodGroup
+from serried.model.pod import Pod
+
+
+class Company(NamedTuple):
+    """The group of members that go together; of a tree, the PodGroups in it."""
+
+    group: GroupKey
+    parts: frozenset[str]
+
+
+class Companies:
+    """Looks companies up. The maps are the Store's and live."""
+
+    def __init__(self, pods: Mapping[str, Pod], groups: Mapping[GroupKey, PodGroup], members: Members) -> None:
+        self._pods = pods
+        self._groups = groups
+        self._members = members
+
+    def of_pod(self, uid: str) -> Company | None:
+        """That of a bound member; None for one that goes by itself, and for any other pod."""
+        key, pod = self._members.group_of(uid), self._pods.get(uid)
+        group = self._groups.get(key) if key is not None else None
+        if group is None or pod is None or not pod.bound:
+            return None
+        parts = group.find_disrupted(self._members.leaf_of(uid))
+        return Company(group.key, parts) if parts else None
+
+    def list_running(self, company: Company) -> list[Pod]:
+        """The members that are bound, and that nobody has begun to delete."""
+        running = [pod for pod in self._members.iterate(company.group) if pod.bound and not pod.deleting]
+        return [pod for pod in running if self._members.leaf_of(pod.uid) in company.parts]
+
+    def find_priority(self, company: Company) -> int:
+        """The highest of the members that run, and of their group: whoever ends them must be above it."""
+        group = self._groups.get(company.group)
+        priorities = [pod.priority for pod in self.list_running(company)]
+        if group is not None and group.priority is not None:
+            priorities.append(group.priority)
+        return max(priorities, default=0)
