@@ -11,6 +11,7 @@ from fastapi import APIRouter
 
 from controller.diff.duty import Elastic, GangSettings, Suspended, Track
 from controller.diff.owner import Follow
+from controller.diff.templates import resolve_class
 from controller.expectations import Expectations
 from controller.loop import Loop, Task
 from controller.priorities import Priorities
@@ -47,7 +48,7 @@ class Controller:
         clock = asyncio.get_running_loop().time
         self._settings = settings
         gang_settings = _gang_settings(settings)
-        self.store = Store(gang_settings.schedulers, gang_settings.gang_jobs)
+        self.store = Store(gang_settings.schedulers, gang_settings.gang_jobs, level=level)
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
         # Two events a gang Job, at full speed, cost as much as its objects: they are the first to give way.
         ration = Ration(rate=50.0, burst=200)
@@ -74,7 +75,7 @@ class Controller:
             writes,
             gang_settings,
             follow=_follow(gang_settings, level),
-            resolve_priority=priorities.resolve if priorities is not None else _leave_unresolved,
+            resolve_class=partial(resolve_class, classes=self.store.priority_classes, level=level),
             read_pods=partial(read_pods_of, client),
             metrics=metrics,
             clock=clock,
@@ -122,10 +123,6 @@ class Controller:
     def routes(self) -> Sequence[APIRouter]:
         """Nothing beside probes and metrics."""
         return []
-
-
-def _leave_unresolved(_: str) -> None:
-    """At the native level an admission plugin gives PodGroups their priority."""
 
 
 def _gang_settings(settings: ControllerSettings) -> GangSettings:

@@ -7,7 +7,7 @@ process does what is left.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from controller.diff.changes import (
@@ -37,7 +37,7 @@ from serried.cluster.owners import counts_as_started
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError
 from serried.metrics import ControllerMetrics
-from serried.model.group import GroupKey, Job, Key, PodGroup, Workload
+from serried.model.group import GroupKey, Job, Key, PodGroup, Template, Workload
 from serried.model.parent import REPLICA, Owner, OwnerKey, Parent, kind_of, owner_key_of
 from serried.model.pod import Pod
 
@@ -62,9 +62,8 @@ class Result:
 class Reconciler:
     """Looks at Jobs and parents.
 
-    ``follow`` is how minCount follows the size of an owner, ``clock`` is monotonic. ``resolve_priority`` gives the
-    priority for a PriorityClass ("": for none), None if it is not ours to say or does not exist. ``read_pods`` is
-    `reads.read_pods_of`.
+    ``follow`` is how minCount follows the size of an owner, ``clock`` is monotonic. ``resolve_class`` is
+    `diff.templates.resolve_class`, and ``read_pods`` is `reads.read_pods_of`.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Reconciler:
         settings: GangSettings,
         *,
         follow: Follow,
-        resolve_priority: Callable[[str], int | None],
+        resolve_class: Callable[[Template], Template],
         read_pods: Callable[[Parent], Awaitable[Sequence[Pod]]],
         metrics: ControllerMetrics,
         clock: Callable[[], float],
@@ -85,7 +84,7 @@ class Reconciler:
         self._writes = writes
         self._settings = settings
         self._follow = follow
-        self._resolve_priority = resolve_priority
+        self._resolve_class = resolve_class
         self._read_pods = read_pods
         self._metrics = metrics
         self._clock = clock
@@ -262,8 +261,8 @@ class Reconciler:
             case CreateWorkload():
                 await self._create_workload(write)
             case CreatePodGroup():
-                priority = self._resolve_priority(write.template.priority_class)
-                self._expectations.expect(await self._writes.create_pod_group(write, priority))
+                resolved = replace(write, template=self._resolve_class(write.template))
+                self._expectations.expect(await self._writes.create_pod_group(resolved))
             case SetMinCount():
                 await self._writes.set_min_count(write)
             case Delete():

@@ -11,6 +11,7 @@ from serried.cluster.store import Store
 from serried.model.group import GroupKind, PodGroup
 from serried.model.node import Node
 from serried.model.pod import Pod
+from serried.model.priority import HIGHEST_GROUP_PRIORITY
 from serried.model.tree import Leaf, Tree, list_branches, list_leaves
 from serried.model.verdict import Reason, Verdict
 from serried.plan.quorum import GroupMembers, count_missing, is_whole
@@ -20,8 +21,8 @@ def find_shortage(
     group: PodGroup, group_members: GroupMembers, store: Store, mending: Mending = WHOLE
 ) -> Verdict | None:
     """Why there is nobody to plan for yet; None if the quorum exists, or an heir can be placed without one."""
-    if group.priority_class and group.priority is None:
-        return Verdict(Reason.PRIORITY_UNKNOWN, key=group.priority_class)
+    if store.priorities.lacks_class(group):
+        return _describe_class(group, store)
     min_count = group.policy.min_count or 1
     if mending.heirs:
         return None
@@ -31,6 +32,12 @@ def find_shortage(
     if need and group_members.gated:
         return Verdict(Reason.MEMBER_GATED, have=len(group_members.gated), need=min_count)
     return _find_missing(group_members, min_count, store) if need > len(group_members.waiting) else None
+
+
+def _describe_class(group: PodGroup, store: Store) -> Verdict:
+    exists = group.priority_class in store.priority_classes
+    detail = f"no PodGroup may have more than {HIGHEST_GROUP_PRIORITY}" if exists else ""
+    return Verdict(Reason.PRIORITY_UNKNOWN, key=group.priority_class, detail=detail)
 
 
 def _find_missing(group_members: GroupMembers, min_count: int, store: Store) -> Verdict:

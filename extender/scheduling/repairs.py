@@ -167,7 +167,8 @@ class Repairs:
         homes = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
         pinned = frozenset(home.labels.get(key, "") for home in homes) if key is not None else frozenset[str]()
         ask = PlanRequest(heirs, 0, key, pinned, gang.exclusions(heirs, self._clock(), nodes))
-        return self._seats.find(ask, self._store.snapshots.take(ask.priority, heirs).used)
+        ask = replace(ask, group_priority=self._store.priorities.find_own(group.key))
+        return self._seats.find(ask, self._store.snapshots.take(ask.yielding_priority, heirs).used)
 
     def _find_mending(self, tree: Tree, heirs: Iterable[Pod], group_members: GroupMembers) -> set[str]:
         """The PodGroups of a tree that run and are whole with these heirs; the others start anew."""

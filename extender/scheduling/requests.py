@@ -82,6 +82,7 @@ def build_joining_request(
         levels=tuple(level.key for level in group.preference.levels),
         homes=frozenset(slot.node for slot in cycle.reservation.slots.values()) | frozenset(bound) - {""},
         style=group.preference.style,
+        group_priority=store.priorities.find_own(group.key),
     )
 
 
@@ -136,7 +137,7 @@ def _build_joining_tree_request(
         joining.setdefault(store.members.leaf_of(pod.uid), []).append(pod)
     common = PlanRequest((), 0, excluded=excluded, closed=cycle.closed, style=group.preference.style)
     wish = _Wish(joining, dict.fromkeys(joining, 0), homes, store.nodes, math.inf, common)
-    return replace(_build_root(group, wish), need=need)
+    return replace(_build_root(group, wish), need=need, group_priority=store.priorities.find_own(group.key))
 
 
 def _build_root(group: PodGroup, wish: _Wish) -> PlanRequest:

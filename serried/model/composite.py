@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from serried.model.disruption import Disruption
 from serried.model.group import Key, OwnerRef
+from serried.model.priority import PreemptionPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Composite:
 
     priority_class: str = ""
     priority: int | None = None
+    preemption: PreemptionPolicy | None = None
     owners: tuple[OwnerRef, ...] = ()
     deleting: bool = False
     generation: int = 0

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from serried.model.disruption import Disruption
 from serried.model.preference import NO_PREFERENCE, Preference
+from serried.model.priority import PreemptionPolicy
 from serried.model.selectors import Labels
 from serried.model.tree import Branch, find_disrupted
 
@@ -159,7 +160,8 @@ class PodGroup:
     at the root, whose UID and constraint it has; ``policy`` counts the members that the tree takes at least.
 
     ``device_claims`` are the names of its claims of devices, which its members may share.
-    ``priority`` is None until admission (native) or our controller (fallback) has resolved ``priority_class``.
+    ``priority`` is None until admission (native) or our controller (fallback) has resolved ``priority_class``; which
+    priority counts, `cluster.priorities` says. ``preemption`` is ``preemptionPolicy``, which the fallback lacks.
     ``workload`` and ``template`` are ``spec.workloadRef``. ``scheduled`` is whether the condition
     PodGroupInitiallyScheduled is True already; ``condition`` is that condition's (status, reason, message).
     """
@@ -172,6 +174,7 @@ class PodGroup:
     template: str | None = None
     priority_class: str = ""
     priority: int | None = None
+    preemption: PreemptionPolicy | None = None
     owners: tuple[OwnerRef, ...] = ()
     finalizers: tuple[str, ...] = ()
     labels: Labels = field(default_factory=dict)
@@ -230,6 +233,7 @@ class Template:
     disruption: Disruption | None = None
     priority_class: str = ""
     priority: int | None = None
+    preemption: PreemptionPolicy | None = None
     claims: tuple[Claim, ...] = ()
     preference: Preference = NO_PREFERENCE
 

@@ -7,6 +7,8 @@ message and what ``/debug`` shows: one word, one meaning, everywhere.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from serried.model.priority import PriorityMismatch
+
 
 class Reason(StrEnum):
     """Everything that a gang, or a pod, can wait for."""
@@ -112,3 +114,15 @@ def render(verdict: Verdict) -> str:
 def render_disruption(pod: str, why: str, others: int) -> str:
     """What is said when the members of a gang go with one of them; ``why`` is the reason of its DisruptionTarget."""
     return f"{pod} is disrupted ({why}); {others} more members are to go with it, as the disruption mode is all"
+
+
+def describe_mismatch(found: PriorityMismatch) -> str:
+    """The sentence of a group that says two priorities: which one counts, and who says another."""
+    others = []
+    if found.written is not None:
+        named = f"PriorityClass {found.priority_class} does not give" if found.priority_class else ""
+        others.append(f"its spec.priority says {found.written}, which {named or 'no PriorityClass gives'} it")
+    if found.strays:
+        stray = f"{found.stray} with {found.stray_priority}"
+        others.append(f"{found.strays} of {found.members} members have another, such as {stray}")
+    return f"the group counts with priority {found.counts}, and all its members do; {'; '.join(others)}"
