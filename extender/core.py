@@ -14,6 +14,7 @@ from extender.binding.binder import Binder, Window
 from extender.binding.effects import Effects
 from extender.binding.evictions import Evictions
 from extender.binding.nominator import Nominator
+from extender.binding.preempting import TIMEOUT_SECONDS, Method, Preempting
 from extender.binding.recovery import Recovery
 from extender.binding.reservations import Records
 from extender.binding.run import CycleRunner
@@ -36,12 +37,15 @@ from extender.scheduling.order import QueueOrder
 from extender.scheduling.permit import Permit
 from extender.scheduling.planning import Planning
 from extender.scheduling.pod_ends import PodEnds
+from extender.scheduling.preemption import Mode as PreemptionMode
+from extender.scheduling.preemption import Preemptions, Refusals
 from extender.scheduling.queue import Queue
 from extender.scheduling.repairs import USUAL, Repairs, Rules
 from extender.scheduling.seats import SeatPlanner, Seats
 from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.studies import Studies
 from extender.scheduling.term import Term
+from extender.scheduling.units import Units
 from extender.service import ExtenderService
 from serried.cluster.backlog import Backlog
 from serried.cluster.companies import Companies
@@ -73,6 +77,16 @@ class Options:
 
     disrupted: Disrupted = Disrupted.PREEMPTED
     """When a gang goes with one of its members."""
+
+    preemption: PreemptionMode = PreemptionMode.ON
+
+    preempt_by: Method = Method.EVICTION
+
+    preemption_timeout_seconds: float = TIMEOUT_SECONDS
+    """How long victims may take to end."""
+
+    preemption_spare_seconds: float = 0.0
+    """How long what has just started is spared from a gang of the next higher priority."""
 
     job_unknown_seconds: float = 30.0
     """How long a pod is held whose Job is not known."""
@@ -111,7 +125,7 @@ class Core:
         self.store = store
         self.term = term
         self.clock = clock
-        self.ledger = Ledger(store.occupancy)
+        self.ledger = Ledger(store.occupancy, store.yields)
         self.outbox = Outbox()
         self.groups = Groups(store.touched, self.ledger, status)
         self.held = HeldPods(store.pods)
@@ -187,12 +201,36 @@ class Core:
             store.forest,
             companies=companies,
             vacancies=store.vacancies,
+            yields=store.yields,
             outbox=self.outbox,
             status=status,
             rule=options.disrupted,
         )
         candidates = Candidates(
             store.pods, store.members, companies, store.occupancy, groups=self.groups, rule=options.disrupted
+        )
+        refusals = Refusals(clock)
+        self.preemptions = Preemptions(
+            Units(
+                store.pods,
+                store.groups,
+                store.members,
+                companies,
+                yields=store.yields,
+                groups=self.groups,
+                find_refusal=refusals.find,
+            ),
+            self.studies,
+            seats,
+            backfill,
+            snapshots=store.snapshots,
+            groups=store.groups,
+            priorities=store.running_priorities,
+            refusals=refusals,
+            clock=clock,
+            wall=wall,
+            mode=options.preemption,
+            spare_seconds=options.preemption_spare_seconds,
         )
         self.group_scheduler = GroupScheduler(
             store,
@@ -206,6 +244,7 @@ class Core:
             seats=seats,
             repairs=repairs,
             disruptions=disruptions,
+            preemptions=self.preemptions,
             permit=permit,
             moves=moves,
             offers=offers,
@@ -224,6 +263,20 @@ class Core:
         )
         evictions = Evictions(client, store.pods, store.members, groups=self.groups, term=term)
         binder = Binder(client, Window(options.bindings))
+        effects = Effects(self.nominator, evictions, self.studies, self.tasks)
+        preempting = Preempting(
+            client,
+            store,
+            term,
+            effects,
+            permit=permit,
+            moves=moves,
+            preemptions=self.preemptions,
+            status=status,
+            clock=clock,
+            method=options.preempt_by,
+            timeout_seconds=options.preemption_timeout_seconds,
+        )
         self.runner = CycleRunner(
             store,
             self.ledger,
@@ -234,7 +287,8 @@ class Core:
             endings=endings,
             activity=self.activity,
             outbox=self.outbox,
-            effects=Effects(self.nominator, evictions, self.studies, self.tasks),
+            effects=effects,
+            preempting=preempting,
             records=records,
             binder=binder,
             metrics=metrics,

@@ -83,6 +83,11 @@ class ExtenderService:
             self._note_offer(pod, names)
             return Hold()
         self._nominator.arrived(pod.uid)
+        if cycle.preempts:
+            # It is stamped all the same, so that the scheduler keeps others off: but others still use its room.
+            self._held.note(pod.uid, self._clock())
+            cycle.mark_unschedulable(pod.uid)
+            return Hold()
         node = cycle.reservation.slots[pod.uid].node
         offered = node if node in names else self._moves.relocate(cycle, pod.uid, names)
         if offered is None:

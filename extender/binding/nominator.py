@@ -149,6 +149,9 @@ class Nominator:
         member = cycle.member(uid)
         if slot is None or pod is None or cycle.over or member.call is not None or member.bound:
             return
+        if cycle.preempts:
+            await self._keep_off(cycle, pod, slot.node)
+            return
         self._sent.setdefault(uid, (self._clock(), 0))
         # A member that filter has answered already is on its way without any write, and so is one that is tried by
         # itself if any node will do.
@@ -158,6 +161,18 @@ class Nominator:
         if pod.held_by_gate and not cycle.over:
             # After the stamp's answer: the scheduler's watch is in order, so it sees the stamp before the gate goes.
             await self._lift_gate(pod)
+
+    async def _keep_off(self, cycle: BindingCycle, pod: Pod, node: str) -> None:
+        """Have the scheduler keep others off a node that is not free yet; nobody waits for the member to come."""
+        if self._policy is Stamps.NEVER or pod.nominated == node:
+            return
+        term = self._terms
+        await self._patch_nomination(pod, node)
+        if self._terms != term:
+            return
+        cycle.mark_nominated(pod.uid)
+        if cycle.over:
+            await self._clear(pod)
 
     async def _stir(self, cycle: BindingCycle, pod: Pod, node: str) -> None:
         if self._policy is Stamps.NEVER:
@@ -172,6 +187,8 @@ class Nominator:
         await self._patch_nomination(pod, node)
         if self._terms != term:
             return  # what the pod carries by now may be the next leader's
+        if pod.nominated == node:
+            await self._kick(pod)  # it carried this nomination already, so that nothing has changed for the scheduler
         cycle.mark_nominated(pod.uid)
         if cycle.over:
             # The cycle ended under our write, after release() had looked for stamps.

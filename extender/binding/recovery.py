@@ -18,6 +18,7 @@ from extender.scheduling.group_state import GroupState
 from extender.scheduling.groups import Groups
 from extender.scheduling.permit import find_misfit
 from extender.scheduling.term import Term
+from extender.scheduling.units import is_running
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.model.group import PodGroup, Policy
@@ -83,15 +84,21 @@ class Recovery:
         committed = bool(reservation.committed)
         if group is None or not pods:
             return False
-        if not committed and len(pods) < len(reservation.slots):
+        preempts = any(is_running(self._store.pods.get(uid)) for uid in reservation.victims)
+        if not committed and len(pods) < len(reservation.slots) and not preempts:
             return False
+        preempted = bool(reservation.victims)
         self._ledger.reserve(reservation, pods)
-        if not committed and find_misfit(group, reservation, pods, self._store) is not None:
+        if not committed and not preempts:
+            self._ledger.forget_victims(reservation)
+        lacks = not committed and reservation.lacks(pods.keys())
+        misfit = None if committed or preempts else find_misfit(group, reservation, pods, self._store)
+        if lacks or misfit is not None:
             self._ledger.unreserve(reservation.group)
             return False
         now = self._clock()
-        stage = CycleStage.BINDING if committed else CycleStage.GATHERING
-        cycle = BindingCycle(group, reservation, started=now, progressed=now, stage=stage)
+        stage = CycleStage.BINDING if committed else CycleStage.PREEMPTING if preempts else CycleStage.GATHERING
+        cycle = BindingCycle(group, reservation, started=now, progressed=now, stage=stage, preempted=preempted)
         if committed:
             self._roll_on(cycle, [pod for pod in known if pod.bound])
         log.info("took up a reservation", extra=name_group(reservation.group) | {"phase": reservation.phase})

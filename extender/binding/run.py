@@ -3,6 +3,7 @@
 Each await is a place where the world can change, or where this process can die. What holds then:
 
 - while recording: nothing is stamped or bound; a restart finds no record, or a planned one that it may drop;
+- while preempting: the record names the victims; a restart goes on with those that are left (`preempting`);
 - while gathering: the record says Planned, so a restart takes the plan up again or drops it; nothing is bound;
 - while committing: the compare-and-swap is either done or not; only a read-back decides, never the error we got;
 - while binding: the record says Committed, so every restart rolls forward, whatever was sent already; one of which
@@ -16,6 +17,7 @@ from collections.abc import Callable
 
 from extender.binding.binder import Binder, BindOutcome, Sent, describe_slot
 from extender.binding.effects import Effects
+from extender.binding.preempting import Preempting
 from extender.binding.reservations import Records
 from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.cycle import BindingCycle, CycleStage
@@ -24,7 +26,7 @@ from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.member import MemberStage
 from extender.scheduling.moves import Moves
-from extender.scheduling.permit import Obstacle, Permit, Refusal
+from extender.scheduling.permit import Obstacle, Permit, Refusal, find_misfit
 from extender.scheduling.term import Term
 from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind
@@ -68,6 +70,7 @@ class CycleRunner:
         activity: SchedulerActivity,
         outbox: Outbox,
         effects: Effects,
+        preempting: Preempting,
         records: Records,
         binder: Binder,
         metrics: ExtenderMetrics,
@@ -85,6 +88,7 @@ class CycleRunner:
         self._activity = activity
         self._outbox = outbox
         self._effects = effects
+        self._preempting = preempting
         self._records = records
         self._binder = binder
         self._metrics = metrics
@@ -135,6 +139,8 @@ class CycleRunner:
     async def _run(self, cycle: BindingCycle) -> None:
         if cycle.stage is CycleStage.RECORDING:
             await self._record(cycle)
+        if cycle.stage is CycleStage.PREEMPTING:
+            await self._preempt(cycle)
         if cycle.stage is CycleStage.GATHERING:
             self._effects.nominate(cycle)
             await self._gather(cycle)
@@ -145,7 +151,7 @@ class CycleRunner:
             await self._drain(cycle)
 
     async def _record(self, cycle: BindingCycle) -> None:
-        if cycle.reservation.need == 0:
+        if cycle.reservation.need == 0 and not cycle.preempts:
             # The quorum stands: each member binds as it comes, there is nothing that could be left half done.
             cycle.enter(CycleStage.BINDING)
             self._effects.nominate(cycle)
@@ -156,7 +162,30 @@ class CycleRunner:
             self._give_up(cycle, Verdict(Reason.RECORD_FAILED, detail=str(error)))
             return
         if not cycle.over:
+            cycle.enter(CycleStage.PREEMPTING if cycle.preempts else CycleStage.GATHERING)
+
+    async def _preempt(self, cycle: BindingCycle) -> None:
+        verdict = await self._preempting.run(cycle)
+        if cycle.over:
+            return
+        if verdict is not None or not self._term.leads():
+            self._give_up(cycle, verdict or Verdict(Reason.PLAN_OUTDATED))
+            return
+        self._ledger.forget_victims(cycle.reservation)
+        cycle.note_victims_gone(self._clock())
+        self._mend_plan(cycle)
+        if not cycle.over:
             cycle.enter(CycleStage.GATHERING)
+
+    def _mend_plan(self, cycle: BindingCycle) -> None:
+        """The victims have taken their time: whoever's slot does not do any more gets another one, or none."""
+        for uid in list(cycle.reservation.slots):
+            pod = self._store.pods.get(uid)
+            misfit = find_misfit(self._permit.find_group(cycle), cycle.reservation, [uid], self._store)
+            if misfit is None or (pod is not None and pod.pending and self._moves.replace(cycle, pod)):
+                continue
+            self._moves.drop(cycle, uid, misfit)
+        self.carry_out()
 
     def _give_up(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle of which no Binding was sent; what another instance may see by now is left to that one."""

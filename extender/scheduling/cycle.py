@@ -1,7 +1,9 @@
 r"""One binding cycle of a gang: from a plan that is held in the ledger to its last Binding. State only, no I/O.
 
-    RECORDING -> GATHERING -> COMMITTING -> BINDING -> ENDED
-         \______________\______ abort: everything is given back
+    RECORDING -------------> GATHERING -> COMMITTING -> BINDING -> ENDED
+       |  \--> PREEMPTING --->/   |
+       |           |             |
+       \-----------\-------------\-- abort: everything is given back
 
 A cycle whose members need no quorum turns from RECORDING to BINDING at once. The stage is progress, never a permission:
 whether a member may be bound is asked at the door (`extender.scheduling.permit`). How far each member is stands in a
@@ -30,6 +32,10 @@ class CycleStage(StrEnum):
     """How far a cycle is."""
 
     RECORDING = "Recording"
+
+    PREEMPTING = "Preempting"
+    """The victims end; members are held."""
+
     GATHERING = "Gathering"
     COMMITTING = "Committing"
     BINDING = "Binding"
@@ -37,7 +43,8 @@ class CycleStage(StrEnum):
 
 
 _LEGAL = {
-    CycleStage.RECORDING: {CycleStage.GATHERING, CycleStage.BINDING},
+    CycleStage.RECORDING: {CycleStage.PREEMPTING, CycleStage.GATHERING, CycleStage.BINDING},
+    CycleStage.PREEMPTING: {CycleStage.GATHERING},
     CycleStage.GATHERING: {CycleStage.COMMITTING},
     CycleStage.COMMITTING: {CycleStage.BINDING},
     CycleStage.BINDING: set[CycleStage](),
@@ -67,6 +74,9 @@ class BindingCycle:
 
     closed: frozenset[str] = frozenset()
     """Nodes that it must not use (`extender.scheduling.backfill`)."""
+
+    preempted: bool = False
+    """Whether others were to go for it."""
 
     binding_sent: bool = False
     """Whether a Binding of the commit has left, or stands.
@@ -112,6 +122,11 @@ class BindingCycle:
     def steers(self) -> bool:
         """Whether members are sent to their slots: the record is written, or none is needed, and no commit is open."""
         return self.stage in (CycleStage.GATHERING, CycleStage.BINDING)
+
+    @property
+    def preempts(self) -> bool:
+        """Whether members are held until victims have ended: their slots are not free yet."""
+        return bool(self.reservation.victims)
 
     @property
     def pinned(self) -> frozenset[str]:
@@ -263,6 +278,12 @@ class BindingCycle:
         if stage not in _LEGAL[self.stage]:
             raise IllegalTransition(f"a cycle that is {self.stage} cannot be {stage}")
         self.stage = stage
+
+    def note_victims_gone(self, now: float) -> None:
+        """The slots are free: from now on the scheduler can get on with the members."""
+        self.started = now
+        self._advance(now)
+        self.idle_counted = now
 
     def take_up(self, bound: Iterable[str]) -> None:
         """An earlier term has bound these members: no progress of ours."""

@@ -16,6 +16,7 @@ from serried.cluster.forest import Forest
 from serried.cluster.members import Members
 from serried.cluster.membership import Membership
 from serried.cluster.vacancies import Vacancies
+from serried.cluster.yields import Yields
 from serried.model.group import GroupKey, PodGroup
 from serried.model.pod import PREEMPTED, Pod
 from serried.model.verdict import render_disruption
@@ -46,6 +47,7 @@ class Disruptions:
         *,
         companies: Companies,
         vacancies: Vacancies,
+        yields: Yields,
         outbox: Outbox,
         status: StatusSink,
         rule: Disrupted,
@@ -56,6 +58,7 @@ class Disruptions:
         self._forest = forest
         self._companies = companies
         self._vacancies = vacancies
+        self._yields = yields
         self._outbox = outbox
         self._status = status
         self._rule = rule
@@ -78,6 +81,8 @@ class Disruptions:
         return [pod for pod in found if self._counts(pod)]
 
     def _counts(self, pod: Pod) -> bool:
+        if pod.uid in self._yields:
+            return False  # who goes with it was decided with it (`preemption`)
         return pod.disruption == PREEMPTED or (self._rule is Disrupted.ANY and bool(pod.disruption))
 
     def _find_part(self, pod: Pod) -> str:

@@ -16,6 +16,11 @@ from serried.plan.backoff import backoff
 _RETRY_SECONDS = 60.0
 _FREE_ATTEMPTS = 3
 
+_PREEMPTION_SECONDS = 30.0
+"""The pause after a preemption that was in vain; twice as long after each further one."""
+
+_MAX_DOUBLINGS = 6
+
 
 class CycleEndings:
     """Ends cycles. Every method is synchronous."""
@@ -40,6 +45,7 @@ class CycleEndings:
     def abort(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle that has not committed: all its waiting calls fail together, everything is given back."""
         size = len(cycle.reservation.slots)
+        preempted = cycle.preempted and verdict.reason is not Reason.EVICTION_REFUSED
         self._close(cycle, f"serried: {verdict.reason}")
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
         gang.attempts += 1
@@ -55,6 +61,13 @@ class CycleEndings:
         elif verdict.reason is Reason.PLAN_OUTDATED and gang.attempts > _FREE_ATTEMPTS:
             # Outdated once is bad luck and is planned anew at once; again and again is something that we do not see.
             gang.not_before = now + backoff(gang.attempts - _FREE_ATTEMPTS, size)
+        elif verdict.reason is Reason.EVICTION_REFUSED and gang.attempts > _FREE_ATTEMPTS:
+            gang.not_before = now + backoff(gang.attempts - _FREE_ATTEMPTS, size)
+        if preempted:
+            # Nobody is evicted for it again and again: each time in vain it waits longer before the next.
+            pause = _PREEMPTION_SECONDS * 2.0 ** min(gang.failed_preemptions, _MAX_DOUBLINGS)
+            gang.failed_preemptions += 1
+            gang.no_preemption_before = now + pause
         self._groups.say(cycle.reservation.group, verdict)
         self._groups.look_again(cycle.reservation.group)
 
@@ -67,6 +80,7 @@ class CycleEndings:
         """End a cycle whose members are bound, as far as they still exist."""
         self._close(cycle, "serried: the binding cycle is over")
         gang = self._groups.states[cycle.reservation.group]
+        gang.failed_preemptions = 0
         gang.attempts, gang.started = 0, gang.started or bool(cycle.reservation.committed)
         self._groups.look_again(cycle.reservation.group)
 

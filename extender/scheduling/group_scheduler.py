@@ -6,7 +6,7 @@ process (nominations, the task of a cycle, evictions) is put into the outbox.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from extender.scheduling.activity import SchedulerActivity
@@ -31,6 +31,7 @@ from extender.scheduling.nomination import Stamps
 from extender.scheduling.offers import Offers
 from extender.scheduling.permit import Permit
 from extender.scheduling.planning import Planning
+from extender.scheduling.preemption import Decision, Preemptions, describe_wait
 from extender.scheduling.queue import Queue
 from extender.scheduling.repairs import Repairs
 from extender.scheduling.requests import build_request, find_opening
@@ -44,7 +45,9 @@ from serried.model.group import GroupKey, PodGroup
 from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Phase, Pod
 from serried.model.preference import NO_PREFERENCE
+from serried.model.reservation import Reservation
 from serried.model.verdict import Reason, Verdict
+from serried.model.victim import Unit
 from serried.plan.order import Waiting
 from serried.plan.quorum import GroupMembers
 
@@ -73,6 +76,7 @@ class GroupScheduler:
         seats: Seats,
         repairs: Repairs,
         disruptions: Disruptions,
+        preemptions: Preemptions,
         permit: Permit,
         moves: Moves,
         offers: Offers,
@@ -94,6 +98,7 @@ class GroupScheduler:
         self._seats = seats
         self._repairs = repairs
         self._disruptions = disruptions
+        self._preemptions = preemptions
         self._permit = permit
         self._moves = moves
         self._offers = offers
@@ -223,6 +228,7 @@ class GroupScheduler:
 
     def _drop(self, key: GroupKey) -> None:
         self._queue.leave(key)
+        self._preemptions.forget(key)
         self._store.vacancies.close_group(key)
         del self._groups.states[key]
 
@@ -244,6 +250,7 @@ class GroupScheduler:
         shortage = find_shortage(group, group_members, self._store, mending)
         if shortage is not None or not group_members.waiting:
             self._queue.leave(group.key)
+            self._preemptions.forget(group.key)
         quiet = shortage is not None and not (group_members.waiting or group_members.gated or group_members.refused)
         if quiet and (group.scheduled or (gang.verdict is None and is_suspended(group, self._store))):
             return None  # nobody waits: it ran, and its pods are going one by one, or none are wanted yet
@@ -280,7 +287,7 @@ class GroupScheduler:
     def _try(self, gang: GroupState, group: PodGroup, group_members: GroupMembers, mending: Mending) -> Verdict | None:
         now, priority = self._clock(), self._store.priorities.find_own(group.key)
         if now < gang.not_before:
-            return self._queue.foresee(self.describe(group.key))
+            return self._go_on(gang, group)
         tried = (
             tuple((pod.uid, pod.shape) for pod in group_members.waiting),
             (group_members.placed, len(group_members.terminating)),
@@ -289,7 +296,7 @@ class GroupScheduler:
         )
         gang.not_before = 0.0
         if group.key in self._queue and gang.tried == tried and now < gang.retry_at:
-            return self._queue.foresee(self.describe(group.key))
+            return self._go_on(gang, group)
         gang.retry_at, gang.tried = math.inf, tried
         excluded = gang.exclusions(group_members.waiting, now, self._store.nodes)
         opening = find_opening(group, now - (now if gang.quorum_since is None else gang.quorum_since))
@@ -308,27 +315,54 @@ class GroupScheduler:
         if isinstance(answer, Verdict):
             gang.retry_at = now + min(opening.next_in, _EXCLUDED_SECONDS if excluded or ask.closed else math.inf)
             self._planning.rest(gang, group.key, answer)
-            return answer
+            closed = self._queue.closed_to(place, ask)
+            found = self._preemptions.consider(gang, place, ask.avoiding(closed), answer, opening.next_in)
+            return self._preempt(gang, group, found)
         self._studies.settle(group.key)
         self._begin(gang, group, ask, answer, self._queue.closed_to(place, ask))
         claims = describe_claims(ask.members, self._store)
         return Verdict(Reason.PLANNED, need=ask.need or len(answer.nodes), detail=claims)
 
-    def _begin(self, gang: GroupState, group: PodGroup, ask: PlanRequest, plan: Plan, closed: frozenset[str]) -> None:
+    def _go_on(self, gang: GroupState, group: PodGroup) -> Verdict | None:
+        """Nothing has changed for a gang that waits; a forecast or victims may have been found for it meanwhile."""
+        waited = self._queue.foresee(self.describe(group.key))
+        found = self._preemptions.go_on(gang, group.key)
+        if found is None:
+            return waited
+        return self._preempt(gang, group, found)
+
+    def _preempt(self, gang: GroupState, group: PodGroup, found: Decision | Verdict) -> Verdict:
+        if isinstance(found, Verdict):
+            return found
+        self._queue.note_preempting(group.key)
+        ask, preemption = found
+        reservation = self._begin(gang, group, ask, preemption.plan, ask.closed, preemption.victims)
+        return describe_wait(reservation, self._store.pods)
+
+    def _begin(
+        self,
+        gang: GroupState,
+        group: PodGroup,
+        ask: PlanRequest,
+        plan: Plan,
+        closed: frozenset[str],
+        victims: Collection[Unit] = (),
+    ) -> Reservation:
         now = self._clock()
         pods = {pod.uid: pod for pod in ask.members if pod.uid in plan.nodes}
-        reservation = make_reservation(group, ask, plan, self._store)
+        reservation = make_reservation(group, ask, plan, self._store, victims)
         self._ledger.reserve(reservation, pods)
         if ask.need:
             self._seats.move_out(plan)
         # Every member of a tree has a domain of its own, which an offered node may not be in.
         plain = group.preference == NO_PREFERENCE and group.tree is None
-        any_node = plain and self._stamps.leaves_loose(plan)
-        cycle = BindingCycle(group, reservation, now, now, any_node=any_node, closed=closed)
+        any_node = plain and not victims and self._stamps.leaves_loose(plan)
+        cycle = BindingCycle(group, reservation, now, now, any_node=any_node, closed=closed, preempted=bool(victims))
         for uid, pod in pods.items():
             if self._held.needs_activation(pod):
                 cycle.mark_unschedulable(uid)
         self.start(gang, cycle)
+        return reservation
 
     def start(self, gang: GroupState, cycle: BindingCycle) -> None:
         """Begin a cycle whose reservation is held."""
@@ -362,6 +396,8 @@ class GroupScheduler:
         if committed:
             need = len(cycle.reservation.committed)
             return Verdict(Reason.BINDING, have=len(cycle.bound), need=need, detail=cycle.find_failure())
+        if cycle.preempts:
+            return describe_wait(cycle.reservation, self._store.pods)
         return None
 
     def _tend_quorum(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:

@@ -7,6 +7,7 @@ from extender.scheduling.cycle import BindingCycle
 from serried.model.node import Node
 from serried.model.pod import Pod, Shape
 from serried.model.verdict import Verdict
+from serried.model.victim import NoVictims, Preemption
 
 EXCLUSION_SECONDS = 30.0
 
@@ -49,6 +50,15 @@ class GroupState:
     broken_since: float | None = None
     reported: bool = False
     evicting: bool = False
+
+    preemption: Preemption | NoVictims | None = None
+    """What the last search for victims has found."""
+
+    no_preemption_before: float = 0.0
+    """The end of a pause in which no victims are looked for."""
+
+    failed_preemptions: int = 0
+    """How many preemptions in a row have led to nothing."""
     disrupted: set[str] = field(default_factory=set)
     leaving: set[str] = field(default_factory=set)
 

@@ -143,6 +143,14 @@ class Queue:
         self.backlog.put(group, request, answer)
         return self.backfill.refuse(request)
 
+    def note_preempting(self, group: GroupKey) -> None:
+        """A gang gets room that others leave: none is kept for it any more."""
+        before = self._forecast()
+        self._contenders.pop(group, None)
+        self._unforeseen.pop(group, None)
+        self.backfill.placed(group)
+        self._wake_if_changed(before)
+
     def note_begun(self, group: GroupKey) -> None:
         """A gang has got its cycle: nothing that is freed has to wake it."""
         self.backlog.leave(group)

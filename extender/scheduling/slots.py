@@ -4,7 +4,7 @@ A cycle of a tree waits for every PodGroup that was planned (`Reservation.parts`
 its quorum. If one of them does not come in time and the tree stands without it, the cycle goes on without it.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 
 from extender.scheduling.checks import find_tree_conflict
@@ -15,19 +15,29 @@ from serried.cluster.store import Store
 from serried.model.group import PodGroup
 from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Pod
-from serried.model.reservation import Reservation, Slot
+from serried.model.reservation import Reservation, Slot, Victim
 from serried.model.tree import Leaf, Tree, list_leaves
+from serried.model.victim import Unit
 from serried.plan.fit import slots
 from serried.plan.quorum import GroupMembers
 
 
-def make_reservation(group: PodGroup, request: PlanRequest, plan: Plan, store: Store) -> Reservation:
+def make_reservation(
+    group: PodGroup, request: PlanRequest, plan: Plan, store: Store, victims: Iterable[Unit] = ()
+) -> Reservation:
     """The slots of a plan; of a tree, with the PodGroup of each."""
     names = {pod.uid: pod.name for pod in request.members}
     planned = {uid: Slot(uid, names[uid], node, store.members.leaf_of(uid)) for uid, node in plan.nodes.items()}
     parts = _find_parts(request, plan.nodes)
     need = sum(parts.values()) if request.parts else request.need
-    return Reservation(group.key, group.uid, plan.domain, need, planned, parts=parts)
+    return Reservation(group.key, group.uid, plan.domain, need, planned, parts=parts, victims=_list_victims(victims))
+
+
+def _list_victims(units: Iterable[Unit]) -> Iterator[Victim]:
+    for unit in units:
+        whole = unit.gang.encoded if unit.gang is not None and unit.together else ""
+        for pod in unit.pods:
+            yield Victim(pod.uid, pod.namespace, pod.name, whole)
 
 
 def _find_parts(request: PlanRequest, placed: Collection[str]) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from serried.model.group import GroupKey
+from serried.model.reservation import Victim
 from serried.model.verdict import Verdict
 
 
@@ -17,3 +18,9 @@ class StatusSink(Protocol):
 
     def report_disrupted(self, group: GroupKey, text: str) -> None:
         """Members of the gang are ended because one of them was disrupted."""
+
+    def report_victim(self, victim: Victim, text: str) -> None:
+        """A pod is about to be evicted for a gang."""
+
+    def report_preempted(self, namespace: str, group: str, text: str) -> None:
+        """A group (`GroupKey.encoded`) is about to be evicted as a whole for a gang."""

@@ -23,6 +23,7 @@ from serried.model.group import GroupKey
 from serried.model.node import Node
 from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.verdict import Reason, Verdict
+from serried.model.victim import NoVictims, Preemption
 from serried.observe.log import name_group
 from serried.plan.capacity import Capacity
 from serried.plan.check import still_holds
@@ -49,6 +50,9 @@ _PLAN_SECONDS = 2.0
 
 _FORECAST_SECONDS = 5.0
 """How much work a forecast may take."""
+
+_PREEMPTION_SECONDS = 5.0
+"""How much work the search for victims may take."""
 
 _MAX_PLAN_SECONDS = 32.0
 """How much work a plan may take that was given up again and again: each time twice as much, up to this."""
@@ -95,6 +99,7 @@ class Toll(NamedTuple):
 class _Kind(Enum):
     PLAN = "plan"
     FORECAST = "forecast"
+    PREEMPTION = "preemption"
 
 
 @dataclass(slots=True, eq=False)
@@ -226,6 +231,19 @@ class Studies:
         self._drop(group, _Kind.FORECAST)
         return found
 
+    def seek_victims(
+        self, group: GroupKey, request: PlanRequest, leaving: Iterable[Vacancy], make: Make
+    ) -> Preemption | NoVictims | None:
+        """Who has to end so that a group fits; None if that took too long. Raises Unfinished; answered once.
+
+        The cluster may have changed since the search began: whether the answer holds, the caller sees to.
+        """
+        found: Preemption | NoVictims | None = self._answer(
+            group, _Kind.PREEMPTION, request, tuple(leaving), make=make, straight_seconds=STRAIGHT_SECONDS
+        ).found
+        self._drop(group, _Kind.PREEMPTION)
+        return found
+
     def _answer(
         self,
         group: GroupKey,
@@ -285,6 +303,8 @@ class Studies:
         return missing * len(self._nodes) > _MAX_NODES_COUNTED_AT_ONCE
 
     def _find_limit(self, group: GroupKey, kind: _Kind) -> float:
+        if kind is _Kind.PREEMPTION:
+            return _PREEMPTION_SECONDS
         return _FORECAST_SECONDS if kind is _Kind.FORECAST else self._slow.get(group, _PLAN_SECONDS)
 
     def _holds(self, study: _Study, request: PlanRequest) -> bool:
@@ -333,7 +353,7 @@ class Studies:
         """As ``settle``, but what is still being made goes on."""
         group = self._members.group_of(request.members[0].uid) or GroupKey("", "")
         if group in self._studies:
-            kept = [each for each in self._studies[group] if each.kind is _Kind.FORECAST or not each.told]
+            kept = [each for each in self._studies[group] if each.kind is not _Kind.PLAN or not each.told]
             self._studies[group] = kept
         return self._tolls.pop(group, Toll(0.0, stale=False))
 
@@ -442,5 +462,5 @@ class Studies:
             self._slow[study.group] = min(_MAX_PLAN_SECONDS, 2 * study.limit)
 
     def _note_cost(self, study: _Study) -> None:
-        if study.spent > GO_SECONDS:
+        if study.spent > GO_SECONDS and study.kind is not _Kind.PREEMPTION:
             self._slow.setdefault(study.group, _PLAN_SECONDS)

@@ -16,9 +16,10 @@ from serried.cluster.provisional import owner_of_provisional
 from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.events import EventWriter
 from serried.model.backoff import Backoff
-from serried.model.group import GroupKey, Key, PodGroup
+from serried.model.group import GroupKey, Key, PodGroup, decode_group_key
 from serried.model.level import ApiLevel
 from serried.model.parent import JOB, PARENT_APIS, api_version_of, kind_of
+from serried.model.reservation import Victim
 from serried.model.tree import list_leaves
 from serried.model.verdict import Reason, Verdict, describe_mismatch, render
 from serried.observe.log import name_group
@@ -63,6 +64,10 @@ GANG_BROKEN = "GangBroken"
 
 GANG_DISRUPTED = "GangDisrupted"
 """The event of a gang whose members go with one of them (decision 25)."""
+
+
+PREEMPTED_EVENT = "Preempted"
+"""The event of what is evicted for a gang of higher priority; kube-scheduler's word for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +189,15 @@ class Reports:
     def report_disrupted(self, group: GroupKey, text: str) -> None:
         """Say with an event that members go with one that was disrupted."""
         self._report(group, GANG_DISRUPTED, text)
+
+    def report_victim(self, victim: Victim, text: str) -> None:
+        """Say with an event that a pod is evicted for a gang."""
+        about = _reference("v1", "Pod", Key(victim.namespace, victim.name), victim.uid)
+        self._events.emit(about, "Normal", PREEMPTED_EVENT, text)
+
+    def report_preempted(self, namespace: str, group: str, text: str) -> None:
+        """Say with an event that a group is evicted as a whole for a gang."""
+        self._report(decode_group_key(namespace, group), PREEMPTED_EVENT, text)
 
     def _report(self, group: GroupKey, reason: str, text: str) -> None:
         """A Warning for whoever looks at the PodGroup, and at its owner."""

@@ -7,6 +7,7 @@ restart rebuild it. Every slot lays a RESERVED claim in the Occupancy, so room i
 from collections.abc import Collection, Iterator, Mapping
 
 from serried.cluster.occupancy import ClaimKind, Occupancy
+from serried.cluster.yields import Yields
 from serried.model.group import GroupKey
 from serried.model.pod import Pod
 from serried.model.reservation import Reservation, Slot
@@ -27,12 +28,14 @@ class Ledger:
 
     What a restart finds is reserved in the phase that its record has. ``withdraw`` is for a commit of which no Binding
     was sent. A Committed reservation is unreserved when its Bindings stand, or when another instance drives them on;
-    the caller knows (`extender.scheduling.endings`). A verb for a reservation that is not held (any more), and one that
+    the caller knows (`extender.scheduling.endings`). One that has victims is Planned, and over-commits its nodes, until
+    ``forget_victims``; it is not committed before. A verb for a reservation that is not held (any more), and one that
     the drawing does not have, raise IllegalTransition.
     """
 
-    def __init__(self, occupancy: Occupancy) -> None:
+    def __init__(self, occupancy: Occupancy, yields: Yields) -> None:
         self._occupancy = occupancy
+        self._yields = yields
         self._by_group: dict[GroupKey, Reservation] = {}
         self._by_uid: dict[str, Reservation] = {}
 
@@ -69,10 +72,19 @@ class Ledger:
         for uid, slot in reservation.slots.items():
             self._take(uid, reservation)
             self._occupancy.claim(uid, ClaimKind.RESERVED, slot.node, pods[uid].shape.requests)
+        self._yields.add(reservation.victims, reservation.group)
+
+    def forget_victims(self, reservation: Reservation) -> None:
+        """The victims are gone, or are not waited for any more. Nothing happens if there are none."""
+        self._require_held(reservation)
+        self._yields.remove(reservation.victims)
+        reservation.forget_victims()
 
     def commit(self, reservation: Reservation, uids: Collection[str]) -> None:
         """From now on the Bindings of these members may be sent. The same commit may be repeated."""
         self._require_held(reservation)
+        if reservation.victims:
+            raise IllegalTransition(f"{reservation.group} cannot commit before its victims are gone")
         reservation.commit(uids)
 
     def withdraw(self, reservation: Reservation) -> None:
@@ -99,6 +111,7 @@ class Ledger:
         """Give every slot of a group back; returns what it held, None if it held nothing."""
         reservation = self._by_group.pop(group, None)
         if reservation is not None:
+            self._yields.remove(reservation.victims)
             for uid in reservation.slots:
                 del self._by_uid[uid]
                 self._occupancy.release(uid, ClaimKind.RESERVED)

@@ -1,5 +1,6 @@
 """The cluster as the watches tell it."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from enum import Enum
@@ -19,6 +20,7 @@ from serried.cluster.touched import Touched
 from serried.cluster.uncounted import Uncounted
 from serried.cluster.vacancies import Vacancies
 from serried.cluster.volumes import Volumes
+from serried.cluster.yields import Yields
 from serried.model.composite import Composite
 from serried.model.device import DeviceClass
 from serried.model.eligibility import GangJobs
@@ -81,6 +83,9 @@ class Store:
         self.snapshots = Snapshots(self.nodes, self.occupancy, self.nominations)
         self.endings = Endings(self.jobs)
 
+        self.running_priorities: Counter[int] = Counter()
+        """How many bound pods there are of each priority."""
+
         # What decides on the shape of a pod beside the pod itself.
         self.volumes = Volumes()
         self.uncounted = Uncounted()
@@ -104,6 +109,7 @@ class Store:
         self.priorities = GroupPriorities(self.groups, self.members, self.priority_classes, level)
 
         self.touched = Touched()
+        self.yields = Yields(self.touched)
 
     # --- what cannot be seen -----------------------------------------------------------------------------------
 
@@ -154,6 +160,7 @@ class Store:
         if old is not None and old.bound and pod.phase is Phase.FAILED:
             self._vacate(replace(old, disruption=pod.disruption, disrupted=pod.disrupted), pod.refusal)
         self._claim(pod)
+        self._count_priority(old, pod)
         if pod.bound:
             self.vacancies.fill(pod.uid, pod.node)
         elif not pod.pending:
@@ -164,6 +171,7 @@ class Store:
         turned = self.owners.follow(old, pod)
         self._join(pod)
         self._rejoin(turned)
+        self.yields.note(pod.uid)
 
     def drop_pod(self, uid: str) -> None:
         """A pod went."""
@@ -172,6 +180,7 @@ class Store:
             return
         if pod.bound:
             self._vacate(pod)
+        self._count_priority(pod, None)
         self.vacancies.disinherit(uid)
         self.occupancy.forget(uid)
         self.volumes.forget(uid)
@@ -180,15 +189,24 @@ class Store:
         turned = self.owners.follow(pod, None)
         self._leave(uid)
         self._rejoin(turned)
+        self.yields.note(uid)
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
         # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
-        if self._ended is EndedMembers.FREE_SLOTS:
-            return
+        if self._ended is EndedMembers.FREE_SLOTS or pod.uid in self.yields:
+            return  # of a victim, the room is the gang's that it ends for
         key = self.members.group_of(pod.uid)
         group = self.groups.get(key) if key is not None else None
         if group is not None and group.policy.is_gang and not group.deleting and pod.scheduler in self.schedulers:
             self.vacancies.open(group.key, pod, refusal)
+
+    def _count_priority(self, old: Pod | None, new: Pod | None) -> None:
+        if new is not None and new.bound:
+            self.running_priorities[new.priority] += 1
+        if old is not None and old.bound:
+            self.running_priorities[old.priority] -= 1
+            if not self.running_priorities[old.priority]:
+                del self.running_priorities[old.priority]
 
     def _claim(self, pod: Pod) -> None:
         if pod.bound:

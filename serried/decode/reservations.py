@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Any
 
 from serried.model.group import GroupKey, decode_group_key
-from serried.model.reservation import Reservation, Slot
+from serried.model.reservation import Reservation, Slot, Victim
 
 _READABLE = 200
 
@@ -31,6 +31,7 @@ def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
             part = {"podGroup": slot.part} if slot.part else {}
             by_node.setdefault(slot.node, []).append({"uid": slot.uid, "name": slot.name, **part})
     parts = [{"podGroup": part, "minCount": need} for part, need in reservation.parts.items()]
+    victims = [_encode_victim(victim) for victim in reservation.victims.values()]
     return {
         "podGroup": reservation.group.encoded,
         "podGroupUID": reservation.group_uid,
@@ -40,6 +41,7 @@ def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
         "minCount": reservation.need,
         "slots": [{"node": node, "members": members} for node, members in by_node.items()],
         **({"parts": parts} if parts else {}),
+        **({"victims": victims} if victims else {}),
     }
 
 
@@ -62,6 +64,16 @@ def decode_reservation(item: Mapping[str, Any]) -> Reservation | None:
             slots=slots,
             committed=frozenset(slots) if spec["phase"] == "Committed" else frozenset(),
             parts={str(part["podGroup"]): int(part["minCount"]) for part in spec.get("parts") or []},
+            victims=[_decode_victim(victim) for victim in spec.get("victims") or []],
         )
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _encode_victim(victim: Victim) -> dict[str, str]:
+    whole = {"podGroup": victim.group} if victim.group else {}
+    return {"uid": victim.uid, "namespace": victim.namespace, "name": victim.name, **whole}
+
+
+def _decode_victim(raw: Mapping[str, Any]) -> Victim:
+    return Victim(str(raw["uid"]), str(raw["namespace"]), str(raw["name"]), str(raw.get("podGroup", "")))

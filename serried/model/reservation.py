@@ -27,6 +27,18 @@ class Slot:
     """The member's PodGroup within a tree."""
 
 
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A pod that has to end before the slots hold."""
+
+    uid: str
+    namespace: str
+    name: str
+
+    group: str = ""
+    """The group that is evicted whole with it, as `GroupKey.encoded`; "" where pods go one by one."""
+
+
 class Reservation:
     """The slots of one group, open to every reader.
 
@@ -34,7 +46,7 @@ class Reservation:
     them, because the claims on the nodes have to follow.
     """
 
-    __slots__ = ("_committed", "_domain", "_need", "_parts", "_slots", "group", "group_uid")
+    __slots__ = ("_committed", "_domain", "_need", "_parts", "_slots", "_victims", "group", "group_uid")
 
     def __init__(
         self,
@@ -45,6 +57,7 @@ class Reservation:
         slots: Mapping[str, Slot] | None = None,
         committed: Collection[str] = (),
         parts: Mapping[str, int] | None = None,
+        victims: Iterable[Victim] = (),
     ) -> None:
         self.group = group
         self.group_uid = group_uid
@@ -53,6 +66,7 @@ class Reservation:
         self._slots = dict(slots or {})
         self._committed = frozenset(committed)
         self._parts = dict(parts or {})
+        self._victims = {victim.uid: victim for victim in victims}
 
     @property
     def domain(self) -> str:
@@ -78,6 +92,11 @@ class Reservation:
     def committed(self) -> frozenset[str]:
         """The UIDs whose Bindings may have been sent; from then on they are only ever rolled forward."""
         return self._committed
+
+    @property
+    def victims(self) -> Mapping[str, Victim]:
+        """Those that have to end before the slots hold, by UID; empty from when they are gone."""
+        return self._victims
 
     @property
     def phase(self) -> ReservationPhase:
@@ -114,6 +133,10 @@ class Reservation:
     def rename_domain(self, domain: str) -> None:
         """The nodes carry another value of the topology key by now."""
         self._domain = domain
+
+    def forget_victims(self) -> None:
+        """The victims are gone, or are not waited for any more."""
+        self._victims = {}
 
     def commit(self, uids: Collection[str]) -> None:
         """Planned becomes Committed. The same commit again changes nothing; another one is illegal."""

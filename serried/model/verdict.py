@@ -32,6 +32,9 @@ class Reason(StrEnum):
     RECORD_FAILED = "RecordFailed"
     RECORDS_UNREADABLE = "RecordsUnreadable"
     BROKEN = "Broken"
+    PREEMPTING = "Preempting"
+    EVICTION_REFUSED = "EvictionRefused"
+    VICTIMS_REMAIN = "VictimsRemain"
     PLANNED = "Planned"
     BINDING = "Binding"
     SCHEDULED = "Scheduled"
@@ -91,6 +94,9 @@ _SENTENCES: dict[Reason, str] = {
     Reason.RECORD_FAILED: "the Reservation could not be written",
     Reason.RECORDS_UNREADABLE: "waiting to read the Reservations, before which nothing is planned",
     Reason.BROKEN: "{have} of {need} members of a gang that ran are left",
+    Reason.PREEMPTING: "waiting for {need} pods of lower priority to end, of which {have} have ended",
+    Reason.EVICTION_REFUSED: "a pod of lower priority may not be evicted, so none was",
+    Reason.VICTIMS_REMAIN: "only {have} of {need} evicted pods of lower priority have ended in time",
     Reason.PLANNED: "placed, waiting for {need} members to pass the scheduler",
     Reason.BINDING: "quorum is at bind, {have} of {need} members are bound",
     Reason.SCHEDULED: "{have} members are bound",

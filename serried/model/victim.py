@@ -30,6 +30,9 @@ class Unit:
     budgets: tuple[Key, ...] = ()
     """The PodDisruptionBudgets that count these pods, one entry for each pod and budget."""
 
+    together: bool = False
+    """Whether the gang, or the group above it, is evicted as such: its disruption mode is ``all``."""
+
     protection: str = ""
     """Why it may not be evicted whatever its priority, a phrase; "" if it may."""
 

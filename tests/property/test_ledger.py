@@ -57,7 +57,7 @@ class ClaimsMachine(RuleBasedStateMachine):
     @initialize(count=st.integers(2, 5))
     def start(self, count: int) -> None:
         self.store = Store([SCHEDULER])
-        self.ledger = Ledger(self.store.occupancy)
+        self.ledger = Ledger(self.store.occupancy, self.store.yields)
         self.pods = {}
         self.held: dict[GroupKey, Reservation] = {}
         self.committed: dict[GroupKey, frozenset[str]] = {}

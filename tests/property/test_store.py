@@ -314,7 +314,7 @@ class StoreMachine(RuleBasedStateMachine):
     def start(self, first: list[Pod]) -> None:
         self.store = Store([SCHEDULER])
         self.store.membership.followed.add(FOLLOWED)
-        self.ledger = Ledger(self.store.occupancy)
+        self.ledger = Ledger(self.store.occupancy, self.store.yields)
         self.model = Model()
         for pod in first:
             self._put_pod(pod)

@@ -6,12 +6,14 @@ from copy import deepcopy
 from typing import Any
 
 from extender.answers import Answer, BindRequest
+from extender.binding.preempting import Method
 from extender.binding.reservations import Records
 from extender.core import Core, Options
 from extender.scheduling.backfill import Mode
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.disruption import Disrupted
 from extender.scheduling.nomination import Stamps
+from extender.scheduling.preemption import Mode as Preemption
 from extender.scheduling.repairs import USUAL, Rules
 from extender.scheduling.term import Term
 from extender.service import ExtenderService
@@ -20,6 +22,7 @@ from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey, Key
 from serried.model.level import NATIVE, ApiLevel
 from serried.model.pod import Pod
+from serried.model.reservation import Victim
 from serried.model.verdict import Reason, Verdict
 from tests.support.builders import (
     Builder,
@@ -58,6 +61,8 @@ class Listener(ExtenderMetrics):
         self.repairs: list[tuple[str, float]] = []
         self.broken: list[tuple[GroupKey, Verdict]] = []
         self.disruptions: list[tuple[GroupKey, str]] = []
+        self.victims: list[tuple[str, str]] = []
+        self.preempted: list[tuple[str, str]] = []
         self.promises: list[float] = []
         self.settlements: list[tuple[str, float | None]] = []
 
@@ -75,6 +80,12 @@ class Listener(ExtenderMetrics):
 
     def report_disrupted(self, group: GroupKey, text: str) -> None:
         self.disruptions.append((group, text))
+
+    def report_victim(self, victim: Victim, text: str) -> None:
+        self.victims.append((victim.name, text))
+
+    def report_preempted(self, namespace: str, group: str, text: str) -> None:
+        self.preempted.append((f"{namespace}/{group}", text))
 
     def repaired(self, outcome: str, seconds: float) -> None:
         self.repairs.append((outcome, seconds))
@@ -102,6 +113,9 @@ class World:
         api: FakeApi | None = None,
         disrupted: Disrupted = Disrupted.PREEMPTED,
         level: ApiLevel = NATIVE,
+        preemption: Preemption = Preemption.ON,
+        preempt_by: Method = Method.EVICTION,
+        spare_seconds: float = 0.0,
     ) -> None:
         self.clock, self.api, self.heard = Clock(), api or FakeApi(), Listener()
         client = self.api.client()
@@ -119,7 +133,17 @@ class World:
             wall=self.wall,
             stopwatch=stopwatch or self.clock,
             rest=_turn,
-            options=Options(stamps, window, backfill, ageing_seconds=DAY, rules=rules, disrupted=disrupted),
+            options=Options(
+                stamps,
+                window,
+                backfill,
+                ageing_seconds=DAY,
+                rules=rules,
+                disrupted=disrupted,
+                preemption=preemption,
+                preempt_by=preempt_by,
+                preemption_spare_seconds=spare_seconds,
+            ),
         )
         self.ledger, self.groups, self.queue = self.core.ledger, self.core.groups, self.core.queue
         self.nominator, self.service = self.core.nominator, self.core.service

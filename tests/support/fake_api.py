@@ -53,6 +53,13 @@ class FakeApi:
         self.pods: dict[Key, Raw] = {}
         self.records: dict[Key, Raw] = {}
         self.conditions: list[Raw] = []
+
+        self.graceful: set[Key] = set()
+        """Pods that do not go at once when they are evicted."""
+
+        self.guarded: set[Key] = set()
+        """Pods that a disruption budget keeps."""
+
         self.before_bind: Callable[[Key], None] = lambda _: None
         self.before_write: Callable[[Mapping[str, Any]], None] = lambda _: None
         self._faults: dict[str, deque[tuple[Exception, bool]]] = defaultdict(deque)
@@ -186,6 +193,10 @@ class FakeApi:
         """Note the conditions that are applied to the status of an object."""
 
         def change() -> Raw:
+            if resource == PODS:
+                found = self._find(PODS, Key(namespace, name))
+                check_preconditions(found, obj.get("metadata", {}))
+                found.setdefault("status", {})["conditions"] = list(obj[subresource]["conditions"])
             self.conditions.extend(obj[subresource]["conditions"])
             return {"metadata": {"name": name, "namespace": namespace}, **obj}
 
@@ -217,11 +228,17 @@ class FakeApi:
         await self._do(Call("bind", "pods", name, {"uid": uid, "node": node}), change)
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
-        """The pod of this uid goes at once, as on `FakeApiServer`."""
+        """The pod of this uid goes at once, as on `FakeApiServer`; if it ends gracefully, it says that it is to go."""
+        key = Key(namespace, name)
 
         def change() -> None:
-            check_preconditions(self._find(PODS, Key(namespace, name)), {"uid": uid})
-            del self.pods[Key(namespace, name)]
+            found = self._find(PODS, key)
+            check_preconditions(found, {"uid": uid})
+            self._check_budget(key)
+            if key in self.graceful:
+                found["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
+            else:
+                del self.pods[key]
 
         await self._do(Call("evict", "pods", name, {"uid": uid}), change)
 
@@ -230,8 +247,13 @@ class FakeApi:
 
         def check() -> None:
             check_preconditions(self._find(PODS, Key(namespace, name)), {"uid": uid})
+            self._check_budget(Key(namespace, name))
 
         await self._do(Call("rehearse", "pods", name, {"uid": uid}), check)
+
+    def _check_budget(self, key: Key) -> None:
+        if key in self.guarded:
+            raise RefusedError(429, "TooManyRequests", "cannot evict the pod")
 
     # --- objects -----------------------------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@ import pytest
 
 from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind, Occupancy
+from serried.cluster.touched import Touched
+from serried.cluster.yields import Yields
 from serried.model.group import GroupKey
 from serried.model.pod import Pod
 from serried.model.reservation import Reservation, ReservationPhase, Slot
@@ -29,7 +31,7 @@ def occupancy() -> Occupancy:
 
 @pytest.fixture
 def ledger(occupancy: Occupancy) -> Ledger:
-    return Ledger(occupancy)
+    return Ledger(occupancy, Yields(Touched()))
 
 
 def hold(ledger: Ledger, reservation: Reservation) -> Reservation:

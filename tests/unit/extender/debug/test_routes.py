@@ -90,8 +90,8 @@ async def test_no_more_than_500_unless_asked_for(page: Page, world: World) -> No
         pytest.param(f"limit={'9' * 5000}", f"0 or more, not '{'9' * 100}'", id="an endless number"),
         pytest.param(
             "state=waiting",
-            "state is one of Unknown, Waiting, Scheduled, Recording, Gathering, Committing, Binding, Ended, "
-            "not 'waiting'",
+            "state is one of Unknown, Waiting, Scheduled, Recording, Preempting, Gathering, Committing, Binding, "
+            "Ended, not 'waiting'",
             id="a state that does not exist",
         ),
     ],

@@ -320,7 +320,7 @@ def planned() -> tuple[Store, Reservation]:
         store.put_pod(each)
     slots = {each.uid: Slot(each.uid, each.name, "n1") for each in pods}
     reservation = Reservation(GroupKey("default", "g"), "podgroup-g", "", 2, slots)
-    Ledger(store.occupancy).reserve(reservation, {each.uid: each for each in pods})
+    Ledger(store.occupancy, store.yields).reserve(reservation, {each.uid: each for each in pods})
     return store, reservation
 
 

@@ -1,0 +1,267 @@
+"""The stage of a binding cycle in which others end for its gang: dry runs, conditions, evictions, and the wait.
+
+The record names the victims before anything is done to them. What holds at each await from there:
+
+- before the first eviction: nothing has happened to anybody; the cycle may be given up, a restart begins anew;
+- after it: a restart finds victims that end, or say that they will, and goes on with those that are left. Each eviction
+  has the pod's UID as precondition, so none is evicted twice, and none that was made anew under its name;
+- whoever evicts for a gang that is gone by then stops: what was evicted by then has ended in vain, nobody else does.
+
+Meanwhile the slots are claimed beside what the victims still use, so no other plan finds room there (`Ledger`).
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+from extender.binding.effects import Effects
+from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.moves import Moves
+from extender.scheduling.permit import Permit
+from extender.scheduling.preemption import Preemptions
+from extender.scheduling.status_sink import StatusSink
+from extender.scheduling.term import Term
+from extender.scheduling.units import is_running
+from extender.status.conditions import tell_time
+from serried.cluster.store import Store
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
+from serried.kube.wire import PODS
+from serried.model.pod import PREEMPTED, Pod
+from serried.model.reservation import Victim
+from serried.model.verdict import Reason, Verdict
+from serried.observe.log import name_group
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_SECONDS = 600.0
+"""How long victims may take to end."""
+
+_WRITERS = 16
+"""How many of them are written for at the same time."""
+
+_RETRY_SECONDS = 5.0
+"""The pause after which victims are looked at anew that were not evicted."""
+
+_MAX_TRIES = 3
+"""How often a dry run is tried that has no answer."""
+
+
+class Method(StrEnum):
+    """How victims are ended."""
+
+    EVICTION = "eviction"
+    """By the API's Eviction, so that PodDisruptionBudgets may refuse."""
+
+    DELETION = "deletion"
+    """Budgets do not count, as with kube-scheduler's own preemption."""
+
+
+class Preempting:
+    """Runs the stage. ``clock`` gives loop seconds."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        store: Store,
+        term: Term,
+        effects: Effects,
+        *,
+        permit: Permit,
+        moves: Moves,
+        preemptions: Preemptions,
+        status: StatusSink,
+        clock: Callable[[], float],
+        method: Method = Method.EVICTION,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._term = term
+        self._effects = effects
+        self._permit = permit
+        self._moves = moves
+        self._preemptions = preemptions
+        self._status = status
+        self._clock = clock
+        self._method = method
+        self._timeout_seconds = timeout_seconds
+
+    async def run(self, cycle: BindingCycle) -> Verdict | None:
+        """Have the victims of a cycle end; None when none is left, or it is over, else why it is given up."""
+        victims = list(cycle.reservation.victims.values())
+        deadline = self._clock() + self._timeout_seconds
+        if not self._has_begun(victims):
+            refusal = await self._rehearse(cycle, victims) or self._judge(cycle)
+            if refusal is not None or self._is_over(cycle):
+                return refusal
+        await self._announce(cycle, victims)
+        again: dict[str, float] = {}
+        while not self._is_over(cycle) and (left := self._list_left(victims)):
+            refusal = self._judge(cycle)
+            if refusal is None and self._clock() > deadline:
+                refusal = _describe_rest(victims, left)
+            if refusal is not None:
+                return refusal
+            begun = bool(again)
+            await self._end_due(cycle, left, again)
+            if not begun and not self._is_over(cycle):
+                # While victims end, the scheduler keeps what it counts as free there for those nominated to it.
+                self._effects.nominate(cycle)
+            await self._wait(cycle)
+        return None
+
+    async def _end_due(self, cycle: BindingCycle, left: Iterable[Victim], again: dict[str, float]) -> None:
+        """Evict those that are due; ``again`` says when each is due once more, by UID, in loop seconds."""
+        now = self._clock()
+        due = [victim for victim in left if now >= again.get(victim.uid, 0.0)]
+        ended = await self._each(due, lambda victim: self._end(cycle, victim))
+        for victim, done in zip(due, ended, strict=True):
+            again[victim.uid] = math.inf if done else now + _RETRY_SECONDS
+
+    # --- readings ----------------------------------------------------------------------------------------------
+
+    def _is_over(self, cycle: BindingCycle) -> bool:
+        return cycle.over or not self._term.leads()
+
+    def _list_left(self, victims: Iterable[Victim]) -> list[Victim]:
+        return [victim for victim in victims if is_running(self._store.pods.get(victim.uid))]
+
+    def _find(self, victim: Victim) -> Pod | None:
+        """The pod if it is still to be evicted."""
+        pod = self._store.pods.get(victim.uid)
+        return pod if pod is not None and pod.bound and not pod.deleting else None
+
+    def _has_begun(self, victims: Iterable[Victim]) -> bool:
+        """Whether an earlier term has evicted some of them already: then there is no way back."""
+        pods = [self._store.pods.get(victim.uid) for victim in victims]
+        return any(pod is None or not pod.bound or pod.deleting or pod.disruption == PREEMPTED for pod in pods)
+
+    def _judge(self, cycle: BindingCycle) -> Verdict | None:
+        if cycle.over:
+            return None
+        if self._permit.find_group(cycle) is None:
+            return Verdict(Reason.POD_GROUP_MISSING)
+        if cycle.out_of_reach() and not self._moves.leave_out(cycle, cycle.reservation.slots):
+            return Verdict(Reason.PLAN_OUTDATED, detail="a planned member was deleted")
+        return None
+
+    # --- steps -------------------------------------------------------------------------------------------------
+
+    async def _rehearse(self, cycle: BindingCycle, victims: list[Victim]) -> Verdict | None:
+        """Why a victim could not be evicted; None if all could."""
+        if self._method is Method.DELETION:
+            return None
+        answers = await self._each(victims, self._rehearse_one)
+        refused = {victim.uid: why for victim, why in zip(victims, answers, strict=True) if why}
+        if not refused:
+            return None
+        log.info("victims may not be evicted", extra=name_group(cycle.reservation.group) | {"pods": len(refused)})
+        for uid, why in refused.items():
+            self._preemptions.note_refused([uid], why)
+        first = next(victim for victim in victims if victim.uid in refused)
+        return Verdict(Reason.EVICTION_REFUSED, detail=f"{first.namespace}/{first.name}: {refused[first.uid]}")
+
+    async def _rehearse_one(self, victim: Victim) -> str:
+        for attempt in range(1, _MAX_TRIES + 1):
+            try:
+                await self._client.rehearse_eviction(victim.namespace, victim.name, victim.uid)
+            except (NotFound, Conflict):
+                return ""
+            except TooMany:
+                return "its PodDisruptionBudget does not allow it"
+            except ApiError as error:
+                if attempt == _MAX_TRIES:
+                    return str(error)
+            else:
+                return ""
+            await asyncio.sleep(0)
+        return ""
+
+    async def _announce(self, cycle: BindingCycle, victims: list[Victim]) -> None:
+        """Say it first: a condition on each victim, and events that name both sides."""
+        text = _describe(cycle)
+        for victim in victims:
+            if self._find(victim) is not None:
+                self._status.report_victim(victim, text)
+        groups = {(victim.namespace, victim.group) for victim in victims if victim.group}
+        for namespace, group in sorted(groups):
+            self._status.report_preempted(namespace, group, text)
+        await self._each(victims, lambda victim: self._mark_running(victim, text))
+
+    async def _mark_running(self, victim: Victim, text: str) -> None:
+        pod = self._find(victim)
+        if pod is not None and pod.disruption != PREEMPTED:
+            await self._mark(victim, text)
+
+    async def _end(self, cycle: BindingCycle, victim: Victim) -> bool:
+        """Whether the API server has taken it: then the victim ends by itself, however late the watch says so."""
+        if self._find(victim) is None or self._is_over(cycle):
+            return True
+        try:
+            if self._method is Method.DELETION:
+                await self._client.delete(PODS, victim.namespace, victim.name, victim.uid)
+            else:
+                await self._client.evict(victim.namespace, victim.name, victim.uid)
+                # The API server has put a reason of its own into the condition (EvictionByEvictionAPI); by ours
+                # kube-scheduler knows that the pod ends for a nominated one
+                # (pkg/scheduler/framework/preemption/preemption.go: PodTerminatingByPreemption).
+                await self._mark(victim, _describe(cycle))
+        except (NotFound, Conflict):
+            return True
+        except TooMany:
+            log.info("a disruption budget keeps a victim for now", extra={"pod": victim.name})
+        except ApiError as error:
+            log.warning("could not evict a victim", extra={"pod": victim.name, "err": str(error)})
+        else:
+            return True
+        return False
+
+    async def _mark(self, victim: Victim, text: str) -> None:
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": PREEMPTED,
+            "message": text,
+            "lastTransitionTime": tell_time(),
+        }
+        metadata = {"name": victim.name, "namespace": victim.namespace, "uid": victim.uid}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"conditions": [condition]}}
+        try:
+            await self._client.apply(PODS, victim.namespace, victim.name, body, "status")
+        except (NotFound, Conflict):
+            return
+        except ApiError as error:
+            log.warning("could not write a disruption condition", extra={"pod": victim.name, "err": str(error)})
+
+    async def _each(self, victims: Iterable[Victim], do: Callable[[Victim], Awaitable[T]]) -> list[T]:
+        few = asyncio.Semaphore(_WRITERS)
+
+        async def do_one(victim: Victim) -> T:
+            async with few:
+                return await do(victim)
+
+        return list(await asyncio.gather(*(do_one(victim) for victim in victims)))
+
+    async def _wait(self, cycle: BindingCycle) -> None:
+        cycle.changed.clear()
+        try:
+            async with asyncio.timeout(_RETRY_SECONDS):
+                await cycle.changed.wait()
+        except TimeoutError:
+            pass
+
+
+def _describe_rest(victims: Sequence[Victim], left: Sequence[Victim]) -> Verdict:
+    names = ", ".join(f"{victim.namespace}/{victim.name}" for victim in left[:3])
+    return Verdict(Reason.VICTIMS_REMAIN, have=len(victims) - len(left), need=len(victims), detail=f"left are {names}")
+
+
+def _describe(cycle: BindingCycle) -> str:
+    group = cycle.reservation.group
+    return f"serried: preempted by {group.kind} {group} of higher priority"

@@ -1,0 +1,318 @@
+"""Whether others have to go for a gang that does not fit, and who (docs/preemption.md). Nothing here awaits.
+
+Asked once a gang was refused for want of room and no wider level is left for it to try. A search is a study
+(`extender.scheduling.studies`): its answer is taken only if all victims still run as they were found and the plan
+holds once they are gone. From then on the gang is in a binding cycle like any other, whose first stage waits for the
+victims (`extender.binding.preempting`).
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from extender.scheduling.backfill import Backfill
+from extender.scheduling.group_state import GroupState
+from extender.scheduling.seats import Seats
+from extender.scheduling.studies import Studies, Unfinished
+from extender.scheduling.units import Running, Units, count_pods, is_running
+from serried.cluster.snapshots import Snapshots
+from serried.model.group import GroupKey, PodGroup
+from serried.model.plan import Overlay, PlanRequest, Snapshot
+from serried.model.pod import Pod
+from serried.model.reservation import Reservation
+from serried.model.resources import Resources, subtract
+from serried.model.verdict import Reason, Verdict
+from serried.model.victim import Blocker, NoVictims, Preemption, Unit
+from serried.plan.capacity import Capacity
+from serried.plan.check import still_holds
+from serried.plan.order import Waiting
+from serried.plan.steps import Work
+from serried.plan.victims import solve_victims
+
+_FOR_ROOM = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_FULL, Reason.GROUPS_UNPLACED})
+
+_REST_SECONDS = 5.0
+"""The pause after a search in vain."""
+
+_REFUSAL_SECONDS = 60.0
+"""For how long a pod is left alone whose eviction was refused."""
+
+_MAX_RESTARTS = 3
+"""How often victims are looked for anew because the cluster has changed meanwhile."""
+
+_MAX_NAMED = 3
+"""How many victims are named in a sentence."""
+
+
+class Mode(StrEnum):
+    """What is done for gangs that only fit once others are gone."""
+
+    OFF = "off"
+
+    ADVICE = "advice"
+    """It is said who would have to go, and nobody goes."""
+
+    ON = "on"
+
+
+@dataclass(slots=True)
+class _Search:
+    """A gang for which victims are looked for."""
+
+    ask: PlanRequest
+    waiting: Waiting
+    refusal: Verdict
+    restarts: int = 0
+
+
+class Decision(NamedTuple):
+    """A gang gets the room of others."""
+
+    ask: PlanRequest
+    preemption: Preemption
+
+
+class Preemptions:
+    """Decides on preemption. ``clock`` gives loop seconds, ``wall`` seconds since 1970.
+
+    ``priorities`` are how many pods of each priority run, by what the pods themselves say.
+    ``spare_seconds`` is how long a pod that has just started is spared from a gang of the next higher priority.
+    """
+
+    def __init__(
+        self,
+        units: Units,
+        studies: Studies,
+        seats: Seats,
+        backfill: Backfill,
+        *,
+        snapshots: Snapshots,
+        groups: Mapping[GroupKey, PodGroup],
+        priorities: Mapping[int, int],
+        refusals: "Refusals",
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        mode: Mode = Mode.ON,
+        spare_seconds: float = 0.0,
+    ) -> None:
+        self._units = units
+        self._studies = studies
+        self._seats = seats
+        self._backfill = backfill
+        self._snapshots = snapshots
+        self._groups = groups
+        self._priorities = priorities
+        self._refusals = refusals
+        self._clock = clock
+        self._wall = wall
+        self._mode = mode
+        self._spare_seconds = spare_seconds
+
+        self._searches: dict[GroupKey, _Search] = {}
+        """The gangs whose victims are being looked for."""
+
+    # --- searching ---------------------------------------------------------------------------------------------
+
+    def consider(
+        self, gang: GroupState, waiting: Waiting, ask: PlanRequest, refusal: Verdict, opens_in: float
+    ) -> Decision | Verdict:
+        """Who goes for a gang that was just refused; else what is said of it.
+
+        ``opens_in`` is in how many seconds it may try a wider level: nobody goes for a preference.
+        """
+        self._searches.pop(waiting.group, None)
+        if not self._is_eligible(gang, waiting, ask, refusal, opens_in):
+            return refusal
+        self._searches[waiting.group] = _Search(ask, waiting, refusal)
+        return self.go_on(gang, waiting.group) or refusal
+
+    def go_on(self, gang: GroupState, group: GroupKey) -> Decision | Verdict | None:
+        """The answer to a search if it is there by now; None if nothing is searched, or not found yet."""
+        search = self._searches.get(group)
+        if search is None:
+            return None
+        try:
+            found = self._seek(search)
+        except Unfinished:
+            return None
+        toll = self._studies.settle(group)
+        if isinstance(found, Preemption) and found.victims and not self._holds(found, search.ask):
+            search.restarts += 1
+            if search.restarts <= _MAX_RESTARTS:
+                return self.go_on(gang, group)
+            found = None
+        del self._searches[group]
+        gang.preemption = found
+        if isinstance(found, Preemption) and found.victims and self._mode is Mode.ON:
+            return Decision(search.ask, found)
+        self._rest(gang, found, toll.pause)
+        return replace(search.refusal, detail=_join(search.refusal.detail, _explain(found)))
+
+    def forget(self, group: GroupKey) -> None:
+        """A gang does not wait for room any more."""
+        self._searches.pop(group, None)
+
+    def _is_eligible(
+        self, gang: GroupState, waiting: Waiting, ask: PlanRequest, refusal: Verdict, opens_in: float
+    ) -> bool:
+        group = waiting.group
+        if self._mode is Mode.OFF or not ask.need or refusal.reason not in _FOR_ROOM or opens_in < math.inf:
+            return False
+        now = self._clock()
+        if now < gang.no_preemption_before:
+            gang.retry_at = min(gang.retry_at, gang.no_preemption_before)
+            return False
+        return self._is_anyone_lower(waiting.priority) and not self._expects_room(gang, group, now)
+
+    def _is_anyone_lower(self, priority: int) -> bool:
+        """Whether anything may run of lower priority; if not, nobody has to look at all pods."""
+        if any(each < priority for each in self._priorities):
+            return True
+        return any(group.priority is not None and group.priority < priority for group in self._groups.values())
+
+    def _expects_room(self, gang: GroupState, group: GroupKey, now: float) -> bool:
+        """Whether room is forecast for a gang before victims would have ended, if these take their full time."""
+        head = self._backfill.head
+        if head is None or head.group != group or head.forecast.at is None:
+            return False
+        soon = now <= head.forecast.at <= now + _GRACE_SECONDS
+        if soon:
+            gang.retry_at = min(gang.retry_at, head.forecast.at + _REST_SECONDS)
+        return soon
+
+    def _seek(self, search: _Search) -> Preemption | NoVictims | None:
+        ask, group = search.ask, search.waiting.group
+        leaving = self._seats.list_inherited(ask.members)
+        spared = self._find_spared_priority(search.waiting.priority)
+        latest = self._wall() - self._spare_seconds
+
+        def make(snapshot: Snapshot, capacity: Capacity) -> Work[Preemption | NoVictims]:
+            running = yield from self._units.list_running(group)
+            gentle = _spare(running, spared, latest) if self._spare_seconds else running
+            found = yield from _solve(snapshot, search, gentle, capacity)
+            if isinstance(found, NoVictims) and gentle is not running:
+                return (yield from _solve(snapshot, search, running, capacity))
+            return found
+
+        return self._studies.seek_victims(group, ask, leaving, make)
+
+    def _find_spared_priority(self, priority: int) -> int:
+        """The next lower priority that there is: of one level above only, others are spared."""
+        lower = (group.priority or 0 for group in self._groups.values())
+        return max((each for each in lower if each < priority), default=min(0, priority - 1))
+
+    # --- what was found ----------------------------------------------------------------------------------------
+
+    def _holds(self, found: Preemption, ask: PlanRequest) -> bool:
+        if not all(self._units.is_current(unit) for unit in found.victims):
+            return False
+        now = self._snapshots.take(ask.priority, ask.members, self._seats.list_inherited(ask.members))
+        used: dict[str, Resources] = {}
+        for pod in (pod for unit in found.victims for pod in unit.pods):
+            base = used.get(pod.node) or now.used.get(pod.node, {})
+            used[pod.node] = subtract(base, dict(pod.shape.requests))
+        homes = [now.nodes.get(name) for name in found.plan.nodes.values()]
+        if any(home is None for home in homes):
+            return False
+        key = ask.topology_key
+        if key and any(home is not None and home.labels.get(key) != found.plan.domain for home in homes):
+            return False
+        return still_holds(found.plan, ask, now.nodes, Snapshot(now.nodes, Overlay(used, now.used), used.keys()))
+
+    def _rest(self, gang: GroupState, found: Preemption | NoVictims | None, pause: float) -> None:
+        now = self._clock()
+        gang.no_preemption_before = now + max(_REST_SECONDS, pause)
+        if isinstance(found, Preemption) and not found.victims:
+            gang.no_preemption_before = now
+            gang.retry_at = now  # it fits by now
+        elif found is None or (isinstance(found, NoVictims) and found.blocker is Blocker.PROTECTION):
+            # No room has to be freed for another answer: time alone changes it.
+            gang.retry_at = min(gang.retry_at, now + max(_REFUSAL_SECONDS, pause))
+
+    # --- failures ----------------------------------------------------------------------------------------------
+
+    def note_refused(self, uids: Iterable[str], why: str) -> None:
+        """The API server does not evict these pods: they are no victims for a while."""
+        until = self._clock() + _REFUSAL_SECONDS
+        for uid in uids:
+            self._refusals.add(uid, why, until)
+
+
+class Refusals:
+    """The pods that the API server would not evict, each for a while. ``clock`` gives loop seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._refused: dict[str, tuple[str, float]] = {}
+
+    def add(self, uid: str, why: str, until: float) -> None:
+        """The eviction of this pod was refused."""
+        now = self._clock()
+        self._refused = {each: found for each, found in self._refused.items() if now < found[1]}
+        self._refused[uid] = (why, until)
+
+    def find(self, uid: str) -> str:
+        """Why a pod would not be evicted, a phrase; "" if it would, as far as is known."""
+        why, until = self._refused.get(uid, ("", -math.inf))
+        return why if self._clock() < until else ""
+
+
+_GRACE_SECONDS = 30.0
+"""How long victims take to end (the default of terminationGracePeriodSeconds)."""
+
+
+def _solve(snapshot: Snapshot, search: _Search, running: Running, capacity: Capacity) -> Work[Preemption | NoVictims]:
+    return solve_victims(snapshot, search.ask, search.waiting.priority, running.units, running.allowances, capacity)
+
+
+def _spare(running: Running, priority: int, latest: float) -> Running:
+    """As if units of this priority could not go of which a pod has started after ``latest`` (since 1970)."""
+    text = "they have just started"
+    units = tuple(
+        replace(unit, protection=text)
+        if unit.priority == priority and not unit.protection and _find_start(unit) > latest
+        else unit
+        for unit in running.units
+    )
+    return Running(units, running.allowances)
+
+
+def _find_start(unit: Unit) -> float:
+    return max((pod.started for pod in unit.pods if pod.started is not None), default=-math.inf)
+
+
+def _explain(found: Preemption | NoVictims | None) -> str:
+    if found is None:
+        return "no victims were found in time"
+    if isinstance(found, Preemption):
+        return f"it would fit without {describe_victims(found.victims)}" if found.victims else ""
+    where = f" of {found.domain}" if found.domain else ""
+    if found.blocker is Blocker.PROTECTION:
+        return f"preemption would help, but pods{where} may not be evicted: {', '.join(found.protections)}"
+    return ""  # of lower priority there is not enough: nothing that whoever waits could change
+
+
+def describe_victims(units: Collection[Unit]) -> str:
+    """How many pods, and some of their names."""
+    names = [f"{pod.namespace}/{pod.name}" for unit in units for pod in unit.pods]
+    return f"{count_pods(units)} pods of lower priority ({name_some(names)})"
+
+
+def describe_wait(reservation: Reservation, pods: Mapping[str, Pod]) -> Verdict:
+    """How a gang stands whose victims are to end."""
+    victims = reservation.victims
+    ended = sum(not is_running(pods.get(uid)) for uid in victims)
+    names = [f"{victim.namespace}/{victim.name}" for victim in victims.values()]
+    return Verdict(Reason.PREEMPTING, have=ended, need=len(victims), detail=name_some(names))
+
+
+def name_some(names: Sequence[str]) -> str:
+    """The first of these names, and how many more there are."""
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
+
+
+def _join(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)

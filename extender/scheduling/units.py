@@ -1,0 +1,178 @@
+"""What runs, as the search for victims sees it: who goes with whom, at which priority, and who may not go."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from extender.scheduling.groups import Groups
+from serried.cluster.companies import Companies, Company
+from serried.cluster.members import Members
+from serried.cluster.yields import Yields
+from serried.model.group import BARE_KINDS, GroupKey, GroupKind, PodGroup
+from serried.model.pod import Pod
+from serried.model.tree import Branch, Tree
+from serried.model.victim import Allowances, Spare, Unit
+from serried.plan.quorum import GroupMembers
+from serried.plan.steps import Work
+
+_PODS_PER_STEP = 500
+
+_STAYING_OWNERS = {"DaemonSet": "a DaemonSet's pod comes back at once", "Node": "a static pod is the node's own"}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """All that could be evicted, or that stands in the way."""
+
+    units: tuple[Unit, ...]
+    allowances: Allowances
+
+
+class Units:
+    """Reads units off the Store. ``budget_refusal`` says why the API server would not evict a pod, "" if it would."""
+
+    def __init__(
+        self,
+        pods: Mapping[str, Pod],
+        store_groups: Mapping[GroupKey, PodGroup],
+        members: Members,
+        companies: Companies,
+        *,
+        yields: Yields,
+        groups: Groups,
+        find_refusal: Callable[[str], str],
+    ) -> None:
+        self._pods = pods
+        self._groups = store_groups
+        self._members = members
+        self._companies = companies
+        self._yields = yields
+        self._states = groups
+        self._find_refusal = find_refusal
+
+    def list_running(self, preemptor: GroupKey) -> Work[Running]:
+        """The units beside those of the gang itself, as of the moment of the first step.
+
+        Pods that end already are none: their room comes without anybody's help.
+        """
+        pods = iter([pod for pod in self._pods.values() if self._counts(pod)])
+        units: list[Unit] = []
+        gangs: dict[GroupKey, Spare] = {}
+        seen: set[Company | GroupKey] = set()
+        while batch := list(islice(pods, _PODS_PER_STEP)):
+            for pod in batch:
+                group = self._find_group(pod)
+                if group is not None and group.key == preemptor:
+                    continue
+                if group is not None and group.key not in seen:
+                    seen.add(group.key)
+                    gangs.update(self._list_spares(group))
+                company = self._companies.of_pod(pod.uid)
+                if company is None:
+                    units.append(self._make_unit((pod,), group, pod))
+                elif company not in seen:
+                    seen.add(company)
+                    units.append(self._make_unit(tuple(self._companies.list_running(company)), group, pod, company))
+            yield
+        return Running(tuple(units), Allowances(gangs))
+
+    def is_current(self, unit: Unit) -> bool:
+        """Whether a unit can still be evicted as it was found: it runs where it ran, and nobody has joined it."""
+        now = [self._pods.get(pod.uid) for pod in unit.pods]
+        if any(pod is None or not self._counts(pod) or self._find_refusal(pod.uid) for pod in now):
+            return False
+        if any(pod is not None and pod.node != was.node for pod, was in zip(now, unit.pods, strict=True)):
+            return False
+        company = self._companies.of_pod(unit.pods[0].uid)
+        uids = {pod.uid for pod in unit.pods}
+        together = {pod.uid for pod in self._companies.list_running(company)} if company is not None else uids
+        return together == uids and not self._find_commit(self._members.group_of(unit.pods[0].uid))
+
+    def _counts(self, pod: Pod) -> bool:
+        return pod.bound and not pod.deleting and pod.uid not in self._yields
+
+    def _find_group(self, pod: Pod) -> PodGroup | None:
+        key = self._members.group_of(pod.uid)
+        return self._groups.get(key) if key is not None else None
+
+    def _make_unit(
+        self, pods: tuple[Pod, ...], group: PodGroup | None, first: Pod, company: Company | None = None
+    ) -> Unit:
+        protections = (self._find_protection(pod) for pod in pods)
+        gang = None
+        if group is not None:
+            gang = self._name_gang(group, first, company)
+        return Unit(
+            pods,
+            find_priority(group, first),
+            gang=gang,
+            together=company is not None,
+            protection=next((found for found in protections if found), ""),
+        )
+
+    def _name_gang(self, group: PodGroup, pod: Pod, company: Company | None) -> GroupKey:
+        if group.tree is None:
+            return group.key
+        if company is not None and len(company.parts) > 1:
+            return group.key
+        return GroupKey(group.key.namespace, self._members.leaf_of(pod.uid))
+
+    def _find_protection(self, pod: Pod) -> str:
+        if pod.owner is not None and pod.owner.kind in _STAYING_OWNERS:
+            return _STAYING_OWNERS[pod.owner.kind]
+        return self._find_refusal(pod.uid) or self._find_commit(self._members.group_of(pod.uid))
+
+    def _find_commit(self, key: GroupKey | None) -> str:
+        state = self._states.states.get(key) if key is not None else None
+        if state is None or state.cycle is None or not state.cycle.reservation.committed:
+            return ""
+        return "its gang is just being bound"
+
+    # --- what gangs can lose -----------------------------------------------------------------------------------
+
+    def _list_spares(self, group: PodGroup) -> Iterator[tuple[GroupKey, Spare]]:
+        if group.tree is not None:
+            leaves = self._members.classify(group.key).leaves
+            yield from _list_tree_spares(group.key.namespace, group.tree, leaves, None)
+        elif group.policy.min_count is not None:
+            spare = self._members.count_placed(group.key) - group.policy.min_count
+            if spare >= 0:
+                yield group.key, Spare(spare)
+
+
+def _list_tree_spares(
+    namespace: str, tree: Tree, leaves: Mapping[str, GroupMembers], above: GroupKey | None
+) -> Iterator[tuple[GroupKey, Spare]]:
+    if not isinstance(tree, Branch):
+        spare = leaves[tree.name].placed - tree.need if tree.name in leaves else -1
+        key = GroupKey(namespace, tree.name)
+    else:
+        spare = sum(_stands(each, leaves) for each in tree.below) - tree.need
+        key = GroupKey(namespace, tree.name, GroupKind.COMPOSITE)
+    if spare >= 0:
+        yield key, Spare(spare, above)
+    for each in tree.below if isinstance(tree, Branch) else ():
+        yield from _list_tree_spares(namespace, each, leaves, key)
+
+
+def _stands(tree: Tree, leaves: Mapping[str, GroupMembers]) -> bool:
+    if isinstance(tree, Branch):
+        return sum(_stands(each, leaves) for each in tree.below) >= tree.need
+    return tree.name in leaves and leaves[tree.name].placed >= tree.need
+
+
+def find_priority(group: PodGroup | None, pod: Pod) -> int:
+    """The priority of a pod: that of its group, or else its own."""
+    if group is None or group.key.kind in BARE_KINDS or group.priority is None:
+        return pod.priority
+    return group.priority
+
+
+def is_running(pod: Pod | None) -> bool:
+    """Whether a pod, None for one that is gone, still uses its node: also while it ends."""
+    return pod is not None and pod.bound
+
+
+def count_pods(units: Collection[Unit]) -> int:
+    """How many pods these units have."""
+    return sum(len(unit.pods) for unit in units)

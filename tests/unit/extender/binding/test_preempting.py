@@ -1,0 +1,258 @@
+"""A gang gets the room of others: first the record, then dry runs, then conditions, then evictions, then the wait."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from extender.answers import Hold, Steer
+from extender.binding.preempting import Method
+from extender.scheduling.cycle import CycleStage
+from extender.scheduling.preemption import Mode
+from serried.model.disruption import Disruption
+from serried.model.group import GroupKey, Key
+from serried.model.pod import PREEMPTED
+from serried.model.verdict import Reason
+from tests.support.builders import PodBuilder, pod, pod_group
+from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members, small_nodes
+from tests.support.fake_api import error
+
+HIGH = 100
+
+
+def running(name: str, node: str, priority: int = 0, cpus: int = 2) -> PodBuilder:
+    return pod(name).cpu(cpus).on(node).priority(priority)
+
+
+def urgent(count: int) -> list[PodBuilder]:
+    return [each.cpu(2).priority(HIGH) for each in members(count)]
+
+
+def full(world: World, nodes: int = 2) -> World:
+    """Every node is taken by one pod of low priority, low1, low2, ..."""
+    return world.add(*small_nodes(nodes), *(running(f"low{i}", f"n{i}") for i in range(1, nodes + 1)))
+
+
+def wait_gracefully(world: World, *names: str) -> None:
+    world.api.graceful.update(Key("default", name) for name in names)
+
+
+async def end(world: World, *names: str) -> None:
+    """Victims have ended, and the watch says so."""
+    for name in names:
+        world.delete(name)
+    await world.go()
+
+
+def list_terminating(world: World) -> list[str]:
+    return sorted(key.name for key, raw in world.api.pods.items() if "deletionTimestamp" in raw["metadata"])
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    yield made
+    await made.close()
+
+
+async def start(world: World) -> World:
+    """A gang of two needs both nodes; those that run there end gracefully."""
+    wait_gracefully(world, "low1", "low2")
+    full(world).add(gang(2).priority(HIGH), *urgent(2))
+    world.nominate()
+    await world.go()
+    return world
+
+
+async def test_lower_priority_makes_room_and_the_gang_is_bound_whole(world: World) -> None:
+    await start(world)
+    assert world.reasons()[-1] is Reason.PREEMPTING
+    assert list_terminating(world) == ["low1", "low2"]
+    await end(world, "low1", "low2")
+    assert world.cycle().stage is CycleStage.GATHERING
+    assert isinstance(world.filter("m0"), Steer)
+    assert isinstance(world.filter("m1"), Steer)
+    calls = [world.bind("m0"), world.bind("m1")]
+    await world.go()
+    assert [call.error for call in calls] == ["", ""]
+    assert {world.node_of("m0"), world.node_of("m1")} == {"n1", "n2"}
+    assert world.reasons()[-1] is Reason.SCHEDULED
+    assert world.nothing_reserved
+
+
+async def test_record_dry_runs_conditions_and_evictions_come_in_this_order(world: World) -> None:
+    await start(world)
+    verbs = [call.verb for call in world.api.calls if call.verb in ("create", "rehearse", "apply", "evict")]
+    assert verbs == ["create", "rehearse", "rehearse", "apply", "apply", "evict", "evict", "apply", "apply"]
+    record = world.api.records[GANG.object_key]["spec"]
+    assert {victim["name"] for victim in record["victims"]} == {"low1", "low2"}
+    assert record["phase"] == "Planned"
+    conditions = world.api.pods[Key("default", "low1")]["status"]["conditions"]
+    assert [(each["type"], each["reason"]) for each in conditions] == [("DisruptionTarget", PREEMPTED)]
+    assert "default/g" in conditions[0]["message"]
+    assert {name for name, _ in world.heard.victims} == {"low1", "low2"}
+
+
+async def test_members_are_held_and_nominated_while_victims_end(world: World) -> None:
+    await start(world)
+    assert isinstance(world.filter("m0"), Hold)
+    assert {world.pod("m0").nominated, world.pod("m1").nominated} == {"n1", "n2"}
+    await end(world, "low1")
+    assert isinstance(world.filter("m0"), Hold)
+    assert world.cycle().stage is CycleStage.PREEMPTING
+
+
+async def test_room_that_victims_leave_is_nobody_elses(world: World) -> None:
+    await start(world)
+    other = GroupKey("default", "h")
+    rival = pod("r0").cpu(1).scheduler(SCHEDULER).in_group("h").priority(HIGH)
+    world.add(pod_group("h").gang(1).priority(HIGH), rival)
+    await end(world, "low1")
+    assert world.reasons(other) == [Reason.NO_CAPACITY]
+
+
+async def test_a_slot_of_a_gangs_victim_is_not_kept_for_its_replacement(world: World) -> None:
+    wait_gracefully(world, "v0", "v1")
+    world.add(*small_nodes(2), pod_group("v").gang(2))
+    world.add(*(running(f"v{i}", f"n{i + 1}").scheduler(SCHEDULER).in_group("v") for i in range(2)))
+    world.add(gang(2).priority(HIGH), *urgent(2))
+    await world.go()
+    assert world.reasons()[-1] is Reason.PREEMPTING
+    await end(world, "v0", "v1")
+    assert world.cycle().stage is CycleStage.GATHERING
+    assert not len(world.store.vacancies)
+
+
+async def test_a_gang_of_mode_all_goes_whole(world: World) -> None:
+    wait_gracefully(world, "v0", "v1")
+    world.add(*small_nodes(2), pod_group("v").gang(2).disruption(Disruption.ALL))
+    world.add(*(running(f"v{i}", f"n{i + 1}").scheduler(SCHEDULER).in_group("v") for i in range(2)))
+    world.add(gang(1).priority(HIGH), *urgent(1))
+    await world.go()
+    assert list_terminating(world) == ["v0", "v1"]
+    assert [name for name, _ in world.heard.preempted] == ["default/v"]
+    assert not world.heard.disruptions
+    assert not world.api.said("delete")
+
+
+async def test_a_budget_keeps_all_victims_and_others_are_looked_for(world: World) -> None:
+    world.api.guarded.add(Key("default", "low1"))
+    wait_gracefully(world, "low2", "low3")
+    full(world, nodes=3).add(gang(2).priority(HIGH), *urgent(2))
+    await world.go()
+    assert list_terminating(world) == ["low2", "low3"]
+    assert len(world.api.said("evict")) == 2
+
+
+async def test_nobody_is_evicted_where_a_budget_keeps_the_only_victims(world: World) -> None:
+    world.api.guarded.add(Key("default", "low1"))
+    full(world).add(gang(2).priority(HIGH), *urgent(2))
+    await world.go()
+    assert not world.api.said("evict")
+    assert "PodDisruptionBudget" in world.heard.verdicts[-1][1].detail
+    assert world.nothing_reserved
+    world.api.guarded.clear()
+    await world.pass_time(61)
+    assert len(world.api.said("evict")) == 2
+
+
+async def test_budgets_do_not_count_for_deletion() -> None:
+    world = World(preempt_by=Method.DELETION)
+    world.api.guarded.update([Key("default", "low1"), Key("default", "low2")])
+    full(world).add(gang(2).priority(HIGH), *urgent(2))
+    await world.go()
+    assert [call.name for call in world.api.said("delete") if call.resource == "pods"] == ["low1", "low2"]
+    await world.close()
+
+
+@pytest.mark.parametrize("priority", [HIGH, HIGH + 1])
+async def test_equal_and_higher_priority_stays(world: World, priority: int) -> None:
+    world.add(*small_nodes(1), running("other", "n1", priority), gang(1).priority(HIGH), *urgent(1))
+    await world.go()
+    assert world.reasons() == [Reason.NO_CAPACITY]
+    assert not world.api.said("evict")
+
+
+async def test_nobody_goes_where_the_gang_would_not_fit_all_the_same(world: World) -> None:
+    full(world).add(gang(3).priority(HIGH), *urgent(3))
+    await world.go()
+    assert world.reasons() == [Reason.NO_CAPACITY]
+    assert not world.api.said("rehearse")
+
+
+@pytest.mark.parametrize("mode", [Mode.ADVICE, Mode.OFF])
+async def test_advice_is_given_and_nobody_goes(mode: Mode) -> None:
+    world = World(preemption=mode)
+    full(world).add(gang(2).priority(HIGH), *urgent(2))
+    await world.go()
+    assert not world.api.said("rehearse")
+    said = world.heard.verdicts[-1][1]
+    assert said.reason is Reason.NO_CAPACITY
+    assert ("default/low1" in said.detail) is (mode is Mode.ADVICE)
+    await world.close()
+
+
+async def test_a_gang_that_goes_before_the_first_eviction_takes_nobody_with_it(world: World) -> None:
+    world.api.hold("rehearse")
+    await start(world)
+    world.store.drop_group(GANG)
+    await world.go()
+    world.api.let_go("rehearse")
+    await world.go()
+    assert not world.api.said("evict")
+    assert not world.api.conditions
+    assert world.nothing_reserved
+
+
+async def test_a_gang_that_shrinks_before_the_first_eviction_takes_nobody_with_it(world: World) -> None:
+    world.api.hold("rehearse")
+    await start(world)
+    world.delete("m0")
+    await world.go()
+    world.api.let_go("rehearse")
+    await world.go()
+    assert not world.api.said("evict")
+    assert world.nothing_reserved
+
+
+async def test_a_gang_that_goes_after_evictions_gives_the_room_back(world: World) -> None:
+    await start(world)
+    for name in ("m0", "m1"):
+        world.delete(name)
+    world.store.drop_group(GANG)
+    await world.go()
+    assert not len(world.ledger)
+    assert not world.api.records
+    assert not len(world.store.yields)
+
+
+async def test_victims_that_do_not_end_are_waited_for_in_vain(world: World) -> None:
+    await start(world)
+    await end(world, "low1")
+    await world.pass_time(601)
+    assert Reason.VICTIMS_REMAIN in world.reasons()
+    assert not len(world.ledger)
+    assert len(world.api.said("evict")) == 2
+    await end(world, "low2")
+    assert world.reasons()[-1] is Reason.PLANNED
+
+
+async def test_after_a_failure_nobody_is_evicted_for_a_while(world: World) -> None:
+    await start(world)
+    await world.pass_time(601)
+    world.delete("low1")
+    world.delete("low2")
+    world.add(running("next1", "n1"), running("next2", "n2"))
+    await world.go()
+    assert len(world.api.said("evict")) == 2
+    await world.pass_time(61)
+    assert [call.name for call in world.api.said("evict")] == ["low1", "low2", "next1", "next2"]
+
+
+async def test_a_budget_that_says_no_in_the_end_is_asked_again(world: World) -> None:
+    world.api.fail("evict", error(429))
+    await start(world)
+    assert len(list_terminating(world)) == 1
+    await world.pass_time(6)
+    assert list_terminating(world) == ["low1", "low2"]
+    await end(world, "low1", "low2")
+    assert world.cycle().stage is CycleStage.GATHERING
