@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from fastapi import APIRouter
 
+from extender.binding.preempting import Method
 from extender.binding.reservations import Records
 from extender.core import Core, Options
 from extender.debug.gauges import Gauges
@@ -26,6 +27,7 @@ from extender.leader import AlwaysActive, Leadership
 from extender.scheduling.backfill import Mode
 from extender.scheduling.disruption import Disrupted
 from extender.scheduling.nomination import Stamps
+from extender.scheduling.preemption import Mode as PreemptionMode
 from extender.scheduling.repairs import Broken, Rules
 from extender.scheduling.term import Term
 from extender.status.conditions import Conditions
@@ -182,6 +184,10 @@ def _read_options(settings: ExtenderSettings) -> Options:
         ageing_seconds=settings.queue_ageing,
         rules=Rules(settings.repair_seconds, settings.broken_grace, Broken(settings.broken_gangs)),
         disrupted=Disrupted(settings.disrupted_gangs),
+        preemption=PreemptionMode(settings.preemption),
+        preempt_by=Method(settings.preempt_by),
+        preemption_timeout_seconds=settings.preemption_timeout,
+        preemption_spare_seconds=settings.preemption_spare,
         job_unknown_seconds=settings.job_unknown_deadline,
         bindings=settings.bind_concurrency,
         barrier_seconds=settings.barrier_deadline,

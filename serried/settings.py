@@ -216,6 +216,16 @@ class ExtenderSettings(CommonSettings):
     disrupted_gangs: Literal["keep", "preempted", "any"] = _flag(
         "preempted", "when a gang of disruption mode all goes with one of its members: never, if preempted, always"
     )
+    preemption: Literal["off", "advice", "on"] = _flag(
+        "on", "whether pods of lower priority are evicted for a gang: no; no, but it is said which would be; yes"
+    )
+    preempt_by: Literal["eviction", "deletion"] = _flag(
+        "eviction", "how they end: by eviction, which disruption budgets may refuse; by deletion, which they may not"
+    )
+    preemption_timeout: Seconds = _flag("600", "how long they may take to end, until their gang is planned anew")
+    preemption_spare: SecondsOrNone = _flag(
+        "0", "how long what has just started is spared from the next higher priority; 0: not at all"
+    )
     isolated: Literal["off", "on"] = _flag("off", "whether the scheduler asks about marked pods only")
 
 

@@ -9,8 +9,9 @@ from extender.binding.reservations import Records
 from extender.scheduling.cycle import CycleStage
 from serried.kube.errors import ApiError
 from serried.model.backoff import Backoff
-from serried.model.reservation import Reservation, Slot
-from tests.support.builders import node
+from serried.model.group import Key
+from serried.model.reservation import Reservation, Slot, Victim
+from tests.support.builders import node, pod
 from tests.support.extender_harness import GANG, World, gang, members, small_nodes
 from tests.support.fake_api import error
 
@@ -212,3 +213,72 @@ class TestStrayStamps:
         await leave_behind(cluster, "m0", "m1")
         await recover(cluster)
         assert cluster.pod("m0").nominated == "n1"
+
+
+async def leave_preempting(world: World, *victims: str) -> None:
+    """An earlier term has died after it had written that these have to go for m0 and m1."""
+    slots = {f"pod-m{i}": Slot(f"pod-m{i}", f"m{i}", f"n{i + 1}") for i in range(2)}
+    left = Reservation(
+        GANG, "podgroup-g", "", 2, slots, victims=[Victim(f"pod-{each}", "default", each) for each in victims]
+    )
+    await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), left)
+
+
+class TestARecordWithVictims:
+    @pytest.fixture
+    def occupied(self, world: World) -> World:
+        """Both nodes are taken by pods that others of higher priority want."""
+        world.api.graceful.update([Key("default", "low1"), Key("default", "low2")])
+        world.add(*small_nodes(2), gang(2).priority(9), *(each.cpu(2).priority(9) for each in members(2)))
+        return world.add(*(pod(f"low{i}").cpu(2).on(f"n{i}") for i in (1, 2)))
+
+    async def test_of_whom_none_was_evicted_begins_with_the_dry_runs(self, occupied: World) -> None:
+        await leave_preempting(occupied, "low1", "low2")
+        await recover(occupied)
+        assert occupied.cycle().stage is CycleStage.PREEMPTING
+        assert len(occupied.api.said("rehearse")) == 2
+        assert len(occupied.api.said("evict")) == 2
+
+    async def test_goes_on_with_those_that_are_left(self, occupied: World) -> None:
+        occupied.add(pod("low1").cpu(2).on("n1").deleting())
+        await leave_preempting(occupied, "low1", "low2")
+        await recover(occupied)
+        assert not occupied.api.said("rehearse")
+        assert [call.name for call in occupied.api.said("evict")] == ["low2"]
+        occupied.delete("low1")
+        occupied.delete("low2")
+        await occupied.go()
+        assert occupied.cycle().stage is CycleStage.GATHERING
+
+    async def test_who_have_ended_meanwhile_gathers_its_members(self, occupied: World) -> None:
+        await leave_preempting(occupied, "low1", "low2")
+        occupied.delete("low1")
+        occupied.delete("low2")
+        await recover(occupied)
+        assert occupied.cycle().stage is CycleStage.GATHERING
+        assert not occupied.api.said("evict")
+        calls = [occupied.bind("m0"), occupied.bind("m1")]
+        await occupied.go()
+        assert [call.error for call in calls] == ["", ""]
+
+    async def test_leaves_those_alone_that_were_made_anew_under_their_names(self, occupied: World) -> None:
+        await leave_preempting(occupied, "low1", "low2")
+        for name in ("low1", "low2"):
+            occupied.delete(name)
+            occupied.add(pod(name).uid(f"new-{name}").cpu(2).on("n1"))
+        await recover(occupied)
+        assert not occupied.api.said("evict")
+
+    async def test_ends_with_its_gang_and_takes_nobody_with_it(self, occupied: World) -> None:
+        await leave_preempting(occupied, "low1", "low2")
+        occupied.store.drop_group(GANG)
+        await recover(occupied)
+        assert not occupied.api.said("evict")
+        assert occupied.nothing_reserved
+
+    async def test_ends_without_its_quorum_and_takes_nobody_with_it(self, occupied: World) -> None:
+        await leave_preempting(occupied, "low1", "low2")
+        occupied.delete("m1")
+        await recover(occupied)
+        assert not occupied.api.said("evict")
+        assert occupied.nothing_reserved

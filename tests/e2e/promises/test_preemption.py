@@ -1,0 +1,126 @@
+"""A gang of higher priority gets the room of others, whole, and nobody ends in vain. 12 nodes of 32 CPU in 4 racks."""
+
+import signal
+
+import pytest
+
+from tests.e2e.promises.test_crashes import revive
+from tests.support.cluster_stage import RACK, ClusterStage, eventually, names, pod_spec
+
+pytestmark = pytest.mark.e2e
+
+WHOLE_NODE = "30"
+HIGH = "preemption-high"
+
+
+@pytest.fixture
+def high(stage: ClusterStage) -> str:
+    """A PriorityClass above all others of the tests."""
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    if all(item["metadata"]["name"] != HIGH for item in stage.cluster.api.get(classes)["items"]):
+        stage.cluster.api.post(classes, {"metadata": {"name": HIGH}, "value": 1000})
+    return HIGH
+
+
+def run_low(stage: ClusterStage, count: int, cpu: str = WHOLE_NODE, end_after: str = "0s") -> None:
+    """Plain pods of priority 0 that take this long to end."""
+    for name in names("low", count):
+        metadata = {"name": name, "annotations": {"bench.serried.dev/end-after": end_after}}
+        spec = pod_spec(cpu) | {"terminationGracePeriodSeconds": 60}
+        stage.cluster.api.post(f"/api/v1/namespaces/{stage.namespace}/pods", {"metadata": metadata, "spec": spec})
+    stage.await_bound("low", count)
+
+
+def submit(stage: ClusterStage, name: str, size: int, priority_class: str, key: str | None = None) -> None:
+    """A gang of this priority, each member on a node of its own."""
+    spec = {"schedulingPolicy": {"gang": {"minCount": size}}, "priorityClassName": priority_class}
+    annotations = {"scheduling.serried.dev/required-topology": key} if key else {}
+    stage.create_scheduling("PodGroup", name, spec, annotations)
+    stage.create_pods(names(name, size), name, cpu=WHOLE_NODE, priorityClassName=priority_class)
+
+
+def list_ending(stage: ClusterStage) -> list[str]:
+    return [pod["metadata"]["name"] for pod in stage.pods("low") if "deletionTimestamp" in pod["metadata"]]
+
+
+def test_a_gang_gets_one_rack_of_lower_pods_and_is_bound_whole(stage: ClusterStage, high: str) -> None:
+    run_low(stage, 12)
+    submit(stage, "ring", 3, high, RACK)
+    stage.await_bound("ring", 3)
+    assert len(stage.racks("ring")) == 1
+    assert len(stage.pods("low")) == 9
+    assert not stage.reservations()
+    assert any(reason == "Preempting" for reason, _ in stage.events("ring"))
+
+
+def test_members_wait_and_are_not_bound_alone_while_the_others_end(stage: ClusterStage, high: str) -> None:
+    run_low(stage, 12, end_after="6s")
+    submit(stage, "ring", 4, high)
+    eventually("pods that end", lambda: len(list_ending(stage)) == 4)
+    stage.await_reason("ring", "Preempting")
+    (record,) = stage.reservations()
+    assert len(record["spec"]["victims"]) == 4
+    ending = [pod for pod in stage.pods("low") if "deletionTimestamp" in pod["metadata"]]
+    said = [c for pod in ending for c in pod["status"]["conditions"] if c["type"] == "DisruptionTarget"]
+    eventually("our condition", lambda: {c["reason"] for c in said} == {"PreemptionByScheduler"})
+    assert not stage.bound("ring")
+    stage.await_bound("ring", 4, 40)
+    assert len(stage.pods("low")) == 8
+
+
+def test_a_budget_keeps_its_pods_and_others_go(stage: ClusterStage, high: str) -> None:
+    run_low(stage, 10)
+    stage.create_pods(names("kept", 2), cpu=WHOLE_NODE, labels={"kept": "yes"})
+    stage.await_bound("kept", 2)
+    spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"kept": "yes"}}}
+    budgets = f"/apis/policy/v1/namespaces/{stage.namespace}/poddisruptionbudgets"
+    stage.cluster.api.post(budgets, {"metadata": {"name": "kept"}, "spec": spec})
+    submit(stage, "ring", 10, high)
+    stage.await_bound("ring", 10, 60)
+    assert len(stage.bound("kept")) == 2
+
+
+def test_nobody_goes_where_the_gang_would_not_fit_all_the_same(stage: ClusterStage, high: str) -> None:
+    run_low(stage, 12)
+    submit(stage, "ring", 13, high)
+    stage.await_reason("ring", "NoCapacity")
+    assert len(stage.bound("low")) == 12
+
+
+def test_a_kill_while_others_end_ends_whole(stage: ClusterStage, high: str) -> None:
+    run_low(stage, 12, end_after="8s")
+    submit(stage, "ring", 6, high)
+    eventually("pods that end", lambda: len(list_ending(stage)) == 6)
+    stage.cluster.kill("extender", signal.SIGKILL)
+    revive(stage)
+    assert not stage.bound("ring")
+    stage.await_bound("ring", 6, 60)
+    assert len(stage.pods("low")) == 6
+    eventually("the record's end", lambda: not stage.reservations())
+
+
+def test_a_kill_between_record_and_evictions_ends_whole(stage: ClusterStage, high: str) -> None:
+    run_low(stage, 360, cpu="1")
+    submit(stage, "ring", 6, high)
+    eventually("the record", stage.reservations)
+    stage.cluster.kill("extender", signal.SIGKILL)
+    left = len(stage.pods("low"))
+    revive(stage)
+    stage.await_bound("ring", 6, 90)
+    assert 360 - 6 * 30 <= len(stage.pods("low")) <= left
+    eventually("the record's end", lambda: not stage.reservations())
+
+
+def test_a_gang_that_is_gone_when_the_extender_returns_takes_nobody_more_with_it(
+    stage: ClusterStage, high: str
+) -> None:
+    run_low(stage, 360, cpu="1")
+    submit(stage, "ring", 6, high)
+    eventually("the record", stage.reservations)
+    stage.cluster.kill("extender", signal.SIGKILL)
+    stage.delete_pods(*names("ring", 6))
+    stage.delete_group("ring")
+    left = len([pod for pod in stage.pods("low") if "deletionTimestamp" not in pod["metadata"]])
+    revive(stage)
+    eventually("the record's end", lambda: not stage.reservations() and not stage.held_in_ledger())
+    assert len(stage.bound("low")) == left
