@@ -17,8 +17,9 @@ from extender.scheduling.group_state import GroupState
 from extender.scheduling.seats import Seats
 from extender.scheduling.studies import Studies, Unfinished
 from extender.scheduling.units import Running, Units, count_pods, is_running
+from serried.cluster.priorities import GroupPriorities
 from serried.cluster.snapshots import Snapshots
-from serried.model.group import GroupKey, PodGroup
+from serried.model.group import GroupKey
 from serried.model.plan import Overlay, PlanRequest, Snapshot
 from serried.model.pod import Pod
 from serried.model.reservation import Reservation
@@ -77,7 +78,7 @@ class Decision(NamedTuple):
 class Preemptions:
     """Decides on preemption. ``clock`` gives loop seconds, ``wall`` seconds since 1970.
 
-    ``priorities`` are how many pods of each priority run, by what the pods themselves say.
+    ``running_priorities`` are how many pods of each priority run, by what the pods themselves say.
     ``spare_seconds`` is how long a pod that has just started is spared from a gang of the next higher priority.
     """
 
@@ -89,8 +90,8 @@ class Preemptions:
         backfill: Backfill,
         *,
         snapshots: Snapshots,
-        groups: Mapping[GroupKey, PodGroup],
-        priorities: Mapping[int, int],
+        priorities: GroupPriorities,
+        running_priorities: Mapping[int, int],
         refusals: "Refusals",
         clock: Callable[[], float],
         wall: Callable[[], float],
@@ -102,8 +103,8 @@ class Preemptions:
         self._seats = seats
         self._backfill = backfill
         self._snapshots = snapshots
-        self._groups = groups
         self._priorities = priorities
+        self._running_priorities = running_priorities
         self._refusals = refusals
         self._clock = clock
         self._wall = wall
@@ -160,6 +161,8 @@ class Preemptions:
         group = waiting.group
         if self._mode is Mode.OFF or not ask.need or refusal.reason not in _FOR_ROOM or opens_in < math.inf:
             return False
+        if not self._priorities.may_preempt(group):
+            return False
         now = self._clock()
         if now < gang.no_preemption_before:
             gang.retry_at = min(gang.retry_at, gang.no_preemption_before)
@@ -168,9 +171,9 @@ class Preemptions:
 
     def _is_anyone_lower(self, priority: int) -> bool:
         """Whether anything may run of lower priority; if not, nobody has to look at all pods."""
-        if any(each < priority for each in self._priorities):
+        if any(each < priority for each in self._running_priorities):
             return True
-        return any(group.priority is not None and group.priority < priority for group in self._groups.values())
+        return any(each < priority for each in self._priorities.list_levels())
 
     def _expects_room(self, gang: GroupState, group: GroupKey, now: float) -> bool:
         """Whether room is forecast for a gang before victims would have ended, if these take their full time."""
@@ -200,8 +203,8 @@ class Preemptions:
 
     def _find_spared_priority(self, priority: int) -> int:
         """The next lower priority that there is: of one level above only, others are spared."""
-        lower = (group.priority or 0 for group in self._groups.values())
-        return max((each for each in lower if each < priority), default=min(0, priority - 1))
+        levels = {*self._priorities.list_levels(), *self._running_priorities}
+        return max((each for each in levels if each < priority), default=priority)
 
     # --- what was found ----------------------------------------------------------------------------------------
 

@@ -7,8 +7,9 @@ from itertools import islice
 from extender.scheduling.groups import Groups
 from serried.cluster.companies import Companies, Company
 from serried.cluster.members import Members
+from serried.cluster.priorities import GroupPriorities
 from serried.cluster.yields import Yields
-from serried.model.group import BARE_KINDS, GroupKey, GroupKind, PodGroup
+from serried.model.group import GroupKey, GroupKind, PodGroup
 from serried.model.pod import Pod
 from serried.model.tree import Branch, Tree
 from serried.model.victim import Allowances, Spare, Unit
@@ -38,6 +39,7 @@ class Units:
         members: Members,
         companies: Companies,
         *,
+        priorities: GroupPriorities,
         yields: Yields,
         groups: Groups,
         find_refusal: Callable[[str], str],
@@ -46,6 +48,7 @@ class Units:
         self._groups = store_groups
         self._members = members
         self._companies = companies
+        self._priorities = priorities
         self._yields = yields
         self._states = groups
         self._find_refusal = find_refusal
@@ -104,7 +107,7 @@ class Units:
             gang = self._name_gang(group, first, company)
         return Unit(
             pods,
-            find_priority(group, first),
+            self._priorities.of_pod(first),
             gang=gang,
             together=company is not None,
             protection=next((found for found in protections if found), ""),
@@ -159,13 +162,6 @@ def _stands(tree: Tree, leaves: Mapping[str, GroupMembers]) -> bool:
     if isinstance(tree, Branch):
         return sum(_stands(each, leaves) for each in tree.below) >= tree.need
     return tree.name in leaves and leaves[tree.name].placed >= tree.need
-
-
-def find_priority(group: PodGroup | None, pod: Pod) -> int:
-    """The priority of a pod: that of its group, or else its own."""
-    if group is None or group.key.kind in BARE_KINDS or group.priority is None:
-        return pod.priority
-    return group.priority
 
 
 def is_running(pod: Pod | None) -> bool:
