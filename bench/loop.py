@@ -36,6 +36,7 @@ from serried.kube.wire import Resource
 from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey, PodGroup, Policy
 from serried.model.pod import Pod, Shape
+from serried.model.reservation import Victim
 from serried.model.selectors import NodeSelectorTerm, Requirement
 from serried.model.verdict import Verdict
 from tests.support.builders import RACK, node
@@ -75,6 +76,15 @@ class NoStatus(ExtenderMetrics):
 
     def report_disrupted(self, group: GroupKey, text: str) -> None:
         """Nothing is listened to."""
+
+    def report_preemption(self, group: GroupKey, text: str) -> None:
+        """Nothing is listened to."""
+
+    def report_victim(self, victim: Victim, text: str) -> None:
+        """Nothing is listened to."""
+
+    async def mark_preempted(self, group: GroupKey, text: str) -> None:
+        """No condition is written."""
 
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         """No gang is broken."""

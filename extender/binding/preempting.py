@@ -21,7 +21,7 @@ from extender.binding.effects import Effects
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.moves import Moves
 from extender.scheduling.permit import Permit
-from extender.scheduling.preemption import Preemptions
+from extender.scheduling.preemption import Preemptions, name_some
 from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.term import Term
 from extender.scheduling.units import is_running
@@ -30,6 +30,7 @@ from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
 from serried.kube.wire import PODS
+from serried.model.group import decode_group_key
 from serried.model.pod import PREEMPTED, Pod
 from serried.model.reservation import Victim
 from serried.model.verdict import Reason, Verdict
@@ -186,12 +187,16 @@ class Preempting:
     async def _announce(self, cycle: BindingCycle, victims: list[Victim]) -> None:
         """Say it first: a condition on each victim, and events that name both sides."""
         text = _describe(cycle)
+        names = name_some([f"{victim.namespace}/{victim.name}" for victim in victims])
+        self._status.report_preemption(
+            cycle.reservation.group, f"{len(victims)} pods of lower priority are evicted for it: {names}"
+        )
         for victim in victims:
             if self._find(victim) is not None:
                 self._status.report_victim(victim, text)
         groups = {(victim.namespace, victim.group) for victim in victims if victim.group}
         for namespace, group in sorted(groups):
-            self._status.report_preempted(namespace, group, text)
+            await self._status.mark_preempted(self._store.forest.lift(decode_group_key(namespace, group)), text)
         await self._each(victims, lambda victim: self._mark_running(victim, text))
 
     async def _mark_running(self, victim: Victim, text: str) -> None:

@@ -19,8 +19,11 @@ class StatusSink(Protocol):
     def report_disrupted(self, group: GroupKey, text: str) -> None:
         """Members of the gang are ended because one of them was disrupted."""
 
+    def report_preemption(self, group: GroupKey, text: str) -> None:
+        """Others are about to be evicted for the gang."""
+
     def report_victim(self, victim: Victim, text: str) -> None:
         """A pod is about to be evicted for a gang."""
 
-    def report_preempted(self, namespace: str, group: str, text: str) -> None:
-        """A group (`GroupKey.encoded`) is about to be evicted as a whole for a gang."""
+    async def mark_preempted(self, group: GroupKey, text: str) -> None:
+        """Write first of all that a group is evicted as a whole for a gang; never raises ApiError."""

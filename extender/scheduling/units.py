@@ -1,6 +1,6 @@
 """What runs, as the search for victims sees it: who goes with whom, at which priority, and who may not go."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -62,6 +62,7 @@ class Units:
         units: list[Unit] = []
         gangs: dict[GroupKey, Spare] = {}
         seen: set[Company | GroupKey] = set()
+        own: dict[GroupKey, int | None] = {}
         while batch := list(islice(pods, _PODS_PER_STEP)):
             for pod in batch:
                 group = self._find_group(pod)
@@ -70,12 +71,24 @@ class Units:
                 if group is not None and group.key not in seen:
                     seen.add(group.key)
                     gangs.update(self._list_spares(group))
+                    own[group.key] = self._priorities.find_own(group.key)
                 company = self._companies.of_pod(pod.uid)
-                if company is None:
-                    units.append(self._make_unit((pod,), group, pod))
-                elif company not in seen:
+                if company in seen:
+                    continue
+                together: tuple[Pod, ...] = (pod,)
+                if company is not None:
                     seen.add(company)
-                    units.append(self._make_unit(tuple(self._companies.list_running(company)), group, pod, company))
+                    together = tuple(self._companies.list_running(company))
+                priority = own[group.key] if group is not None else None
+                units.append(
+                    Unit(
+                        together,
+                        pod.priority if priority is None else priority,
+                        gang=self._name_gang(group, pod, company),
+                        together=company is not None,
+                        protection=self._find_protection(together),
+                    )
+                )
             yield
         return Running(tuple(units), Allowances(gangs))
 
@@ -98,29 +111,15 @@ class Units:
         key = self._members.group_of(pod.uid)
         return self._groups.get(key) if key is not None else None
 
-    def _make_unit(
-        self, pods: tuple[Pod, ...], group: PodGroup | None, first: Pod, company: Company | None = None
-    ) -> Unit:
-        protections = (self._find_protection(pod) for pod in pods)
-        gang = None
-        if group is not None:
-            gang = self._name_gang(group, first, company)
-        return Unit(
-            pods,
-            self._priorities.of_pod(first),
-            gang=gang,
-            together=company is not None,
-            protection=next((found for found in protections if found), ""),
-        )
-
-    def _name_gang(self, group: PodGroup, pod: Pod, company: Company | None) -> GroupKey:
-        if group.tree is None:
-            return group.key
-        if company is not None and len(company.parts) > 1:
-            return group.key
+    def _name_gang(self, group: PodGroup | None, pod: Pod, company: Company | None) -> GroupKey | None:
+        if group is None or group.tree is None or (company is not None and len(company.parts) > 1):
+            return group.key if group is not None else None
         return GroupKey(group.key.namespace, self._members.leaf_of(pod.uid))
 
-    def _find_protection(self, pod: Pod) -> str:
+    def _find_protection(self, pods: Iterable[Pod]) -> str:
+        return next((found for pod in pods if (found := self._find_own_protection(pod))), "")
+
+    def _find_own_protection(self, pod: Pod) -> str:
         if pod.owner is not None and pod.owner.kind in _STAYING_OWNERS:
             return _STAYING_OWNERS[pod.owner.kind]
         return self._find_refusal(pod.uid) or self._find_commit(self._members.group_of(pod.uid))

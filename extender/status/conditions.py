@@ -13,6 +13,7 @@ from serried.kube.wire import composites, pod_groups
 from serried.model.composite import Composite
 from serried.model.group import BARE_KINDS, GroupKey, Key, PodGroup
 from serried.model.level import COMPOSITE_CONDITION, ApiLevel
+from serried.model.pod import PREEMPTED
 from serried.model.tree import Branch, Tree, list_branches, list_leaves
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.quorum import count_missing
@@ -20,6 +21,13 @@ from serried.plan.quorum import count_missing
 _OWN_FAULTS = frozenset(
     {Reason.RECORD_FAILED, Reason.RECORDS_UNREADABLE, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED}
 )
+
+FIELD_MANAGER = "serried"
+
+_DISRUPTION_MANAGER = "serried-preemption"
+"""Another one, so that a condition is not taken away when the other one is applied."""
+
+DISRUPTION_TARGET = "DisruptionTarget"
 
 _MAX_GONE = 1000
 """How many more objects may be remembered than twice as many as there are."""
@@ -77,6 +85,17 @@ class Conditions:
         if refusals:
             raise refusals[0]
 
+    async def disrupt(self, key: GroupKey, text: str) -> None:
+        """Say of a group that it is evicted as a whole; of a tree, of every group in it. Raises ApiError."""
+        group = self._groups.get(key)
+        if group is None or key.kind in BARE_KINDS:
+            return
+        trees: list[Tree] = [*list_branches(group.tree), *list_leaves(group.tree)]
+        below = [self._find(Key(key.namespace, tree.name), tree) for tree in trees]
+        for item in [group] if group.tree is None else below:
+            if item is not None:
+                await self._apply(item, DISRUPTION_TARGET, ("True", PREEMPTED, text), _DISRUPTION_MANAGER)
+
     def forget(self) -> None:
         """Others may write from now on: what counts is what the watch shows."""
         self._written.clear()
@@ -95,19 +114,24 @@ class Conditions:
         if item.scheduled or (written or item.condition) == wanted or (written is not None and written[0] == "True"):
             return
         try:
-            await self._apply(item, wanted)
+            await self._apply(item, self._name_condition(item), wanted)
         except NotFound:
             return
         self._written[item.uid] = wanted
         if len(self._written) > 2 * (len(self._groups) + len(self._forest.composites)) + _MAX_GONE:
             self._forget_gone()
 
-    async def _apply(self, item: PodGroup | Composite, wanted: _Condition) -> None:
+    def _name_condition(self, item: PodGroup | Composite) -> str:
+        return COMPOSITE_CONDITION if isinstance(item, Composite) else self._level.condition
+
+    async def _apply(
+        self, item: PodGroup | Composite, kind: str, wanted: _Condition, manager: str = FIELD_MANAGER
+    ) -> None:
         status, reason, message = wanted
         composite = isinstance(item, Composite)
         resource = self._composite_resource if composite else self._pod_group_resource
         condition = {
-            "type": COMPOSITE_CONDITION if composite else self._level.condition,
+            "type": kind,
             "status": status,
             "reason": reason,
             "message": message,
@@ -120,7 +144,7 @@ class Conditions:
             "metadata": {"name": item.key.name, "namespace": item.key.namespace},
             "status": {"conditions": [condition]},
         }
-        await self._client.apply(resource, item.key.namespace, item.key.name, body, "status")
+        await self._client.apply(resource, item.key.namespace, item.key.name, body, "status", manager)
 
     def _forget_gone(self) -> None:
         known = {group.uid for group in self._groups.values()}

@@ -16,7 +16,7 @@ from serried.cluster.provisional import owner_of_provisional
 from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.events import EventWriter
 from serried.model.backoff import Backoff
-from serried.model.group import GroupKey, Key, PodGroup, decode_group_key
+from serried.model.group import GroupKey, Key, PodGroup
 from serried.model.level import ApiLevel
 from serried.model.parent import JOB, PARENT_APIS, api_version_of, kind_of
 from serried.model.reservation import Victim
@@ -65,6 +65,9 @@ GANG_BROKEN = "GangBroken"
 GANG_DISRUPTED = "GangDisrupted"
 """The event of a gang whose members go with one of them (decision 25)."""
 
+
+PREEMPTION = "PreemptionBegun"
+"""The event of a gang for which others are evicted."""
 
 PREEMPTED_EVENT = "Preempted"
 """The event of what is evicted for a gang of higher priority; kube-scheduler's word for it."""
@@ -190,22 +193,30 @@ class Reports:
         """Say with an event that members go with one that was disrupted."""
         self._report(group, GANG_DISRUPTED, text)
 
+    def report_preemption(self, group: GroupKey, text: str) -> None:
+        """Say with an event for whom others are evicted, also if that does not take long enough for a reason."""
+        self._report(group, PREEMPTION, text, "Normal")
+
     def report_victim(self, victim: Victim, text: str) -> None:
         """Say with an event that a pod is evicted for a gang."""
         about = _reference("v1", "Pod", Key(victim.namespace, victim.name), victim.uid)
         self._events.emit(about, "Normal", PREEMPTED_EVENT, text)
 
-    def report_preempted(self, namespace: str, group: str, text: str) -> None:
-        """Say with an event that a group is evicted as a whole for a gang."""
-        self._report(decode_group_key(namespace, group), PREEMPTED_EVENT, text)
+    async def mark_preempted(self, group: GroupKey, text: str) -> None:
+        """Say with a condition and an event that a group is evicted as a whole for a gang."""
+        self._report(group, PREEMPTED_EVENT, text)
+        try:
+            await self._conditions.disrupt(group, text)
+        except ApiError as error:
+            log.warning("could not write a disruption condition", extra=name_group(group) | {"err": str(error)})
 
-    def _report(self, group: GroupKey, reason: str, text: str) -> None:
-        """A Warning for whoever looks at the PodGroup, and at its owner."""
+    def _report(self, group: GroupKey, reason: str, text: str, kind: str = "Warning") -> None:
+        """An event for whoever looks at the PodGroup, and at its owner."""
         self.decisions.append(Said(tell_time(), group, reason, text))
         found = self._groups.get(group)
         subject = self._subject(group, found)
         for about in (*([subject] if subject is not None else ()), *self._list_owners(found)):
-            self._events.emit(about, "Warning", reason, text)
+            self._events.emit(about, kind, reason, text)
 
     def _settle(self, group: GroupKey, verdict: Verdict) -> _Pending:
         now = self._clock()

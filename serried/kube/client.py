@@ -321,15 +321,24 @@ class ApiClient:
         return await self._ask_object("PATCH", path, body=orjson.dumps(steps), content_type=JSON_PATCH)
 
     async def apply(
-        self, resource: Resource, namespace: str, name: str, obj: Mapping[str, Any], subresource: str = ""
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        obj: Mapping[str, Any],
+        subresource: str = "",
+        manager: str = "serried",
     ) -> JSON:
-        """The object after a server-side apply as field manager ``serried``, forced: only the fields in ``obj``."""
+        """The object after a server-side apply as field manager ``manager``, forced: only the fields in ``obj``.
+
+        What the same manager has applied before, and does not any more, is removed.
+        """
         self.metrics.wrote("apply", _written(resource, subresource))
         return await self._ask_object(
             "PATCH",
             resource.path(namespace, name, subresource),
             body=orjson.dumps(obj),
-            params={"fieldManager": "serried", "force": "true"},
+            params={"fieldManager": manager, "force": "true"},
             content_type=APPLY_PATCH,
         )
 

@@ -61,6 +61,7 @@ class Listener(ExtenderMetrics):
         self.repairs: list[tuple[str, float]] = []
         self.broken: list[tuple[GroupKey, Verdict]] = []
         self.disruptions: list[tuple[GroupKey, str]] = []
+        self.preemptions: list[tuple[GroupKey, str]] = []
         self.victims: list[tuple[str, str]] = []
         self.preempted: list[tuple[str, str]] = []
         self.promises: list[float] = []
@@ -81,11 +82,14 @@ class Listener(ExtenderMetrics):
     def report_disrupted(self, group: GroupKey, text: str) -> None:
         self.disruptions.append((group, text))
 
+    def report_preemption(self, group: GroupKey, text: str) -> None:
+        self.preemptions.append((group, text))
+
     def report_victim(self, victim: Victim, text: str) -> None:
         self.victims.append((victim.name, text))
 
-    def report_preempted(self, namespace: str, group: str, text: str) -> None:
-        self.preempted.append((f"{namespace}/{group}", text))
+    async def mark_preempted(self, group: GroupKey, text: str) -> None:
+        self.preempted.append((str(group), text))
 
     def repaired(self, outcome: str, seconds: float) -> None:
         self.repairs.append((outcome, seconds))

@@ -188,7 +188,13 @@ class FakeApi:
         return patched
 
     async def apply(
-        self, resource: Resource, namespace: str, name: str, obj: Mapping[str, Any], subresource: str = ""
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        obj: Mapping[str, Any],
+        subresource: str = "",
+        manager: str = "serried",
     ) -> Raw:
         """Note the conditions that are applied to the status of an object."""
 

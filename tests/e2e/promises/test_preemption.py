@@ -50,7 +50,9 @@ def test_a_gang_gets_one_rack_of_lower_pods_and_is_bound_whole(stage: ClusterSta
     assert len(stage.racks("ring")) == 1
     assert len(stage.pods("low")) == 9
     assert not stage.reservations()
-    assert any(reason == "Preempting" for reason, _ in stage.events("ring"))
+    eventually("the event", lambda: any(reason == "PreemptionBegun" for reason, _ in stage.events("ring")))
+    gone = {f"low-{i}" for i in range(12)} - set(stage.bound("low"))
+    eventually("their events", lambda: all(any(r == "Preempted" for r, _ in stage.events(name)) for name in gone))
 
 
 def test_members_wait_and_are_not_bound_alone_while_the_others_end(stage: ClusterStage, high: str) -> None:

@@ -90,6 +90,7 @@ async def test_record_dry_runs_conditions_and_evictions_come_in_this_order(world
     assert [(each["type"], each["reason"]) for each in conditions] == [("DisruptionTarget", PREEMPTED)]
     assert "default/g" in conditions[0]["message"]
     assert {name for name, _ in world.heard.victims} == {"low1", "low2"}
+    assert "default/low1" in world.heard.preemptions[0][1]
 
 
 async def test_members_are_held_and_nominated_while_victims_end(world: World) -> None:
