@@ -14,7 +14,7 @@ from extender.binding.binder import Binder, Window
 from extender.binding.effects import Effects
 from extender.binding.evictions import Evictions
 from extender.binding.nominator import Nominator
-from extender.binding.preempting import TIMEOUT_SECONDS, Method, Preempting
+from extender.binding.preempting import TIMEOUT_SECONDS, Preempting
 from extender.binding.recovery import Recovery
 from extender.binding.reservations import Records
 from extender.binding.run import CycleRunner
@@ -37,8 +37,8 @@ from extender.scheduling.order import QueueOrder
 from extender.scheduling.permit import Permit
 from extender.scheduling.planning import Planning
 from extender.scheduling.pod_ends import PodEnds
+from extender.scheduling.preemption import Method, Preemptions, Refusals
 from extender.scheduling.preemption import Mode as PreemptionMode
-from extender.scheduling.preemption import Preemptions, Refusals
 from extender.scheduling.queue import Queue
 from extender.scheduling.repairs import USUAL, Repairs, Rules
 from extender.scheduling.seats import SeatPlanner, Seats
@@ -217,6 +217,7 @@ class Core:
                 store.members,
                 companies,
                 priorities=store.priorities,
+                budgets=store.budgets,
                 yields=store.yields,
                 groups=self.groups,
                 find_refusal=refusals.find,
@@ -231,6 +232,7 @@ class Core:
             clock=clock,
             wall=wall,
             mode=options.preemption,
+            method=options.preempt_by,
             spare_seconds=options.preemption_spare_seconds,
         )
         self.group_scheduler = GroupScheduler(

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 
 from fastapi import APIRouter
 
-from extender.binding.preempting import Method
 from extender.binding.reservations import Records
 from extender.core import Core, Options
 from extender.debug.gauges import Gauges
@@ -27,6 +26,7 @@ from extender.leader import AlwaysActive, Leadership
 from extender.scheduling.backfill import Mode
 from extender.scheduling.disruption import Disrupted
 from extender.scheduling.nomination import Stamps
+from extender.scheduling.preemption import Method
 from extender.scheduling.preemption import Mode as PreemptionMode
 from extender.scheduling.repairs import Broken, Rules
 from extender.scheduling.term import Term

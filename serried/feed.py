@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from serried.cluster.store import Store
+from serried.decode.budgets import decode_budget
 from serried.decode.compatible import decode_compatible_group
 from serried.decode.devices import decode_device_class
 from serried.decode.groups import decode_composite, decode_pod_group, decode_workload
@@ -28,6 +29,7 @@ from serried.kube.changes import Deleted, Denied, Event, Listed, Relisted, Unser
 from serried.kube.client import ApiClient
 from serried.kube.reflector import Reflector, WatchTiming
 from serried.kube.wire import (
+    BUDGETS,
     DEVICE_CLASSES,
     EVERYTHING,
     JOBS,
@@ -45,6 +47,7 @@ from serried.kube.wire import (
     pod_groups,
     workloads,
 )
+from serried.model.budget import DisruptionBudget
 from serried.model.composite import Composite
 from serried.model.device import DeviceClass
 from serried.model.group import COMPATIBLE_API, GroupKey, GroupKind, Job, Key, PodGroup, Workload
@@ -58,7 +61,18 @@ from serried.model.volume import Volume, VolumeClaim
 log = logging.getLogger(__name__)
 
 Item: TypeAlias = (
-    Node | Pod | Job | PodGroup | Workload | Parent | PriorityClass | Volume | VolumeClaim | Composite | DeviceClass
+    Node
+    | Pod
+    | Job
+    | PodGroup
+    | Workload
+    | Parent
+    | PriorityClass
+    | Volume
+    | VolumeClaim
+    | Composite
+    | DeviceClass
+    | DisruptionBudget
 )
 OnChange = Callable[[Item | None, Item | None], None]
 """Called with the object before and after, None where there was or is none; the Store has the change already."""
@@ -86,6 +100,7 @@ class Kind(StrEnum):
     VOLUMES = "persistentvolumes"
     VOLUME_CLAIMS = "persistentvolumeclaims"
     DEVICE_CLASSES = "deviceclasses"
+    BUDGETS = "poddisruptionbudgets"
     LEADERS = "pods.leaderworkersets"
     """A second selection of pods, for whoever does not follow all of them; no pod may be in both."""
 
@@ -100,6 +115,7 @@ _PARENTS = {
 OPTIONAL_KINDS = frozenset(
     {
         *(Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS, Kind.VOLUMES, Kind.VOLUME_CLAIMS, Kind.DEVICE_CLASSES),
+        Kind.BUDGETS,
         *_PARENTS,
     }
 )
@@ -330,6 +346,7 @@ def _channels(store: Store) -> dict[Kind, _Channel[Any, Any]]:
             store.put_device_class,
             store.drop_device_class,
         ),
+        Kind.BUDGETS: _Channel(decode_budget, _key, store.budgets, store.put_budget, store.drop_budget),
         Kind.JOB_SETS: _Channel(
             decode_job_set, partial(_owner_key, ParentKind.JOB_SET), store.parents, store.put_parent, store.drop_parent
         ),
@@ -356,6 +373,7 @@ def _resources(level: ApiLevel) -> dict[Kind, Resource]:
         Kind.VOLUMES: VOLUMES,
         Kind.VOLUME_CLAIMS: VOLUME_CLAIMS,
         Kind.DEVICE_CLASSES: DEVICE_CLASSES,
+        Kind.BUDGETS: BUDGETS,
         Kind.COMPATIBLE_POD_GROUPS: pod_groups(*COMPATIBLE_API.split("/")),
         **{kind: parents(parent) for kind, parent in _PARENTS.items()},
     }

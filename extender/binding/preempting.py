@@ -14,14 +14,13 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from enum import StrEnum
 from typing import TypeVar
 
 from extender.binding.effects import Effects
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.moves import Moves
 from extender.scheduling.permit import Permit
-from extender.scheduling.preemption import Preemptions, name_some
+from extender.scheduling.preemption import Method, Preemptions, name_some
 from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.term import Term
 from extender.scheduling.units import is_running
@@ -51,16 +50,6 @@ _RETRY_SECONDS = 5.0
 
 _MAX_TRIES = 3
 """How often a dry run is tried that has no answer."""
-
-
-class Method(StrEnum):
-    """How victims are ended."""
-
-    EVICTION = "eviction"
-    """By the API's Eviction, so that PodDisruptionBudgets may refuse."""
-
-    DELETION = "deletion"
-    """Budgets do not count, as with kube-scheduler's own preemption."""
 
 
 class Preempting:

@@ -16,7 +16,7 @@ from extender.scheduling.backfill import Backfill
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.seats import Seats
 from extender.scheduling.studies import Studies, Unfinished
-from extender.scheduling.units import Running, Units, count_pods, is_running
+from extender.scheduling.units import Running, Units, count_pods, is_running, keep_budgets, keep_rest
 from serried.cluster.priorities import GroupPriorities
 from serried.cluster.snapshots import Snapshots
 from serried.model.group import GroupKey
@@ -43,6 +43,9 @@ _REFUSAL_SECONDS = 60.0
 _MAX_RESTARTS = 3
 """How often victims are looked for anew because the cluster has changed meanwhile."""
 
+_MAX_BUDGET_ROUNDS = 5
+"""How often victims are looked for that no budget refuses."""
+
 _MAX_NAMED = 3
 """How many victims are named in a sentence."""
 
@@ -56,6 +59,16 @@ class Mode(StrEnum):
     """It is said who would have to go, and nobody goes."""
 
     ON = "on"
+
+
+class Method(StrEnum):
+    """How victims are ended."""
+
+    EVICTION = "eviction"
+    """By the API's Eviction, so that PodDisruptionBudgets may refuse."""
+
+    DELETION = "deletion"
+    """Budgets do not count, as with kube-scheduler's own preemption."""
 
 
 @dataclass(slots=True)
@@ -96,6 +109,7 @@ class Preemptions:
         clock: Callable[[], float],
         wall: Callable[[], float],
         mode: Mode = Mode.ON,
+        method: Method = Method.EVICTION,
         spare_seconds: float = 0.0,
     ) -> None:
         self._units = units
@@ -109,6 +123,7 @@ class Preemptions:
         self._clock = clock
         self._wall = wall
         self._mode = mode
+        self._method = method
         self._spare_seconds = spare_seconds
 
         self._searches: dict[GroupKey, _Search] = {}
@@ -193,13 +208,31 @@ class Preemptions:
 
         def make(snapshot: Snapshot, capacity: Capacity) -> Work[Preemption | NoVictims]:
             running = yield from self._units.list_running(group)
+            if self._method is Method.EVICTION:
+                running = keep_budgets(running)
             gentle = _spare(running, spared, latest) if self._spare_seconds else running
-            found = yield from _solve(snapshot, search, gentle, capacity)
+            found = yield from self._solve(snapshot, search, gentle, capacity)
             if isinstance(found, NoVictims) and gentle is not running:
-                return (yield from _solve(snapshot, search, running, capacity))
+                return (yield from self._solve(snapshot, search, running, capacity))
             return found
 
         return self._studies.seek_victims(group, ask, leaving, make)
+
+    def _solve(
+        self, snapshot: Snapshot, search: _Search, running: Running, capacity: Capacity
+    ) -> Work[Preemption | NoVictims]:
+        for _ in range(_MAX_BUDGET_ROUNDS):
+            found = yield from solve_victims(
+                snapshot, search.ask, search.waiting.priority, running.units, running.allowances, capacity
+            )
+            if isinstance(found, NoVictims) or self._method is Method.DELETION:
+                return found
+            # Each of them could be evicted, all of them together not: others have to go for those that are too many.
+            rest = keep_rest(running, found.victims)
+            if rest is None:
+                return found
+            running = rest
+        return NoVictims(search.refusal, Blocker.PROTECTION, protections=("their PodDisruptionBudgets",))
 
     def _find_spared_priority(self, priority: int) -> int:
         """The next lower priority that there is: of one level above only, others are spared."""
@@ -264,10 +297,6 @@ class Refusals:
 
 _GRACE_SECONDS = 30.0
 """How long victims take to end (the default of terminationGracePeriodSeconds)."""
-
-
-def _solve(snapshot: Snapshot, search: _Search, running: Running, capacity: Capacity) -> Work[Preemption | NoVictims]:
-    return solve_victims(snapshot, search.ask, search.waiting.priority, running.units, running.allowances, capacity)
 
 
 def _spare(running: Running, priority: int, latest: float) -> Running:

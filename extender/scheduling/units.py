@@ -1,7 +1,8 @@
 """What runs, as the search for victims sees it: who goes with whom, at which priority, and who may not go."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from extender.scheduling.groups import Groups
@@ -9,7 +10,9 @@ from serried.cluster.companies import Companies, Company
 from serried.cluster.members import Members
 from serried.cluster.priorities import GroupPriorities
 from serried.cluster.yields import Yields
-from serried.model.group import GroupKey, GroupKind, PodGroup
+from serried.decode.budgets import counts
+from serried.model.budget import DisruptionBudget
+from serried.model.group import GroupKey, GroupKind, Key, PodGroup
 from serried.model.pod import Pod
 from serried.model.tree import Branch, Tree
 from serried.model.victim import Allowances, Spare, Unit
@@ -40,6 +43,7 @@ class Units:
         companies: Companies,
         *,
         priorities: GroupPriorities,
+        budgets: Mapping[Key, DisruptionBudget],
         yields: Yields,
         groups: Groups,
         find_refusal: Callable[[str], str],
@@ -49,6 +53,7 @@ class Units:
         self._members = members
         self._companies = companies
         self._priorities = priorities
+        self._budgets = budgets
         self._yields = yields
         self._states = groups
         self._find_refusal = find_refusal
@@ -63,6 +68,10 @@ class Units:
         gangs: dict[GroupKey, Spare] = {}
         seen: set[Company | GroupKey] = set()
         own: dict[GroupKey, int | None] = {}
+        budgets: dict[str, list[DisruptionBudget]] = {}
+        for budget in self._budgets.values():
+            budgets.setdefault(budget.key.namespace, []).append(budget)
+        allowed = {budget.key: budget.allowed for budget in self._budgets.values()}
         while batch := list(islice(pods, _PODS_PER_STEP)):
             for pod in batch:
                 group = self._find_group(pod)
@@ -84,13 +93,14 @@ class Units:
                     Unit(
                         together,
                         pod.priority if priority is None else priority,
+                        budgets=tuple(_list_budgets(together, budgets)) if budgets else (),
                         gang=self._name_gang(group, pod, company),
                         together=company is not None,
                         protection=self._find_protection(together),
                     )
                 )
             yield
-        return Running(tuple(units), Allowances(gangs))
+        return Running(tuple(units), Allowances(gangs, allowed))
 
     def is_current(self, unit: Unit) -> bool:
         """Whether a unit can still be evicted as it was found: it runs where it ran, and nobody has joined it."""
@@ -140,6 +150,65 @@ class Units:
             spare = self._members.count_placed(group.key) - group.policy.min_count
             if spare >= 0:
                 yield group.key, Spare(spare)
+
+
+def _list_budgets(pods: Iterable[Pod], budgets: Mapping[str, Iterable[DisruptionBudget]]) -> Iterator[Key]:
+    for pod in pods:
+        for budget in budgets.get(pod.namespace, ()):
+            if counts(budget, pod.namespace, pod.name, pod.labels):
+                yield budget.key
+
+
+def keep_budgets(running: Running) -> Running:
+    """As if units could not go that the API server would not evict, whatever else goes (Eviction of policy/v1).
+
+    Those are the ones with more pods under a budget than it allows, and with a pod under two of them.
+    """
+    allowed = running.allowances.budgets
+    units = tuple(
+        replace(unit, protection=_TOO_MANY) if unit.budgets and _violates(unit, allowed) else unit
+        for unit in running.units
+    )
+    return Running(units, running.allowances)
+
+
+def keep_rest(running: Running, victims: Collection[Unit]) -> Running | None:
+    """As if, of those under a budget that these victims violate, only so many could go as it allows.
+
+    None if they violate none.
+    """
+    left = dict(running.allowances.budgets)
+    going: set[frozenset[str]] = set()
+    short: set[Key] = set()
+    for unit in victims:
+        taken = Counter(unit.budgets)
+        if all(left.get(budget, 0) >= count for budget, count in taken.items()):
+            going.add(_identify(unit))
+            left.update({budget: left[budget] - count for budget, count in taken.items()})
+        else:
+            short.update(taken)
+    if not short:
+        return None
+    units = tuple(
+        replace(unit, protection=_TOO_MANY)
+        if not unit.protection and not short.isdisjoint(unit.budgets) and _identify(unit) not in going
+        else unit
+        for unit in running.units
+    )
+    return Running(units, running.allowances)
+
+
+_TOO_MANY = "their PodDisruptionBudgets do not allow it"
+
+
+def _violates(unit: Unit, allowed: Mapping[Key, int]) -> bool:
+    taken = Counter(unit.budgets)
+    doubled = len(unit.budgets) > len(unit.pods)
+    return doubled or any(count > allowed.get(budget, 0) for budget, count in taken.items())
+
+
+def _identify(unit: Unit) -> frozenset[str]:
+    return frozenset(pod.uid for pod in unit.pods)
 
 
 def _list_tree_spares(

@@ -21,6 +21,7 @@ from serried.cluster.uncounted import Uncounted
 from serried.cluster.vacancies import Vacancies
 from serried.cluster.volumes import Volumes
 from serried.cluster.yields import Yields
+from serried.model.budget import DisruptionBudget
 from serried.model.composite import Composite
 from serried.model.device import DeviceClass
 from serried.model.eligibility import GangJobs
@@ -74,6 +75,7 @@ class Store:
         self.jobs: dict[Key, Job] = {}
         self.parents: dict[OwnerKey, Parent] = {}
         self.priority_classes: dict[str, PriorityClass] = {}
+        self.budgets: dict[Key, DisruptionBudget] = {}
 
         # Room: who uses what, and what plans are given.
         self.occupancy = Occupancy(self._note_used)
@@ -347,6 +349,14 @@ class Store:
     def drop_device_class(self, name: str) -> None:
         """A DeviceClass went."""
         self._put_anew(self.uncounted.drop_class(name))
+
+    def put_budget(self, budget: DisruptionBudget) -> None:
+        """A PodDisruptionBudget came or changed."""
+        self.budgets[budget.key] = budget
+
+    def drop_budget(self, key: Key) -> None:
+        """A PodDisruptionBudget went."""
+        self.budgets.pop(key, None)
 
     def put_priority_class(self, found: PriorityClass) -> None:
         """A PriorityClass came or changed."""

@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from serried.decode.devices import read_device_claims, read_unclaimed
-from serried.decode.fields import Raw, read_index, read_int, read_map, read_name, read_objects, read_text
+from serried.decode.fields import Raw, read_index, read_int, read_labels, read_map, read_name, read_objects, read_text
 from serried.decode.identity import (
     is_deleting,
     read_compatible_label,
@@ -59,6 +59,7 @@ def _decode(obj: Raw) -> Pod:
         namespace=namespace,
         name=name,
         uid=read_uid(obj),
+        labels=read_labels(read_map(obj, "metadata"), "labels"),
         shape=decode_shape(obj),
         scheduler=read_name(spec, "schedulerName", "default-scheduler"),
         node=read_name(spec, "nodeName"),

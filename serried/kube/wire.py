@@ -59,6 +59,7 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 POD_TEMPLATES = Resource("", "v1", "podtemplates")
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", namespaced=False)
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 RESERVATIONS = Resource(FALLBACK_GROUP, "v1beta1", "reservations")
 
 

@@ -1,12 +1,12 @@
 """A pod, as far as gangs and placement need it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from serried.model.group import GroupKey
 from serried.model.parent import JOB, Place
 from serried.model.priority import PreemptionPolicy
-from serried.model.selectors import NodeSelectorTerm, Toleration
+from serried.model.selectors import Labels, NodeSelectorTerm, Toleration
 
 HELD_GATE = "scheduling.serried.dev/held"
 """Our scheduling gate: set by the MutatingAdmissionPolicy, lifted by the extender."""
@@ -107,6 +107,8 @@ class Pod:
 
     claims: tuple[str, ...] = ()
     """The names of the PersistentVolumeClaims that the pod mounts."""
+
+    labels: Labels = field(default_factory=dict, hash=False)
 
     gates: tuple[str, ...] = ()
     """All scheduling gates, ours included."""

@@ -21,6 +21,7 @@ from aiohttp import web
 from serried.kube.auth import Credentials
 from serried.kube.client import ApiClient, RetryPolicy
 from serried.kube.wire import (
+    BUDGETS,
     DEVICE_CLASSES,
     EVENTS,
     FALLBACK_GROUP,
@@ -51,6 +52,7 @@ NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 SERVED = (
     *(NODES, PODS, NAMESPACES, EVENTS, JOBS, LEASES, PRIORITY_CLASSES, RESERVATIONS, VOLUMES, VOLUME_CLAIMS),
     DEVICE_CLASSES,
+    BUDGETS,
     *(pod_groups(FALLBACK_GROUP, "v1beta1"), workloads(FALLBACK_GROUP, "v1beta1")),
 )
 """A stock cluster with Serried's CRDs."""

@@ -6,13 +6,13 @@ from copy import deepcopy
 from typing import Any
 
 from extender.answers import Answer, BindRequest
-from extender.binding.preempting import Method
 from extender.binding.reservations import Records
 from extender.core import Core, Options
 from extender.scheduling.backfill import Mode
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.disruption import Disrupted
 from extender.scheduling.nomination import Stamps
+from extender.scheduling.preemption import Method
 from extender.scheduling.preemption import Mode as Preemption
 from extender.scheduling.repairs import USUAL, Rules
 from extender.scheduling.term import Term
@@ -24,6 +24,7 @@ from serried.model.level import NATIVE, ApiLevel
 from serried.model.pod import Pod
 from serried.model.reservation import Victim
 from serried.model.verdict import Reason, Verdict
+from tests.support.budgets import BudgetBuilder
 from tests.support.builders import (
     Builder,
     CompatibleGroupBuilder,
@@ -176,6 +177,8 @@ class World:
                     self.store.put_job(builder.value())
                 case PriorityClassBuilder():
                     self.store.put_priority_class(builder.value())
+                case BudgetBuilder():
+                    self.store.put_budget(builder.value())
                 case DeviceClassBuilder():
                     self.store.put_device_class(builder.value())
                 case PodBuilder():

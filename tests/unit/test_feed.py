@@ -11,6 +11,7 @@ from serried.kube.wire import Resource
 from serried.model.group import Job, Key
 from serried.model.level import FALLBACK
 from serried.observe.prometheus import PrometheusMetrics
+from tests.support.budgets import budget
 from tests.support.builders import Builder, compatible_group, job, node, pod, pod_group, workload
 from tests.support.devices import device_class
 from tests.support.volumes import volume, volume_claim
@@ -66,18 +67,19 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
         (Kind.VOLUMES, volume("v")),
         (Kind.VOLUME_CLAIMS, volume_claim("c")),
         (Kind.DEVICE_CLASSES, device_class("d")),
+        (Kind.BUDGETS, budget("b")),
     ]
     for kind, item in shown:
         watched.show(kind, item)
     store = watched.store
     held: list[Sized] = [store.nodes, store.pods, store.jobs, store.groups, store.workloads]
-    held += [store.volumes.volumes, store.volumes.claims, store.uncounted.classes]
-    assert [len(entries) for entries in held] == [1, 1, 1, 2, 1, 1, 1, 1]
+    held += [store.volumes.volumes, store.volumes.claims, store.uncounted.classes, store.budgets]
+    assert [len(entries) for entries in held] == [1, 1, 1, 2, 1, 1, 1, 1, 1]
     assert set(store.pods) == {"pod-p"}
     for kind, item in shown:
         watched.end(kind, item)
-    assert [len(entries) for entries in held] == [0] * 8
-    assert [new is None for _, new in watched.changes] == [False] * 9 + [True] * 9
+    assert [len(entries) for entries in held] == [0] * 9
+    assert [new is None for _, new in watched.changes] == [False] * 10 + [True] * 10
 
 
 def test_the_owner_is_told_what_was_and_what_is(watched: Watched) -> None:

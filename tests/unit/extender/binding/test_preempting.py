@@ -5,16 +5,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.answers import Hold, Steer
-from extender.binding.preempting import Method
 from extender.scheduling.cycle import CycleStage
-from extender.scheduling.preemption import Mode
+from extender.scheduling.preemption import Method, Mode
+from serried.decode.times import write_time
 from serried.model.disruption import Disruption
 from serried.model.group import GroupKey, Key
 from serried.model.pod import PREEMPTED
 from serried.model.verdict import Reason
+from tests.support.budgets import budget
 from tests.support.builders import PodBuilder, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members, small_nodes
 from tests.support.fake_api import error
+from tests.support.priorities import priority_class
 
 HIGH = 100
 
@@ -257,3 +259,72 @@ async def test_a_budget_that_says_no_in_the_end_is_asked_again(world: World) -> 
     assert list_terminating(world) == ["low1", "low2"]
     await end(world, "low1", "low2")
     assert world.cycle().stage is CycleStage.GATHERING
+
+
+async def test_no_more_go_than_a_budget_allows(world: World) -> None:
+    wait_gracefully(world, "low1", "low2", "low3")
+    world.add(
+        *small_nodes(3), *(running(f"low{i}", f"n{i}").label("app", "web") for i in (1, 2)), running("low3", "n3")
+    )
+    world.add(budget("web").selecting(app="web").allowing(1), gang(2).priority(HIGH), *urgent(2))
+    await world.go()
+    assert list_terminating(world) in (["low1", "low3"], ["low2", "low3"])
+
+
+async def test_nobody_goes_where_a_budget_allows_a_part_only(world: World) -> None:
+    full(world)
+    world.add(*(running(f"low{i}", f"n{i}").label("app", "web") for i in (1, 2)))
+    world.add(budget("web").selecting(app="web").allowing(1), gang(2).priority(HIGH), *urgent(2))
+    await world.go()
+    assert not world.api.said("rehearse")
+    assert "PodDisruptionBudgets" in world.heard.verdicts[-1][1].detail
+    world.add(budget("web").selecting(app="web").allowing(2))
+    await world.pass_time(61)
+    assert len(world.api.said("evict")) == 2
+
+
+@pytest.mark.parametrize("who", ["member", "class"])
+async def test_a_gang_that_never_preempts_waits(world: World, who: str) -> None:
+    world.add(priority_class("polite", HIGH).having("Never", "preemptionPolicy"))
+    policy = ("Never", "spec", "preemptionPolicy") if who == "member" else ("polite", "spec", "priorityClassName")
+    group = gang(2).priority(HIGH)
+    full(world).add(group if who == "member" else group.having(*policy))
+    world.add(*(each.having(*policy) if who == "member" else each for each in urgent(2)))
+    await world.go()
+    assert world.reasons() == [Reason.NO_CAPACITY]
+    assert not world.api.said("rehearse")
+
+
+async def test_what_has_just_started_is_spared_where_others_will_do() -> None:
+    world = World(spare_seconds=600.0)
+    wait_gracefully(world, "low1", "low2")
+    now = write_time(world.wall())
+    world.add(
+        *small_nodes(2), running("low1", "n1").started(now), running("low2", "n2").started("2020-01-01T00:00:00Z")
+    )
+    world.add(gang(1).priority(HIGH), *urgent(1))
+    await world.go()
+    assert list_terminating(world) == ["low2"]
+    await world.close()
+
+
+async def test_two_gangs_never_evict_each_other_in_turn(world: World) -> None:
+    """Each that was evicted comes back at once, with its own priority."""
+    groups = {"g": HIGH, "h": 0}
+    world.add(*small_nodes(1))
+    for turn in range(6):
+        for name, priority in groups.items():
+            world.add(pod_group(name).gang(1).priority(priority))
+            if not any(each.name.startswith(name) for each in world.store.pods.values()):
+                member = pod(f"{name}{turn}").cpu(2).scheduler(SCHEDULER).in_group(name).priority(priority)
+                world.add(member)
+        await world.go()
+        for key in [GroupKey("default", name) for name in groups]:
+            for slot in list(reservation.slots.values()) if (reservation := world.ledger.of_group(key)) else ():
+                world.bind(slot.name)
+        await world.go()
+        for gone in [p.name for p in world.store.pods.values() if Key("default", p.name) not in world.api.pods]:
+            world.delete(gone)
+        await world.pass_time(60)
+    assert len(world.api.said("evict")) <= 1
+    assert world.node_of("g0") == "n1"

@@ -1,0 +1,28 @@
+"""Builders of PodDisruptionBudgets."""
+
+from typing import Self
+
+from serried.decode.budgets import decode_budget
+from serried.model.budget import DisruptionBudget
+from tests.support.builders import Builder, usable
+
+
+class BudgetBuilder(Builder):
+    """A PodDisruptionBudget that allows no disruption."""
+
+    def value(self) -> DisruptionBudget:
+        """The budget, decoded."""
+        return usable(decode_budget(self._raw))
+
+    def selecting(self, **labels: str) -> Self:
+        """Of the pods with these labels."""
+        return self.having(labels, "spec", "selector", "matchLabels")
+
+    def allowing(self, count: int) -> Self:
+        """With so many disruptions allowed."""
+        return self.having(count, "status", "disruptionsAllowed")
+
+
+def budget(name: str) -> BudgetBuilder:
+    """A PodDisruptionBudget of no pods."""
+    return BudgetBuilder({"metadata": {"name": name, "namespace": "default", "uid": f"budget-{name}"}, "spec": {}})
