@@ -7,6 +7,7 @@ from fastapi import APIRouter, HTTPException, Response
 from pydantic import BaseModel
 
 from extender.core import Core
+from extender.debug.preemption import PreemptionView, view_preemption
 from extender.debug.queue import queue_routes
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.group_state import GroupState
@@ -85,6 +86,9 @@ class GroupView(BaseModel):
 
 class GroupDetail(GroupView):
     """A group with its members."""
+
+    preemption: PreemptionView | None
+    """What the last search for victims has found; None if there was none."""
 
     detail: list[MemberView]
 
@@ -178,7 +182,12 @@ def debug_routes(core: Core, reports: Reports, level: ApiLevel, selfcheck: Calla
         if key not in core.store.groups and not members:
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
         view = _view_group(core, level, key)
-        return GroupDetail(**view.model_dump(), detail=[_view_member(core, pod) for pod in members])
+        state = core.groups.states.get(key)
+        return GroupDetail(
+            **view.model_dump(),
+            preemption=view_preemption(state.preemption) if state is not None else None,
+            detail=[_view_member(core, pod) for pod in members],
+        )
 
     @router.get("/nodes")
     async def list_nodes(prefix: str = "", limit: int = 500) -> list[NodeView]:

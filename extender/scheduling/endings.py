@@ -81,6 +81,7 @@ class CycleEndings:
         self._close(cycle, "serried: the binding cycle is over")
         gang = self._groups.states[cycle.reservation.group]
         gang.failed_preemptions = 0
+        gang.preemption = None
         gang.attempts, gang.started = 0, gang.started or bool(cycle.reservation.committed)
         self._groups.look_again(cycle.reservation.group)
 

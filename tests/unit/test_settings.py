@@ -110,6 +110,10 @@ def test_operations_may_be_asked_for_on_every_address() -> None:
         ("--broken-grace", "0"),
         ("--broken-gangs", "delete"),
         ("--disrupted-gangs", "evict"),
+        ("--preemption", "yes"),
+        ("--preempt-by", "force"),
+        ("--preemption-timeout", "0"),
+        ("--preemption-spare", "-1"),
     ],
 )
 def test_a_bad_value_ends_the_start_and_names_its_origin(

@@ -25,6 +25,7 @@ def test_every_field_arrives() -> None:
         namespace="ns",
         name="p",
         uid="u",
+        labels={"batch.kubernetes.io/job-name": "j"},
         shape=decoded.shape,
         scheduler="serried",
         node="n1",

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from extender.debug.routes import LEFT_OFF, debug_routes
 from serried.model.level import FALLBACK
-from tests.support.builders import pod, pod_group
+from tests.support.builders import node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, World, gang, members, small_nodes
 
 Answer = tuple[list[str], str]
@@ -121,3 +121,15 @@ async def test_a_group_without_an_object_is_shown_with_its_kind_and_found_by_its
     assert "default/job:j" in (await page.names(""))[0]
     shown = await page.group("job:j")
     assert (shown["name"], shown["kind"], shown["members"]) == ("job:j", "Job", 1)
+
+
+async def test_who_would_have_to_go_for_a_gang_and_where_else(page: Page, world: World) -> None:
+    world.add(*(node(f"v{i}").cpu(2).rack(f"rack{i}") for i in (1, 2)))
+    world.add(*(pod(f"low{i}").cpu(2).on(f"v{i}").priority(-i) for i in (1, 2)))
+    world.add(pod_group("top").gang(1).topology().priority(9))
+    world.add(pod("top0").cpu(2).scheduler(SCHEDULER).in_group("top").priority(9))
+    await world.go()
+    view = (await page.group("top"))["preemption"]
+    assert (view["domain"], view["victims"]) == ("rack2", ["default/low2"])
+    assert view["nextBest"]["domain"] == "rack1"
+    assert view["cost"] == [{"priority": -2, "violations": 0, "broken": 0, "pods": 1}]

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.scheduling.cycle import CycleStage
+from extender.scheduling.preemption import Mode
 from extender.scheduling.repairs import Broken, Rules
 from serried.model.group import GroupKey, Key
 from serried.model.verdict import Reason, render
@@ -537,7 +538,8 @@ class TestABrokenGang:
         await world.add(node("n3").cpu(1)).go()
         assert (slot(world, "m2"), slot(world, "h0")) == ("n3", "")
 
-    async def test_but_not_before_gangs_of_higher_priority(self, world: World) -> None:
+    async def test_but_not_before_gangs_of_higher_priority(self) -> None:
+        world = World(preemption=Mode.OFF)
         await run_gang(world)
         urgent = pod("h0").cpu(1).scheduler(SCHEDULER).in_group("h").priority(5)
         await world.add(pod_group("h").gang(1).priority(5), urgent).go()
@@ -546,6 +548,7 @@ class TestABrokenGang:
         await world.add(*members(1, first=2)).go()
         await world.add(node("n3").cpu(1)).go()
         assert (slot(world, "m2"), slot(world, "h0")) == ("", "n3")
+        await world.close()
 
     async def test_it_is_reported_once_after_the_grace(self, world: World) -> None:
         await run_gang(world)

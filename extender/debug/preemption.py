@@ -1,0 +1,71 @@
+"""Who would have to go for a group, or went, as ``/debug/groups`` shows it."""
+
+from pydantic import BaseModel
+
+from serried.model.victim import Cost, NoVictims, Preemption
+
+
+class DamageView(BaseModel):
+    """What the victims of one priority cost."""
+
+    priority: int
+    violations: int
+    broken: int
+    pods: int
+
+
+class AlternativeView(BaseModel):
+    """Another domain, and what it would cost."""
+
+    domain: str
+    cost: list[DamageView]
+
+
+class PreemptionView(BaseModel):
+    """The answer to a search for victims."""
+
+    domain: str
+    """Where the gang goes; without victims, the domain that is nearest to hold it."""
+
+    victims: list[str]
+    """Namespace and name of each pod, the highest priority first."""
+
+    cost: list[DamageView]
+    """The highest priority first."""
+
+    nextBest: AlternativeView | None  # noqa: N815 - as the API writes names
+    """The next best domain; None if there is none, or none was looked at."""
+
+    blocker: str
+    """What is in the way where nothing helps: protection, priority or room; "" with victims."""
+
+    protections: list[str]
+    """For protection: why pods may not be evicted."""
+
+
+def view_preemption(found: Preemption | NoVictims | None) -> PreemptionView | None:
+    """None where nothing was looked for, or not found in time."""
+    if found is None:
+        return None
+    if isinstance(found, NoVictims):
+        return PreemptionView(
+            domain=found.domain,
+            victims=[],
+            cost=[],
+            nextBest=None,
+            blocker=found.blocker.value,
+            protections=list(found.protections),
+        )
+    other = found.runner_up
+    return PreemptionView(
+        domain=found.plan.domain,
+        victims=[f"{pod.namespace}/{pod.name}" for unit in found.victims for pod in unit.pods],
+        cost=_view_cost(found.cost),
+        nextBest=None if other is None else AlternativeView(domain=other.domain, cost=_view_cost(other.cost)),
+        blocker="",
+        protections=[],
+    )
+
+
+def _view_cost(cost: Cost) -> list[DamageView]:
+    return [DamageView(**damage._asdict()) for damage in cost.damages]
