@@ -85,6 +85,12 @@ class Preempting:
     async def run(self, cycle: BindingCycle) -> Verdict | None:
         """Have the victims of a cycle end; None when none is left, or it is over, else why it is given up."""
         victims = list(cycle.reservation.victims.values())
+        refusal = await self._run(cycle, victims)
+        if refusal is not None or cycle.over:
+            await self._take_back(victims)
+        return refusal
+
+    async def _run(self, cycle: BindingCycle, victims: list[Victim]) -> Verdict | None:
         deadline = self._clock() + self._timeout_seconds
         if not self._has_begun(victims):
             refusal = await self._rehearse(cycle, victims) or self._judge(cycle)
@@ -128,9 +134,9 @@ class Preempting:
         return pod if pod is not None and pod.bound and not pod.deleting else None
 
     def _has_begun(self, victims: Iterable[Victim]) -> bool:
-        """Whether an earlier term has evicted some of them already: then there is no way back."""
-        pods = [self._store.pods.get(victim.uid) for victim in victims]
-        return any(pod is None or not pod.bound or pod.deleting or pod.disruption == PREEMPTED for pod in pods)
+        """Whether an earlier term may have evicted some of them already: all of them say so before the first one is."""
+        pods = (self._store.pods.get(victim.uid) for victim in victims)
+        return any(pod is not None and pod.disruption == PREEMPTED for pod in pods)
 
     def _judge(self, cycle: BindingCycle) -> Verdict | None:
         if cycle.over:
@@ -158,6 +164,8 @@ class Preempting:
         return Verdict(Reason.EVICTION_REFUSED, detail=f"{first.namespace}/{first.name}: {refused[first.uid]}")
 
     async def _rehearse_one(self, victim: Victim) -> str:
+        if self._find(victim) is None:
+            return ""
         for attempt in range(1, _MAX_TRIES + 1):
             try:
                 await self._client.rehearse_eviction(victim.namespace, victim.name, victim.uid)
@@ -216,16 +224,21 @@ class Preempting:
             return True
         return False
 
+    async def _take_back(self, victims: Iterable[Victim]) -> None:
+        """Nobody who still runs is evicted any more: so nobody may say so."""
+        if self._term.leads():
+            await self._each([victim for victim in victims if self._find(victim)], self._unmark)
+
+    async def _unmark(self, victim: Victim) -> None:
+        await self._apply(victim, [])
+
     async def _mark(self, victim: Victim, text: str) -> None:
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": PREEMPTED,
-            "message": text,
-            "lastTransitionTime": tell_time(),
-        }
+        said = {"type": "DisruptionTarget", "status": "True", "reason": PREEMPTED, "message": text}
+        await self._apply(victim, [{**said, "lastTransitionTime": tell_time()}])
+
+    async def _apply(self, victim: Victim, conditions: list[dict[str, str]]) -> None:
         metadata = {"name": victim.name, "namespace": victim.namespace, "uid": victim.uid}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"conditions": [condition]}}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"conditions": conditions}}
         try:
             await self._client.apply(PODS, victim.namespace, victim.name, body, "status")
         except (NotFound, Conflict):

@@ -16,6 +16,11 @@ HIGH = "preemption-high"
 @pytest.fixture
 def high(stage: ClusterStage) -> str:
     """A PriorityClass above all others of the tests."""
+    return create_high_class(stage)
+
+
+def create_high_class(stage: ClusterStage) -> str:
+    """The same, made where it does not exist."""
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     if all(item["metadata"]["name"] != HIGH for item in stage.cluster.api.get(classes)["items"]):
         stage.cluster.api.post(classes, {"metadata": {"name": HIGH}, "value": 1000})

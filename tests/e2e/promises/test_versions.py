@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Cluster, Spec
+from tests.e2e.promises.test_preemption import create_high_class, run_low, submit
 from tests.support.cluster_stage import RACK, ClusterStage, eventually
 from tests.support.clusters import on_kubernetes, running
 
@@ -59,4 +60,18 @@ def test_in_1_35_every_replica_key_is_an_independent_gang(older: Cluster) -> Non
 
     stage.create_pods(["one-2"], "serve", replica="1")
     stage.await_bound("one", 3)
+    stage.close()
+
+
+@pytest.mark.parametrize(
+    "older", [on_kubernetes("1.36.4", "1.36.4", api, "") for api in ("native", "fallback")], indirect=True, ids=" ".join
+)
+def test_in_1_36_a_gang_gets_the_room_of_lower_pods(older: Cluster) -> None:
+    stage = ClusterStage(older, "preemption")
+    high = create_high_class(stage)
+    run_low(stage, 12, end_after="2s")
+    submit(stage, "ring", 3, high, RACK)
+    stage.await_bound("ring", 3, 60)
+    assert len(stage.racks("ring")) == 1
+    assert len(stage.pods("low")) == 9
     stage.close()

@@ -14,6 +14,7 @@ from serried.model.pod import PREEMPTED
 from serried.model.verdict import Reason
 from tests.support.budgets import budget
 from tests.support.builders import PodBuilder, pod, pod_group
+from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members, small_nodes
 from tests.support.fake_api import error
 from tests.support.priorities import priority_class
@@ -328,3 +329,33 @@ async def test_two_gangs_never_evict_each_other_in_turn(world: World) -> None:
         await world.pass_time(60)
     assert len(world.api.said("evict")) <= 1
     assert world.node_of("g0") == "n1"
+
+
+async def test_a_gang_that_goes_before_the_first_eviction_takes_its_conditions_back(world: World) -> None:
+    world.api.hold("apply")
+    await start(world)
+    world.store.drop_group(GANG)
+    await world.go()
+    world.api.let_go("apply")
+    await world.go()
+    assert not world.api.said("evict")
+    assert [world.pod(name).disruption for name in ("low1", "low2")] == ["", ""]
+
+
+async def test_room_that_others_have_taken_meanwhile_is_found_elsewhere_or_the_gang_waits(world: World) -> None:
+    await start(world)
+    world.add(running("thief", "n1"), *small_nodes(3))
+    await end(world, "low1", "low2")
+    assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n2", "n3"}
+
+
+async def test_members_of_a_tree_go_as_their_highest_group_says(world: World) -> None:
+    wait_gracefully(world, "a0", "b0")
+    world.add(*small_nodes(2), composite("top").gang(2).disruption(Disruption.ALL))
+    for index, name in enumerate("ab", start=1):
+        world.add(pod_group(name).gang(1).under("top"))
+        world.add(running(f"{name}0", f"n{index}").scheduler(SCHEDULER).in_group(name))
+    world.add(gang(1).priority(HIGH), *urgent(1))
+    await world.go()
+    assert list_terminating(world) == ["a0", "b0"]
+    assert [name for name, _ in world.heard.preempted] == ["default/composite:top"]

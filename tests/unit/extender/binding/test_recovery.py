@@ -240,7 +240,7 @@ class TestARecordWithVictims:
         assert len(occupied.api.said("evict")) == 2
 
     async def test_goes_on_with_those_that_are_left(self, occupied: World) -> None:
-        occupied.add(pod("low1").cpu(2).on("n1").deleting())
+        occupied.add(pod("low1").cpu(2).on("n1").deleting().disrupted())
         await leave_preempting(occupied, "low1", "low2")
         await recover(occupied)
         assert not occupied.api.said("rehearse")
