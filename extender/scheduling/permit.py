@@ -12,9 +12,10 @@ from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.slots import find_split
 from serried.cluster.store import Store
 from serried.model.group import PodGroup
+from serried.model.node import Node
 from serried.model.pod import Pod
 from serried.model.reservation import Reservation
-from serried.model.resources import capacity
+from serried.model.resources import capacity, subtract
 from serried.model.tree import list_leaves
 from serried.plan.fit import admits
 from serried.plan.quorum import count_missing
@@ -172,8 +173,22 @@ def find_misfit(group: PodGroup | None, reservation: Reservation, uids: Collecti
             return f"node {slot.node} is not in {reservation.domain} any more"
         if not admits(pod.shape, node):
             return f"node {slot.node} does not admit {pod.name} any more"
-        used = store.occupancy.used.get(slot.node, {})
-        requests = (name for name, amount in pod.shape.requests if amount > 0)
-        if any(used.get(name, 0) > capacity(node.allocatable, name) for name in requests):
+        if not _holds(node, pod, store):
             return f"node {slot.node} is full"
     return find_split(group, reservation, uids, store)
+
+
+def _holds(node: Node, pod: Pod, store: Store) -> bool:
+    """Whether a node is not over-committed in anything that a pod asks for.
+
+    Slots that wait for victims over-commit nodes on purpose (`Ledger`), which is nobody else's concern: so the victims
+    do not count, in whose place these slots are.
+    """
+    used = store.occupancy.used.get(node.name, {})
+    requests = [name for name, amount in pod.shape.requests if amount > 0]
+    if all(used.get(name, 0) <= capacity(node.allocatable, name) for name in requests):
+        return True
+    for victim in (store.pods.get(uid) for uid in store.yields):
+        if victim is not None and victim.bound and victim.node == node.name:
+            used = subtract(used, dict(victim.shape.requests))
+    return all(used.get(name, 0) <= capacity(node.allocatable, name) for name in requests)

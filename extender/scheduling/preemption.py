@@ -161,7 +161,7 @@ class Preemptions:
             found = None
         del self._searches[group]
         gang.preemption = found
-        if isinstance(found, Preemption) and found.victims and self._mode is Mode.ON:
+        if isinstance(found, Preemption) and found.victims and self._mode is not Mode.ADVICE:
             return Decision(search.ask, found)
         self._rest(gang, found, toll.pause)
         return replace(search.refusal, detail=_join(search.refusal.detail, _explain(found)))

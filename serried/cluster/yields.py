@@ -1,6 +1,6 @@
 """Which pods are to end for which gang: their room is the gang's, from before they are evicted until they are gone."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from serried.cluster.touched import Touched
 from serried.model.group import GroupKey
@@ -15,6 +15,9 @@ class Yields:
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._by_uid
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_uid)
 
     def __len__(self) -> int:
         return len(self._by_uid)

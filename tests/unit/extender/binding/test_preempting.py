@@ -349,6 +349,28 @@ async def test_room_that_others_have_taken_meanwhile_is_found_elsewhere_or_the_g
     assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n2", "n3"}
 
 
+async def test_a_gang_beside_the_victims_is_bound_all_the_same(world: World) -> None:
+    wait_gracefully(world, "low1")
+    world.add(*small_nodes(1, cpus=4), running("low1", "n1"), pod_group("h").gang(1).priority(1))
+    world.add(pod("h0").cpu(2).scheduler(SCHEDULER).in_group("h").priority(1))
+    await world.go()
+    world.add(gang(1).priority(HIGH), *urgent(1))
+    await world.go()
+    assert list_terminating(world) == ["low1"]
+    call = world.bind("h0")
+    await world.go()
+    assert call.error == ""
+    assert world.cycle().stage is CycleStage.PREEMPTING
+
+
+async def test_nobody_goes_where_room_is_forecast_sooner(world: World) -> None:
+    soon = running("soon", "n1").started(write_time(world.wall())).lifetime(20)
+    world.add(*small_nodes(2), soon, running("low2", "n2").priority(HIGH), gang(1).priority(HIGH), *urgent(1))
+    await world.go()
+    assert world.reasons() == [Reason.NO_CAPACITY]
+    assert not world.api.said("rehearse")
+
+
 async def test_members_of_a_tree_go_as_their_highest_group_says(world: World) -> None:
     wait_gracefully(world, "a0", "b0")
     world.add(*small_nodes(2), composite("top").gang(2).disruption(Disruption.ALL))
