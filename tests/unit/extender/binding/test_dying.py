@@ -1,0 +1,88 @@
+"""The process dies before any one of its calls of the API, from the plan of a preemption to the last Binding."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from extender.answers import Steer
+from serried.model.group import Key
+from tests.support.builders import pod
+from tests.support.extender_harness import World, gang, members, small_nodes
+from tests.support.fake_api import Call, FakeApi
+
+HIGH = 100
+VICTIMS = ("low1", "low2")
+
+
+class Mortal(FakeApi):
+    """Does so many calls, and from then on none: whoever asked is dead by then."""
+
+    def __init__(self, left: float) -> None:
+        super().__init__()
+        self.left = left
+        self.graceful.update(Key("default", name) for name in VICTIMS)
+
+    async def _do(self, call: Call, change: Callable[[], Any]) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            await asyncio.Event().wait()
+        return await super()._do(call, change)
+
+
+def begin(api: FakeApi) -> World:
+    """A process that sees what is there by now."""
+    world = World(api=api)
+    world.add(*small_nodes(3), gang(2).priority(HIGH))
+    world.watch()
+    return world
+
+
+async def run(world: World) -> None:
+    """The story from plan to Bindings, as far as the process lives."""
+    world.nominate()
+    await world.go()
+    for pod_key in [key for key, raw in world.api.pods.items() if "deletionTimestamp" in raw["metadata"]]:
+        world.delete(pod_key.name)
+    await world.go()
+    waiting = [name for name in ("m0", "m1") if not world.node_of(name)]
+    steered = [name for name in waiting if isinstance(world.filter(name), Steer)]
+    for name in steered:
+        world.bind(name)
+    await world.go()
+
+
+def fill(api: FakeApi) -> None:
+    """Three nodes are taken, and a gang of higher priority wants two; the third pod is of equal priority."""
+    for name, node, priority in (("low1", "n1", 0), ("low2", "n2", 0), ("equal", "n3", HIGH)):
+        api.pods[Key("default", name)] = pod(name).cpu(2).on(node).priority(priority).raw()
+    for member in members(2):
+        api.pods[Key("default", member.value().name)] = member.cpu(2).priority(HIGH).raw()
+
+
+@pytest.mark.parametrize("calls", range(24))
+async def test_a_process_that_dies_at_any_call_ends_nobody_twice_and_the_gang_is_bound_whole(calls: int) -> None:
+    api = Mortal(calls)
+    fill(api)
+    first = begin(api)
+    await run(first)
+    await first.close()
+    bound = [name for name in ("m0", "m1") if first.node_of(name)]
+    ending = {key.name for key, raw in api.pods.items() if "deletionTimestamp" in raw["metadata"]}
+    done = len(api.said("evict"))
+
+    api.left = float("inf")
+    second = begin(api)
+    await second.recovery.recover()
+    await second.settle()
+    assert ending.isdisjoint(call.name for call in api.said("evict")[done:])
+    await run(second)
+    await second.pass_time(61)
+    await run(second)
+    assert {second.node_of("m0"), second.node_of("m1")} == {"n1", "n2"}, bound
+    assert {call.name for call in api.said("evict")} == set(VICTIMS)
+    assert "equal" in {key.name for key in api.pods}
+    await second.pass_time(120)
+    assert not api.records
+    await second.close()
