@@ -75,6 +75,8 @@ ALLOWED = [
     Access(EXTENDER, "patch", "pods/status"),
     Access(EXTENDER, "patch", "pods"),
     Access(EXTENDER, "delete", "pods"),
+    Access(EXTENDER, "create", "pods/eviction"),
+    *(Access(EXTENDER, verb, "poddisruptionbudgets", "policy") for verb in ("get", "list", "watch")),
     Access(EXTENDER, "create", "events"),
     Access(EXTENDER, "patch", "events"),
     *(Access(EXTENDER, verb, "leases", LEASES, NAMESPACE, "serried") for verb in ("get", "list", "watch")),
@@ -118,7 +120,6 @@ REFUSED = [
         for namespace in ("default", NAMESPACE, "kube-system")
     ),
     *(Access(EXTENDER, verb, "pods") for verb in ("create", "update")),
-    Access(EXTENDER, "create", "pods/eviction"),
     Access(EXTENDER, "create", "podtemplates"),
     Access(EXTENDER, "patch", "nodes", namespace=""),
     *(Access(EXTENDER, verb, "workloads", group) for group in API_GROUPS for verb in ("create", "update", "patch")),
