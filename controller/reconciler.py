@@ -6,9 +6,9 @@ process does what is left.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from controller.diff.changes import (
     Change,
@@ -37,7 +37,7 @@ from serried.cluster.owners import counts_as_started
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError
 from serried.metrics import ControllerMetrics
-from serried.model.group import GroupKey, Job, Key, PodGroup, Workload
+from serried.model.group import GroupKey, Job, Key
 from serried.model.parent import REPLICA, Owner, OwnerKey, Parent, kind_of, owner_key_of
 from serried.model.pod import Pod
 
@@ -107,13 +107,15 @@ class Reconciler:
         # The owner is read anew each time: it may have gone, and come again, while a write was under way.
         while (owner := self._store.owners.find(owner_key)) is not None:
             changes = self._decide(owner)
-            creates = [each for each in changes if isinstance(each, Create) and not self._is_name_taken(each)]
-            if not creates:
-                seconds = await self._carry_out(changes, failures)
+            first = next(changes, None)
+            if first is None:
+                return Result(has_created)
+            if not isinstance(first, Create):
+                seconds = await self._carry_out(chain((first,), changes), failures)
                 return Result(has_created, seconds)  # the watch will show what became of it, and ask for the next look
-            if (end := await self._wait_before(owner, creates[0])) is not None:
+            if (end := await self._wait_before(owner, first)) is not None:
                 return end
-            await self._create(owner, creates, failures)
+            await self._create(owner, chain((first,), changes), failures)
             has_created = True
         self._forget(owner_key)
         return Result(has_created)
@@ -147,22 +149,23 @@ class Reconciler:
             if self.duty_of(owner) is Duty.START:
                 self._reported.report_once(owner, explain_obstacle(owner, self._store.obstacles.native))
 
-    def _decide(self, owner: Owner) -> Sequence[Change]:
+    def _decide(self, owner: Owner) -> Iterator[Change]:
+        """The changes that can be made now, creates first; each is computed when it is taken."""
         duty = self.duty_of(owner)
         for complaint in find_complaints(owner, duty, self._settings):
             self._reported.report_once(owner, complaint)
         if isinstance(owner, Job) and owner.problem:
-            return []
+            return iter(())
         observed = observe(self._store, self._expectations, owner)
         self._meet_upstream(owner, observed, duty)
         if ignored := find_ignored_changes(owner, observed):
             if self._renewals.begin(owner, observed, duty):
-                return release(owner, observed)
+                return iter(release(owner, observed))
             if duty is not Duty.NONE:
                 message = describe_ignored_changes(owner, ignored)
                 self._reported.report_once(owner, ("GangChangeIgnored", message))
         follow = Follow.NEVER if self._upstream.looks_after(owner) else self._follow
-        return diff(owner, observed, duty, follow)
+        return (each for each in diff(owner, observed, duty, follow) if not self._is_name_taken(each))
 
     def _meet_upstream(self, owner: Owner, observed: Observed, duty: Duty) -> None:
         was_seen = self._upstream.is_seen
@@ -174,14 +177,16 @@ class Reconciler:
         if made is not None and is_basic and isinstance(owner, Job) and duty is Duty.START:
             self._reported.report_once(owner, explain_upstream(made, owner))
 
-    def _is_name_taken(self, create: Create) -> bool:
-        """Whether an object that is being deleted still has the name; its end asks for the next look."""
-        found: Workload | PodGroup | None
-        if isinstance(create, CreateWorkload):
-            found = self._store.workloads.get(Key(create.owner.key.namespace, create.name))
-        else:
-            found = self._store.groups.get(GroupKey(create.owner.key.namespace, create.name))
-        return found is not None and found.deleting
+    def _is_name_taken(self, change: Change) -> bool:
+        """Whether an object that is being deleted still has the name to be created; its end asks for the next look."""
+        match change:
+            case CreateWorkload():
+                workload = self._store.workloads.get(Key(change.owner.key.namespace, change.name))
+                return workload is not None and workload.deleting
+            case CreatePodGroup():
+                group = self._store.groups.get(GroupKey(change.owner.key.namespace, change.name))
+                return group is not None and group.deleting
+        return False
 
     # --- creating --------------------------------------------------------------------------------------------------
 
@@ -203,12 +208,12 @@ class Reconciler:
             return None
         return Result(requeue_after_seconds=_SECONDS_BETWEEN_READS if any(map(_is_left_over, pods)) else None)
 
-    async def _create(self, owner: Owner, creates: Iterable[Create], failures: int) -> None:
-        """Carry creates out, a batch at a time, while the owner stays as it is.
+    async def _create(self, owner: Owner, changes: Iterable[Change], failures: int) -> None:
+        """Carry out the creates among the changes, a batch at a time, while the owner stays as it is.
 
         Raises the first refusal, with everything else done; where a whole batch is refused, nothing more is tried.
         """
-        waiting = iter(creates)
+        waiting = (each for each in changes if isinstance(each, Create))
         refusals: list[ApiError] = []
         while batch := list(islice(waiting, _WRITES_AT_ONCE)):
             outcomes = await asyncio.gather(*(self._try(create, failures) for create in batch))
