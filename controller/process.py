@@ -42,6 +42,7 @@ class Controller:
         client: ApiClient,
         level: ApiLevel,
         metrics: PrometheusControllerMetrics,
+        *,
         timing: ReleaseTiming = RELEASE_TIMING,
     ) -> None:
         clock = asyncio.get_running_loop().time
@@ -65,7 +66,7 @@ class Controller:
         )
         writes = Writes(client, level, self.events)
         read_named = partial(read_named_groups, client)
-        protection = Protection(self.store, read_named, writes.remove_finalizer, clock, timing)
+        protection = Protection(self.store, read_named, writes.remove_finalizer, clock, timing=timing)
         expectations = Expectations(self.store, clock)
         priorities = Priorities(self.store, writes) if level == FALLBACK else None
         reconciler = Reconciler(

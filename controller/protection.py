@@ -17,21 +17,29 @@ from dataclasses import dataclass
 from controller.diff.finalizer import RemoveFinalizer, free_group, is_leaving
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError, NotFound
+from serried.model.backoff import Backoff
 from serried.model.group import GroupKey, PodGroup
 from serried.model.pod import Phase
 
 _WRITES_AT_ONCE = 8
 
+_PAUSE = Backoff(first=1.0, cap=30.0)
+
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTiming:
-    """When a leaving PodGroup is looked at. The pause after a look doubles."""
+    """When a leaving PodGroup is looked at."""
 
     grace_seconds: float = 5.0
     """How long a PodGroup is left to kube-controller-manager, which frees it where its gate is on."""
-    shortest_pause_seconds: float = 1.0
-    """Also the length of a tick."""
-    longest_pause_seconds: float = 30.0
+
+    pause: Backoff = _PAUSE
+    """The pauses after looks that found a pod; the first of them is the length of a tick, too."""
+
+    @property
+    def tick_seconds(self) -> float:
+        """Looks fall on multiples of this time."""
+        return self.pause.first
 
 
 RELEASE_TIMING = ReleaseTiming()
@@ -43,10 +51,12 @@ class _Wait:
 
     ripe: float
     """Until then it is left alone."""
+
     due: float
-    """Of the next look."""
-    pause_seconds: float
-    """After that look."""
+    """The time of the next look."""
+
+    looks: int = 0
+    """How many looks have found a pod that names it."""
 
 
 class Protection:
@@ -61,6 +71,7 @@ class Protection:
         read_named: Callable[[str], Awaitable[AbstractSet[GroupKey]]],
         remove: Callable[[RemoveFinalizer], Awaitable[None]],
         clock: Callable[[], float],
+        *,
         timing: ReleaseTiming = RELEASE_TIMING,
     ) -> None:
         self._store = store
@@ -79,7 +90,7 @@ class Protection:
         if key in waits:
             return False
         ripe = self._clock() + self._timing.grace_seconds
-        waits[key] = _Wait(ripe, self._to_tick(ripe), self._timing.shortest_pause_seconds)
+        waits[key] = _Wait(ripe, due=self._to_tick(ripe))
         return True
 
     def note_end(self, key: GroupKey) -> bool:
@@ -146,8 +157,8 @@ class Protection:
             self._waits.pop(key.namespace, None)
 
     def _postpone(self, wait: _Wait) -> None:
-        wait.due = self._to_tick(self._clock() + wait.pause_seconds)
-        wait.pause_seconds = min(wait.pause_seconds * 2, self._timing.longest_pause_seconds)
+        wait.looks += 1
+        wait.due = self._to_tick(self._clock() + self._timing.pause.delay(wait.looks))
 
     def _to_tick(self, when: float) -> float:
-        return math.ceil(when / self._timing.shortest_pause_seconds) * self._timing.shortest_pause_seconds
+        return math.ceil(when / self._timing.tick_seconds) * self._timing.tick_seconds

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-TOKEN_LIFETIME = 60.0
-"""Seconds for which a token is used before its source is asked again: service account tokens rotate on disk."""
+TOKEN_LIFETIME_SECONDS = 60.0
+"""How long a token is used before its source is asked again: service account tokens rotate on disk."""
 
 
 class CredentialsError(Exception):

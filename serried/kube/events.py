@@ -14,8 +14,9 @@ import orjson
 from cachetools import FIFOCache
 
 from serried.decode.times import write_time
-from serried.kube.client import JSON_TYPE, MERGE_PATCH, ONCE, ApiClient
+from serried.kube.client import MERGE_PATCH, ONCE, ApiClient
 from serried.kube.errors import ApiError, NotFound
+from serried.kube.transport import JSON_TYPE
 from serried.kube.wire import EVENTS, JSON
 
 log = logging.getLogger(__name__)
