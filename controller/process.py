@@ -11,6 +11,7 @@ from fastapi import APIRouter
 
 from controller.diff.duty import Elastic, GangSettings, Suspended, Track
 from controller.diff.owner import Follow
+from controller.diff.sentences import tell_malformed
 from controller.expectations import Expectations
 from controller.loop import Loop, Task
 from controller.priorities import Priorities
@@ -100,9 +101,9 @@ class Controller:
         self.store.touched.groups.clear()
         self.store.touched.orphans.clear()
 
-    def _report_malformed(self, problem: Malformed, about: Mapping[str, str]) -> None:
-        said = f"Serried cannot read this {problem.kind}, and leaves it alone until it changes: {problem.problem}"
-        self.events.emit(about, "Warning", "Malformed", said)
+    def _report_malformed(self, malformed: Malformed, about: Mapping[str, str]) -> None:
+        sentence = tell_malformed(malformed)
+        self.events.emit(about, "Warning", sentence.reason, sentence.message)
 
     def _is_obstructed(self) -> bool:
         return bool(self.store.obstacles.native) and self.feed.unlisted <= GROUP_KINDS

@@ -23,10 +23,11 @@ from controller.diff.changes import (
     Write,
     describe,
 )
-from controller.diff.complaints import explain_obstacle, explain_upstream, find_complaints
+from controller.diff.complaints import find_complaints
 from controller.diff.duty import Duty, GangSettings, concerns_us, duty_of_job
-from controller.diff.ignored import describe_ignored_changes, find_ignored_changes
+from controller.diff.ignored import find_ignored_changes
 from controller.diff.owner import Follow, diff, release
+from controller.diff.sentences import tell_ambiguity, tell_ignored_changes, tell_obstacle, tell_upstream
 from controller.expectations import Expectations
 from controller.observation import observe
 from controller.renewals import Renewals
@@ -38,7 +39,7 @@ from serried.cluster.store import Store
 from serried.kube.errors import ApiError
 from serried.metrics import ControllerMetrics
 from serried.model.group import GroupKey, Job, Key
-from serried.model.parent import REPLICA, Owner, OwnerKey, Parent, kind_of, owner_key_of
+from serried.model.parent import REPLICA, Owner, OwnerKey, Parent, owner_key_of
 from serried.model.pod import Pod
 
 log = logging.getLogger(__name__)
@@ -147,7 +148,7 @@ class Reconciler:
         owners: list[Owner] = [*self._store.jobs.values(), *self._store.parents.values()]
         for owner in owners:
             if self.duty_of(owner) is Duty.START:
-                self._reported.report_once(owner, explain_obstacle(owner, self._store.obstacles.native))
+                self._reported.report_once(owner, tell_obstacle(owner, self._store.obstacles.native))
 
     def _decide(self, owner: Owner) -> Iterator[Change]:
         """The changes that can be made now, creates first; each is computed when it is taken."""
@@ -162,8 +163,7 @@ class Reconciler:
             if self._renewals.begin(owner, observed, duty):
                 return iter(release(owner, observed))
             if duty is not Duty.NONE:
-                message = describe_ignored_changes(owner, ignored)
-                self._reported.report_once(owner, ("GangChangeIgnored", message))
+                self._reported.report_once(owner, tell_ignored_changes(owner, ignored))
         follow = Follow.NEVER if self._upstream.looks_after(owner) else self._follow
         return (each for each in diff(owner, observed, duty, follow) if not self._is_name_taken(each))
 
@@ -175,7 +175,7 @@ class Reconciler:
         made = next((workload for workload in observed.workloads if is_upstreams(workload, owner)), None)
         is_basic = made is not None and not any(each.policy.is_gang for each in made.templates)
         if made is not None and is_basic and isinstance(owner, Job) and duty is Duty.START:
-            self._reported.report_once(owner, explain_upstream(made, owner))
+            self._reported.report_once(owner, tell_upstream(made, owner))
 
     def _is_name_taken(self, change: Change) -> bool:
         """Whether an object that is being deleted still has the name to be created; its end asks for the next look."""
@@ -231,9 +231,8 @@ class Reconciler:
         seconds = None
         for change in changes:
             match change:
-                case ReportAmbiguous(owner, message):
-                    said = f"{kind_of(owner)} {owner.key.name} is scheduled pod by pod: {message}"
-                    self._reported.report_once(owner, ("AmbiguousWorkload", said))
+                case ReportAmbiguous(owner, problem):
+                    self._reported.report_once(owner, tell_ambiguity(owner, problem))
                 case ClearReplicas():
                     seconds = await self._clear(change, failures)
                 case SetMinCount() | Delete():

@@ -1,11 +1,12 @@
-"""What is to be done for one owner (KEP-5547, Controller Workflow).
+"""The diff: the changes that are needed for one owner (KEP-5547, Controller Workflow).
 
-An owner has one Workload, with a template for each of its gangs, and a PodGroup for each template, in each replica that
-has a leader: the number of replicas in a spec may be anything, and costs nothing. A Job is an owner with one gang and
-no replicas. Foreign objects are used as they are found and never changed; of several that match, none is chosen.
+An owner has one Workload with a template for each of its gangs. It has a PodGroup for each template, and in a
+LeaderWorkerSet for each template in each replica that has a leader: replicas that are only in the spec cost nothing. A
+Job is an owner with one gang and no replicas. Objects that others have made are used as they are and never changed; of
+several Workloads that match, none is chosen.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
 from controller.diff.changes import (
@@ -21,6 +22,7 @@ from controller.diff.changes import (
 from controller.diff.duty import Duty
 from controller.diff.labels import is_ours
 from controller.diff.names import pod_group_name, successor_name, workload_name
+from controller.diff.sentences import describe_groups, describe_templates, describe_workloads
 from controller.diff.templates import (
     counting_templates,
     desired_count,
@@ -95,9 +97,9 @@ def begin_workload(owner: Owner, duty: Duty) -> CreateWorkload:
 
 
 def release(owner: Owner, observed: Observed) -> Sequence[Change]:
-    """What takes our objects of an owner away, of several steps the next one.
+    """The deletes of our objects of an owner: PodGroups first, and their Workload in the next look.
 
-    PodGroups before their Workload: what dies in between is found by the Workload again.
+    After a restart in between, the PodGroups that are left are found through the Workload.
     """
     ours = [Delete(owner, group) for group in observed.groups if is_ours(group, owner)]
     return ours or [Delete(owner, workload) for workload in observed.workloads if is_ours(workload, owner)]
@@ -106,26 +108,15 @@ def release(owner: Owner, observed: Observed) -> Sequence[Change]:
 def _explain_workloads(owner: Owner, observed: Observed) -> str:
     """Why the Workloads do not say which groups the owner's pods form, "" if they do."""
     if len(observed.workloads) > 1:
-        return f"Workloads {_join_names(observed.workloads)} all refer to it; exactly one must"
+        return describe_workloads(observed.workloads)
     workload = observed.workloads[0]
-    if counting_templates(owner, workload):
-        return ""
-    name = workload.key.name
-    if isinstance(owner, Job):
-        return f"Workload {name} has {len(workload.templates)} PodGroup templates; exactly one is needed"
-    return f"no template of Workload {name} fits: one of the name of each stage is needed"
+    return "" if counting_templates(owner, workload) else describe_templates(owner, workload)
 
 
 def _explain_groups(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> str:
     """Why it is not clear which PodGroup the owner's pods belong to, "" if it is."""
     groups = next((groups for groups in there.values() if len(groups) > 1), None)
-    if groups is None:
-        return ""
-    names = _join_names(groups)
-    workload = observed.workloads[0].key.name
-    if isinstance(owner, Job):
-        return f"PodGroups {names} were all made from Workload {workload}; one must be"
-    return f"PodGroups {names} are all for the same pods of Workload {workload}"
+    return "" if groups is None else describe_groups(owner, observed.workloads[0], groups)
 
 
 def find_missing(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> Iterator[CreatePodGroup]:
@@ -222,7 +213,3 @@ def group_by_place(owner: Owner, observed: Observed) -> PodGroupsByPlace:
         place = (group.template, group.labels.get(REPLICA, "")) if only is None else (only, "")
         places.setdefault(place, []).append(group)
     return places
-
-
-def _join_names(objects: Iterable[Workload | PodGroup]) -> str:
-    return ", ".join(item.key.name for item in objects)

@@ -23,7 +23,8 @@ def decode_compatible_group(obj: object) -> PodGroup | Malformed:
 
 def _decode(obj: Raw) -> PodGroup:
     spec = read_map(obj, "spec")
-    count, seconds = read_int(spec, "minMember"), read_int(spec, "scheduleTimeoutSeconds")
+    count = read_int(spec, "minMember")
+    seconds = read_int(spec, "scheduleTimeoutSeconds")
     return PodGroup(
         key=GroupKey(*read_key(obj), GroupKind.COMPATIBLE),
         uid=read_uid(obj),

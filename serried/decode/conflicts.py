@@ -33,7 +33,8 @@ def _read_ports(spec: Raw) -> dict[str, int]:
     sidecars = [init for init in read_objects(spec, "initContainers") if init.get("restartPolicy") == "Always"]
     for container in (*read_objects(spec, "containers"), *sidecars):
         for port in read_objects(container, "ports") if container.get("ports") else ():
-            number, address = read_int(port, "hostPort"), read_text(port, "hostIP")
+            number = read_int(port, "hostPort")
+            address = read_text(port, "hostIP")
             if number <= 0:
                 continue
             name = f"hostPort:{read_text(port, 'protocol', 'TCP')}/{number}"
@@ -61,7 +62,8 @@ def _read_terms(terms: list[Raw], metadata: Raw) -> Iterator[str]:
 
 def _read_scope(term: Raw, metadata: Raw) -> str:
     """A name for the namespaces that a term means, "" if it is not known that the pod's own is among them."""
-    own, namespaces = read_text(metadata, "namespace"), read_texts(term, "namespaces")
+    own = read_text(metadata, "namespace")
+    namespaces = read_texts(term, "namespaces")
     if term.get("namespaceSelector") is None:
         among = sorted(set(namespaces)) or [own]
         return ",".join(among) if own in among else ""

@@ -57,7 +57,8 @@ def decode_workload(obj: object) -> Workload | Malformed:
 
 
 def _decode_pod_group(obj: Raw) -> PodGroup:
-    metadata, spec = read_map(obj, "metadata"), read_map(obj, "spec")
+    metadata = read_map(obj, "metadata")
+    spec = read_map(obj, "spec")
     workload, template = _read_reference(spec)
     condition = _read_condition(read_map(obj, "status"), *_CONDITIONS)
     return PodGroup(
@@ -84,7 +85,8 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
 
 
 def _decode_composite(obj: Raw) -> Composite:
-    metadata, spec = read_map(obj, "metadata"), read_map(obj, "spec")
+    metadata = read_map(obj, "metadata")
+    spec = read_map(obj, "spec")
     condition = _read_condition(read_map(obj, "status"), COMPOSITE_CONDITION)
     return Composite(
         key=read_owner_key(obj),
@@ -129,7 +131,8 @@ def read_policy(spec: Raw, field: str = "schedulingPolicy") -> Policy:
 
 def _read_count(spec: Raw, field: str, name: str) -> int | None:
     policy = read_map(spec, field)
-    basic, gang = policy.get("basic"), policy.get("gang")
+    basic = policy.get("basic")
+    gang = policy.get("gang")
     if (basic is None) == (gang is None):
         raise ValueError(f"{field} is not exactly one of basic and gang")
     if gang is None:
@@ -155,7 +158,8 @@ def _read_reference(spec: Raw) -> tuple[str | None, str | None]:
 
 
 def _read_inline(obj: Raw, groups: Sequence[Raw]) -> tuple[Template, ...]:
-    key, preference = read_required_topology(read_map(obj, "metadata")), read_preference(obj)
+    key = read_required_topology(read_map(obj, "metadata"))
+    preference = read_preference(obj)
     return tuple(
         Template(read_required(raw, "name"), read_policy(raw, "policy"), key, preference=preference) for raw in groups
     )

@@ -97,7 +97,8 @@ def read_group_field(spec: Raw, namespace: str) -> GroupKey | None:
     if name := read_name(read_map(spec, "schedulingGroup"), "podGroupName"):
         return _shared_key(namespace, name)
     reference = read_map(spec, "workloadRef")
-    workload, template = read_text(reference, "name"), read_text(reference, "podGroup")
+    workload = read_text(reference, "name")
+    template = read_text(reference, "podGroup")
     if not workload or not template:
         return None
     replica = read_text(reference, "podGroupReplicaKey")

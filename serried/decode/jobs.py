@@ -32,7 +32,8 @@ def decode_job(obj: object) -> Job | Malformed:
 
 
 def _decode(obj: Raw) -> Job:
-    spec, status = read_map(obj, "spec"), read_map(obj, "status")
+    spec = read_map(obj, "spec")
+    status = read_map(obj, "status")
     template = read_map(spec, "template")
     pod_spec = read_map(template, "spec")
     annotations = read_map(read_map(obj, "metadata"), "annotations")

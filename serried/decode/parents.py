@@ -42,7 +42,8 @@ SET_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 def read_place(labels: Raw) -> Place | None:
     """The place that a pod's labels give it, None if it has none (or not all labels yet)."""
     if name := read_text(labels, JOB_SET_NAME):
-        stage, uid = read_text(labels, REPLICATED_JOB), read_text(labels, JOB_SET_UID)
+        stage = read_text(labels, REPLICATED_JOB)
+        uid = read_text(labels, JOB_SET_UID)
         job = read_index(labels, JOB_INDEX) or 0
         return _shared_place(ParentKind.JOB_SET, name, stage, "", uid, job) if stage else None
     if name := read_text(labels, SET_NAME):

@@ -44,13 +44,15 @@ def decode_pod(obj: object) -> Pod | Malformed:
 
 
 def _decode(obj: Raw) -> Pod:
-    spec, status = read_map(obj, "spec"), read_map(obj, "status")
+    spec = read_map(obj, "spec")
+    status = read_map(obj, "status")
     namespace, name = read_key(obj)
     if not namespace:
         raise ValueError("namespace is missing")
     group, link = _read_group(obj, spec, namespace)
     place = read_place(read_map(read_map(obj, "metadata"), "labels"))
-    phase, deleting = _PHASES.get(read_text(status, "phase"), Phase.ACTIVE), is_deleting(obj)
+    phase = _PHASES.get(read_text(status, "phase"), Phase.ACTIVE)
+    deleting = is_deleting(obj)
     started, lifetime = read_lifetime(spec, status)
     return Pod(
         namespace=namespace,

@@ -65,7 +65,8 @@ def write_levels(levels: Iterable[Level]) -> list[dict[str, Any]]:
 
 def parse_preference(annotations: Raw) -> Preference:
     """The preference in annotations of which `find_preference_problem` finds nothing; none in those that have one."""
-    topology, packing = annotations.get(PREFERRED_TOPOLOGY), annotations.get(PACKING)
+    topology = annotations.get(PREFERRED_TOPOLOGY)
+    packing = annotations.get(PACKING)
     exclusive = annotations.get(EXCLUSIVE) == "true"
     if (topology is None and packing is None and not exclusive) or find_preference_problem(annotations):
         return NO_PREFERENCE

@@ -24,8 +24,10 @@ def read_amounts(obj: Raw, name: str) -> Amounts:
 
 def pod_requests(pod: Raw) -> tuple[tuple[str, int], ...]:
     """The requests of a raw pod, sorted by name, without zeros, always with one ``pods``."""
-    spec, status = read_map(pod, "spec"), read_map(pod, "status")
-    containers, inits = read_objects(spec, "containers"), read_objects(spec, "initContainers")
+    spec = read_map(pod, "spec")
+    status = read_map(pod, "status")
+    containers = read_objects(spec, "containers")
+    inits = read_objects(spec, "initContainers")
     asked = _aggregate(_requests_of(containers), _requests_of(inits), inits)
     asked = _with_resize(asked, containers, inits, status)
     for resource, amount in read_amounts(read_map(spec, "resources"), "requests").items():

@@ -46,7 +46,8 @@ def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
 def decode_reservation(item: Mapping[str, Any]) -> Reservation | None:
     """A Reservation object as the ledger's value; None if it is not one that we could have written."""
     try:
-        meta, spec = item["metadata"], item["spec"]
+        meta = item["metadata"]
+        spec = item["spec"]
         slots = {
             str(member["uid"]): Slot(
                 str(member["uid"]), str(member["name"]), str(slot["node"]), str(member.get("podGroup", ""))

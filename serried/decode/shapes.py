@@ -23,7 +23,8 @@ Terms = tuple[NodeSelectorTerm, ...]
 def decode_shape(pod: Raw) -> Shape:
     """The shape of a raw pod, shared with all pods that have an equal one (as far back as the cache reaches)."""
     spec = read_map(pod, "spec")
-    requests, others = pod_requests(pod), read_conflicts(pod)
+    requests = pod_requests(pod)
+    others = read_conflicts(pod)
     if claims := read_device_claims(spec):
         others = {**others, **{PROVIDED + claim: claims.count(claim) for claim in claims}}
     return _shared_shape(

@@ -129,7 +129,8 @@ class KnownObjects:
         In this order, so that nobody takes the end of the service for the end of the objects.
         """
         if not self._unserved:
-            self._unserved, self._listed = True, False
+            self._unserved = True
+            self._listed = False
             self._tell(Unserved(self._resource))
         self._unseen = set(self._uids)
         yield from self.drop_unseen()

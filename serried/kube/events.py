@@ -52,8 +52,10 @@ class Ration:
     """A token bucket: ``burst`` writes at once, then ``rate`` a second."""
 
     def __init__(self, rate: float, burst: int) -> None:
-        self._rate, self._burst = rate, burst
-        self._left, self._at = float(burst), -math.inf
+        self._rate = rate
+        self._burst = burst
+        self._left = float(burst)
+        self._at = -math.inf
 
     def delay(self, now: float) -> float:
         """Seconds until the next write is allowed; 0.0 if it is. ``now`` is monotonic."""
@@ -109,12 +111,16 @@ class EventWriter:
         ``regarding`` has apiVersion, kind, name, uid and, for namespaced objects, namespace; ``kind`` is Normal or
         Warning. Events of the same uid and reason are one series.
         """
-        now, message = write_time(time.time()), message[:_MESSAGE_LIMIT]
+        now = write_time(time.time())
+        message = message[:_MESSAGE_LIMIT]
         key = (regarding["uid"], reason)
         series = self._series.get(key)
         fresh = self._warnings if kind == "Warning" else self._news
         if series is not None:
-            series.count, series.last, series.message, series.type = series.count + 1, now, message, kind
+            series.count = series.count + 1
+            series.last = now
+            series.message = message
+            series.type = kind
             if not series.queued:
                 series.queued = True
                 self._repeated.append(key)
@@ -185,7 +191,8 @@ class EventWriter:
     async def _write(self, key: _Kind) -> None:
         series = self._series[key]
         # What is repeated meanwhile waits until this write has ended: a series has one writer at a time.
-        series.queued, series.due = False, math.inf
+        series.queued = False
+        series.due = math.inf
         try:
             await (self._count_up(series) if series.name else self._create(series))
         except ApiError as err:

@@ -141,8 +141,10 @@ class Reflector:
     async def run(self) -> NoReturn:
         """Follow the resource until cancelled."""
         while True:
-            self._since, self._reached = time.monotonic(), True
-            followed, listed = self._followed, self.listed.is_set()
+            self._since = time.monotonic()
+            self._reached = True
+            followed = self._followed
+            listed = self.listed.is_set()
             cause, retry_after = await self._end_of_follow()
             lived = time.monotonic() - self._since
             steady = lived >= _STEADY or (self._followed > followed and cause is not Cause.GONE)
@@ -155,7 +157,8 @@ class Reflector:
                 self._client.metrics.watch_restarted(self.resource.plural, cause)
             stuck = self._fruitless > 0 and self._fruitless % STUCK == 0
             if self._version and (cause is Cause.GONE or (cause in _SUSPICIOUS and stuck)):
-                self._version, self._forced = "", True
+                self._version = ""
+                self._forced = True
             await asyncio.sleep(max(self._delay(cause), retry_after))
 
     def _delay(self, cause: Cause) -> float:
@@ -338,7 +341,8 @@ class _Ways:
 
     def complete(self) -> None:
         """A list came whole."""
-        self._cuts, self.page = 0, self._timing.page
+        self._cuts = 0
+        self.page = self._timing.page
 
 
 class _Slice:

@@ -122,7 +122,8 @@ def read_page(document: Mapping[str, Any]) -> Page:
 
     An object without items must not pass for an empty list: all that we know would seem to be gone.
     """
-    items, metadata = document.get("items", ()), _metadata(document)
+    items = document.get("items", ())
+    metadata = _metadata(document)
     version = metadata.get("resourceVersion")
     listed = items is None or (isinstance(items, list) and all(isinstance(item, dict) for item in items))
     if not listed or not isinstance(version, str) or not version:

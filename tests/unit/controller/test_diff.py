@@ -92,7 +92,7 @@ def test_nothing_is_to_be_done(found: Observed, duty: Duty) -> None:
 def test_ambiguity_is_told_by_name(found: Observed, words: list[str]) -> None:
     (action,) = diff(GANG.value(), found, Duty.START, Follow.PATCH)
     assert isinstance(action, ReportAmbiguous)
-    assert all(word in action.message for word in words)
+    assert all(word in action.problem for word in words)
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ def test_a_stage_that_shrinks_to_one_pod_or_none_waits_for_one() -> None:
 )
 def test_what_is_not_clear_is_said(found: Observed, problems: list[str]) -> None:
     changes = diff(serving().value(), found, Duty.START, Follow.NEVER)
-    assert [change.message for change in changes if isinstance(change, ReportAmbiguous)] == problems
+    assert [change.problem for change in changes if isinstance(change, ReportAmbiguous)] == problems
 
 
 COMPLAINTS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, list[str], str]] = [
