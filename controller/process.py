@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Controller:
-    """The wired parts of one process. ``client`` is open, ``level`` is what discovery found."""
+    """The wired parts of one process, for the API level that discovery has found."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Controller:
 
     def _note(self, old: Item | None, new: Item | None) -> None:
         self.loop.note(old, new)
-        # Notes for the extender, which nobody reads here.
+        # The extender reads these notes; here they would only grow.
         self.store.touched.groups.clear()
         self.store.touched.orphans.clear()
 
@@ -127,7 +127,7 @@ class Controller:
 
 
 def _leave_unresolved(_: str) -> None:
-    """At the native level an admission plugin gives PodGroups their priority."""
+    """No priority is written at the native level: an admission plugin gives PodGroups theirs."""
 
 
 def _gang_settings(settings: ControllerSettings) -> GangSettings:

@@ -1,11 +1,12 @@
-"""PodGroups that are being deleted: their protection goes once no pod that has not ended names them.
+"""Takes the protection off PodGroups that are being deleted, once all pods that name them have ended.
 
-The watch shows the pods of Indexed Jobs only, and any pod may name a PodGroup. So the pods of a namespace are read when
-a PodGroup of it is to go, and again after a growing pause while a pod still names it. One read answers for all
-PodGroups of the namespace, and looks fall on common ticks: many deletions at once cost one read per tick.
+The watches show the pods of Jobs and the leaders of LeaderWorkerSets only, and any pod may name a PodGroup. So the pods
+of a namespace are read when a PodGroup of it is being deleted, and again after a growing pause while a pod still names
+it. One read answers for all PodGroups of the namespace, and looks fall on common ticks: many deletions at once cost one
+read per tick.
 
 A read begins after all PodGroups that it answers for were seen deleting, so every pod that is older than the deletion
-counts. A pod that comes to a PodGroup which is already being deleted may find it gone, as with upstream's controller.
+counts. A pod that is created later may find its PodGroup gone, as with upstream's controller.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ class ReleaseTiming:
     """When a leaving PodGroup is looked at."""
 
     grace_seconds: float = 5.0
-    """How long a PodGroup is left to kube-controller-manager, which frees it where its gate is on."""
+    """How long a PodGroup is left to kube-controller-manager, which does the same where its gate is on."""
 
     pause: Backoff = _PAUSE
     """The pauses after looks that found a pod; the first of them is the length of a tick, too."""
@@ -47,10 +48,10 @@ RELEASE_TIMING = ReleaseTiming()
 
 @dataclass(slots=True)
 class _Wait:
-    """One PodGroup. Times are the clock's."""
+    """A PodGroup that is being deleted. Times are those of the monotonic clock, in seconds."""
 
     ripe: float
-    """Until then it is left alone."""
+    """The end of the grace time; the PodGroup is left alone before."""
 
     due: float
     """The time of the next look."""
@@ -60,9 +61,9 @@ class _Wait:
 
 
 class Protection:
-    """Frees PodGroups. After ``note`` or ``note_end`` said True, and after each `look`, call `look` in `delay` seconds.
+    """Frees PodGroups.
 
-    ``read_named`` is `reads.read_named_groups`, ``remove`` is `writes.Writes.remove_finalizer`, ``clock`` is monotonic.
+    After `note` or `note_end` has returned True, and after each `look`, `look` is to be called in `delay` seconds.
     """
 
     def __init__(
@@ -76,13 +77,17 @@ class Protection:
     ) -> None:
         self._store = store
         self._read_named = read_named
+        """Reads the PodGroups that the pods of a namespace name (`reads.read_named_groups`)."""
         self._remove = remove
+        """Removes the finalizer (`writes.Writes.remove_finalizer`)."""
         self._clock = clock
+        """The monotonic time in seconds."""
         self._timing = timing
         self._waits: dict[str, dict[GroupKey, _Wait]] = {}
+        """The PodGroups that are being deleted, by namespace."""
 
     def note(self, key: GroupKey) -> bool:
-        """The PodGroup changed in the Store, or went; whether it is a new one to look at."""
+        """The PodGroup changed in the Store, or went. Returns whether it has just become one to look at."""
         if self._find(key) is None:
             self._forget(key)
             return False
@@ -94,7 +99,7 @@ class Protection:
         return True
 
     def note_end(self, key: GroupKey) -> bool:
-        """A pod that names the PodGroup ended; whether to look earlier than it was due."""
+        """A pod that names the PodGroup ended. Returns whether its next look is due earlier now."""
         wait = self._waits.get(key.namespace, {}).get(key)
         due = self._to_tick(self._clock() + self._timing.grace_seconds)
         if wait is None or wait.due <= due:
@@ -108,7 +113,7 @@ class Protection:
         return max(0.0, min(wait.due for wait in waits.values()) - self._clock()) if waits else None
 
     async def look(self, namespace: str) -> None:
-        """Free what nobody names, if anything is due; raises the first ApiError, with everything else done."""
+        """Free the PodGroups that no pod names, if a look is due. Raises the first ApiError after trying all."""
         waits = self._waits.get(namespace, {})
         now = self._clock()
         if not any(wait.due <= now for wait in waits.values()):
@@ -135,7 +140,7 @@ class Protection:
         try:
             await self._remove(free_group(group))
         except NotFound:
-            pass  # somebody was faster
+            pass  # it has gone meanwhile
         except ApiError as error:
             return error
         self._forget(group.key)
@@ -146,7 +151,7 @@ class Protection:
         return group if group is not None and is_leaving(group) else None
 
     def _has_known_pod(self, group: PodGroup) -> bool:
-        """Whether the watch shows a pod that keeps the group: its end will be noted, so nothing is read."""
+        """Whether the watch shows a live pod that names the PodGroup. Its end will be noted, so no read is needed."""
         members = self._store.members.of_group(group.key)
         return any(pod.group == group.key and pod.phase is Phase.ACTIVE for pod in members)
 

@@ -1,7 +1,7 @@
 """One look at an owner: observe, diff, write, report.
 
-A look goes on until nothing is left to be done, so a restart between two writes needs no care of its own: the next
-process does what is left.
+A look goes on until nothing is left to be done. A restart between two writes does no harm: the next process finds what
+is left.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from serried.model.pod import Pod
 log = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_READS = 5.0
-"""While the pods of a replica that is gone, or of an earlier owner of the name, are still there."""
+"""How often pods are read while those of a replica that is gone, or of an earlier owner of the name, still exist."""
 
 _WRITES_AT_ONCE = 8
 
@@ -56,17 +56,13 @@ class Result:
 
     created: bool = False
     """Whether something was created."""
+
     requeue_after_seconds: float | None = None
-    """When to look again in any case."""
+    """When to look again even if nothing changes; None if only a change asks for a look."""
 
 
 class Reconciler:
-    """Looks at Jobs and parents.
-
-    ``follow`` is how minCount follows the size of an owner, ``clock`` is monotonic. ``resolve_priority`` gives the
-    priority for a PriorityClass ("": for none), None if it is not ours to say or does not exist. ``read_pods`` is
-    `reads.read_pods_of`.
-    """
+    """Looks at Jobs and parents."""
 
     def __init__(
         self,
@@ -86,18 +82,22 @@ class Reconciler:
         self._writes = writes
         self._settings = settings
         self._follow = follow
+        """How minCount follows the size of an owner."""
         self._resolve_priority = resolve_priority
+        """The priority to be written for the name of a PriorityClass ("" for no class); None for none."""
         self._read_pods = read_pods
+        """Reads the pods of a parent from the API server (`reads.read_pods_of`)."""
         self._metrics = metrics
         self._clock = clock
+        """The monotonic time in seconds."""
         self._reported = Reported(writes)
         self._upstream = Upstream(clock)
         self._renewals = Renewals(store)
 
     async def reconcile(self, owner_key: OwnerKey, failures: int) -> Result:
-        """Do for the owner what its state asks for. Raises the API server's refusal.
+        """Do what is needed for the owner. Raises the first ApiError of its writes.
 
-        ``failures`` is how many looks at it have failed in a row.
+        ``failures`` is how many looks at the owner have failed in a row.
         """
         result = await self._work_off(owner_key, failures)
         self._reported.succeed(owner_key)
@@ -129,7 +129,7 @@ class Reconciler:
     # --- deciding --------------------------------------------------------------------------------------------------
 
     def duty_of(self, owner: Owner) -> Duty:
-        """The duty towards an owner as the Store has it; none towards a Job that is a part of a larger gang."""
+        """The duty towards an owner in the Store. There is none towards a Job that is a part of a larger gang."""
         if isinstance(owner, Job):
             if self._store.membership.governs_job(owner):
                 return Duty.NONE
@@ -144,7 +144,7 @@ class Reconciler:
         return Duty.START if self._store.membership.is_eligible(owner) else Duty.COMPLETE
 
     def report_obstacle(self) -> None:
-        """Report once to each owner of a gang that has not begun that nothing can be made for it."""
+        """Warn each owner whose objects cannot be created now, once."""
         owners: list[Owner] = [*self._store.jobs.values(), *self._store.parents.values()]
         for owner in owners:
             if self.duty_of(owner) is Duty.START:
@@ -199,7 +199,7 @@ class Reconciler:
         return None
 
     async def _find_started(self, parent: Parent) -> Result | None:
-        """The end of the look if a pod of the parent has started: not all of them are watched, so they are read."""
+        """The end of the look if a pod of the parent has started. Not all of them are watched, so they are read."""
         pods = await self._read_pods(parent)
         has_workload = bool(observe(self._store, self._expectations, parent).workloads)
         if self._store.owners.find(owner_key_of(parent)) != parent or has_workload:
@@ -227,7 +227,10 @@ class Reconciler:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, changes: Iterable[Change], failures: int) -> float | None:
-        """Carry out what creates nothing; raises the first refusal. Returns after how many seconds to look again."""
+        """Carry out the changes that create nothing; raises the first refusal.
+
+        Returns after how many seconds to look again, None if only a change asks for it.
+        """
         seconds = None
         for change in changes:
             match change:
@@ -241,19 +244,19 @@ class Reconciler:
         return seconds
 
     async def _clear(self, change: ClearReplicas, failures: int) -> float | None:
-        """Delete PodGroups of replicas without pods; after how many seconds to look at those that have some."""
+        """Delete the PodGroups whose replicas have no pods. Returns after how many seconds to look at the others."""
         if not isinstance(change.owner, Parent):
             return None
         pods = await self._read_pods(change.owner)
-        inhabited = {pod.place.replica for pod in pods if pod.place is not None}
-        vacant = [group for group in change.groups if group.labels.get(REPLICA) not in inhabited]
-        for group in vacant:
+        with_pods = {pod.place.replica for pod in pods if pod.place is not None}
+        deletable = [group for group in change.groups if group.labels.get(REPLICA) not in with_pods]
+        for group in deletable:
             if (error := await self._try(Delete(change.owner, group), failures)) is not None:
                 raise error
-        return _SECONDS_BETWEEN_READS if len(vacant) < len(change.groups) else None
+        return _SECONDS_BETWEEN_READS if len(deletable) < len(change.groups) else None
 
     async def _try(self, write: Write, failures: int) -> ApiError | None:
-        """Carry one write out; the API server's refusal, which the owner hears of."""
+        """Carry one write out. Returns the API server's refusal, about which the owner gets an event."""
         try:
             await self._write(write)
         except ApiError as error:
@@ -289,5 +292,5 @@ def _counts_as_started(pod: Pod) -> bool:
 
 
 def _is_left_over(pod: Pod) -> bool:
-    """Whether the pod may be one of an earlier parent of the name, and is about to go."""
+    """Whether the pod may belong to an earlier parent of the same name; it is about to go."""
     return pod.deleting and pod.place is not None and not pod.place.uid
