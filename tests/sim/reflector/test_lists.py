@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from serried.kube.changes import Deleted, Listed, Relisted
-from serried.kube.reflector import CUTS, WatchTiming
+from serried.kube.reflector import MAX_CUT_LISTS, WatchTiming
 from serried.kube.wire import PODS
 from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
@@ -55,14 +55,14 @@ async def test_streams_that_are_cut_give_way_to_pages(server: FakeApiServer, end
     async with following(server) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         assert set(scene.sink.state) == {"a", "b"}
-        assert scene.streams == CUTS
-        assert scene.lists == CUTS + 1
+        assert scene.streams == MAX_CUT_LISTS
+        assert scene.lists == MAX_CUT_LISTS + 1
         server.add(PODS, pod("c"))
         await scene.sink.knows("a", "b", "c")
 
 
 async def test_after_a_while_lists_are_streamed_again(server: FakeApiServer) -> None:
-    server.cut_streams(after=1, times=CUTS)
+    server.cut_streams(after=1, times=MAX_CUT_LISTS)
     async with following(server, timing=WatchTiming(backoff=Backoff(0.005, cap=0.02), in_pages=0.1)) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         await scene.turned_to_streams()
@@ -79,7 +79,7 @@ async def test_pages_that_are_cut_give_way_to_a_stream(server: FakeApiServer) ->
         server.add(PODS, pod(f"p{number}"))
     refused = server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
     async with following(server, timing=WatchTiming(backoff=Backoff(0.005, cap=0.02), page=2)) as scene:
-        await until_true(lambda: len(server.seen(second_pages)) == CUTS - 1)
+        await until_true(lambda: len(server.seen(second_pages)) == MAX_CUT_LISTS - 1)
         server.streaming = True
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         assert refused.left

@@ -56,7 +56,7 @@ async def test_a_server_that_lists_but_cannot_watch_is_listed_anew_after_every_f
             await until_true(lambda: bool(server.watches))
             server.end_watches()
             await until_true(lambda: not server.watches)
-        assert len(server.requests) - scene.lists >= 3 * (reflector.STUCK - 1)
+        assert len(server.requests) - scene.lists >= 3 * (reflector.MAX_SUSPICIOUS_ENDS - 1)
 
 
 async def test_a_defect_of_ours_in_one_change_does_not_end_the_watch(
