@@ -179,7 +179,7 @@ class CommonSettings(BaseSettings):
 
     gang_jobs: Literal["by-shape", "asked", "none"] = _flag(
         "by-shape",
-        "which Jobs are gangs: by their shape, also unasked; only those that ask; none. Alike for both processes",
+        "which Jobs are gangs: by shape, also unasked; only those that ask; none. Alike for both processes",
     )
 
     @field_validator("*", mode="before")

@@ -1,8 +1,8 @@
 """PodGroups and Workloads of ``scheduling.k8s.io``: v1beta1 and v1alpha3 (1.37), v1alpha2 (1.36), and our own group's.
 
-The fields that are read here are the same in all of them but two: v1alpha2 names a PodGroup's Workload by
+The fields that are read here are the same in all of them, with two exceptions: v1alpha2 names a PodGroup's Workload in
 ``podGroupTemplateRef``, and its condition is PodGroupScheduled. In v1alpha1 (1.35) Workloads contain their PodGroups,
-with a policy and nothing else: the topology key is an annotation of the Workload there.
+with a policy and nothing else; there the topology key is an annotation of the Workload.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def decode_composite(obj: object) -> Composite | Malformed:
 
 
 def decode_workload(obj: object) -> Workload | Malformed:
-    """A Workload; name and uid are required. Composite templates are not looked at."""
+    """A Workload; name and uid are required. Composite templates are not read."""
     return attempt("Workload", _decode_workload, obj)
 
 
@@ -124,7 +124,7 @@ def _decode_workload(obj: Raw) -> Workload:
 
 
 def read_policy(spec: Raw, field: str = "schedulingPolicy") -> Policy:
-    """Exactly one of ``basic`` and ``gang``; ``gang`` with a minCount of at least 1. ValueError for anything else."""
+    """The policy: exactly one of ``basic`` and ``gang``, which has a minCount of at least 1. Raises ValueError."""
     count = _read_count(spec, field, "minCount")
     return BASIC if count is None else Policy(count)
 
@@ -179,7 +179,7 @@ def _read_template(raw: Raw) -> Template:
 
 
 def read_disruption(raw: Raw) -> Disruption | None:
-    """``disruptionMode``: a union of two empty objects; in v1alpha2 a word."""
+    """``disruptionMode``, which is a union of two empty objects, and in v1alpha2 a string."""
     mode = raw.get("disruptionMode")
     if isinstance(mode, str):
         return _DISRUPTION_WORDS.get(mode)

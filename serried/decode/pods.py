@@ -29,11 +29,11 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation, and since 1.28 label too, of the pods of an Indexed Job."""
 
 _REJECTED = "Pod was rejected: "
-"""How the kubelet begins the message of a pod that it never ran (1.37, kubelet.go: rejectPod)."""
+"""The begin of the kubelet's message about a pod that it never ran (1.37, kubelet.go: rejectPod)."""
 
 _OUT_OF = "OutOf"
 _REFUSALS = frozenset({"NodeAffinity", "NodePorts", "NodeName", "TaintToleration", "UnexpectedAdmissionError"})
-"""Reasons of the kubelet's admission (1.37, lifecycle/predicate.go), beside those that begin with OutOf."""
+"""Reasons with which the kubelet refuses a pod (1.37, lifecycle/predicate.go), besides those that begin with OutOf."""
 
 _PHASES = {"Succeeded": Phase.SUCCEEDED, "Failed": Phase.FAILED}
 
@@ -86,7 +86,7 @@ def _decode(obj: Raw) -> Pod:
 
 
 def _read_group(obj: Raw, spec: Raw, namespace: str) -> tuple[GroupKey | None, Link | None]:
-    """The group that the pod names: the field before our label, that before the compatible one; "" names none."""
+    """The group that the pod names, and by what: its field counts first, then our label, then the compatible label."""
     metadata = read_map(obj, "metadata")
     if group := read_group_field(spec, namespace):
         return group, Link.FIELD
@@ -108,7 +108,7 @@ def _shared_owner(kind: str, name: str, uid: str) -> ControllerRef:
 
 
 def _was_tried_in_vain(status: Raw) -> bool:
-    """Condition PodScheduled is False; a gated pod has it too, but was never tried."""
+    """Whether the condition PodScheduled is False. Gated pods, which have it too, were never tried."""
     return any(
         read_text(condition, "type") == "PodScheduled"
         and read_text(condition, "status") == "False"
@@ -118,7 +118,7 @@ def _was_tried_in_vain(status: Raw) -> bool:
 
 
 def _read_refusal(status: Raw) -> str:
-    """Why the kubelet would not run the pod, "" if it did or may still."""
+    """Why the kubelet refused to run the pod; "" if it did not refuse."""
     if read_text(status, "phase") != "Failed":
         return ""
     reason = read_name(status, "reason")
