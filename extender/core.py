@@ -17,7 +17,7 @@ from extender.binding.nominator import Nominator
 from extender.binding.recovery import Recovery
 from extender.binding.reservations import Records
 from extender.binding.run import CycleRunner
-from extender.binding.stray_stamps import StrayStamps
+from extender.binding.stray_nominations import StrayNominations
 from extender.binding.tasks import Tasks
 from extender.loop import SchedulingLoop
 from extender.scheduling.activity import SchedulerActivity
@@ -28,7 +28,7 @@ from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
 from extender.scheduling.moves import Moves
-from extender.scheduling.nomination import Stamps
+from extender.scheduling.nomination import NominationPolicy
 from extender.scheduling.offers import Offers
 from extender.scheduling.order import QueueOrder
 from extender.scheduling.permit import Permit
@@ -52,10 +52,10 @@ from serried.metrics import ExtenderMetrics
 class Options:
     """What may be chosen of the core."""
 
-    stamps: Stamps = Stamps.AUTO
+    nomination: NominationPolicy = NominationPolicy.AUTO
 
-    stamp_window: int = 512
-    """How many stamped members may be without a filter call at a time."""
+    nomination_window: int = 512
+    """How many nominated members may be without a filter call at a time."""
 
     backfill: Mode = Mode.FORECAST
 
@@ -191,14 +191,14 @@ class Core:
             activity=self.activity,
             outbox=self.outbox,
             clock=clock,
-            stamps=options.stamps,
+            nomination=options.nomination,
             job_unknown_deadline=options.job_unknown_seconds,
         )
 
         # What carries out.
         self.tasks = Tasks()
         self.nominator = Nominator(
-            client, store, self.activity, clock, policy=options.stamps, window=options.stamp_window
+            client, store, self.activity, clock, policy=options.nomination, window=options.nomination_window
         )
         evictions = Evictions(client, store.pods, store.members, groups=self.groups, term=term)
         binder = Binder(client, Window(options.bindings))
@@ -226,7 +226,7 @@ class Core:
             self.groups,
             term,
             records=records,
-            stray_stamps=StrayStamps(
+            stray_nominations=StrayNominations(
                 client, store.pods, store.members, self.ledger, nominator=self.nominator, term=term
             ),
             group_scheduler=self.group_scheduler,

@@ -24,7 +24,7 @@ from extender.http.server import Listener
 from extender.isolation import Isolation
 from extender.leader import AlwaysActive, Leadership
 from extender.scheduling.backfill import Mode
-from extender.scheduling.nomination import Stamps
+from extender.scheduling.nomination import NominationPolicy
 from extender.scheduling.repairs import Broken, Rules
 from extender.scheduling.term import Term
 from extender.status.conditions import Conditions
@@ -169,8 +169,8 @@ def make_reports(
 
 def _read_options(settings: ExtenderSettings) -> Options:
     return Options(
-        stamps=Stamps(settings.stamp),
-        stamp_window=settings.stamp_window,
+        nomination=NominationPolicy(settings.stamp),
+        nomination_window=settings.stamp_window,
         backfill=Mode(settings.backfill),
         patience_seconds=settings.backfill_patience,
         ageing_seconds=settings.queue_ageing,

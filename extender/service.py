@@ -67,8 +67,9 @@ class ExtenderService:
     def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
         """Which of the offered nodes the pod may use.
 
-        Notes what the scheduler offered for a planned member, and moves a loose member's slot to an offered node. Both
-        are harmless if the call was a simulation (the native group cycle): nothing is taken that was not held before.
+        Notes what the scheduler offered for a planned member, and moves its slot to an offered node if any will do.
+        Both are harmless if the call was a simulation (the native group cycle): nothing is taken that was not held
+        before.
         """
         self._activity.note_call()
         key = self._group_of(pod)
@@ -92,16 +93,17 @@ class ExtenderService:
         return Steer(offered)
 
     def _note_offer(self, pod: Pod, names: Sequence[str]) -> None:
-        # A sample ends with its hundredth node: a shorter list is all that there is, but for a stamp tried by itself.
+        # A sample ends with its hundredth node: a shorter list is all that there is, but for a nomination tried by
+        # itself.
         if len(names) < _MAX_COMPLETE_LIST and list(names) != [pod.nominated]:
             self._offers.note(pod.uid, names)
 
     def _note_absence(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
-        # The planned node was not offered. That is a refusal only if it was tried: the stamp in this very request
+        # The planned node was not offered. That is a refusal only if it was tried: the nomination in this very request
         # made the scheduler evaluate it first, or the list is complete. A sample without it teaches nothing. Nor does
         # the first complete list: the scheduler may have begun before it saw what freed the room that was planned on.
         if pod.nominated and list(names) == [pod.nominated]:
-            return  # an outdated stamp is tried by itself first; the list follows at once
+            return  # an outdated nomination is tried by itself first; the list follows at once
         if not cycle.member(pod.uid).missed and pod.nominated != node:
             self._moves.renominate(cycle, pod.uid)
             self._runner.carry_out()

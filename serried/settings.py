@@ -205,7 +205,7 @@ class ExtenderSettings(CommonSettings):
     barrier_idle: Seconds = _flag("60", "how long a gang waits for its next member, but for others before it")
     bind_concurrency: Count = _flag("64", "Bindings in flight")
     stamp: Literal["auto", "always", "never"] = _flag("auto", "which planned pods get a nominatedNodeName")
-    stamp_window: Count = _flag("512", "planned pods that are stamped ahead of the scheduler")
+    stamp_window: Count = _flag("512", "planned pods that are nominated ahead of the scheduler")
     job_unknown_deadline: Seconds = _flag("30", "how long a pod waits for its Job to be seen")
     backfill: Literal["forecast", "off"] = _flag("forecast", "what is kept for the first gang that does not fit")
     backfill_patience: Seconds = _flag("600", "how long nodes are kept for it beyond its forecast")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 
 from extender.binding.reservations import Records
 from extender.binding.run import CycleRunner
-from extender.binding.stray_stamps import StrayStamps
+from extender.binding.stray_nominations import StrayNominations
 from extender.scheduling.cycle import BindingCycle, CycleStage
 from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_scheduler import GroupScheduler
@@ -39,7 +39,7 @@ class Recovery:
         term: Term,
         *,
         records: Records,
-        stray_stamps: StrayStamps,
+        stray_nominations: StrayNominations,
         group_scheduler: GroupScheduler,
         endings: CycleEndings,
         runner: CycleRunner,
@@ -50,14 +50,14 @@ class Recovery:
         self._groups = groups
         self._term = term
         self._records = records
-        self._stray_stamps = stray_stamps
+        self._stray_nominations = stray_nominations
         self._group_scheduler = group_scheduler
         self._endings = endings
         self._runner = runner
         self._clock = clock
 
     async def recover(self) -> bool:
-        """Take every record over, then take stray stamps off; whether the term has lasted until the end of it.
+        """Take every record over, then take stray nominations off; whether the term has lasted until the end of it.
 
         If not, others may have led meanwhile: what was read is outdated. Raises ApiError if the records cannot be read.
         """
@@ -70,7 +70,7 @@ class Recovery:
                     return False
                 if not self._take(reservation):
                     await self._records.remove(reservation)
-            await self._stray_stamps.clear()
+            await self._stray_nominations.clear()
             return self._term.leads()
         finally:
             self._term.recovering = False

@@ -2,7 +2,7 @@
 
 Each await is a place where the world can change, or where this process can die. What holds then:
 
-- while recording: nothing is stamped or bound; a restart finds no record, or a planned one that it may drop;
+- while recording: nobody is nominated or bound; a restart finds no record, or a planned one that it may drop;
 - while gathering: the record says Planned, so a restart takes the plan up again or drops it; nothing is bound;
 - while committing: the compare-and-swap is either done or not; only a read-back decides, never the error we got;
 - while binding: the record says Committed, so every restart rolls forward, whatever was sent already; one of which

@@ -26,7 +26,7 @@ from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
 from extender.scheduling.member import MemberStage
 from extender.scheduling.moves import Moves
-from extender.scheduling.nomination import Stamps
+from extender.scheduling.nomination import NominationPolicy
 from extender.scheduling.offers import Offers
 from extender.scheduling.permit import Permit
 from extender.scheduling.planning import Planning
@@ -78,7 +78,7 @@ class GroupScheduler:
         activity: SchedulerActivity,
         outbox: Outbox,
         clock: Callable[[], float],
-        stamps: Stamps = Stamps.AUTO,
+        nomination: NominationPolicy = NominationPolicy.AUTO,
         job_unknown_deadline: float = 30.0,
     ) -> None:
         self._store = store
@@ -98,7 +98,7 @@ class GroupScheduler:
         self._activity = activity
         self._outbox = outbox
         self._clock = clock
-        self._stamps = stamps
+        self._nomination = nomination
         self._job_unknown_deadline = job_unknown_deadline
 
     # --- terms -------------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ class GroupScheduler:
             self._seats.move_out(plan)
         # Every member of a tree has a domain of its own, which an offered node may not be in.
         plain = group.preference == NO_PREFERENCE and group.tree is None
-        any_node = plain and self._stamps.leaves_loose(plan)
+        any_node = plain and self._nomination.allows_any_node(plan)
         cycle = BindingCycle(group, reservation, now, now, any_node=any_node, closed=closed)
         for uid, pod in pods.items():
             if self._held.needs_activation(pod):
