@@ -1,7 +1,7 @@
 """The reconcile loop: a change in the Store becomes a task in the queue, and workers carry tasks out.
 
-`reconciler` has what is done for an owner, `protection` what is done for the leaving PodGroups of a namespace, and
-`priorities` what is done for the priority of a PodGroup.
+The work itself is elsewhere: `reconciler` looks after owners, `protection` after PodGroups that are being deleted, and
+`priorities` after PodGroups without a priority.
 """
 
 import asyncio
@@ -230,7 +230,7 @@ def _attempt(work: Callable[[], None]) -> None:
     try:
         work()
     except Exception:
-        # A defect that one object brings out must not end what is done every few seconds.
+        # A defect that one object brings out must not end the work of every few seconds.
         log.exception("work in the background failed")
 
 

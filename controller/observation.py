@@ -1,4 +1,4 @@
-"""The objects that exist for an owner: those in the Store, and those that are created and not yet in it."""
+"""The objects that exist for an owner: in the Store, or created and not yet in it."""
 
 from collections.abc import Collection
 

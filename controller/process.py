@@ -51,12 +51,50 @@ class Controller:
         gang_settings = _gang_settings(settings)
         self.store = Store(gang_settings.schedulers, gang_settings.gang_jobs)
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
-        # Two events a gang Job, at full speed, cost as much as its objects: they are the first to give way.
-        ration = Ration(rate=50.0, burst=200)
-        self.events = EventWriter(
-            client, "serried-controller", limit=1000, writers=2, ration=ration, gives_way=lambda: len(self.queue) > 0
+        self.events = self._make_events(client)
+        self.feed = self._make_feed(client, level)
+        expectations = Expectations(self.store, clock)
+        writes = Writes(client, level, self.events)
+        priorities = Priorities(self.store, writes) if level == FALLBACK else None
+        self.loop = Loop(
+            self.store,
+            Reconciler(
+                self.store,
+                expectations,
+                writes,
+                gang_settings,
+                follow=_follow(gang_settings, level),
+                resolve_priority=priorities.resolve if priorities is not None else _leave_unresolved,
+                read_pods=partial(read_pods_of, client),
+                metrics=metrics,
+                clock=clock,
+            ),
+            expectations,
+            self.queue,
+            protection=Protection(
+                self.store, partial(read_named_groups, client), writes.remove_finalizer, clock, timing=timing
+            ),
+            priorities=priorities,
+            clock=clock,
+            synced=self.feed.synced,
+            is_obstructed=self._is_obstructed,
+            metrics=metrics,
         )
-        self.feed = Feed(
+        metrics.before_render(lambda: metrics.queued(len(self.queue)))
+
+    def _make_events(self, client: ApiClient) -> EventWriter:
+        # Two events a gang Job, at full speed, cost as much as its objects: they are the first to give way.
+        return EventWriter(
+            client,
+            "serried-controller",
+            limit=1000,
+            writers=2,
+            ration=Ration(rate=50.0, burst=200),
+            gives_way=lambda: len(self.queue) > 0,
+        )
+
+    def _make_feed(self, client: ApiClient, level: ApiLevel) -> Feed:
+        return Feed(
             client,
             level,
             self.store,
@@ -65,35 +103,6 @@ class Controller:
             selections={Kind.PODS: JOB_PODS, Kind.LEADERS: LEADER_PODS},
             on_malformed=self._report_malformed,
         )
-        writes = Writes(client, level, self.events)
-        read_named = partial(read_named_groups, client)
-        protection = Protection(self.store, read_named, writes.remove_finalizer, clock, timing=timing)
-        expectations = Expectations(self.store, clock)
-        priorities = Priorities(self.store, writes) if level == FALLBACK else None
-        reconciler = Reconciler(
-            self.store,
-            expectations,
-            writes,
-            gang_settings,
-            follow=_follow(gang_settings, level),
-            resolve_priority=priorities.resolve if priorities is not None else _leave_unresolved,
-            read_pods=partial(read_pods_of, client),
-            metrics=metrics,
-            clock=clock,
-        )
-        self.loop = Loop(
-            self.store,
-            reconciler,
-            expectations,
-            self.queue,
-            protection=protection,
-            priorities=priorities,
-            clock=clock,
-            synced=self.feed.synced,
-            is_obstructed=self._is_obstructed,
-            metrics=metrics,
-        )
-        metrics.before_render(lambda: metrics.queued(len(self.queue)))
 
     def _note(self, old: Item | None, new: Item | None) -> None:
         self.loop.note(old, new)

@@ -1,4 +1,4 @@
-"""What is there for an owner, and the changes that a diff yields."""
+"""The objects that exist for an owner, and the changes that the diff yields."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ class ReportAmbiguous:
 Create = CreateWorkload | CreatePodGroup
 
 Write = Create | SetMinCount | Delete
-"""What is one request to the API server."""
+"""A change that is one request to the API server."""
 
 Change = Write | ClearReplicas | ReportAmbiguous
 

@@ -75,7 +75,7 @@ async def _is_served(client: ApiClient, level: ApiLevel) -> bool:
 
 
 def _read_names(path: str, document: JSON) -> set[str]:
-    """The plurals in a discovery document; raises Unavailable for what is none, which does not say what is served."""
+    """The plurals in a discovery document; raises Unavailable for any other document."""
     entries = document.get("resources")
     if document.get("kind") != "APIResourceList" or not isinstance(entries, list):
         raise misread(f"GET {path}", 200, f"no discovery document: {str(document)[:80]}")

@@ -254,13 +254,13 @@ class EventWriter:
             "firstTimestamp": series.first,
         }
         self._client.metrics.wrote("create", EVENTS.plural)
-        await self._send("POST", EVENTS.path(series.namespace), body | _tally(series), JSON_TYPE)
+        await self._send("POST", EVENTS.path(series.namespace), body | _count_fields(series), JSON_TYPE)
         series.name = name
 
     async def _count_up(self, series: _Series) -> None:
         self._client.metrics.wrote("patch", EVENTS.plural)
         try:
-            await self._send("PATCH", EVENTS.path(series.namespace, series.name), _tally(series), MERGE_PATCH)
+            await self._send("PATCH", EVENTS.path(series.namespace, series.name), _count_fields(series), MERGE_PATCH)
         except NotFound:
             # Events expire on the server, an hour after their last write by default.
             await self._create(series)
@@ -276,5 +276,5 @@ class EventWriter:
         self._client.metrics.event_dropped()
 
 
-def _tally(series: _Series) -> JSON:
+def _count_fields(series: _Series) -> JSON:
     return {"type": series.type, "message": series.message, "count": series.count, "lastTimestamp": series.last}
