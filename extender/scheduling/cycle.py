@@ -143,9 +143,9 @@ class BindingCycle:
 
     def quorum_at_bind(self) -> bool:
         """Whether enough members are at their bind call, or bound, to commit."""
-        if self.reservation.parts:
-            return not self.reservation.lacks(self._at_bind | self._bound)
-        return len(self._at_bind) + len(self._bound) >= self.reservation.need  # no bound member has an open call
+        if len(self._at_bind) + len(self._bound) < self.reservation.need:
+            return False  # no bound member has an open call: the numbers are enough to say so, at every call
+        return not self.reservation.lacks(self._at_bind | self._bound)
 
     def out_of_reach(self) -> bool:
         """Whether too few slots are left for the quorum."""

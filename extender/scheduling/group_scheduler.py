@@ -32,9 +32,9 @@ from extender.scheduling.permit import Permit
 from extender.scheduling.planning import Planning
 from extender.scheduling.queue import Queue
 from extender.scheduling.repairs import Repairs
-from extender.scheduling.requests import build_request, find_opening
+from extender.scheduling.requests import build_request, find_next_opening
 from extender.scheduling.seats import Seats
-from extender.scheduling.slots import adjust_need, make_reservation
+from extender.scheduling.slots import adjust_quorum, make_reservation
 from extender.scheduling.studies import Studies, Unfinished
 from extender.scheduling.term import Term
 from serried.cluster.ledger import Ledger
@@ -43,6 +43,7 @@ from serried.model.group import GroupKey, PodGroup
 from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Phase, Pod
 from serried.model.preference import NO_PREFERENCE
+from serried.model.tree import Leaf
 from serried.model.verdict import Reason, Verdict
 from serried.plan.order import Waiting
 from serried.plan.quorum import GroupMembers
@@ -287,8 +288,8 @@ class GroupScheduler:
             return self._queue.foresee(self.describe(group.key))
         gang.retry_at, gang.tried = math.inf, tried
         excluded = gang.exclusions(group_members.waiting, now, self._store.nodes)
-        opening = find_opening(group, now - (now if gang.quorum_since is None else gang.quorum_since))
-        ask = build_request(group, group_members, excluded, self._store.nodes, opening, mending, gang.home)
+        waited = now - (now if gang.quorum_since is None else gang.quorum_since)
+        ask = build_request(group, group_members, excluded, self._store.nodes, waited, mending, gang.home)
         if isinstance(ask, Verdict):
             self._queue.leave(group.key)
             gang.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
@@ -301,7 +302,8 @@ class GroupScheduler:
         except Unfinished:
             return self._planning.describe_wait(gang, ask)  # and again when it is there
         if isinstance(answer, Verdict):
-            gang.retry_at = now + min(opening.next_in, _EXCLUDED_SECONDS if excluded or ask.closed else math.inf)
+            forgotten = _EXCLUDED_SECONDS if excluded or ask.closed else math.inf
+            gang.retry_at = now + min(find_next_opening(group, waited), forgotten)
             self._planning.rest(gang, group.key, answer)
             return answer
         self._studies.settle(group.key)
@@ -317,7 +319,7 @@ class GroupScheduler:
         if ask.need:
             self._seats.move_out(plan)
         # Every member of a tree has a domain of its own, which an offered node may not be in.
-        plain = group.preference == NO_PREFERENCE and group.tree is None
+        plain = group.preference == NO_PREFERENCE and isinstance(group.tree, Leaf)
         any_node = plain and self._nomination.allows_any_node(plan)
         cycle = BindingCycle(group, reservation, now, now, any_node=any_node, closed=closed)
         for uid, pod in pods.items():
@@ -362,7 +364,7 @@ class GroupScheduler:
     def _tend_quorum(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
         reservation = cycle.reservation
         if reservation.need and not reservation.committed:
-            adjust_need(cycle, group, self._store, self._ledger)
+            adjust_quorum(cycle, group, self._store, self._ledger)
         elif not reservation.need and self._permit.count_missing(cycle, group):
             # It was planned for a gang that stands. Whoever has no slot of its own waits for the others now.
             self._moves.drop_surplus(cycle, "its gang is below its quorum by now")

@@ -31,7 +31,7 @@ def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
         if slot.uid in kept:
             part = {"podGroup": slot.part} if slot.part else {}
             by_node.setdefault(slot.node, []).append({"uid": slot.uid, "name": slot.name, **part})
-    parts = [{"podGroup": part, "minCount": need} for part, need in reservation.parts.items()]
+    parts = [{"podGroup": part, "minCount": need} for part, need in reservation.parts.items() if part]
     return {
         "podGroup": reservation.group.encoded,
         "podGroupUID": reservation.group_uid,

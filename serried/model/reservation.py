@@ -1,7 +1,7 @@
 """The slots that are kept for one gang between its plan and its last Binding."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -24,7 +24,7 @@ class Slot:
     name: str
     node: str
     part: str = ""
-    """The member's PodGroup within a tree."""
+    """The member's PodGroup within its tree; "" where that is the whole tree."""
 
 
 class Reservation:
@@ -52,7 +52,7 @@ class Reservation:
         self._need = need
         self._slots = dict(slots or {})
         self._committed = frozenset(committed)
-        self._parts = dict(parts or {})
+        self._parts = dict(parts or {"": need})
 
     @property
     def domain(self) -> str:
@@ -66,7 +66,7 @@ class Reservation:
 
     @property
     def parts(self) -> Mapping[str, int]:
-        """Of a tree, how many members of each PodGroup ``need`` is made of; else empty."""
+        """How many members of each PodGroup ``need`` is made of, by its name in the tree."""
         return self._parts
 
     @property
@@ -86,11 +86,11 @@ class Reservation:
 
     def lacks(self, uids: Collection[str]) -> bool:
         """Whether these members are too few for the quorum."""
-        return bool(self.find_short(uids)) if self._parts else len(uids) < self._need
+        return len(uids) < self._need or (len(self._parts) > 1 and bool(self.find_short(uids)))
 
-    def find_short(self, uids: Iterable[str]) -> frozenset[str]:
-        """The parts of a tree of which these members are too few."""
-        here = Counter(self._slots[uid].part for uid in uids if uid in self._slots)
+    def find_short(self, uids: Collection[str]) -> frozenset[str]:
+        """The parts of which these members are too few. Who has no slot counts where one PodGroup is the tree."""
+        here = Counter(self._slots[uid].part if uid in self._slots else "" for uid in uids)
         return frozenset(part for part, need in self._parts.items() if here[part] < need)
 
     # --- the verbs of the ledger -------------------------------------------------------------------------------
@@ -129,15 +129,11 @@ class Reservation:
         """Committed becomes Planned: no Binding was sent. Nothing happens before the commit."""
         self._committed = frozenset()
 
-    def adjust_need(self, need: int) -> None:
-        """The quorum takes another number of members. Illegal after the commit, and for a tree."""
-        self._require_planned("change its quorum")
-        if self._parts:
-            raise IllegalTransition(f"{self.group} is a tree, whose quorum is that of its parts")
-        self._need = need
+    def adjust_quorum(self, parts: Mapping[str, int]) -> None:
+        """The quorum takes these numbers of each PodGroup; who is not among them takes no part.
 
-    def adjust_parts(self, parts: Mapping[str, int]) -> None:
-        """The quorum takes these numbers of each PodGroup; who is not among them takes no part. Illegal as before."""
+        Illegal after the commit, and with a PodGroup that was not planned.
+        """
         self._require_planned("change its quorum")
         if not parts.keys() <= self._parts.keys():
             raise IllegalTransition(f"{self.group} cannot take in PodGroups that it was not planned with")

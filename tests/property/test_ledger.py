@@ -221,11 +221,11 @@ class ClaimsMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), need=st.integers(0, 3))
-    def adjust_need(self, data: st.DataObject, need: int) -> None:
+    def adjust_quorum(self, data: st.DataObject, need: int) -> None:
         group = data.draw(st.sampled_from(sorted(self.held)))
         legal = group not in self.committed
         with nullcontext() if legal else pytest.raises(IllegalTransition):
-            self.ledger.adjust_need(self.held[group], need)
+            self.ledger.adjust_quorum(self.held[group], {"": need})
         if legal:
             self.needs[group] = need
 
