@@ -124,7 +124,7 @@ class Core:
         )
         self.planning = Planning(store.members, self.studies, self.groups, clock, metrics=metrics)
         seats = Seats(store)
-        order = QueueOrder(store.groups, store.members, clock, options.ageing_seconds)
+        order = QueueOrder(store.priorities, clock, options.ageing_seconds)
         pod_ends = PodEnds(
             store.pods,
             store.members,

@@ -275,12 +275,13 @@ class GroupScheduler:
 
     def _try(self, gang: GroupState, group: PodGroup, group_members: GroupMembers, mending: Mending) -> Verdict | None:
         now = self._clock()
+        priority = self._store.priorities.find_own(group.key)
         if now < gang.not_before:
             return self._queue.foresee(self.describe(group.key))
         tried = (
             tuple((pod.uid, pod.shape) for pod in group_members.waiting),
             (group_members.placed, len(group_members.terminating)),
-            (group.policy, group.tree),
+            (group.policy, group.tree, priority),
             mending,
         )
         gang.not_before = 0.0
@@ -294,7 +295,7 @@ class GroupScheduler:
             self._queue.leave(group.key)
             gang.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
             return ask
-        ask = replace(ask, taken=find_taken(group, self._store, self._ledger))
+        ask = replace(ask, taken=find_taken(group, self._store, self._ledger), group_priority=priority)
         ask = ask.avoiding(gang.unoffered(ask.members, now, self._store.nodes))
         place = self.describe(group.key)
         try:

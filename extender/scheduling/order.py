@@ -1,11 +1,11 @@
 """The order of the queue: by priority, which waiting raises, and by the time since when a gang has its quorum."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from serried.cluster.members import Members
-from serried.model.group import BARE_KINDS, GroupKey, PodGroup
+from serried.cluster.priorities import GroupPriorities
+from serried.model.group import GroupKey
 from serried.plan.order import Ageing, Waiting, order_groups
 
 
@@ -17,29 +17,15 @@ class QueueOrder:
     """
 
     def __init__(
-        self,
-        groups: Mapping[GroupKey, PodGroup],
-        members: Members,
-        clock: Callable[[], float],
-        ageing_seconds: float = math.inf,
+        self, priorities: GroupPriorities, clock: Callable[[], float], ageing_seconds: float = math.inf
     ) -> None:
-        self._groups = groups
-        self._members = members
+        self._priorities = priorities
         self._clock = clock
         self._ageing = Ageing(ageing_seconds)
 
     def describe(self, group: GroupKey, since: float | None, *, broken: bool = False) -> Waiting:
         """A group as the queue sees it; ``since`` is when its quorum stood first, None if it does not stand."""
-        priority = self._find_priority(group)
-        return Waiting(group, priority, math.inf if since is None else since, broken)
-
-    def _find_priority(self, key: GroupKey) -> int:
-        group = self._groups.get(key)
-        if group is None:
-            return 0
-        if group.key.kind in BARE_KINDS:  # its pods alone have one
-            return min((pod.priority for pod in self._members.of_group(key)), default=0)
-        return group.priority or 0
+        return Waiting(group, self._priorities.of_group(group), math.inf if since is None else since, broken)
 
     def sort(self, waiting: Iterable[Waiting]) -> list[Waiting]:
         """The first one first."""
@@ -56,5 +42,4 @@ class QueueOrder:
 
     def note_levels(self) -> None:
         """Look which priorities there are: waiting raises a gang from one of these to the next."""
-        levels = {group.priority or 0 for group in self._groups.values()}
-        self._ageing = replace(self._ageing, levels=sorted(levels))
+        self._ageing = replace(self._ageing, levels=sorted(self._priorities.list_levels()))
