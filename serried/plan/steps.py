@@ -4,10 +4,16 @@ A step is short: a few thousand slots counted, or members of one shape packed. H
 decides when to stop.
 """
 
-from collections.abc import Generator
-from typing import TypeVar
+import heapq
+from collections.abc import Callable, Generator, Iterable
+from itertools import islice
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+_ITEMS_PER_STEP = 500
+"""How many items are sorted in one step."""
 
 Work = Generator[None, None, Result]
 """Work that says after each step that it is not done, and returns its result."""
@@ -21,3 +27,20 @@ def finish(work: Work[Result]) -> Result:
         except StopIteration as done:
             result: Result = done.value
             return result
+
+
+def sort_in_steps(items: Iterable[Item], key: Callable[[Item], Any]) -> Work[list[Item]]:
+    """As ``sorted``, in steps."""
+    rest = iter(items)
+    runs: list[list[Item]] = []
+    while run := list(islice(rest, _ITEMS_PER_STEP)):
+        runs.append(sorted(run, key=key))
+        yield
+    if len(runs) < 2:
+        return runs[0] if runs else []
+    found: list[Item] = []
+    merged = heapq.merge(*runs, key=key)
+    while run := list(islice(merged, _ITEMS_PER_STEP)):
+        found += run
+        yield
+    return found

@@ -20,6 +20,11 @@ class Placement:
     names: Collection[str] | None
     """The names of the nodes; None for the whole cluster."""
 
+    @property
+    def name(self) -> str:
+        """For people: the values of the labels; "" for the whole cluster."""
+        return "/".join(self.domain)
+
 
 CLUSTER = Placement((), (), None)
 

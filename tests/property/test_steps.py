@@ -1,6 +1,7 @@
 """Plans and forecasts that are made in slices while the cluster changes, against those of the cluster as it was."""
 
 from collections.abc import Callable, Iterator
+from random import Random
 from unittest.mock import patch
 
 from hypothesis import event, given
@@ -16,8 +17,11 @@ from serried.plan.forecast import Ending, foresee, solve_forecast
 from serried.plan.gang import plan_gang, solve_gang
 from serried.plan.steps import Result, Work
 from serried.plan.tree import plan_group, solve_group
+from serried.plan.victims import plan_victims, solve_victims
 from tests.support.builders import RACK, pod
 from tests.support.oracle import is_sound
+from tests.support.preemption import HIGH
+from tests.support.preemption_cases import MIXED, Features, draw_case
 from tests.support.strategies import POOL, nodes
 
 _NAMES = tuple(f"n{number}" for number in range(5))
@@ -158,6 +162,26 @@ def test_so_is_a_forecast(store: Store, ask: PlanRequest, changes: list[Change],
     found = slice_up(solve_forecast(frozen.show(store.snapshots.take(0, [])), ask, endings, frozen), store, changes)
     event(type(found).__name__)
     assert found == foresee(before, ask, endings)
+
+
+@patch("serried.plan.capacity._NODES_PER_STEP", 1)
+@patch("serried.plan.survey._UNITS_PER_STEP", 1)
+@patch("serried.plan.reprieve._UNITS_PER_STEP", 1)
+@given(source=st.randoms(use_true_random=False), features=st.sampled_from([Features(), MIXED]))
+def test_so_are_victims(source: Random, features: Features) -> None:
+    field, ask = draw_case(source, features)
+    store = Store(["serried"])
+    for each in field.nodes.values():
+        store.put_node(each)
+    running = [bound for unit in field.units for bound in unit.pods]
+    for bound in running:
+        store.put_pod(bound)
+    changes = [drop_a_pod(bound.uid) for bound in source.sample(running, len(running) // 2)]
+    before, frozen = freeze(store), store.capacity.freeze()
+    shown = frozen.show(store.snapshots.take(0, []))
+    found = slice_up(solve_victims(shown, ask, HIGH, field.units, field.allowances, frozen), store, changes)
+    event(type(found).__name__)
+    assert found == plan_victims(before, ask, HIGH, field.units, field.allowances)
 
 
 @patch("serried.plan.capacity._NODES_PER_STEP", 1)

@@ -1,0 +1,193 @@
+"""How long it takes to find the victims of a gang, how long one step of it holds the loop, and how many pods go.
+
+Each gang has a higher priority than everything that runs, and finds no room without evictions. Times are those of the
+processor, so that other work on the machine does not count.
+
+python -m bench.victims           JSON to bench/results/, a table to standard output; milliseconds
+python -m bench.victims --quick   the small cases only
+"""
+
+import argparse
+import gc
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.machine import describe_machine, measure_noise
+from serried.model.group import GroupKey
+from serried.model.plan import PlanRequest, Snapshot
+from serried.model.pod import Pod, Shape
+from serried.model.victim import Allowances, NoVictims, Preemption, Spare, Unit
+from serried.plan.capacity import Capacity
+from serried.plan.victims import solve_victims
+from tests.support.builders import RACK, node
+
+RESULTS = Path(__file__).parent / "results"
+_HIGH = 100
+_ROUNDS = 5
+WANTED_LONGEST = 10.0
+"""Half as long as a plan may run straight through that a cycle cannot do without (`extender/scheduling/studies.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A cluster that is full."""
+
+    snapshot: Snapshot
+    units: Sequence[Unit]
+    allowances: Allowances
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A gang, and what runs in its way."""
+
+    name: str
+    field: Callable[[], Field]
+    ask: PlanRequest
+    quick: bool = False
+
+
+def fill(nodes: int, each: int, priorities: Sequence[int] = (0,), gang_size: int = 0) -> Field:
+    """Nodes with 32 CPUs in racks of 100, each full with so many pods; whole groups of neighbours with a gang size.
+
+    With several priorities there are two sizes of pods, and every fifth CPU is free.
+    """
+    source = random.Random(1)
+    values = [
+        node(f"n{place:05}").rack(f"rack-{place // 100:03}").cpu(32).memory("128Gi").value() for place in range(nodes)
+    ]
+    sizes = (32_000 // each,) if len(priorities) == 1 else (19_000 // each, 32_000 // each)
+    shapes = [Shape((("cpu", size), ("pods", 1))) for size in sizes]
+    used: dict[str, dict[str, int]] = {value.name: {"cpu": 0, "pods": 0} for value in values}
+    pods = []
+    for place in range(nodes * each):
+        name = values[place // each].name
+        shape = source.choice(shapes)
+        pods.append(Pod("load", f"p{place}", f"p{place}", shape, node=name, started=source.randrange(1_000_000)))
+        used[name] = {key: used[name][key] + amount for key, amount in shape.requests}
+    snapshot = Snapshot({value.name: value for value in values}, used)
+    if not gang_size:
+        return Field(snapshot, [Unit((pod,), source.choice(priorities)) for pod in pods], Allowances())
+    units = []
+    gangs = {}
+    for first in range(0, len(pods), gang_size):
+        gang = GroupKey("load", f"g{first}")
+        gangs[gang] = Spare(0)
+        units.append(Unit(tuple(pods[first : first + gang_size]), 0, gang))
+    return Field(snapshot, units, Allowances(gangs))
+
+
+def ask_for(count: int, cpus: Sequence[int], key: str | None = RACK, name: str = "m") -> PlanRequest:
+    """A gang whose members take turns in their size."""
+    shapes = [Shape((("cpu", cpu * 1000), ("pods", 1))) for cpu in cpus]
+    members = [Pod("default", f"{name}{i}", f"{name}{i}", shapes[i % len(shapes)], index=i) for i in range(count)]
+    return PlanRequest(members, count, key, name=name)
+
+
+def ask_for_tree(groups: int, size: int, cpu: int) -> PlanRequest:
+    """Groups of equal size, a rack each."""
+    parts = tuple(ask_for(size, [cpu], name=f"g{place}-") for place in range(groups))
+    members = [member for part in parts for member in part.members]
+    return PlanRequest(members, groups * size, name="root", parts=parts, wanted=groups)
+
+
+def list_cases() -> list[Case]:
+    """All that is measured."""
+    small: Callable[[], Field] = lambda: fill(100, 10)  # noqa: E731
+    whole: Callable[[], Field] = lambda: fill(100, 10, gang_size=20)  # noqa: E731
+    many: Callable[[], Field] = lambda: fill(5_000, 10)  # noqa: E731
+    odd: Callable[[], Field] = lambda: fill(5_000, 10, priorities=(0, 1, 2, 5, 10))  # noqa: E731
+    return [
+        Case("100 nodes, 1,000 pods: 100 members, a node each", small, ask_for(100, [32], None), quick=True),
+        Case("100 nodes, 1,000 pods: 10 members, a node each", small, ask_for(10, [32], None), quick=True),
+        Case("100 nodes, 50 whole groups of 20", whole, ask_for(10, [32], None), quick=True),
+        Case("50,000 pods: a rack of 100 members, a node each", many, ask_for(100, [32])),
+        Case("50,000 pods: a rack of 100 members, an eighth of a node each", many, ask_for(100, [4])),
+        Case("50,000 pods: 1,000 members anywhere", many, ask_for(1_000, [4], None)),
+        Case("50,000 pods: a rack is too small", many, ask_for(101, [32])),
+        Case("50,000 pods in 2,500 whole groups: a rack", lambda: fill(5_000, 10, gang_size=20), ask_for(50, [32])),
+        Case("50,000 pods of five priorities: a rack of 100", odd, ask_for(100, [16])),
+        Case("50,000 pods of five priorities: 500 anywhere", odd, ask_for(500, [16], None)),
+        Case("50,000 pods of five priorities: a rack of 100 in four shapes", odd, ask_for(100, [16, 14, 12, 10])),
+        Case("50,000 pods of five priorities: a tree of 5 groups of 20", odd, ask_for_tree(5, 20, 16)),
+    ]  # fmt: skip
+
+
+def measure(case: Case) -> dict[str, float | int | str]:
+    """Medians of some runs: all of the work, and the longest of its steps."""
+    field = case.field()
+    spent, longest = [], []
+    found: Preemption | NoVictims | None = None
+    for _ in range(_ROUNDS):
+        capacity = Capacity(field.snapshot.nodes, field.snapshot.used)
+        gc.collect()
+        gc.freeze()  # as the extender does with its caches
+        work = solve_victims(field.snapshot, case.ask, _HIGH, field.units, field.allowances, capacity)
+        steps = []
+        while True:
+            begun = time.thread_time()
+            try:
+                next(work)
+            except StopIteration as done:
+                found = done.value
+                steps.append(time.thread_time() - begun)
+                break
+            steps.append(time.thread_time() - begun)
+        spent.append(sum(steps) * 1000)
+        longest.append(max(steps) * 1000)
+        gc.unfreeze()
+    return {
+        "milliseconds": round(statistics.median(spent), 1),
+        "longest": round(statistics.median(longest), 1),
+        **_describe(found),
+    }
+
+
+def _describe(found: Preemption | NoVictims | None) -> dict[str, float | int | str]:
+    if not isinstance(found, Preemption):
+        return {"victims": 0, "broken": 0, "highest": ""}
+    damages = found.cost.damages
+    return {
+        "victims": sum(damage.pods for damage in damages),
+        "broken": sum(damage.broken for damage in damages),
+        "highest": damages[0].priority if damages else "",
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure every case; the exit code is 1 if a step is over its bound."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.victims", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="the small cases only")
+    parser.add_argument("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the file's name")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the result")
+    options = parser.parse_args(arguments)
+    noise, rows, missed = measure_noise(), [], []
+    print("| gang and cluster | work, ms | longest step, ms | pods | gangs broken | highest priority |")
+    print("|---|---|---|---|---|---|")
+    for case in list_cases():
+        if options.quick and not case.quick:
+            continue
+        found = measure(case)
+        rows.append({"case": case.name, **found})
+        print("|", " | ".join(map(str, (case.name, *found.values()))), "|", flush=True)
+        if float(found["longest"]) > WANTED_LONGEST:
+            missed.append(f"{case.name}: a step of {found['longest']} ms, wanted {WANTED_LONGEST} ms")
+    result = {"date": options.date, "machine": describe_machine(), "noise_before": round(noise, 2), "victims": rows}
+    path: Path = options.results / f"victims-{options.date}.json"
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    for line in missed:
+        print(f"missed: {line}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Who may have to go for a gang of higher priority, what that costs, and what is chosen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from serried.model.group import GroupKey, Key
+from serried.model.plan import Plan
+from serried.model.pod import Pod
+from serried.model.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """What is evicted together or not at all; two units are never equal.
+
+    A pod, or all bound pods of a group of disruption mode ``all``: of a tree those of the highest such group
+    (getHighestAllAncestor in upstream's pkg/scheduler/framework/preemption/types.go).
+    """
+
+    pods: tuple[Pod, ...]
+
+    priority: int
+    """That of the group at the root of the tree if its pods have a group, as upstream's GetPodPriority."""
+
+    gang: GroupKey | None = None
+    """The gang that has these members fewer without the unit; None for pods that are no members of a gang."""
+
+    budgets: tuple[Key, ...] = ()
+    """The PodDisruptionBudgets that count these pods, one entry for each pod and budget."""
+
+    protection: str = ""
+    """Why it may not be evicted whatever its priority, a phrase; "" if it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """How many a gang can lose and still stand."""
+
+    count: int
+    """How many members; of a CompositePodGroup, how many of the groups below it."""
+
+    above: GroupKey | None = None
+    """The CompositePodGroup that has one group fewer when this gang is broken; None without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowances:
+    """How much may be lost before it counts as damage."""
+
+    gangs: Mapping[GroupKey, Spare] = field(default_factory=dict)
+    """The gangs that run. A group that is not among them cannot be broken."""
+
+    budgets: Mapping[Key, int] = field(default_factory=dict)
+    """``disruptionsAllowed`` of each PodDisruptionBudget. One that is not among them allows everything."""
+
+
+class Damage(NamedTuple):
+    """What the victims of one priority cost. The fields count in their order."""
+
+    priority: int
+
+    violations: int
+    """How many of their evictions are more than a PodDisruptionBudget allows."""
+
+    broken: int
+    """How many gangs have too few members, or groups, without them."""
+
+    pods: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cost:
+    """What a set of victims costs; of two, the smaller one is the better set.
+
+    The highest priority decides: whether there are victims of it, then how many evictions violate a budget, how many
+    gangs break, how many pods go. What is equal there is decided by the next lower priority in the same way. What is
+    equal in all of that is decided by the time for which the victims have run.
+    """
+
+    damages: tuple[Damage, ...] = ()
+    """One for each priority that has victims, the highest first."""
+
+    lost: int = 0
+    """For how many seconds the victims have run, all together, less what each had if it began with the newest pod.
+
+    Without a clock that is as good: two sets of as many pods differ in it as they do in the time that they have run.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A domain that would do as well, and what it would cost."""
+
+    domain: str
+    """The domain's name, as in `verdict.DomainShortage`; "" for the whole cluster."""
+
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """A gang's plan and the victims after whose end it holds."""
+
+    plan: Plan
+
+    victims: tuple[Unit, ...]
+    """The highest priority first. Without any of them the quorum would not fit."""
+
+    cost: Cost
+
+    runner_up: Alternative | None = None
+    """The next best domain; None if there is no other, or none was looked at."""
+
+    domains_fitting: int = 1
+    """How many domains would hold the quorum after some evictions, as far as they were looked for."""
+
+    domains_examined: int = 1
+    """For how many of these the victims were chosen, the most promising first."""
+
+
+class Blocker(StrEnum):
+    """What keeps a gang from room that evictions could make."""
+
+    PROTECTION = "protection"
+    """Pods of lower priority that may not be evicted."""
+
+    PRIORITY = "priority"
+    """Pods whose priority is not lower."""
+
+    ROOM = "room"
+    """Nothing that runs: the gang would not fit if all of it went."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoVictims:
+    """Why no evictions help."""
+
+    verdict: Verdict
+    """Why the gang does not fit when everything is gone that may be evicted."""
+
+    blocker: Blocker
+
+    domain: str = ""
+    """The domain that is nearest to hold the gang; "" for the whole cluster, or if it never would."""
+
+    priority: int | None = None
+    """For PRIORITY: the least priority of which pods would have to go as well."""
+
+    protections: tuple[str, ...] = ()
+    """For PROTECTION: why pods of that domain may not be evicted, without repeats."""

@@ -1,0 +1,162 @@
+"""Victims against an oracle that tries every set of them, on clusters of at most four nodes and eight units.
+
+What an answer says is always true, and for members of one shape no victim is ever one too many. How near the search,
+which is greedy at heart, comes to the cheapest set is counted here; for equal pods it is always the cheapest.
+"""
+
+from random import Random
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from serried.model.plan import Plan, Snapshot
+from serried.model.victim import Blocker, NoVictims, Preemption
+from serried.plan.gang import plan_gang
+from serried.plan.victims import plan_victims
+from tests.support.oracle import is_sound
+from tests.support.preemption import HIGH, find_least, fits, price
+from tests.support.preemption_cases import MIXED, PLAIN, Features, draw_case
+
+RANDOMS = st.randoms(use_true_random=False)
+FEATURES = st.sampled_from([PLAIN, Features(), MIXED])
+
+
+@given(source=RANDOMS, features=FEATURES)
+def test_a_plan_holds_when_the_victims_have_gone_and_its_members_share_a_domain(
+    source: Random, features: Features
+) -> None:
+    field, ask = draw_case(source, features)
+    found = field.plan(ask)
+    event(type(found).__name__)
+    if isinstance(found, Preemption):
+        assert is_sound(field.without(found.victims), ask, dict(found.plan.nodes))
+        assert len(found.plan.nodes) >= ask.need
+        if ask.topology_key is not None:
+            domains = {field.nodes[name].labels[ask.topology_key] for name in found.plan.nodes.values()}
+            assert domains == {found.plan.domain}
+
+
+@given(source=RANDOMS, features=FEATURES)
+def test_victims_have_a_lower_priority_and_no_protection_and_are_whole(source: Random, features: Features) -> None:
+    field, ask = draw_case(source, features)
+    found = field.plan(ask)
+    if isinstance(found, Preemption):
+        assert set(found.victims) <= set(field.units)
+        assert len(set(found.victims)) == len(found.victims)
+        assert all(unit.priority < HIGH and not unit.protection for unit in found.victims)
+
+
+@given(source=RANDOMS, features=FEATURES)
+def test_the_cost_is_that_of_the_victims_and_no_other_domain_is_cheaper(source: Random, features: Features) -> None:
+    field, ask = draw_case(source, features)
+    found = field.plan(ask)
+    if isinstance(found, Preemption):
+        assert found.cost.damages == price(field, found.victims)
+        assert found.runner_up is None or found.runner_up.cost >= found.cost
+
+
+@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features()]))
+def test_a_gang_of_one_shape_gets_victims_exactly_when_victims_help(source: Random, features: Features) -> None:
+    field, ask = draw_case(source, features)
+    assert isinstance(field.plan(ask), Preemption) == (find_least(field, ask) is not None)
+
+
+@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features()]))
+def test_a_gang_of_one_shape_has_no_victim_too_many(source: Random, features: Features) -> None:
+    field, ask = draw_case(source, features)
+    found = field.plan(ask)
+    if isinstance(found, Preemption):
+        for spared in found.victims:
+            assert not fits(field.without(set(found.victims) - {spared}), ask)
+
+
+@given(source=RANDOMS)
+def test_a_gang_of_two_shapes_has_no_victim_that_the_planner_would_do_without(source: Random) -> None:
+    field, ask = draw_case(source, MIXED)
+    found = field.plan(ask)
+    if isinstance(found, Preemption):
+        for spared in found.victims:
+            assert not isinstance(plan_gang(field.without(set(found.victims) - {spared}), ask), Plan)
+
+
+@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features()]))
+def test_no_victim_of_one_shape_has_a_higher_priority_than_it_takes(source: Random, features: Features) -> None:
+    field, ask = draw_case(source, features)
+    found = field.plan(ask)
+    if isinstance(found, Preemption) and found.victims:
+        least = find_least(field, ask)
+        assert least
+        assert found.cost.damages[0].priority == least[0][0]
+
+
+@given(source=RANDOMS)
+def test_of_equal_pods_the_cheapest_go(source: Random) -> None:
+    field, ask = draw_case(source, PLAIN)
+    found = field.plan(ask)
+    event("with victims" if isinstance(found, Preemption) and found.victims else "without")
+    assert (found.cost.damages if isinstance(found, Preemption) else None) == find_least(field, ask)
+
+
+@given(source=RANDOMS)
+def test_what_is_in_the_way_is_said_truly(source: Random) -> None:
+    field, ask = draw_case(source, Features())
+    found = field.plan(ask)
+    if not isinstance(found, NoVictims):
+        return
+    event(found.blocker)
+    lower = {unit for unit in field.units if unit.priority < HIGH}
+    free = {unit for unit in lower if not unit.protection}
+    assert not fits(field.without(free), ask)
+    assert fits(field.without(lower), ask) == (found.blocker is Blocker.PROTECTION)
+    assert fits(field.without(field.units), ask) == (found.blocker is not Blocker.ROOM)
+
+
+@given(source=RANDOMS, features=FEATURES, order=RANDOMS)
+def test_no_order_of_units_or_nodes_changes_the_answer(source: Random, features: Features, order: Random) -> None:
+    field, ask = draw_case(source, features)
+    units = order.sample(field.units, len(field.units))
+    nodes = {name: field.nodes[name] for name in order.sample(sorted(field.nodes), len(field.nodes))}
+    shuffled = Snapshot(nodes, field.snapshot.used)
+    assert plan_victims(shuffled, ask, HIGH, units, field.allowances) == field.plan(ask)
+
+
+@given(source=RANDOMS, features=FEATURES)
+def test_nothing_is_touched(source: Random, features: Features) -> None:
+    field, ask = draw_case(source, features)
+    snapshot = field.snapshot
+    before = {name: dict(amounts) for name, amounts in snapshot.used.items()}
+    plan_victims(snapshot, ask, HIGH, field.units, field.allowances)
+    assert snapshot.used == before
+
+
+@pytest.mark.parametrize(
+    ("features", "bound"),
+    [
+        pytest.param(Features(gangs=0, budgets=0, together=1), 0.003, id="pods of several sizes"),
+        pytest.param(Features(), 0.01, id="gangs and budgets, and units of two pods"),
+        pytest.param(MIXED, 0.01, id="the same for members of two shapes"),
+    ],
+)
+def test_the_victims_are_nearly_always_the_cheapest(
+    features: Features, bound: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The search may be wrong here; this says how often it is, and that it does not become worse."""
+    tried, worse = count_worse(features, 600)
+    with capsys.disabled():
+        print(f"\n{features}: of {tried} with victims {worse} cost more than the cheapest")  # noqa: T201 - a figure to be seen in every run
+    assert tried > 250
+    assert worse / tried <= bound
+
+
+def count_worse(features: Features, count: int) -> tuple[int, int]:
+    """Of so many random cases those with victims, and those of them in which others would have been cheaper."""
+    tried = worse = 0
+    for seed in range(count):
+        field, ask = draw_case(Random(seed), features)  # noqa: S311 - no secret
+        found = field.plan(ask)
+        least = find_least(field, ask)
+        if least:
+            tried += 1
+            worse += not isinstance(found, Preemption) or found.cost.damages != least
+    return tried, worse

@@ -1,0 +1,152 @@
+"""Clusters that are in use, as the search for victims sees them; and the best victims, found by trying everything."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+from serried.model.group import GroupKey, Key
+from serried.model.node import Node
+from serried.model.plan import PlanRequest, Snapshot
+from serried.model.victim import Allowances, NoVictims, Preemption, Spare, Unit
+from serried.plan.victims import plan_victims
+from tests.support.builders import NodeBuilder, PodBuilder
+from tests.support.oracle import count_most, find_domains
+
+HIGH = 100
+"""The priority of the gang that is planned."""
+
+
+@dataclass(frozen=True)
+class Occupied:
+    """Nodes, what runs on them, and how much of that may be lost without harm. Every step gives a new one."""
+
+    nodes: Mapping[str, Node]
+    units: tuple[Unit, ...] = ()
+    gangs: Mapping[GroupKey, Spare] = field(default_factory=dict)
+    budgets: Mapping[Key, int] = field(default_factory=dict)
+
+    def running(self, *pods: PodBuilder, priority: int = 0, **said: object) -> "Occupied":
+        """With pods that may go one by one; ``gang``, ``budget`` and ``protection`` are said of each of them."""
+        found = self
+        for each in pods:
+            found = found.running_together(each, priority=priority, **said)
+        return found
+
+    def running_together(self, *pods: PodBuilder, priority: int = 0, **said: object) -> "Occupied":
+        """With pods that go together or not at all."""
+        values = tuple(each.value() for each in pods)
+        gang, budget = said.get("gang"), said.get("budget")
+        unit = Unit(
+            values,
+            priority,
+            gang=GroupKey("default", str(gang)) if gang else None,
+            budgets=(Key("default", str(budget)),) * len(values) if budget else (),
+            protection=str(said.get("protection", "")),
+        )
+        return replace(self, units=(*self.units, unit))
+
+    def with_gang(self, name: str, spare: int = 0, above: str = "") -> "Occupied":
+        """Where a gang can lose so many; ``above`` is the group that then has one group fewer."""
+        key = GroupKey("default", name)
+        found = Spare(spare, GroupKey("default", above) if above else None)
+        return replace(self, gangs={**self.gangs, key: found})
+
+    def with_budget(self, name: str, allowed: int = 0) -> "Occupied":
+        """Where a PodDisruptionBudget allows so many disruptions."""
+        return replace(self, budgets={**self.budgets, Key("default", name): allowed})
+
+    @property
+    def allowances(self) -> Allowances:
+        """What may be lost without harm."""
+        return Allowances(self.gangs, self.budgets)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The cluster with everything that runs."""
+        return self.without(())
+
+    def without(self, gone: Iterable[Unit]) -> Snapshot:
+        """The cluster when some units have gone."""
+        left = set(self.units) - set(gone)
+        used: dict[str, dict[str, int]] = {}
+        for pod in (pod for unit in self.units if unit in left for pod in unit.pods):
+            amounts = used.setdefault(pod.node, {})
+            for name, amount in pod.shape.requests:
+                amounts[name] = amounts.get(name, 0) + amount
+        return Snapshot(self.nodes, used)
+
+    def plan(self, ask: PlanRequest, priority: int = HIGH) -> Preemption | NoVictims:
+        """What is planned for a gang."""
+        return plan_victims(self.snapshot, ask, priority, self.units, self.allowances)
+
+
+def occupied(*nodes: NodeBuilder) -> Occupied:
+    """Nodes on which nothing runs yet."""
+    values = [each.value() for each in nodes]
+    return Occupied({value.name: value for value in values})
+
+
+def names(units: Iterable[Unit]) -> list[str]:
+    """The names of the pods of units, sorted."""
+    return sorted(pod.name for unit in units for pod in unit.pods)
+
+
+# --- the oracle ------------------------------------------------------------------------------------------------------
+
+Price = tuple[tuple[int, ...], ...]
+"""For each priority, the highest first: it, violated budgets, broken gangs, pods."""
+
+
+def price(field_: Occupied, victims: Sequence[Unit]) -> Price:
+    """What victims cost, by the definition in `model.victim.Cost` and not by its code; without their age."""
+    found = []
+    for priority in sorted({unit.priority for unit in victims}, reverse=True):
+        here = [unit for unit in victims if unit.priority >= priority]
+        above = [unit for unit in victims if unit.priority > priority]
+        violations = count_violations(field_, here) - count_violations(field_, above)
+        broken = len(find_broken(field_, here)) - len(find_broken(field_, above))
+        pods = sum(len(unit.pods) for unit in victims if unit.priority == priority)
+        found.append((priority, violations, broken, pods))
+    return tuple(found)
+
+
+def count_violations(field_: Occupied, victims: Iterable[Unit]) -> int:
+    """How many evictions are more than all budgets allow."""
+    taken = [budget for unit in victims for budget in unit.budgets]
+    return sum(max(0, taken.count(budget) - allowed) for budget, allowed in field_.budgets.items())
+
+
+def find_broken(field_: Occupied, victims: Iterable[Unit]) -> set[GroupKey]:
+    """The gangs that do not stand any more."""
+    lost = [unit.gang for unit in victims for _ in unit.pods]
+    broken: set[GroupKey] = set()
+    while True:
+        fallen = [field_.gangs[gang].above for gang in broken]
+        more = {gang for gang, spare in field_.gangs.items() if (lost + fallen).count(gang) > spare.count}
+        if more == broken:
+            return broken
+        broken = more
+
+
+def find_least(field_: Occupied, ask: PlanRequest, priority: int = HIGH) -> Price | None:
+    """The price of the best victims; None if no victims help. Exponential: for some eight units."""
+    may_go = [unit for unit in field_.units if unit.priority < priority and not unit.protection]
+    if not fits(field_.without(may_go), ask):
+        return None
+    for found, victims in sorted(_list_sets(field_, may_go), key=lambda entry: entry[0]):
+        if fits(field_.without(victims), ask):
+            return found
+    raise AssertionError("all of them were enough")
+
+
+def _list_sets(field_: Occupied, units: Sequence[Unit]) -> Iterator[tuple[Price, tuple[Unit, ...]]]:
+    for size in range(len(units) + 1):
+        for victims in combinations(units, size):
+            yield price(field_, victims), victims
+
+
+def fits(snapshot: Snapshot, ask: PlanRequest) -> bool:
+    """Whether any one domain holds the quorum."""
+    open_ = Snapshot({name: node for name, node in snapshot.nodes.items() if name not in ask.closed}, snapshot.used)
+    domains = find_domains(open_, ask).values()
+    return any(count_most(open_, ask, inside) >= max(ask.need, 1) for inside in domains)

@@ -1,0 +1,106 @@
+"""Small clusters that are full, and gangs of a higher priority, at random."""
+
+from dataclasses import dataclass
+from random import Random
+
+from serried.model.group import GroupKey, Key
+from serried.model.node import Node
+from serried.model.plan import PlanRequest
+from serried.model.pod import Pod, Shape
+from serried.model.victim import Spare, Unit
+from tests.support.builders import RACK
+from tests.support.preemption import HIGH, Occupied
+
+_MAX_UNITS = 8
+
+
+@dataclass(frozen=True)
+class Features:
+    """What there is in a case."""
+
+    sizes: tuple[int, ...] = (1, 2, 3, 4)
+    """How many CPUs running pods have."""
+
+    memory: int = 2
+    """How much of it pods ask for at the most; 0 for none of any."""
+
+    shapes: int = 1
+    """How many shapes the gang's members may have."""
+
+    gangs: int = 2
+    budgets: int = 2
+
+    together: int = 2
+    """How many pods a unit has at the most."""
+
+    protected: bool = True
+    """Whether some units may not go, and some have no lower priority."""
+
+
+PLAIN = Features(sizes=(1,), memory=0, gangs=0, budgets=0, together=1, protected=False)
+"""Equal pods that go one by one, of a few priorities."""
+
+MIXED = Features(shapes=2)
+
+
+def draw_case(source: Random, features: Features) -> tuple[Occupied, PlanRequest]:
+    """A cluster with as many pods as there is room for, and a gang that would like to go there."""
+    nodes = {name: _draw_node(source, name) for name in [f"n{place}" for place in range(source.randint(1, 4))]}
+    gangs = {GroupKey("default", f"g{place}"): Spare(source.randint(0, 2)) for place in range(features.gangs)}
+    priorities = {gang: _draw_priority(source, features) for gang in gangs}
+    budgets = {Key("default", f"b{place}"): source.randint(0, 1) for place in range(features.budgets)}
+    left = {name: dict(node.allocatable) for name, node in nodes.items()}
+    units: list[Unit] = []
+    for place in range(30):
+        pods = _draw_pods(source, features, left, place)
+        if not pods or len(units) == _MAX_UNITS:
+            continue
+        gang = source.choice([None, *gangs]) if len(pods) == 1 or not gangs else source.choice([*gangs])
+        units.append(
+            Unit(
+                pods,
+                _draw_priority(source, features) if gang is None else priorities[gang],
+                gang,
+                source.choice([(), *((budget,) * len(pods) for budget in budgets)]),
+                protection="it is dear" if features.protected and source.random() < 0.1 else "",
+            )
+        )
+    return Occupied(nodes, tuple(units), gangs, budgets), _draw_gang(source, features)
+
+
+def _draw_node(source: Random, name: str) -> Node:
+    room = {"cpu": source.randint(2, 6), "memory": source.randint(3, 6), "pods": 9}
+    return Node(name, room, {RACK: source.choice("ab")})
+
+
+def _draw_priority(source: Random, features: Features) -> int:
+    return HIGH if features.protected and source.random() < 0.1 else source.randrange(3)
+
+
+def _draw_pods(source: Random, features: Features, left: dict[str, dict[str, int]], place: int) -> tuple[Pod, ...]:
+    pods = []
+    for number in range(source.randint(1, features.together)):
+        name = source.choice(sorted(left))
+        cpu = source.choice(features.sizes)
+        memory = source.randint(0, features.memory)
+        if left[name]["cpu"] >= cpu and left[name]["memory"] >= memory:
+            left[name]["cpu"] -= cpu
+            left[name]["memory"] -= memory
+            uid = f"p{place}-{number}"
+            shape = _make_shape(cpu, memory)
+            pods.append(Pod("default", uid, uid, shape, node=name, started=source.randint(1, 9)))
+    return tuple(pods)
+
+
+def _draw_gang(source: Random, features: Features) -> PlanRequest:
+    shapes = [
+        _make_shape(source.randint(1, 4), source.randint(0, 1) * source.randint(0, features.memory))
+        for _ in range(features.shapes)
+    ]
+    count = source.randint(1, 4)
+    members = [Pod("default", f"m{place}", f"m{place}", source.choice(shapes)) for place in range(count)]
+    return PlanRequest(members, source.randint(1, count), source.choice([RACK, None]))
+
+
+def _make_shape(cpu: int, memory: int) -> Shape:
+    return Shape((("cpu", cpu), *((("memory", memory),) if memory else ()), ("pods", 1)))
