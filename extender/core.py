@@ -36,9 +36,11 @@ from extender.scheduling.planning import Planning
 from extender.scheduling.pod_ends import PodEnds
 from extender.scheduling.queue import Queue
 from extender.scheduling.repairs import USUAL, Repairs, Rules
+from extender.scheduling.scheduling_cycle import SchedulingCycle
 from extender.scheduling.seats import SeatPlanner, Seats
 from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.studies import Studies
+from extender.scheduling.tending import CycleTending
 from extender.scheduling.term import Term
 from extender.service import ExtenderService
 from serried.cluster.backlog import Backlog
@@ -124,7 +126,7 @@ class Core:
         )
         self.planning = Planning(store.members, self.studies, self.groups, clock, metrics=metrics)
         seats = Seats(store)
-        order = QueueOrder(store.priorities, clock, options.ageing_seconds)
+        order = QueueOrder(store.priorities, store.vacancies, clock, options.ageing_seconds)
         pod_ends = PodEnds(
             store.pods,
             store.members,
@@ -173,17 +175,22 @@ class Core:
             store.pods, store.nodes, store.members, store.uncounted, groups=self.groups, moves=moves, clock=clock
         )
         endings = CycleEndings(store, self.ledger, self.groups, self.queue, outbox=self.outbox, clock=clock)
-        self.group_scheduler = GroupScheduler(
+        scheduling_cycle = SchedulingCycle(
+            store,
+            self.ledger,
+            self.queue,
+            self.planning,
+            seats=seats,
+            held=self.held,
+            outbox=self.outbox,
+            clock=clock,
+            nomination=options.nomination,
+        )
+        self.tending = CycleTending(
             store,
             self.ledger,
             self.groups,
-            self.held,
-            term=term,
-            queue=self.queue,
-            studies=self.studies,
-            planning=self.planning,
-            seats=seats,
-            repairs=repairs,
+            term,
             permit=permit,
             moves=moves,
             offers=offers,
@@ -191,8 +198,21 @@ class Core:
             activity=self.activity,
             outbox=self.outbox,
             clock=clock,
-            nomination=options.nomination,
-            job_unknown_deadline=options.job_unknown_seconds,
+        )
+        self.group_scheduler = GroupScheduler(
+            store,
+            self.groups,
+            self.held,
+            term,
+            queue=self.queue,
+            planning=self.planning,
+            repairs=repairs,
+            scheduling_cycle=scheduling_cycle,
+            tending=self.tending,
+            endings=endings,
+            outbox=self.outbox,
+            clock=clock,
+            job_unknown_seconds=options.job_unknown_seconds,
         )
 
         # What carries out.
@@ -207,6 +227,7 @@ class Core:
             self.ledger,
             term,
             self.group_scheduler,
+            tending=self.tending,
             permit=permit,
             moves=moves,
             endings=endings,
@@ -229,7 +250,7 @@ class Core:
             stray_nominations=StrayNominations(
                 client, store.pods, store.members, self.ledger, nominator=self.nominator, term=term
             ),
-            group_scheduler=self.group_scheduler,
+            scheduling_cycle=scheduling_cycle,
             endings=endings,
             runner=self.runner,
             clock=clock,
@@ -242,7 +263,7 @@ class Core:
             self.activity,
             moves=moves,
             offers=offers,
-            group_scheduler=self.group_scheduler,
+            tending=self.tending,
             nominator=self.nominator,
             runner=self.runner,
             binder=binder,

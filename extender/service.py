@@ -10,11 +10,11 @@ from extender.binding.nominator import Nominator
 from extender.binding.run import CycleRunner
 from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
 from extender.scheduling.moves import Moves
 from extender.scheduling.offers import Offers
+from extender.scheduling.tending import CycleTending
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
 from serried.decode.malformed import Malformed
@@ -41,7 +41,7 @@ class ExtenderService:
         *,
         moves: Moves,
         offers: Offers,
-        group_scheduler: GroupScheduler,
+        tending: CycleTending,
         nominator: Nominator,
         runner: CycleRunner,
         binder: Binder,
@@ -57,7 +57,7 @@ class ExtenderService:
         self._activity = activity
         self._moves = moves
         self._offers = offers
-        self._group_scheduler = group_scheduler
+        self._tending = tending
         self._nominator = nominator
         self._runner = runner
         self._binder = binder
@@ -112,7 +112,7 @@ class ExtenderService:
 
     def _refuse(self, uid: str, node: str) -> None:
         try:
-            self._group_scheduler.refuse(uid, node)
+            self._tending.refuse(uid, node)
         finally:
             self._runner.carry_out()
 

@@ -13,10 +13,10 @@ from extender.binding.run import CycleRunner
 from extender.binding.stray_nominations import StrayNominations
 from extender.scheduling.cycle import BindingCycle, CycleStage
 from extender.scheduling.endings import CycleEndings
-from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.groups import Groups
 from extender.scheduling.permit import find_misfit
+from extender.scheduling.scheduling_cycle import SchedulingCycle
 from extender.scheduling.term import Term
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
@@ -40,7 +40,7 @@ class Recovery:
         *,
         records: Records,
         stray_nominations: StrayNominations,
-        group_scheduler: GroupScheduler,
+        scheduling_cycle: SchedulingCycle,
         endings: CycleEndings,
         runner: CycleRunner,
         clock: Callable[[], float],
@@ -51,7 +51,7 @@ class Recovery:
         self._term = term
         self._records = records
         self._stray_nominations = stray_nominations
-        self._group_scheduler = group_scheduler
+        self._scheduling_cycle = scheduling_cycle
         self._endings = endings
         self._runner = runner
         self._clock = clock
@@ -95,7 +95,8 @@ class Recovery:
         if committed:
             self._roll_on(cycle, [pod for pod in known if pod.bound])
         log.info("took up a reservation", extra=name_group(reservation.group) | {"phase": reservation.phase})
-        self._group_scheduler.start(self._groups.states.setdefault(reservation.group, GroupState(now)), cycle)
+        state = self._groups.states.setdefault(reservation.group, GroupState(now))
+        self._scheduling_cycle.start(state, cycle)
         self._runner.carry_out()
         return True
 

@@ -25,6 +25,7 @@ from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.member import MemberStage
 from extender.scheduling.moves import Moves
 from extender.scheduling.permit import Obstacle, Permit, Refusal
+from extender.scheduling.tending import CycleTending
 from extender.scheduling.term import Term
 from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind
@@ -62,6 +63,7 @@ class CycleRunner:
         term: Term,
         group_scheduler: GroupScheduler,
         *,
+        tending: CycleTending,
         permit: Permit,
         moves: Moves,
         endings: CycleEndings,
@@ -79,6 +81,7 @@ class CycleRunner:
         self._ledger = ledger
         self._term = term
         self._group_scheduler = group_scheduler
+        self._tending = tending
         self._permit = permit
         self._moves = moves
         self._endings = endings
@@ -290,7 +293,7 @@ class CycleRunner:
                 self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=sent.error))
                 return
             log.warning("a committed member could not be bound yet", extra={"uid": uid, "err": sent.error})
-            self._group_scheduler.note_failure(cycle, uid, sent.error)
+            self._tending.note_failure(cycle, uid, sent.error)
             await attempts.rest()
             self._mend(cycle, uid)
 

@@ -319,7 +319,7 @@ class TestDuringARound:
         world.store.drop_node(nodes["m0"])
         world.delete("m0")
         await world.go()
-        world.group_scheduler.refuse("pod-m2", nodes["m2"])
+        world.core.tending.refuse("pod-m2", nodes["m2"])
         assert (set(world.cycle().reservation.slots), world.cycle().over) == ({"pod-m1"}, False)
         world.api.let_go("bind")
         await world.go()
@@ -497,7 +497,7 @@ async def test_an_exception_about_one_group_stops_no_other_and_the_group_is_trie
     world.add(*small_nodes(3), gang(2), *members(2), pod_group("h").gang(2), *other)
     with monkeypatch.context() as patched:
         patched.setattr(
-            "extender.scheduling.group_scheduler.build_request",
+            "extender.scheduling.scheduling_cycle.build_request",
             Mock(side_effect=[RuntimeError("bug"), DEFAULT], wraps=build_request),
         )
         await world.core.loop.consider({GANG, GroupKey("default", "h")})
