@@ -32,8 +32,8 @@ from bench.load.figures import percentile
 from bench.load.objects import NAMESPACE, POD_GROUPS, Gang, Load, member_object, pod_group_object, pod_objects
 from bench.load.run import open_client
 from bench.machine import describe_machine, measure_noise
-from serried.kube.client import JSON_TYPE
 from serried.kube.errors import ApiError
+from serried.kube.transport import JSON_TYPE
 from serried.kube.wire import JSON, PODS
 
 RESULTS = Path(__file__).with_name("results")

@@ -1,6 +1,7 @@
-"""The reconcile loop: changes in the Store become keys, workers take keys, compare and write.
+"""The reconcile loop: a change in the Store becomes a task in the queue, and workers carry tasks out.
 
-What a look at an owner does is in `reconciler`, what a look at a namespace's leaving PodGroups does in `protection`.
+The work itself is elsewhere: `reconciler` looks after owners, `protection` after PodGroups that are being deleted, and
+`priorities` after PodGroups without a priority.
 """
 
 import asyncio
@@ -33,17 +34,17 @@ _SECONDS_BETWEEN_OBSTACLE_REPORTS = 1.0
 
 
 class Subject(Enum):
-    """What a task's key names."""
+    """What kind of thing a task's key names; the value is for logs."""
 
     JOB = JOB
     JOB_SET = ParentKind.JOB_SET.value
     LEADER_WORKER_SET = ParentKind.LEADER_WORKER_SET.value
     LEAVING = "leaving groups of"
-    """A namespace (with no name): PodGroups are freed a namespace at a time."""
+    """A namespace, in a key without name: the PodGroups of one namespace are freed together."""
     PRIORITY = "priority of"
-    """A PodGroup."""
+    """A PodGroup that lacks its priority."""
     COMPOSITE_PRIORITY = "priority of composite"
-    """A CompositePodGroup."""
+    """A CompositePodGroup that lacks its priority."""
 
 
 _OWNER_KINDS = frozenset({JOB, *ParentKind})
@@ -61,11 +62,7 @@ class Task(NamedTuple):
 
 
 class Loop:
-    """Looks at owners, and frees PodGroups.
-
-    ``synced`` says that the Store may be believed, ``is_obstructed`` that only Workloads and PodGroups are missing.
-    ``priorities`` is None where an admission plugin gives PodGroups their priority. ``clock`` is monotonic.
-    """
+    """Turns changes into tasks, and has its workers carry them out."""
 
     def __init__(
         self,
@@ -87,16 +84,20 @@ class Loop:
         self._expectations = expectations
         self._protection = protection
         self._priorities = priorities
+        """None where an admission plugin gives PodGroups their priority."""
         self._clock = clock
+        """The monotonic time in seconds."""
         self._synced = synced
+        """Set while the Store is complete; tasks wait for it."""
         self._is_obstructed = is_obstructed
+        """Whether everything but Workloads and PodGroups is listed, and the API server does not show these."""
         self._metrics = metrics
         self._retries: Retries[Task] = Retries(queue, clock)
 
     # --- changes ---------------------------------------------------------------------------------------------------
 
     def note(self, old: Item | None, new: Item | None) -> None:
-        """The Store changed so: queue what this may concern."""
+        """An object in the Store has changed from ``old`` to ``new``: queue what this may concern."""
         item = new or old
         match item:
             case Job() | Parent():
@@ -132,9 +133,9 @@ class Loop:
             self._add(Subject.COMPOSITE_PRIORITY, group.key)
 
     def _note_pod(self, pod: Pod, old: Item | None, new: Item | None) -> None:
-        if pod.place is not None and pod.place.replica and _turned(old, new):
+        if pod.place is not None and pod.place.replica and _has_moved(old, new):
             self._add_owner(OwnerKey(pod.place.kind, Key(pod.namespace, pod.place.parent)))
-        if _ended(old, new):
+        if _has_ended(old, new):
             self._note_end(pod)
 
     def _note_end(self, pod: Pod) -> None:
@@ -202,7 +203,7 @@ class Loop:
             self._put_off(task, error)
             return "retry"
         except Exception as error:
-            # One Job that we cannot digest must not stop the others.
+            # A defect that one owner brings out must not stop the work for all others.
             log.exception("a look failed", extra={"task": str(task)})
             self._put_off(task, error)
             return "error"
@@ -213,8 +214,8 @@ class Loop:
 
     def _put_off(self, task: Task, error: Exception) -> None:
         failures = self._retries.refuse(task, error)
-        fate = "will try again when it changes" if failures is None else "will try again"
-        log.info(fate, extra={"task": str(task), "failures": failures, "err": str(error)})
+        plan = "will try again when it changes" if failures is None else "will try again"
+        log.info(plan, extra={"task": str(task), "failures": failures, "err": str(error)})
 
     async def _look(self, task: Task) -> Result:
         if task.subject.value in _OWNER_KINDS:
@@ -243,17 +244,20 @@ def _attempt(work: Callable[[], None]) -> None:
     try:
         work()
     except Exception:
-        # What is done every few seconds must not end for one odd object.
+        # A defect that one object brings out must not end the work of every few seconds.
         log.exception("work in the background failed")
 
 
-def _ended(old: Item | None, new: Item | None) -> bool:
-    """Whether a pod went or finished: nothing else about the pods of Jobs asks for work."""
+def _has_ended(old: Item | None, new: Item | None) -> bool:
+    """Whether a pod went or finished. Nothing else about the pods of Jobs asks for work."""
     return new is None or (isinstance(old, Pod) and isinstance(new, Pod) and old.phase is not new.phase)
 
 
-def _turned(old: Item | None, new: Item | None) -> bool:
-    """Whether a leader came or is going: its replica needs a PodGroup then, or may have been the last of its parent."""
+def _has_moved(old: Item | None, new: Item | None) -> bool:
+    """Whether a leader came, is going or changed its replica.
+
+    A new replica needs a PodGroup, and the PodGroup of one that is gone may have to be deleted.
+    """
     if not (isinstance(old, Pod) and isinstance(new, Pod)):
         return True
     return (old.place, old.deleting) != (new.place, new.deleting)

@@ -1,4 +1,4 @@
-"""What is there for an owner: the Store's objects, and those that are expected."""
+"""The objects that exist for an owner: in the Store, or created and not yet in it."""
 
 from collections.abc import Collection
 
@@ -11,7 +11,7 @@ from serried.model.parent import Owner, owner_key_of
 
 
 def observe(store: Store, expectations: Expectations, owner: Owner) -> Observed:
-    """What discovery by reference finds for an owner, with what we have created a moment ago."""
+    """The objects of an owner, found by reference, with those that we have created a moment ago."""
     referring = store.membership.referring_to(owner) + expectations.workloads_of(owner)
     workloads, replaced = split_replaced(referring)
     outdated: list[Workload | PodGroup] = [group for each in replaced for group in _known_groups_of(store, each)]
@@ -23,7 +23,7 @@ def observe(store: Store, expectations: Expectations, owner: Owner) -> Observed:
 
 
 def _known_groups_of(store: Store, workload: Workload) -> list[PodGroup]:
-    """Those that are objects; inline ones come and go with the Workload."""
+    """The Workload's PodGroups that are objects of their own; inline ones are a part of the Workload."""
     return [] if workload.inline else store.membership.groups_of(workload)
 
 

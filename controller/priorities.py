@@ -1,7 +1,7 @@
 """The priority of PodGroups and CompositePodGroups at the fallback level, where no admission plugin resolves it.
 
-It is resolved once, like there: that of the class, of the global default, or 0. A class that changes later changes no
-group, and one that does not exist is waited for.
+As with the plugin, it is resolved once: to that of the class, of the global default, or to 0. A class that changes
+later changes no group, and one that does not exist is waited for.
 """
 
 from controller.writes import Writes
@@ -20,26 +20,27 @@ class Priorities:
         self._writes = writes
 
     def awaiting(self, group: PodGroup | Composite) -> int | None:
-        """The priority that the group lacks; None if it has one, or there is none to be had."""
+        """The priority to be written for the group; None if it has one, or its class does not exist."""
         lacks = group.priority is None and not group.deleting
         return self.resolve(group.priority_class) if lacks else None
 
-    def waiting_for(self, found: PriorityClass) -> list[PodGroup | Composite]:
+    def waiting_for(self, priority_class: PriorityClass) -> list[PodGroup | Composite]:
         """The groups that wait for this class."""
-        groups: list[PodGroup | Composite] = [group for group in self._store.groups.values() if group.tree is None]
+        groups: list[PodGroup | Composite] = [group for group in self._store.groups.values() if group.branch is None]
         groups += self._store.forest.composites.values()
-        return [each for each in groups if each.priority_class == found.name and self.awaiting(each) is not None]
+        naming = (group for group in groups if group.priority_class == priority_class.name)
+        return [group for group in naming if self.awaiting(group) is not None]
 
     def resolve(self, name: str) -> int | None:
-        """The priority to be written for a class, "" for none; None if there is nothing to be written yet."""
+        """The priority to be written for a class ("" for no class); None if nothing is to be written yet."""
         return resolve_priority(name, self._store.priority_classes)
 
     async def settle_group(self, key: GroupKey) -> None:
-        """Write the priority of a PodGroup, if it still has none; raises ApiError."""
+        """Write the PodGroup's priority if it still has none; raises ApiError."""
         await self._settle(self._store.groups.get(key))
 
     async def settle_composite(self, key: Key) -> None:
-        """Write that of a CompositePodGroup; raises ApiError."""
+        """Write the CompositePodGroup's priority if it still has none; raises ApiError."""
         await self._settle(self._store.forest.composites.get(key))
 
     async def _settle(self, group: PodGroup | Composite | None) -> None:

@@ -11,6 +11,7 @@ from fastapi import APIRouter
 
 from controller.diff.duty import Elastic, GangSettings, Suspended, Track
 from controller.diff.owner import Follow
+from controller.diff.sentences import tell_malformed
 from controller.diff.templates import resolve_class
 from controller.expectations import Expectations
 from controller.loop import Loop, Task
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class Controller:
-    """The wired parts of one process. ``client`` is open, ``level`` is what discovery found."""
+    """The wired parts of one process, for the API level that discovery has found."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Controller:
         client: ApiClient,
         level: ApiLevel,
         metrics: PrometheusControllerMetrics,
+        *,
         timing: ReleaseTiming = RELEASE_TIMING,
     ) -> None:
         clock = asyncio.get_running_loop().time
@@ -50,42 +52,29 @@ class Controller:
         gang_settings = _gang_settings(settings)
         self.store = Store(gang_settings.schedulers, gang_settings.gang_jobs, level=level)
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
-        # Two events a gang Job, at full speed, cost as much as its objects: they are the first to give way.
-        ration = Ration(rate=50.0, burst=200)
-        self.events = EventWriter(
-            client, "serried-controller", limit=1000, writers=2, ration=ration, gives_way=lambda: len(self.queue) > 0
-        )
-        self.feed = Feed(
-            client,
-            level,
-            self.store,
-            watched_kinds(level),
-            on_change=self._note,
-            selections={Kind.PODS: JOB_PODS, Kind.LEADERS: LEADER_PODS},
-            on_malformed=self._report_malformed,
-        )
-        writes = Writes(client, level, self.events)
-        read_named = partial(read_named_groups, client)
-        protection = Protection(self.store, read_named, writes.remove_finalizer, clock, timing)
+        self.events = self._make_events(client)
+        self.feed = self._make_feed(client, level)
         expectations = Expectations(self.store, clock)
+        writes = Writes(client, level, self.events)
         priorities = Priorities(self.store, writes) if level == FALLBACK else None
-        reconciler = Reconciler(
-            self.store,
-            expectations,
-            writes,
-            gang_settings,
-            follow=_follow(gang_settings, level),
-            resolve_class=partial(resolve_class, classes=self.store.priority_classes, level=level),
-            read_pods=partial(read_pods_of, client),
-            metrics=metrics,
-            clock=clock,
-        )
         self.loop = Loop(
             self.store,
-            reconciler,
+            Reconciler(
+                self.store,
+                expectations,
+                writes,
+                gang_settings,
+                follow=_follow(gang_settings, level),
+                resolve_class=partial(resolve_class, classes=self.store.priority_classes, level=level),
+                read_pods=partial(read_pods_of, client),
+                metrics=metrics,
+                clock=clock,
+            ),
             expectations,
             self.queue,
-            protection=protection,
+            protection=Protection(
+                self.store, partial(read_named_groups, client), writes.remove_finalizer, clock, timing=timing
+            ),
             priorities=priorities,
             clock=clock,
             synced=self.feed.synced,
@@ -94,15 +83,37 @@ class Controller:
         )
         metrics.before_render(lambda: metrics.queued(len(self.queue)))
 
+    def _make_events(self, client: ApiClient) -> EventWriter:
+        # Two events a gang Job, at full speed, cost as much as its objects: they are the first to give way.
+        return EventWriter(
+            client,
+            "serried-controller",
+            limit=1000,
+            writers=2,
+            ration=Ration(rate=50.0, burst=200),
+            gives_way=lambda: len(self.queue) > 0,
+        )
+
+    def _make_feed(self, client: ApiClient, level: ApiLevel) -> Feed:
+        return Feed(
+            client,
+            level,
+            self.store,
+            watched_kinds(level),
+            on_change=self._note,
+            selections={Kind.PODS: JOB_PODS, Kind.LEADERS: LEADER_PODS},
+            on_malformed=self._report_malformed,
+        )
+
     def _note(self, old: Item | None, new: Item | None) -> None:
         self.loop.note(old, new)
-        # Notes for the extender, which nobody reads here.
+        # The extender reads these notes; here they would only grow.
         self.store.touched.groups.clear()
         self.store.touched.orphans.clear()
 
-    def _report_malformed(self, problem: Malformed, about: Mapping[str, str]) -> None:
-        said = f"Serried cannot read this {problem.kind}, and leaves it alone until it changes: {problem.problem}"
-        self.events.emit(about, "Warning", "Malformed", said)
+    def _report_malformed(self, malformed: Malformed, about: Mapping[str, str]) -> None:
+        sentence = tell_malformed(malformed)
+        self.events.emit(about, "Warning", sentence.reason, sentence.message)
 
     def _is_obstructed(self) -> bool:
         return bool(self.store.obstacles.native) and self.feed.unlisted <= GROUP_KINDS

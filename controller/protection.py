@@ -1,11 +1,12 @@
-"""PodGroups that are being deleted: their protection goes once no pod that has not ended names them.
+"""Takes the protection off PodGroups that are being deleted, once all pods that name them have ended.
 
-The watch shows the pods of Indexed Jobs only, and any pod may name a PodGroup. So the pods of a namespace are read when
-a PodGroup of it is to go, and again after a growing pause while a pod still names it. One read answers for all
-PodGroups of the namespace, and looks fall on common ticks: many deletions at once cost one read per tick.
+The watches show the pods of Jobs and the leaders of LeaderWorkerSets only, and any pod may name a PodGroup. So the pods
+of a namespace are read when a PodGroup of it is being deleted, and again after a growing pause while a pod still names
+it. One read answers for all PodGroups of the namespace, and looks fall on common ticks: many deletions at once cost one
+read per tick.
 
 A read begins after all PodGroups that it answers for were seen deleting, so every pod that is older than the deletion
-counts. A pod that comes to a PodGroup which is already being deleted may find it gone, as with upstream's controller.
+counts. A pod that is created later may find its PodGroup gone, as with upstream's controller.
 """
 
 import asyncio
@@ -17,21 +18,29 @@ from dataclasses import dataclass
 from controller.diff.finalizer import RemoveFinalizer, free_group, is_leaving
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError, NotFound
+from serried.model.backoff import Backoff
 from serried.model.group import GroupKey, PodGroup
 from serried.model.pod import Phase
 
 _WRITES_AT_ONCE = 8
 
+_PAUSE = Backoff(first=1.0, cap=30.0)
+
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTiming:
-    """When a leaving PodGroup is looked at. The pause after a look doubles."""
+    """When a leaving PodGroup is looked at."""
 
     grace_seconds: float = 5.0
-    """How long a PodGroup is left to kube-controller-manager, which frees it where its gate is on."""
-    shortest_pause_seconds: float = 1.0
-    """Also the length of a tick."""
-    longest_pause_seconds: float = 30.0
+    """How long a PodGroup is left to kube-controller-manager, which does the same where its gate is on."""
+
+    pause: Backoff = _PAUSE
+    """The pauses after looks that found a pod; the first of them is the length of a tick, too."""
+
+    @property
+    def tick_seconds(self) -> float:
+        """Looks fall on multiples of this time."""
+        return self.pause.first
 
 
 RELEASE_TIMING = ReleaseTiming()
@@ -39,20 +48,22 @@ RELEASE_TIMING = ReleaseTiming()
 
 @dataclass(slots=True)
 class _Wait:
-    """One PodGroup. Times are the clock's."""
+    """A PodGroup that is being deleted. Times are those of the monotonic clock, in seconds."""
 
     ripe: float
-    """Until then it is left alone."""
+    """The end of the grace time; the PodGroup is left alone before."""
+
     due: float
-    """Of the next look."""
-    pause_seconds: float
-    """After that look."""
+    """The time of the next look."""
+
+    looks: int = 0
+    """How many looks have found a pod that names it."""
 
 
 class Protection:
-    """Frees PodGroups. After ``note`` or ``note_end`` said True, and after each `look`, call `look` in `delay` seconds.
+    """Frees PodGroups.
 
-    ``read_named`` is `reads.read_named_groups`, ``remove`` is `writes.Writes.remove_finalizer`, ``clock`` is monotonic.
+    After `note` or `note_end` has returned True, and after each `look`, `look` is to be called in `delay` seconds.
     """
 
     def __init__(
@@ -61,17 +72,22 @@ class Protection:
         read_named: Callable[[str], Awaitable[AbstractSet[GroupKey]]],
         remove: Callable[[RemoveFinalizer], Awaitable[None]],
         clock: Callable[[], float],
+        *,
         timing: ReleaseTiming = RELEASE_TIMING,
     ) -> None:
         self._store = store
         self._read_named = read_named
+        """Reads the PodGroups that the pods of a namespace name (`reads.read_named_groups`)."""
         self._remove = remove
+        """Removes the finalizer (`writes.Writes.remove_finalizer`)."""
         self._clock = clock
+        """The monotonic time in seconds."""
         self._timing = timing
         self._waits: dict[str, dict[GroupKey, _Wait]] = {}
+        """The PodGroups that are being deleted, by namespace."""
 
     def note(self, key: GroupKey) -> bool:
-        """The PodGroup changed in the Store, or went; whether it is a new one to look at."""
+        """The PodGroup changed in the Store, or went. Returns whether it has just become one to look at."""
         if self._find(key) is None:
             self._forget(key)
             return False
@@ -79,11 +95,11 @@ class Protection:
         if key in waits:
             return False
         ripe = self._clock() + self._timing.grace_seconds
-        waits[key] = _Wait(ripe, self._to_tick(ripe), self._timing.shortest_pause_seconds)
+        waits[key] = _Wait(ripe, due=self._to_tick(ripe))
         return True
 
     def note_end(self, key: GroupKey) -> bool:
-        """A pod that names the PodGroup ended; whether to look earlier than it was due."""
+        """A pod that names the PodGroup ended. Returns whether its next look is due earlier now."""
         wait = self._waits.get(key.namespace, {}).get(key)
         due = self._to_tick(self._clock() + self._timing.grace_seconds)
         if wait is None or wait.due <= due:
@@ -97,7 +113,7 @@ class Protection:
         return max(0.0, min(wait.due for wait in waits.values()) - self._clock()) if waits else None
 
     async def look(self, namespace: str) -> None:
-        """Free what nobody names, if anything is due; raises the first ApiError, with everything else done."""
+        """Free the PodGroups that no pod names, if a look is due. Raises the first ApiError after trying all."""
         waits = self._waits.get(namespace, {})
         now = self._clock()
         if not any(wait.due <= now for wait in waits.values()):
@@ -124,7 +140,7 @@ class Protection:
         try:
             await self._remove(free_group(group))
         except NotFound:
-            pass  # somebody was faster
+            pass  # it has gone meanwhile
         except ApiError as error:
             return error
         self._forget(group.key)
@@ -135,7 +151,7 @@ class Protection:
         return group if group is not None and is_leaving(group) else None
 
     def _has_known_pod(self, group: PodGroup) -> bool:
-        """Whether the watch shows a pod that keeps the group: its end will be noted, so nothing is read."""
+        """Whether the watch shows a live pod that names the PodGroup. Its end will be noted, so no read is needed."""
         members = self._store.members.of_group(group.key)
         return any(pod.group == group.key and pod.phase is Phase.ACTIVE for pod in members)
 
@@ -146,8 +162,8 @@ class Protection:
             self._waits.pop(key.namespace, None)
 
     def _postpone(self, wait: _Wait) -> None:
-        wait.due = self._to_tick(self._clock() + wait.pause_seconds)
-        wait.pause_seconds = min(wait.pause_seconds * 2, self._timing.longest_pause_seconds)
+        wait.looks += 1
+        wait.due = self._to_tick(self._clock() + self._timing.pause.delay(wait.looks))
 
     def _to_tick(self, when: float) -> float:
-        return math.ceil(when / self._timing.shortest_pause_seconds) * self._timing.shortest_pause_seconds
+        return math.ceil(when / self._timing.tick_seconds) * self._timing.tick_seconds

@@ -17,25 +17,38 @@ K = TypeVar("K")
 
 
 _BACKOFF = Backoff(first=0.1, cap=60.0)
+"""The delays of a key that fails again and again."""
 
 
 class WorkQueue(Generic[K]):
-    """The queue. ``clock`` is monotonic; ``random`` gives numbers in [0, 1), which take up to half from the delays."""
+    """The queue."""
 
     def __init__(self, clock: Callable[[], float], random: Callable[[], float], backoff: Backoff = _BACKOFF) -> None:
         self._clock = clock
+        """The monotonic time in seconds."""
         self._random = random
+        """Numbers in [0, 1): the share of half a delay that is taken off, so that keys do not come back together."""
         self._backoff = backoff
         self._ready: deque[K] = deque()
+        """The keys that wait for a worker, in their order."""
         self._waiting: set[K] = set()
+        """The same as a set."""
         self._working: set[K] = set()
+        """The keys that workers have taken."""
         self._again: set[K] = set()
+        """The keys that were added while they were worked on."""
         self._later: list[tuple[float, int, K]] = []
+        """A heap of delayed keys: when they are due, a running number, the key. May have outdated entries."""
         self._due: dict[K, float] = {}
-        self._added = 0
+        """When each delayed key is due; it tells which entry of the heap counts."""
+        self._delayed = 0
+        """The running number of the heap's last entry."""
         self._failures: dict[K, int] = {}
+        """How often each key has failed in a row."""
         self._idle: deque[asyncio.Future[None]] = deque()
+        """The workers that wait for a key."""
         self._alarm: asyncio.TimerHandle | None = None
+        """Rings when the next delayed key is due, while a worker waits."""
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._again)
@@ -60,8 +73,8 @@ class WorkQueue(Generic[K]):
         if self._due.get(key, math.inf) <= due:
             return
         self._due[key] = due
-        self._added += 1
-        heapq.heappush(self._later, (due, self._added, key))
+        self._delayed += 1
+        heapq.heappush(self._later, (due, self._delayed, key))
         if self._idle:
             self._set_alarm()
 
@@ -111,12 +124,12 @@ class WorkQueue(Generic[K]):
                 await called
             except asyncio.CancelledError:
                 if called.done() and not called.cancelled():
-                    self._call_worker()  # the call was for whoever is left
+                    self._call_worker()  # another worker must take the key instead
                 raise
         return key
 
     def _call_worker(self) -> None:
-        """One key, one worker: to wake them all would cost more than the work."""
+        """Wake one worker for one key: to wake them all would cost more than the work."""
         while self._idle:
             called = self._idle.popleft()
             if not called.done():

@@ -1,4 +1,4 @@
-"""What the controller reads: its watches, and beside them which PodGroups the pods of a namespace name."""
+"""What the controller reads: the selections of its watches, and lists of pods that it does not watch."""
 
 from serried.decode.fields import read_map
 from serried.decode.identity import read_group_field, read_group_label
@@ -13,7 +13,7 @@ from serried.model.parent import Parent, ParentKind
 from serried.model.pod import Pod
 
 LIVE = "status.phase!=Succeeded,status.phase!=Failed"
-"""Field selector of the pods that have not ended; those being deleted are among them until they are gone."""
+"""Field selector of the pods that have not ended. Pods that are being deleted are among them."""
 
 _KINDS = (
     *(Kind.PODS, Kind.LEADERS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS),
@@ -21,27 +21,28 @@ _KINDS = (
 )
 
 JOB_PODS = Selection(labels="batch.kubernetes.io/job-name")
-"""The pods that are watched, those of Jobs: only these can be a Job's gang.
+"""The pods of Jobs: only these can be a Job's gang.
 
-The API server puts the label into each Job's template, but for those with ``manualSelector``, which are no gangs.
+The API server puts the label into the pod template of each Job, except of those with ``manualSelector``, which are no
+gangs.
 """
 
 LEADER_PODS = Selection(labels=f"{WORKER_INDEX}=0")
-"""The other pods that are watched, the leaders of LeaderWorkerSets: each is the first pod of a replica."""
+"""The leaders of LeaderWorkerSets: each is the first pod of a replica."""
 
 
 def watched_kinds(level: ApiLevel) -> tuple[Kind, ...]:
-    """What is watched: composites only where no admission plugin gives them their priority."""
+    """The kinds that are watched. CompositePodGroups only where no admission plugin gives them their priority."""
     return (*_KINDS, Kind.COMPOSITES) if level == FALLBACK else _KINDS
 
 
 async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[GroupKey]:
-    """The PodGroups that a pod of the namespace names which has not ended; raises ApiError.
+    """The PodGroups that live pods of the namespace name; raises ApiError.
 
-    Every pod counts that was there when the call began. So no ``resourceVersion=0``: that may be answered from the
-    cache of an API server that lags behind. Without it the answer is the newest state, and on 1.34 and later also
-    comes from the cache, once that has caught up. All pages are of one state; when it is forgotten between two of them
-    (410), nothing is known: half of a list is no list.
+    Every pod that existed when the call began counts. So the list is not asked for with ``resourceVersion=0``, which
+    the API server may answer from a cache that lags behind. Without it the answer is the newest state; from 1.34 on it
+    comes from the cache as well, once that has caught up. All pages are of one state. If the server forgets it between
+    two pages (410), the call fails: half of a list is no list.
     """
     named: set[GroupKey] = set()
     async for pod in client.items(PODS, Selection(namespace, fields=LIVE)):
@@ -58,7 +59,7 @@ async def read_pods_of(client: ApiClient, parent: Parent) -> list[Pod]:
 
 
 def _groups_of(pod: JSON, namespace: str) -> list[GroupKey]:
-    """What the pod names, by field or by label: if it says two things, both are kept."""
+    """The PodGroups that the pod names by field and by label; two if they differ."""
     field = read_group_field(read_map(pod, "spec"), namespace)
     label = read_group_label(read_map(pod, "metadata"), namespace)
     return [group for group in (field, label) if group is not None]

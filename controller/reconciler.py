@@ -1,14 +1,14 @@
 """One look at an owner: observe, diff, write, report.
 
-A look goes on until nothing is left to be done, so a restart between two writes needs no care of its own: the next
-process does what is left.
+A look goes on until nothing is left to be done. A restart between two writes does no harm: the next process finds what
+is left.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 
 from controller.diff.changes import (
     Change,
@@ -23,10 +23,11 @@ from controller.diff.changes import (
     Write,
     describe,
 )
-from controller.diff.complaints import explain_obstacle, explain_upstream, find_complaints
+from controller.diff.complaints import find_complaints
 from controller.diff.duty import Duty, GangSettings, concerns_us, duty_of_job
-from controller.diff.ignored import describe_ignored_changes, find_ignored_changes
+from controller.diff.ignored import find_ignored_changes
 from controller.diff.owner import Follow, diff, release
+from controller.diff.sentences import tell_ambiguity, tell_ignored_changes, tell_obstacle, tell_upstream
 from controller.expectations import Expectations
 from controller.observation import observe
 from controller.renewals import Renewals
@@ -37,14 +38,14 @@ from serried.cluster.owners import counts_as_started
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError
 from serried.metrics import ControllerMetrics
-from serried.model.group import GroupKey, Job, Key, PodGroup, Template, Workload
-from serried.model.parent import REPLICA, Owner, OwnerKey, Parent, kind_of, owner_key_of
+from serried.model.group import GroupKey, Job, Key, Template
+from serried.model.parent import REPLICA, Owner, OwnerKey, Parent, owner_key_of
 from serried.model.pod import Pod
 
 log = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_READS = 5.0
-"""While the pods of a replica that is gone, or of an earlier owner of the name, are still there."""
+"""How often pods are read while those of a replica that is gone, or of an earlier owner of the name, still exist."""
 
 _WRITES_AT_ONCE = 8
 
@@ -55,16 +56,13 @@ class Result:
 
     created: bool = False
     """Whether something was created."""
+
     requeue_after_seconds: float | None = None
-    """When to look again in any case."""
+    """When to look again even if nothing changes; None if only a change asks for a look."""
 
 
 class Reconciler:
-    """Looks at Jobs and parents.
-
-    ``follow`` is how minCount follows the size of an owner, ``clock`` is monotonic. ``resolve_class`` is
-    `diff.templates.resolve_class`, and ``read_pods`` is `reads.read_pods_of`.
-    """
+    """Looks at Jobs and parents."""
 
     def __init__(
         self,
@@ -84,18 +82,22 @@ class Reconciler:
         self._writes = writes
         self._settings = settings
         self._follow = follow
+        """How minCount follows the size of an owner."""
         self._resolve_class = resolve_class
+        """Adds to a template what its PodGroup has to say of its PriorityClass (`diff.templates.resolve_class`)."""
         self._read_pods = read_pods
+        """Reads the pods of a parent from the API server (`reads.read_pods_of`)."""
         self._metrics = metrics
         self._clock = clock
+        """The monotonic time in seconds."""
         self._reported = Reported(writes)
         self._upstream = Upstream(clock)
         self._renewals = Renewals(store)
 
     async def reconcile(self, owner_key: OwnerKey, failures: int) -> Result:
-        """Do for the owner what its state asks for. Raises the API server's refusal.
+        """Do what is needed for the owner. Raises the first ApiError of its writes.
 
-        ``failures`` is how many looks at it have failed in a row.
+        ``failures`` is how many looks at the owner have failed in a row.
         """
         result = await self._work_off(owner_key, failures)
         self._reported.succeed(owner_key)
@@ -106,13 +108,15 @@ class Reconciler:
         # The owner is read anew each time: it may have gone, and come again, while a write was under way.
         while (owner := self._store.owners.find(owner_key)) is not None:
             changes = self._decide(owner)
-            creates = [each for each in changes if isinstance(each, Create) and not self._is_name_taken(each)]
-            if not creates:
-                seconds = await self._carry_out(changes, failures)
+            first = next(changes, None)
+            if first is None:
+                return Result(has_created)
+            if not isinstance(first, Create):
+                seconds = await self._carry_out(chain((first,), changes), failures)
                 return Result(has_created, seconds)  # the watch will show what became of it, and ask for the next look
-            if (end := await self._wait_before(owner, creates[0])) is not None:
+            if (end := await self._wait_before(owner, first)) is not None:
                 return end
-            await self._create(owner, creates, failures)
+            await self._create(owner, chain((first,), changes), failures)
             has_created = True
         self._forget(owner_key)
         return Result(has_created)
@@ -125,7 +129,7 @@ class Reconciler:
     # --- deciding --------------------------------------------------------------------------------------------------
 
     def duty_of(self, owner: Owner) -> Duty:
-        """The duty towards an owner as the Store has it; none towards a Job that is a part of a larger gang."""
+        """The duty towards an owner in the Store. There is none towards a Job that is a part of a larger gang."""
         if isinstance(owner, Job):
             if self._store.membership.governs_job(owner):
                 return Duty.NONE
@@ -140,28 +144,28 @@ class Reconciler:
         return Duty.START if self._store.membership.is_eligible(owner) else Duty.COMPLETE
 
     def report_obstacle(self) -> None:
-        """Report once to each owner of a gang that has not begun that nothing can be made for it."""
+        """Warn each owner whose objects cannot be created now, once."""
         owners: list[Owner] = [*self._store.jobs.values(), *self._store.parents.values()]
         for owner in owners:
             if self.duty_of(owner) is Duty.START:
-                self._reported.report_once(owner, explain_obstacle(owner, self._store.obstacles.native))
+                self._reported.report_once(owner, tell_obstacle(owner, self._store.obstacles.native))
 
-    def _decide(self, owner: Owner) -> Sequence[Change]:
+    def _decide(self, owner: Owner) -> Iterator[Change]:
+        """The changes that can be made now, creates first; each is computed when it is taken."""
         duty = self.duty_of(owner)
         for complaint in find_complaints(owner, duty, self._settings):
             self._reported.report_once(owner, complaint)
         if isinstance(owner, Job) and owner.problem:
-            return []
+            return iter(())
         observed = observe(self._store, self._expectations, owner)
         self._meet_upstream(owner, observed, duty)
         if ignored := find_ignored_changes(owner, observed):
             if self._renewals.begin(owner, observed, duty):
-                return release(owner, observed)
+                return iter(release(owner, observed))
             if duty is not Duty.NONE:
-                message = describe_ignored_changes(owner, ignored)
-                self._reported.report_once(owner, ("GangChangeIgnored", message))
+                self._reported.report_once(owner, tell_ignored_changes(owner, ignored))
         follow = Follow.NEVER if self._upstream.looks_after(owner) else self._follow
-        return diff(owner, observed, duty, follow)
+        return (each for each in diff(owner, observed, duty, follow) if not self._is_name_taken(each))
 
     def _meet_upstream(self, owner: Owner, observed: Observed, duty: Duty) -> None:
         was_seen = self._upstream.is_seen
@@ -171,16 +175,18 @@ class Reconciler:
         made = next((workload for workload in observed.workloads if is_upstreams(workload, owner)), None)
         is_basic = made is not None and not any(each.policy.is_gang for each in made.templates)
         if made is not None and is_basic and isinstance(owner, Job) and duty is Duty.START:
-            self._reported.report_once(owner, explain_upstream(made, owner))
+            self._reported.report_once(owner, tell_upstream(made, owner))
 
-    def _is_name_taken(self, create: Create) -> bool:
-        """Whether an object that is being deleted still has the name; its end asks for the next look."""
-        found: Workload | PodGroup | None
-        if isinstance(create, CreateWorkload):
-            found = self._store.workloads.get(Key(create.owner.key.namespace, create.name))
-        else:
-            found = self._store.groups.get(GroupKey(create.owner.key.namespace, create.name))
-        return found is not None and found.deleting
+    def _is_name_taken(self, change: Change) -> bool:
+        """Whether an object that is being deleted still has the name to be created; its end asks for the next look."""
+        match change:
+            case CreateWorkload():
+                workload = self._store.workloads.get(Key(change.owner.key.namespace, change.name))
+                return workload is not None and workload.deleting
+            case CreatePodGroup():
+                group = self._store.groups.get(GroupKey(change.owner.key.namespace, change.name))
+                return group is not None and group.deleting
+        return False
 
     # --- creating --------------------------------------------------------------------------------------------------
 
@@ -193,7 +199,7 @@ class Reconciler:
         return None
 
     async def _find_started(self, parent: Parent) -> Result | None:
-        """The end of the look if a pod of the parent has started: not all of them are watched, so they are read."""
+        """The end of the look if a pod of the parent has started. Not all of them are watched, so they are read."""
         pods = await self._read_pods(parent)
         has_workload = bool(observe(self._store, self._expectations, parent).workloads)
         if self._store.owners.find(owner_key_of(parent)) != parent or has_workload:
@@ -202,12 +208,12 @@ class Reconciler:
             return None
         return Result(requeue_after_seconds=_SECONDS_BETWEEN_READS if any(map(_is_left_over, pods)) else None)
 
-    async def _create(self, owner: Owner, creates: Iterable[Create], failures: int) -> None:
-        """Carry creates out, a batch at a time, while the owner stays as it is.
+    async def _create(self, owner: Owner, changes: Iterable[Change], failures: int) -> None:
+        """Carry out the creates among the changes, a batch at a time, while the owner stays as it is.
 
         Raises the first refusal, with everything else done; where a whole batch is refused, nothing more is tried.
         """
-        waiting = iter(creates)
+        waiting = (each for each in changes if isinstance(each, Create))
         refusals: list[ApiError] = []
         while batch := list(islice(waiting, _WRITES_AT_ONCE)):
             outcomes = await asyncio.gather(*(self._try(create, failures) for create in batch))
@@ -221,13 +227,15 @@ class Reconciler:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, changes: Iterable[Change], failures: int) -> float | None:
-        """Carry out what creates nothing; raises the first refusal. Returns after how many seconds to look again."""
+        """Carry out the changes that create nothing; raises the first refusal.
+
+        Returns after how many seconds to look again, None if only a change asks for it.
+        """
         seconds = None
         for change in changes:
             match change:
-                case ReportAmbiguous(owner, message):
-                    said = f"{kind_of(owner)} {owner.key.name} is scheduled pod by pod: {message}"
-                    self._reported.report_once(owner, ("AmbiguousWorkload", said))
+                case ReportAmbiguous(owner, problem):
+                    self._reported.report_once(owner, tell_ambiguity(owner, problem))
                 case ClearReplicas():
                     seconds = await self._clear(change, failures)
                 case SetMinCount() | Delete():
@@ -236,19 +244,19 @@ class Reconciler:
         return seconds
 
     async def _clear(self, change: ClearReplicas, failures: int) -> float | None:
-        """Delete PodGroups of replicas without pods; after how many seconds to look at those that have some."""
+        """Delete the PodGroups whose replicas have no pods. Returns after how many seconds to look at the others."""
         if not isinstance(change.owner, Parent):
             return None
         pods = await self._read_pods(change.owner)
-        inhabited = {pod.place.replica for pod in pods if pod.place is not None}
-        vacant = [group for group in change.groups if group.labels.get(REPLICA) not in inhabited]
-        for group in vacant:
+        with_pods = {pod.place.replica for pod in pods if pod.place is not None}
+        deletable = [group for group in change.groups if group.labels.get(REPLICA) not in with_pods]
+        for group in deletable:
             if (error := await self._try(Delete(change.owner, group), failures)) is not None:
                 raise error
-        return _SECONDS_BETWEEN_READS if len(vacant) < len(change.groups) else None
+        return _SECONDS_BETWEEN_READS if len(deletable) < len(change.groups) else None
 
     async def _try(self, write: Write, failures: int) -> ApiError | None:
-        """Carry one write out; the API server's refusal, which the owner hears of."""
+        """Carry one write out. Returns the API server's refusal, about which the owner gets an event."""
         try:
             await self._write(write)
         except ApiError as error:
@@ -284,5 +292,5 @@ def _counts_as_started(pod: Pod) -> bool:
 
 
 def _is_left_over(pod: Pod) -> bool:
-    """Whether the pod may be one of an earlier parent of the name, and is about to go."""
+    """Whether the pod may belong to an earlier parent of the same name; it is about to go."""
     return pod.deleting and pod.place is not None and not pod.place.uid

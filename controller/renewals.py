@@ -1,4 +1,4 @@
-"""Suspended Jobs whose objects are made anew, because what they say has changed before any pod has come."""
+"""Suspended Jobs whose objects are deleted and made anew, because their annotations changed before they had a pod."""
 
 from controller.diff.changes import Observed
 from controller.diff.duty import Duty
@@ -8,24 +8,27 @@ from serried.model.parent import Owner, OwnerKey, owner_key_of
 
 
 class Renewals:
-    """Decides once for what a Job says: objects that say something else again are not ours to quarrel about."""
+    """Decides which Jobs' objects are made anew.
+
+    Once for each change of a Job: if the new objects differ from it as well, another client wants it so.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._renewed: dict[OwnerKey, tuple[object, frozenset[str]]] = {}
-        """What a Job said, and the UIDs of the objects that were there and go."""
+        """What each Job asked for when its objects were last given up, and the UIDs of these objects."""
 
     def begin(self, owner: Owner, observed: Observed, duty: Duty) -> bool:
-        """Whether our objects may go, to be made anew from what the Job says now: nobody waits, and nobody will yet."""
+        """Whether the Job's objects may be deleted, to be made anew; no pod waits for them while it is suspended."""
         if not isinstance(owner, Job) or not self._is_idle(owner, duty):
             return False
         owner_key = owner_key_of(owner)
-        said = owner.uid, owner.topology_key, owner.preference, owner.disruption
+        wish = (owner.uid, owner.topology_key, owner.preference, owner.disruption)
         there = frozenset({each.uid for each in observed.workloads} | {each.uid for each in observed.groups})
-        before, leaving = self._renewed.get(owner_key, (None, frozenset[str]()))
-        if before == said and not there <= leaving:
+        last_wish, leaving = self._renewed.get(owner_key, (None, frozenset[str]()))
+        if last_wish == wish and not there <= leaving:
             return False
-        self._renewed[owner_key] = said, leaving if before == said else there
+        self._renewed[owner_key] = (wish, leaving if last_wish == wish else there)
         return True
 
     def forget(self, owner_key: OwnerKey) -> None:

@@ -1,36 +1,39 @@
-"""What owners have heard by events, so that none hears a thing twice."""
+"""The events that owners have got, so that no owner gets the same one twice."""
 
-from controller.diff.complaints import Complaint
+from controller.diff.sentences import Sentence
 from controller.writes import Writes
 from serried.kube.errors import AlreadyExists, ApiError
 from serried.model.parent import Owner, OwnerKey, owner_key_of
 
 _ALREADY_EXISTS_BEFORE_EVENT = 4
-"""AlreadyExists in a row before an event: the first ones only say that our caches lag behind another's create."""
+"""How many looks in a row have to end with AlreadyExists before an event says so.
+
+The first ones only mean that our caches do not show yet what another client has created.
+"""
 
 
 class Reported:
-    """The memory of events. An owner that is made anew under its name hears everything again."""
+    """The memory of events. An owner that is made anew under its name gets all of them again."""
 
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
         self._messages: dict[OwnerKey, tuple[str, frozenset[str]]] = {}
-        """With the UID of the owner that has heard them."""
+        """The UID of the owner that has got the events, and their messages."""
         self._failing: set[OwnerKey] = set()
+        """The owners whose last look failed and who have got an event about it."""
 
-    def report_once(self, owner: Owner, complaint: Complaint) -> None:
-        """Write a Warning event, if the owner has not heard it yet."""
+    def report_once(self, owner: Owner, warning: Sentence) -> None:
+        """Write a Warning event, unless the same has been written for this owner before."""
         owner_key = owner_key_of(owner)
-        reason, message = complaint
         uid, heard = self._messages.get(owner_key, ("", frozenset[str]()))
         if uid != owner.uid:
             heard = frozenset()
-        if message not in heard:
-            self._messages[owner_key] = owner.uid, heard | {message}
-            self._writes.emit(owner, "Warning", reason, message)
+        if warning.message not in heard:
+            self._messages[owner_key] = owner.uid, heard | {warning.message}
+            self._writes.emit(owner, "Warning", warning)
 
     def report_failure(self, owner: Owner, what: tuple[str, str], error: ApiError, failures: int) -> None:
-        """Write an event of the first failure in a row of looks.
+        """Write an event of the first failure in a row of failed looks.
 
         ``what`` is the kind of the object and the verb, ``failures`` is how many looks have failed before this one.
         """
@@ -41,7 +44,7 @@ class Reported:
             self._writes.emit_failure(owner, what, error)
 
     def succeed(self, owner_key: OwnerKey) -> None:
-        """A look has ended well: its next failure is news."""
+        """A look at the owner has succeeded: the next failure gets an event again."""
         self._failing.discard(owner_key)
 
     def forget(self, owner_key: OwnerKey) -> None:

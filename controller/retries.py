@@ -1,7 +1,7 @@
-"""Tasks that the API server refuses: who is tried when, so that the end of an outage is noticed soon and cheaply.
+"""Tasks that the API server has refused: when each is tried again, so that the end of an outage is noticed soon.
 
-Each task has its exponential backoff (`queue`). Beside that, one refused task after the other is tried every few
-seconds; when one of them succeeds, all are tried at once.
+Each task has an exponential backoff of its own (`queue`). Besides, the task that has waited longest is tried every few
+seconds, out of turn; when it succeeds, all others are tried at once.
 """
 
 import math
@@ -14,19 +14,22 @@ from serried.kube.errors import Invalid
 K = TypeVar("K", bound=Hashable)
 
 PROBE_SECONDS = 5.0
-"""The time between two tries out of turn. Objects are wanted within 10 s of the API's return."""
+"""The time between two tries out of turn. Objects are to be created within 10 s of the API server's return."""
 
 
 class Retries(Generic[K]):
-    """The refused tasks of a queue, oldest try first. ``clock`` is monotonic."""
+    """The refused tasks of a queue, oldest try first."""
 
     def __init__(self, queue: WorkQueue[K], clock: Callable[[], float]) -> None:
         self._queue = queue
         self._clock = clock
+        """The monotonic time in seconds."""
         self._refused: dict[K, float] = {}
         """With the time of the last try."""
         self._last_success = -math.inf
+        """When a write has last succeeded."""
         self._last_fan_out = -math.inf
+        """When all refused tasks were last queued together."""
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -34,8 +37,8 @@ class Retries(Generic[K]):
     def refuse(self, task: K, error: Exception) -> int | None:
         """The task failed: it comes again after its backoff. Returns how often it has failed in a row.
 
-        None if it comes again only when it changes: others succeed while the API server finds this one wrong, so what
-        is wrong is in its objects.
+        Returns None if the task comes again only when its objects change: the API server calls it invalid while others
+        succeed, so its objects are to blame.
         """
         before = self._refused.pop(task, None)
         if isinstance(error, Invalid) and before is not None and before < self._last_success:
@@ -45,9 +48,9 @@ class Retries(Generic[K]):
         return self._queue.retry(task)
 
     def accept(self, task: K, *, wrote: bool) -> None:
-        """The task succeeded; one that was refused before, and has written now, tells that the API is back.
+        """The task succeeded. If it was refused before and has ``wrote`` something now, the API server is back.
 
-        It is believed once in PROBE_SECONDS: refusals of single tasks come and go.
+        Then all refused tasks are queued, at most once in PROBE_SECONDS: refusals of single tasks come and go.
         """
         self._queue.forget(task)
         if wrote:

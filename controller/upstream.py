@@ -1,8 +1,8 @@
-"""Standing aside for kube-controller-manager, where its gate WorkloadWithJob is on: it makes Workloads for Jobs, too.
+"""Leaves Jobs to kube-controller-manager where its gate WorkloadWithJob is on: then it makes Workloads for Jobs, too.
 
-Nothing in the API says that the gate is on; its first Workload does. From then on the Jobs that it manages are left to
-it for a while, so that two reconcilers do not race for each. A Job for which it makes nothing is ours, and so are all
-until it is seen again.
+The API does not say that the gate is on; the first Workload that it makes does. From then on each Job that it manages
+is left to it for a while, so that two controllers do not race. If it makes nothing in that time the gate counts as off,
+and all Jobs are ours until its next Workload is seen.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from serried.model.group import Job, Workload
 from serried.model.parent import Owner, OwnerKey, owner_key_of
 
 PATIENCE_SECONDS = 10.0
-"""How long a Job is left to kube-controller-manager. It creates a Workload before the first pod."""
+"""How long a Job is left to kube-controller-manager, which creates a Workload before the first pod."""
 
 
 def is_upstreams(workload: Workload, owner: Owner) -> bool:
@@ -29,16 +29,18 @@ def is_upstreams(workload: Workload, owner: Owner) -> bool:
 
 
 class Upstream:
-    """What is known of the other reconciler. ``clock`` is monotonic."""
+    """What is known of kube-controller-manager."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.is_seen = False
+        """Whether a Workload that it made has been seen, so that its gate counts as on."""
         self._clock = clock
+        """The monotonic time in seconds."""
         self._left: dict[OwnerKey, tuple[str, float]] = {}
-        """The UID of each Job that is left to it, and since when."""
+        """The UID of each Job that is left to it, and the time since when."""
 
     def learn(self, owner: Owner, workloads: Sequence[Workload]) -> None:
-        """These Workloads refer to the owner."""
+        """Look whether it made one of these Workloads, which refer to the owner."""
         self.is_seen = self.is_seen or any(is_upstreams(workload, owner) for workload in workloads)
 
     def forget(self, owner_key: OwnerKey) -> None:
@@ -46,7 +48,7 @@ class Upstream:
         self._left.pop(owner_key, None)
 
     def seconds_left(self, owner: Owner) -> float:
-        """How long the owner is still left to kube-controller-manager; 0 for one that we look after."""
+        """How long the owner is still left to kube-controller-manager; 0 for one that is ours."""
         if not self.looks_after(owner):
             return 0.0
         owner_key = owner_key_of(owner)
@@ -60,5 +62,5 @@ class Upstream:
         return 0.0
 
     def looks_after(self, owner: Owner) -> bool:
-        """Whether it makes a Workload for the owner: for a Job that no controller owns, where the name allows it."""
+        """Whether it makes Workloads for such an owner: a Job that no controller owns and whose name it can use."""
         return self.is_seen and isinstance(owner, Job) and owner.owner is None and is_upstream_template(owner)

@@ -1,10 +1,11 @@
-"""The controller's writes: creates, patches and deletes, and their events of the owner."""
+"""The controller's writes: creates, patches and deletes, each with an event about the owner."""
 
 from typing import Any, TypeVar
 
 from controller.diff.changes import CreatePodGroup, CreateWorkload, Delete, SetMinCount, kind_of_item
 from controller.diff.finalizer import RemoveFinalizer
 from controller.diff.objects import pod_group_body, workload_body
+from controller.diff.sentences import Sentence, tell_created, tell_deleted, tell_failure, tell_min_count
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.malformed import Malformed
 from serried.kube.client import ApiClient
@@ -20,7 +21,7 @@ Created = TypeVar("Created", Workload, PodGroup)
 
 
 class Writes:
-    """Carries changes out. A write that fails raises ApiError; its caller decides whether the owner hears of it."""
+    """Carries changes out. A write that fails raises ApiError; the caller decides whether it is worth an event."""
 
     def __init__(self, client: ApiClient, level: ApiLevel, events: EventWriter) -> None:
         self._level = level
@@ -31,36 +32,34 @@ class Writes:
         self._composites = composites(level.api_version)
 
     async def create_workload(self, change: CreateWorkload) -> Workload:
-        """Create the Workload; what the API server made of it."""
+        """Create the Workload; returns it as the API server has stored it."""
         owner = change.owner
         body = workload_body(change, self._level)
         made = _usable(decode_workload(await self._client.create(self._workloads, owner.key.namespace, body)))
-        said = f"Created Workload {made.key.name} for {kind_of(owner)} {owner.key.name}"
-        self.emit(owner, "Normal", "WorkloadCreated", said)
+        self.emit(owner, "Normal", tell_created("Workload", made.key.name, owner))
         return made
 
     async def create_pod_group(self, change: CreatePodGroup) -> PodGroup:
-        """Create the PodGroup; what the API server made of it."""
+        """Create the PodGroup; returns it as the API server has stored it."""
         owner = change.owner
         body = pod_group_body(change, self._level)
         made = _usable(decode_pod_group(await self._client.create(self._groups, owner.key.namespace, body)))
-        said = f"Created PodGroup {made.key.name} for {kind_of(owner)} {owner.key.name}"
-        self.emit(owner, "Normal", "PodGroupCreated", said)
+        self.emit(owner, "Normal", tell_created("PodGroup", made.key.name, owner))
         return made
 
     async def remove_finalizer(self, change: RemoveFinalizer) -> None:
-        """Free the PodGroup, if it is still as it was seen: else Conflict, or NotFound."""
+        """Take the protection off the PodGroup; raises Conflict if it has changed, NotFound if it has gone."""
         metadata: dict[str, Any] = {"resourceVersion": change.version, "finalizers": list(change.remaining) or None}
         await self._client.patch_merge(self._groups, change.group.namespace, change.group.name, {"metadata": metadata})
 
     async def set_priority(self, group: PodGroup | Composite, priority: int) -> None:
-        """Give a group without a priority this one, if it still is as it was seen; raises ApiError."""
+        """Write the priority of a group that has none; raises Conflict if it has changed, NotFound if gone."""
         patch = {"metadata": {"resourceVersion": group.version}, "spec": {"priority": priority}}
         resource = self._groups if isinstance(group, PodGroup) else self._composites
         await self._client.patch_merge(resource, group.key.namespace, group.key.name, patch)
 
     async def set_min_count(self, change: SetMinCount) -> None:
-        """Change minCount, if the object still has the shape that was seen; one that has gone meanwhile is no error."""
+        """Change minCount. An object that has gone, or was made anew, is left alone."""
         item = change.item
         try:
             if isinstance(item, Workload):
@@ -71,10 +70,8 @@ class Writes:
                 await self._client.patch_merge(self._groups, item.key.namespace, item.key.name, patch)
         except (NotFound, Conflict):
             return
-        if isinstance(item, PodGroup):  # the one that counts; its Workload goes before it
-            has = f"{kind_of(change.owner)} {change.owner.key.name} has it"
-            said = f"minCount of PodGroup {item.key.name} is {change.count} now, as {has}"
-            self.emit(change.owner, "Normal", "MinCountChanged", said)
+        if isinstance(item, PodGroup):  # its minCount takes effect; that of the Workload has been changed before
+            self.emit(change.owner, "Normal", tell_min_count(item, change.count, change.owner))
 
     async def _patch_template(self, workload: Workload, template: int, count: int) -> None:
         path = f"/spec/podGroupTemplates/{template}/schedulingPolicy/gang/minCount"
@@ -85,7 +82,10 @@ class Writes:
         await self._client.patch_json(self._workloads, workload.key.namespace, workload.key.name, steps)
 
     async def delete(self, change: Delete) -> None:
-        """Delete an object of ours, if it still is the one that was seen; its protection may keep it for a while."""
+        """Delete an object of ours. One that has gone, or was made anew, is left alone.
+
+        The protection of a PodGroup may keep it for a while.
+        """
         owner = change.owner
         item = change.item
         resource = self._workloads if isinstance(item, Workload) else self._groups
@@ -93,18 +93,15 @@ class Writes:
             await self._client.delete(resource, item.key.namespace, item.key.name, item.uid)
         except (NotFound, Conflict):
             return
-        kind = kind_of_item(item)
-        said = f"Deleted {kind} {item.key.name} of {kind_of(owner)} {owner.key.name}"
-        self.emit(owner, "Normal", f"{kind}Deleted", said)
+        self.emit(owner, "Normal", tell_deleted(kind_of_item(item), item.key.name, owner))
 
     def emit_failure(self, owner: Owner, what: tuple[str, str], error: Exception) -> None:
-        """Write an event of a write that failed; it is tried again. ``what`` is the object's kind and the verb."""
+        """Write an event about a write that failed; ``what`` is the object's kind and the verb."""
         kind, verb = what
-        said = f"Failed to {verb.lower()} {kind} for {kind_of(owner)} {owner.key.name}: {error}"
-        self.emit(owner, "Warning", f"Failed{kind}{verb}", said)
+        self.emit(owner, "Warning", tell_failure(kind, verb, owner, error))
 
-    def emit(self, owner: Owner, event_type: str, reason: str, message: str) -> None:
-        """Write an event of the owner, sometime."""
+    def emit(self, owner: Owner, event_type: str, sentence: Sentence) -> None:
+        """Queue an event about the owner; ``event_type`` is Normal or Warning."""
         about = {
             "apiVersion": api_version_of(owner),
             "kind": kind_of(owner),
@@ -112,7 +109,7 @@ class Writes:
             "name": owner.key.name,
             "uid": owner.uid,
         }
-        self._events.emit(about, event_type, reason, message)
+        self._events.emit(about, event_type, sentence.reason, sentence.message)
 
 
 def _usable(made: Created | Malformed) -> Created:

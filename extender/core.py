@@ -18,7 +18,7 @@ from extender.binding.preempting import TIMEOUT_SECONDS, Preempting
 from extender.binding.recovery import Recovery
 from extender.binding.reservations import Records
 from extender.binding.run import CycleRunner
-from extender.binding.stray_stamps import StrayStamps
+from extender.binding.stray_nominations import StrayNominations
 from extender.binding.tasks import Tasks
 from extender.loop import SchedulingLoop
 from extender.scheduling.activity import SchedulerActivity
@@ -31,7 +31,7 @@ from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
 from extender.scheduling.moves import Moves
-from extender.scheduling.nomination import Stamps
+from extender.scheduling.nomination import NominationPolicy
 from extender.scheduling.offers import Offers
 from extender.scheduling.order import QueueOrder
 from extender.scheduling.permit import Permit
@@ -41,9 +41,11 @@ from extender.scheduling.preemption import Method, Preemptions, Refusals
 from extender.scheduling.preemption import Mode as PreemptionMode
 from extender.scheduling.queue import Queue
 from extender.scheduling.repairs import USUAL, Repairs, Rules
+from extender.scheduling.scheduling_cycle import SchedulingCycle
 from extender.scheduling.seats import SeatPlanner, Seats
 from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.studies import Studies
+from extender.scheduling.tending import CycleTending
 from extender.scheduling.term import Term
 from extender.scheduling.units import Units
 from extender.service import ExtenderService
@@ -59,10 +61,10 @@ from serried.metrics import ExtenderMetrics
 class Options:
     """What may be chosen of the core."""
 
-    stamps: Stamps = Stamps.AUTO
+    nomination: NominationPolicy = NominationPolicy.AUTO
 
-    stamp_window: int = 512
-    """How many stamped members may be without a filter call at a time."""
+    nomination_window: int = 512
+    """How many nominated members may be without a filter call at a time."""
 
     backfill: Mode = Mode.FORECAST
 
@@ -144,7 +146,7 @@ class Core:
         )
         self.planning = Planning(store.members, self.studies, self.groups, clock, metrics=metrics)
         seats = Seats(store)
-        order = QueueOrder(store.priorities, clock, options.ageing_seconds)
+        order = QueueOrder(store.priorities, store.vacancies, clock, options.ageing_seconds)
         pod_ends = PodEnds(
             store.pods,
             store.members,
@@ -235,19 +237,23 @@ class Core:
             method=options.preempt_by,
             spare_seconds=options.preemption_spare_seconds,
         )
-        self.group_scheduler = GroupScheduler(
+        scheduling_cycle = SchedulingCycle(
+            store,
+            self.ledger,
+            self.queue,
+            self.planning,
+            seats=seats,
+            preemptions=self.preemptions,
+            held=self.held,
+            outbox=self.outbox,
+            clock=clock,
+            nomination=options.nomination,
+        )
+        self.tending = CycleTending(
             store,
             self.ledger,
             self.groups,
-            self.held,
-            term=term,
-            queue=self.queue,
-            studies=self.studies,
-            planning=self.planning,
-            seats=seats,
-            repairs=repairs,
-            disruptions=disruptions,
-            preemptions=self.preemptions,
+            term,
             permit=permit,
             moves=moves,
             offers=offers,
@@ -255,14 +261,28 @@ class Core:
             activity=self.activity,
             outbox=self.outbox,
             clock=clock,
-            stamps=options.stamps,
-            job_unknown_deadline=options.job_unknown_seconds,
+        )
+        self.group_scheduler = GroupScheduler(
+            store,
+            self.groups,
+            self.held,
+            term,
+            queue=self.queue,
+            planning=self.planning,
+            repairs=repairs,
+            disruptions=disruptions,
+            scheduling_cycle=scheduling_cycle,
+            tending=self.tending,
+            endings=endings,
+            outbox=self.outbox,
+            clock=clock,
+            job_unknown_seconds=options.job_unknown_seconds,
         )
 
         # What carries out.
         self.tasks = Tasks()
         self.nominator = Nominator(
-            client, store, self.activity, clock, policy=options.stamps, window=options.stamp_window
+            client, store, self.activity, clock, policy=options.nomination, window=options.nomination_window
         )
         evictions = Evictions(client, store.pods, store.members, groups=self.groups, term=term)
         binder = Binder(client, Window(options.bindings))
@@ -285,6 +305,7 @@ class Core:
             self.ledger,
             term,
             self.group_scheduler,
+            tending=self.tending,
             permit=permit,
             moves=moves,
             endings=endings,
@@ -305,10 +326,10 @@ class Core:
             self.groups,
             term,
             records=records,
-            stray_stamps=StrayStamps(
+            stray_nominations=StrayNominations(
                 client, store.pods, store.members, self.ledger, nominator=self.nominator, term=term
             ),
-            group_scheduler=self.group_scheduler,
+            scheduling_cycle=scheduling_cycle,
             endings=endings,
             runner=self.runner,
             clock=clock,
@@ -322,7 +343,7 @@ class Core:
             moves=moves,
             offers=offers,
             candidates=candidates,
-            group_scheduler=self.group_scheduler,
+            tending=self.tending,
             nominator=self.nominator,
             runner=self.runner,
             binder=binder,

@@ -25,7 +25,7 @@ from extender.isolation import Isolation
 from extender.leader import AlwaysActive, Leadership
 from extender.scheduling.backfill import Mode
 from extender.scheduling.disruption import Disrupted
-from extender.scheduling.nomination import Stamps
+from extender.scheduling.nomination import NominationPolicy
 from extender.scheduling.preemption import Method
 from extender.scheduling.preemption import Mode as PreemptionMode
 from extender.scheduling.repairs import Broken, Rules
@@ -177,8 +177,8 @@ def make_reports(
 
 def _read_options(settings: ExtenderSettings) -> Options:
     return Options(
-        stamps=Stamps(settings.stamp),
-        stamp_window=settings.stamp_window,
+        nomination=NominationPolicy(settings.stamp),
+        nomination_window=settings.stamp_window,
         backfill=Mode(settings.backfill),
         patience_seconds=settings.backfill_patience,
         ageing_seconds=settings.queue_ageing,

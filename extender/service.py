@@ -11,11 +11,11 @@ from extender.binding.run import CycleRunner
 from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
 from extender.scheduling.moves import Moves
 from extender.scheduling.offers import Offers
+from extender.scheduling.tending import CycleTending
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
 from serried.decode.malformed import Malformed
@@ -43,7 +43,7 @@ class ExtenderService:
         moves: Moves,
         offers: Offers,
         candidates: Candidates,
-        group_scheduler: GroupScheduler,
+        tending: CycleTending,
         nominator: Nominator,
         runner: CycleRunner,
         binder: Binder,
@@ -60,7 +60,7 @@ class ExtenderService:
         self._moves = moves
         self._offers = offers
         self._candidates = candidates
-        self._group_scheduler = group_scheduler
+        self._tending = tending
         self._nominator = nominator
         self._runner = runner
         self._binder = binder
@@ -70,8 +70,9 @@ class ExtenderService:
     def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
         """Which of the offered nodes the pod may use.
 
-        Notes what the scheduler offered for a planned member, and moves a loose member's slot to an offered node. Both
-        are harmless if the call was a simulation (the native group cycle): nothing is taken that was not held before.
+        Notes what the scheduler offered for a planned member, and moves its slot to an offered node if any will do.
+        Both are harmless if the call was a simulation (the native group cycle): nothing is taken that was not held
+        before.
         """
         self._activity.note_call()
         key = self._group_of(pod)
@@ -100,16 +101,17 @@ class ExtenderService:
         return Steer(offered)
 
     def _note_offer(self, pod: Pod, names: Sequence[str]) -> None:
-        # A sample ends with its hundredth node: a shorter list is all that there is, but for a stamp tried by itself.
+        # A sample ends with its hundredth node: a shorter list is all that there is, but for a nomination tried by
+        # itself.
         if len(names) < _MAX_COMPLETE_LIST and list(names) != [pod.nominated]:
             self._offers.note(pod.uid, names)
 
     def _note_absence(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
-        # The planned node was not offered. That is a refusal only if it was tried: the stamp in this very request
+        # The planned node was not offered. That is a refusal only if it was tried: the nomination in this very request
         # made the scheduler evaluate it first, or the list is complete. A sample without it teaches nothing. Nor does
         # the first complete list: the scheduler may have begun before it saw what freed the room that was planned on.
         if pod.nominated and list(names) == [pod.nominated]:
-            return  # an outdated stamp is tried by itself first; the list follows at once
+            return  # an outdated nomination is tried by itself first; the list follows at once
         if not cycle.member(pod.uid).missed and pod.nominated != node:
             self._moves.renominate(cycle, pod.uid)
             self._runner.carry_out()
@@ -118,7 +120,7 @@ class ExtenderService:
 
     def _refuse(self, uid: str, node: str) -> None:
         try:
-            self._group_scheduler.refuse(uid, node)
+            self._tending.refuse(uid, node)
         finally:
             self._runner.carry_out()
 

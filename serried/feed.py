@@ -78,7 +78,7 @@ OnChange = Callable[[Item | None, Item | None], None]
 """Called with the object before and after, None where there was or is none; the Store has the change already."""
 
 OnMalformed = Callable[[Malformed, Mapping[str, str]], None]
-"""Called with what is wrong, and a reference to the object, as Events have it."""
+"""Called with what is wrong, and a reference to the object as Events have it."""
 
 V = TypeVar("V", bound=Item)
 I = TypeVar("I")  # noqa: E741 - the identity under which the Store keeps a V
@@ -102,7 +102,7 @@ class Kind(StrEnum):
     DEVICE_CLASSES = "deviceclasses"
     BUDGETS = "poddisruptionbudgets"
     LEADERS = "pods.leaderworkersets"
-    """A second selection of pods, for whoever does not follow all of them; no pod may be in both."""
+    """A second selection of pods, for a process that does not follow all of them; no pod may be in both."""
 
 
 ALL_KINDS = tuple(kind for kind in Kind if kind is not Kind.LEADERS)
@@ -119,7 +119,7 @@ OPTIONAL_KINDS = frozenset(
         *_PARENTS,
     }
 )
-"""Kinds that a cluster need not have or show: Serried works as well without."""
+"""Kinds that a cluster need not serve, or need not show to us: Serried works without them."""
 
 GROUP_KINDS = frozenset({Kind.WORKLOADS, Kind.POD_GROUPS})
 """What gangs are made of, at the level in use."""
@@ -127,19 +127,18 @@ GROUP_KINDS = frozenset({Kind.WORKLOADS, Kind.POD_GROUPS})
 _WATCH_TIMING = WatchTiming()
 
 _OPTIONAL_WATCH_TIMING = WatchTiming(unserved=15.0)
-"""Nobody waits for a kind that need not be there: it is asked for less often."""
+"""Nothing waits for a kind that need not be there, so it is asked for less often."""
 
 _MAX_PROBLEMS = 1000
-"""How many problems are remembered, so that each is told once."""
+"""How many problems are remembered, so that each is reported once."""
 
 
 class Feed:
     """Keeps ``store`` equal to the cluster for ``kinds``, as long as ``run`` runs.
 
-    What keeps us from GROUP_KINDS and from PodGroups of scheduler-plugins is in the Store's ``obstacles``. An object
-    that could not be used is logged, and told to ``on_malformed``, once, and the Store keeps what it knew of it before.
-    ``selections`` narrows a kind to some of its objects; one that leaves the selection looks like one that went. An
-    ``optional`` kind counts as listed, with no objects, while it is not served or not granted; it is asked for again.
+    Each kind may be narrowed to a selection; an object that leaves it looks like one that was deleted. An optional kind
+    that is not served, or not granted, counts as listed with no objects, and is asked for again. Where the API server
+    does not show us GROUP_KINDS, or the PodGroups of scheduler-plugins, the Store's ``obstacles`` say why.
     """
 
     def __init__(
@@ -155,30 +154,26 @@ class Feed:
         on_malformed: OnMalformed = lambda _problem, _about: None,
     ) -> None:
         self.synced = asyncio.Event()
-        """Set while every kind is listed: from the first lists on, while the API server serves each of them."""
-
+        """Set after the first lists of all kinds, cleared while one that is not optional is not served."""
         self.unserved: set[Kind] = set()
         """The kinds that the API server does not serve."""
-
         self.malformed: Counter[Kind] = Counter()
-        """How many objects could not be used."""
-
+        """How many objects could not be used, each sighting counted. The Store keeps the last usable state of them."""
         self._store = store
+        self._obstacles: dict[Kind, str] = {}
+        """Why GROUP_KINDS are not shown to us, "" for one that is."""
         self._metrics = client.metrics
         self._on_change = on_change
         self._on_malformed = on_malformed
         self._followed_parents = store.membership.followed
+        """The kinds of parents that are listed; the Store's own set."""
         self._optional = frozenset(optional)
-
-        self._obstacles: dict[Kind, str] = {}
-        """What keeps us from each of GROUP_KINDS."""
-
         self._problems: set[Malformed] = set()
-        """What was told already."""
-
+        """The problems that have been reported."""
         absent = {Kind.POD_GROUPS: level.inline, Kind.COMPOSITES: not level.nests}
         followed = [kind for kind in kinds if not absent.get(kind)]
         self._unlisted = set(followed)
+        """The kinds that ``synced`` waits for."""
         channels = _channels(store)
         resources = _resources(level)
         self.reflectors: Mapping[Kind, Reflector] = {
@@ -226,7 +221,7 @@ class Feed:
             return
         old = channel.held.get(channel.identify(obj))
         if old is not None and new.version and old.version == new.version:
-            return  # a new list tells again what is known
+            return  # a new list repeats what is known
         channel.put(new)
         self._on_change(old, new)
 
@@ -269,7 +264,7 @@ class Feed:
 
     def _note_unserved(self, kind: Kind, resource: Resource) -> None:
         if kind in self.unserved:
-            return  # told again after each try
+            return  # reported again after each try
         self.unserved.add(kind)
         self._note_obstacle(kind, f"the API server does not serve {resource} ({resource.version})")
         if kind in self._optional:
@@ -305,57 +300,62 @@ class _Channel(Generic[V, I]):
     decode: Callable[[object], V | Malformed]
 
     identify: Callable[[JSON], I]
-    """Reads the key of an object, also of one that cannot be decoded."""
+    """Reads the identity under which the Store keeps the object."""
 
     held: Mapping[I, V]
-    """The Store's own map."""
+    """The Store's own map of these objects."""
 
     put: Callable[[V], None]
+
     drop: Callable[[I], None]
 
 
 def _channels(store: Store) -> dict[Kind, _Channel[Any, Any]]:
     return {
-        Kind.NODES: _Channel(decode_node, _name, store.nodes, store.put_node, store.drop_node),
-        Kind.PODS: _Channel(decode_pod, _uid, store.pods, store.put_pod, store.drop_pod),
-        Kind.LEADERS: _Channel(decode_pod, _uid, store.pods, store.put_pod, store.drop_pod),
-        Kind.JOBS: _Channel(decode_job, _key, store.jobs, store.put_job, store.drop_job),
-        Kind.POD_GROUPS: _Channel(decode_pod_group, _group_key, store.groups, store.put_group, store.drop_group),
+        Kind.NODES: _Channel(decode_node, _name, store.nodes, store.put_node, drop=store.drop_node),
+        Kind.PODS: _Channel(decode_pod, _uid, store.pods, store.put_pod, drop=store.drop_pod),
+        Kind.LEADERS: _Channel(decode_pod, _uid, store.pods, store.put_pod, drop=store.drop_pod),
+        Kind.JOBS: _Channel(decode_job, _key, store.jobs, store.put_job, drop=store.drop_job),
+        Kind.POD_GROUPS: _Channel(decode_pod_group, _group_key, store.groups, store.put_group, drop=store.drop_group),
         Kind.COMPOSITES: _Channel(
-            decode_composite, _key, store.forest.composites, store.put_composite, store.drop_composite
+            decode_composite, _key, store.forest.composites, store.put_composite, drop=store.drop_composite
         ),
-        Kind.WORKLOADS: _Channel(decode_workload, _key, store.workloads, store.put_workload, store.drop_workload),
+        Kind.WORKLOADS: _Channel(decode_workload, _key, store.workloads, store.put_workload, drop=store.drop_workload),
         Kind.PRIORITY_CLASSES: _Channel(
             decode_priority_class,
             _name,
             store.priority_classes,
             store.put_priority_class,
-            store.drop_priority_class,
+            drop=store.drop_priority_class,
         ),
         Kind.COMPATIBLE_POD_GROUPS: _Channel(
-            decode_compatible_group, _compatible_key, store.groups, store.put_group, store.drop_group
+            decode_compatible_group, _compatible_key, store.groups, store.put_group, drop=store.drop_group
         ),
-        Kind.VOLUMES: _Channel(decode_volume, _name, store.volumes.volumes, store.put_volume, store.drop_volume),
+        Kind.VOLUMES: _Channel(decode_volume, _name, store.volumes.volumes, store.put_volume, drop=store.drop_volume),
         Kind.VOLUME_CLAIMS: _Channel(
-            decode_volume_claim, _key, store.volumes.claims, store.put_volume_claim, store.drop_volume_claim
+            decode_volume_claim, _key, store.volumes.claims, store.put_volume_claim, drop=store.drop_volume_claim
         ),
         Kind.DEVICE_CLASSES: _Channel(
             decode_device_class,
             _name,
             store.uncounted.classes,
             store.put_device_class,
-            store.drop_device_class,
+            drop=store.drop_device_class,
         ),
         Kind.BUDGETS: _Channel(decode_budget, _key, store.budgets, store.put_budget, store.drop_budget),
         Kind.JOB_SETS: _Channel(
-            decode_job_set, partial(_owner_key, ParentKind.JOB_SET), store.parents, store.put_parent, store.drop_parent
+            decode_job_set,
+            partial(_owner_key, ParentKind.JOB_SET),
+            store.parents,
+            store.put_parent,
+            drop=store.drop_parent,
         ),
         Kind.LEADER_WORKER_SETS: _Channel(
             decode_leader_worker_set,
             partial(_owner_key, ParentKind.LEADER_WORKER_SET),
             store.parents,
             store.put_parent,
-            store.drop_parent,
+            drop=store.drop_parent,
         ),
     }
 

@@ -18,10 +18,12 @@ import uvloop
 from fastapi import APIRouter, FastAPI
 
 from serried import __version__
+from serried.kube.attempts import Attempts
 from serried.kube.auth import CredentialsError, load_credentials
 from serried.kube.client import ApiClient
 from serried.kube.discovery import discover
 from serried.kube.errors import ApiError
+from serried.model.backoff import Backoff
 from serried.model.level import ApiLevel
 from serried.observe.log import configure_logging
 from serried.observe.ops import Server, make_server, ops_routes
@@ -30,17 +32,21 @@ from serried.settings import Address, CommonSettings
 
 log = logging.getLogger(__name__)
 
-_DISCOVERY_PAUSE = 2.0
-_LEVEL_PAUSE = 30.0
-"""Seconds between looks at which API is served. Another one must be seen twice in a row: while a control plane is being
-upgraded, one of its API servers may serve what the next one does not."""
+_DISCOVERY = Backoff(first=2.0, cap=2.0)
+"""The pauses, all alike, until the API server says which API it serves."""
+
+_SECONDS_BETWEEN_DISCOVERIES = 30.0
+"""How often it is asked again. Another answer must come twice in a row before it counts.
+
+While a control plane is being upgraded, one of its API servers may serve what the next one does not.
+"""
 
 
 class Work(Protocol):
     """What a process does once it knows its cluster."""
 
     async def run(self) -> None:
-        """Work, and answer whoever it serves besides, until cancelled; nothing of it goes on after that."""
+        """Work, with listeners of its own if it has some, until cancelled; nothing of it goes on after that."""
 
     def readiness(self) -> Mapping[str, bool]:
         """The conditions of ``/readyz``."""
@@ -50,6 +56,7 @@ class Work(Protocol):
 
 
 Build = Callable[[ApiClient, ApiLevel], Work]
+"""Makes the work for the API that the cluster serves."""
 
 
 def run_process(name: str, settings: CommonSettings, ops: Address, metrics: PrometheusMetrics, build: Build) -> int:
@@ -64,27 +71,28 @@ def run_process(name: str, settings: CommonSettings, ops: Address, metrics: Prom
 
 
 def settle_memory() -> None:
-    """To be called when the caches are filled: they stay, so that full collections need not walk them.
+    """Exempt what is in memory now from garbage collection; to be called when the caches are filled.
 
-    Each such walk would be a pause for whoever waits for an answer.
+    The caches stay, and a full collection that walked them would be a pause in which nothing is answered.
     """
-    gc.unfreeze()  # of an earlier API level
+    gc.unfreeze()  # what was exempted at an earlier API level
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
 
 class Process:
-    """A process of ours: its operations listener, and the work that goes on behind it.
-
-    ``app`` is what the operations listener serves.
-    """
+    """A process of ours: its operations listener, and the work that goes on behind it."""
 
     def __init__(self, name: str, settings: CommonSettings, metrics: PrometheusMetrics) -> None:
-        self._name, self._settings, self._metrics = name, settings, metrics
+        self.app = FastAPI(title=f"Serried {name}", version=__version__)
+        """What the operations listener serves."""
+        self._name = name
+        self._settings = settings
+        self._metrics = metrics
         self._stop = asyncio.Event()
         self._work: Work | None = None
-        self.app = FastAPI(title=f"Serried {name}", version=__version__)
+        """None until discovery has found an API."""
         self.app.include_router(ops_routes(self.readiness, metrics.render))
         self._own_routes = len(self.app.router.routes)
 
@@ -132,7 +140,7 @@ class Process:
         """The API level that the cluster has turned to; does not return if a level is forced."""
         before = level
         while True:
-            await asyncio.sleep(_LEVEL_PAUSE)
+            await asyncio.sleep(_SECONDS_BETWEEN_DISCOVERIES)
             if self._settings.api != "auto":
                 continue
             try:
@@ -145,12 +153,13 @@ class Process:
             before = found
 
     async def _discover(self, client: ApiClient) -> ApiLevel:
+        attempts = Attempts(_DISCOVERY)
         while True:
             try:
                 return await discover(client, self._settings.api)
             except ApiError as error:
                 log.error("cannot find out which API the cluster serves; trying again", extra={"err": str(error)})
-            await asyncio.sleep(_DISCOVERY_PAUSE)
+                await attempts.rest()
 
     async def _end(self, tasks: Sequence[asyncio.Task[object]], server: Server) -> int:
         serving, stopping, working = tasks

@@ -1,7 +1,7 @@
-"""What can be set: flags, then environment variables ``SERRIED_*`` of the same name, then defaults.
+"""The settings: flags, then environment variables ``SERRIED_*`` of the same name, then defaults.
 
-The only reader of the command line and the environment. A field is a flag: its type says what may be given and what
-``--help`` calls it. A bad value ends the process with a sentence that names where it came from.
+The only reader of the command line and the environment. A field is a flag: its type says which values it takes and what
+``--help`` calls them. A bad value ends the process with a sentence that names where the value came from.
 """
 
 import argparse
@@ -24,16 +24,19 @@ Environ = Mapping[str, str]
 S = TypeVar("S", bound="CommonSettings")
 
 _PREFIX = "SERRIED_"
-_BIND_TIMEOUT = 900.0
-"""httpTimeout in seconds of the bind entry in the shipped scheduler config: a barrier must end before it."""
+_BIND_TIMEOUT_SECONDS = 900.0
+"""httpTimeout of the bind entry in the shipped scheduler config: a barrier must end before it."""
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 class Address(NamedTuple):
-    """Where a listener listens; port 0 takes any free one. A ``host`` of "" is every address, of IPv4 and of IPv6."""
+    """Where a listener listens."""
 
     host: str
+    """A name or an address; "" for every address, IPv4 and IPv6."""
+
     port: int
+    """0 for any free one."""
 
 
 # --- parsers of values -----------------------------------------------------------------------------------------
@@ -56,7 +59,7 @@ def _parse_address(text: str) -> Address:
 
 
 def _parse_open_address(text: str) -> Address:
-    """An address that may be all of them: only for what anybody may ask."""
+    """An address that may be every address: only for listeners without secrets."""
     address = _parse_address(f"*{text}" if text.startswith(":") else text)
     return address._replace(host="") if address.host == "*" else address
 
@@ -114,8 +117,8 @@ def _parse_span(text: str) -> float:
 
 def _parse_barrier(text: str) -> float:
     seconds = _parse_seconds(text)
-    if seconds >= _BIND_TIMEOUT:
-        raise ValueError(f"must be less than {_BIND_TIMEOUT:g}, the httpTimeout of the scheduler's bind entry")
+    if seconds >= _BIND_TIMEOUT_SECONDS:
+        raise ValueError(f"must be less than {_BIND_TIMEOUT_SECONDS:g}, the httpTimeout of the scheduler's bind entry")
     return seconds
 
 
@@ -154,12 +157,7 @@ _EVERYWHERE = "without a host: every address, IPv4 and IPv6"
 
 
 class CommonSettings(BaseSettings):
-    """What both processes need.
-
-    ``kubeconfig`` None means in-cluster credentials, else the default kubeconfig. ``schedulers`` are the
-    schedulerNames whose pods Serried places, ``gang_jobs`` says which Jobs are gangs: both processes must be told the
-    same.
-    """
+    """The settings of both processes."""
 
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX,
@@ -171,11 +169,17 @@ class CommonSettings(BaseSettings):
     )
 
     kubeconfig: File = _flag("", "kubeconfig file; without one: in-cluster, then the default one")
+    """None for in-cluster credentials, or else the default kubeconfig."""
+
     log_level: Literal["debug", "info", "warning", "error"] = _flag("info", "the least level that is logged")
     api: Literal["auto", "native", "fallback"] = _flag("auto", "where Workloads and PodGroups live")
+
     schedulers: Names = _flag("serried", "schedulerName of the pods to place; repeatable", "scheduler_name")
+    """The schedulerNames of the pods that Serried places; alike for both processes."""
+
     gang_jobs: Literal["by-shape", "asked", "none"] = _flag(
-        "by-shape", "which Jobs are gangs: also unasked, by their shape; those that ask; none. Alike for both processes"
+        "by-shape",
+        "which Jobs are gangs: by shape, also unasked; only those that ask; none. Alike for both processes",
     )
 
     @field_validator("*", mode="before")
@@ -185,18 +189,14 @@ class CommonSettings(BaseSettings):
 
 
 class ExtenderSettings(CommonSettings):
-    """The extender's settings; durations in seconds.
-
-    Without a ``lease`` the instance is always active. ``barrier_deadline`` bounds the wait of a gang at bind, from
-    its first member on, ``barrier_idle`` the wait for the next one. ``queue_ageing`` is infinite for none.
-    ``repair_seconds`` is how long a dead member's slot is kept (0: not at all); ``broken_gangs`` says what follows
-    ``broken_grace``. ``isolated`` is whether the scheduler asks about marked pods only.
-    """
+    """The extender's settings; durations in seconds."""
 
     filter_listen: ListenAddress = _flag("127.0.0.1:8910", "filter, prioritize and preempt calls")
     bind_listen: ListenAddress = _flag("127.0.0.1:8911", "bind calls")
     ops_listen: OpenAddress = _flag(":8912", f"probes, metrics and debug; {_EVERYWHERE}")
     lease: LeaseName = _flag("serried-system/serried", "the scheduler's Lease; empty: always active")
+    """None for an instance that is always active."""
+
     lease_holder_prefix: Text = Field(description="start of the Lease's holder when it is our scheduler")
     hold: Literal["auto", "filter", "gate"] = _flag("auto", "how new members of a gang are held")
     hold_limit: Count = _flag("500", "pods held by filter from which on auto turns to gates")
@@ -205,14 +205,16 @@ class ExtenderSettings(CommonSettings):
     barrier_idle: Seconds = _flag("60", "how long a gang waits for its next member, but for others before it")
     bind_concurrency: Count = _flag("64", "Bindings in flight")
     stamp: Literal["auto", "always", "never"] = _flag("auto", "which planned pods get a nominatedNodeName")
-    stamp_window: Count = _flag("512", "planned pods that are stamped ahead of the scheduler")
+    stamp_window: Count = _flag("512", "planned pods that are nominated ahead of the scheduler")
     job_unknown_deadline: Seconds = _flag("30", "how long a pod waits for its Job to be seen")
     backfill: Literal["forecast", "off"] = _flag("forecast", "what is kept for the first gang that does not fit")
-    backfill_patience: Seconds = _flag("600", "how long that is kept beyond its forecast")
-    queue_ageing: SecondsOrOff = _flag("86400", "what counts as one priority more, or off")
+    backfill_patience: Seconds = _flag("600", "how long nodes are kept for it beyond its forecast")
+    queue_ageing: SecondsOrOff = _flag("86400", "the wait that counts as one priority more, or off")
+    """Infinite for off."""
+
     repair_seconds: SecondsOrNone = _flag("120", "how long a dead member's slot is kept; 0: not at all")
-    broken_grace: Seconds = _flag("300", "how long below minCount, until a gang is reported")
-    broken_gangs: Literal["report", "evict"] = _flag("report", "what is done then: also evict the rest of it")
+    broken_grace: Seconds = _flag("300", "how long a gang may be below minCount before it is reported")
+    broken_gangs: Literal["report", "evict"] = _flag("report", "what happens to such a gang: also evict the rest of it")
     disrupted_gangs: Literal["keep", "preempted", "any"] = _flag(
         "preempted", "when a gang of disruption mode all goes with one of its members: never, if preempted, always"
     )
@@ -230,7 +232,7 @@ class ExtenderSettings(CommonSettings):
 
 
 class ControllerSettings(CommonSettings):
-    """The controller's settings. ``workers`` Jobs are reconciled at a time."""
+    """The controller's settings."""
 
     ops_listen: OpenAddress = _flag(":8913", f"probes and metrics; {_EVERYWHERE}")
     workers: Count = _flag("32", "Jobs reconciled at a time")
@@ -254,7 +256,7 @@ def controller_settings(argv: Sequence[str], environ: Environ = os.environ) -> C
 
 
 def _read(settings: type[S], command: str, argv: Sequence[str], environ: Environ, found: Mapping[str, str]) -> S:
-    """``found`` are defaults that the machine gives."""
+    """The settings in flags, environment and defaults; ``found`` are defaults that depend on the machine."""
     fields = {field.alias or name: field for name, field in settings.model_fields.items()}
     defaults = {name: field.default for name, field in fields.items()} | dict(found)
     parser = _make_parser(command, fields, defaults)

@@ -1,1 +1,1 @@
-"""What is to be done for one owner: what is there in, changes out. Pure."""
+"""The diff of one owner: the objects that exist go in, the changes that are needed come out. Pure."""

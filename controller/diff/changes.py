@@ -1,4 +1,4 @@
-"""What is there for an owner, and the changes that a diff yields."""
+"""The objects that exist for an owner, and the changes that the diff yields."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,19 @@ from serried.model.parent import Owner
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The objects of an owner, as references lead to them, with those that the watch has yet to show."""
+    """The objects of an owner, found by reference. Objects that we have created and the watch lacks are among them."""
 
     workloads: Sequence[Workload] = ()
+    """The Workloads that refer to the owner and have no successor."""
+
     groups: Sequence[PodGroup] = ()
-    """The PodGroups of the Workload, if there is one only."""
+    """The PodGroups of the Workload; empty unless there is exactly one Workload."""
+
     outdated: Sequence[Workload | PodGroup] = ()
-    """Workloads that have a successor, with their PodGroups, which come first."""
+    """First the PodGroups of Workloads that have a successor, then these Workloads."""
+
     replicas: Collection[str] = ()
-    """The replicas that have a leader, in the order of their arrival; none where the owner has no replicas."""
+    """The indexes of the replicas that have a leader, in the order of arrival; empty for an owner without replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +29,13 @@ class CreateWorkload:
     """Create the owner's Workload; its PodGroups come in the next step."""
 
     owner: Owner
+
     name: str
+
     templates: tuple[Template, ...]
+
     replaces: str = ""
-    """The UID of its predecessor, "" without one."""
+    """The UID of the Workload that this one replaces, "" without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +43,35 @@ class CreatePodGroup:
     """Create one PodGroup of the owner's Workload."""
 
     owner: Owner
+
     workload: Workload
+
     template: Template
+
     name: str
+
     replica: str = ""
-    """The index of the replica that it is for, "" where the owner has no replicas."""
+    """The index of the replica that the PodGroup is for, "" where the owner has no replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetMinCount:
-    """Change minCount in an object of ours to that of the owner as it is now."""
+    """Change minCount in an object of ours, because the owner's size has changed."""
 
     owner: Owner
+
     item: Workload | PodGroup
+
     count: int
+    """The new minCount."""
+
     template: int = 0
     """The index of the template to change, if the object is a Workload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete an object of ours, if it still is the one that was seen."""
+    """Delete an object of ours; one that has been made anew under its name is kept."""
 
     owner: Owner
     item: Workload | PodGroup
@@ -64,22 +79,29 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class ClearReplicas:
-    """Delete PodGroups of ours whose replicas the owner has no more, each once no pod of the replica is left."""
+    """Delete PodGroups of ours for replicas that the owner has no more."""
 
     owner: Owner
+
     groups: Sequence[PodGroup]
+    """Each goes once no pod of its replica is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportAmbiguous:
-    """Report that ordinary scheduling applies, because it is not clear which groups the owner's pods form."""
+    """Tell the owner that its pods are scheduled one by one, because it is not clear which groups they form."""
 
     owner: Owner
-    message: str
+
+    problem: str
+    """What is not clear, as a phrase."""
 
 
 Create = CreateWorkload | CreatePodGroup
+
 Write = Create | SetMinCount | Delete
+"""A change that is one request to the API server."""
+
 Change = Write | ClearReplicas | ReportAmbiguous
 
 

@@ -1,4 +1,4 @@
-"""What the operator has chosen about gangs, and what follows from it for one owner."""
+"""What the controller has to do for one owner, by the operator's settings and the owner's state."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -11,24 +11,30 @@ from serried.model.pod import Phase, Pod
 
 
 class Elastic(StrEnum):
-    """What a gang does when its Job's parallelism changes: minCount follows, or stays as it was."""
+    """What happens to a gang's minCount when its Job's parallelism changes."""
 
     FOLLOW = "follow"
+    """minCount follows."""
     REFUSE = "refuse"
+    """minCount stays as it was."""
 
 
 class Suspended(StrEnum):
-    """What a suspended Job keeps: its objects, or nothing until it is resumed (KEP-5547, beta)."""
+    """What happens to the Workload and the PodGroup of a suspended Job."""
 
     KEEP = "keep"
+    """They stay."""
     DELETE = "delete"
+    """They are deleted, and created anew when the Job is resumed (KEP-5547, beta)."""
 
 
 class Track(StrEnum):
-    """Which Jobs get objects: gangs only, or all, with policy basic where they are no gangs."""
+    """Which Jobs get a Workload and a PodGroup."""
 
     GANGS = "gangs"
+    """Only gangs."""
     ALL = "all"
+    """All Jobs; policy basic where a Job is no gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ class GangSettings:
 
     schedulers: Collection[str]
     """The names of the schedulers that Serried serves."""
+
     gang_jobs: GangJobs = GangJobs.BY_SHAPE
     elastic: Elastic = Elastic.FOLLOW
     suspended: Suspended = Suspended.KEEP
@@ -44,25 +51,25 @@ class GangSettings:
 
 
 class Duty(Enum):
-    """How far an owner concerns the controller."""
+    """What the controller has to do for an owner."""
 
     START = "start"
-    """It is a gang that has not begun: its objects are made."""
+    """Create its Workload and its PodGroups: it is a gang, and none of its pods has started."""
     TRACK = "track"
-    """It is a Job that is no gang: its objects are made, with policy basic."""
+    """Create its objects with policy basic: it is a Job that is no gang."""
     COMPLETE = "complete"
-    """Nothing is begun. A Workload that refers to the owner makes its pods wait for PodGroups, so those are made.
+    """Create no Workload, but the PodGroups of a Workload that refers to the owner: the pods wait for them.
 
     1.36 does the same, and KEP-5547 says it of restarts.
     """
     RELEASE = "release"
-    """It is a suspended Job: what we made goes."""
+    """Delete our objects: it is a suspended Job."""
     NONE = "none"
-    """The owner is done, or somebody else's."""
+    """Nothing: the owner has finished, or is not ours."""
 
 
 def duty_of_job(job: Job, pods: Collection[Pod], settings: GangSettings) -> Duty:
-    """The duty towards a Job with these pods."""
+    """The duty towards a Job; ``pods`` are the Job's own."""
     if settings.gang_jobs is GangJobs.NONE:
         return Duty.NONE
     gang = is_gang_job(job, settings.schedulers, settings.gang_jobs)
@@ -84,13 +91,13 @@ def concerns_us(parent: Parent, settings: GangSettings) -> bool:
 
 
 def is_unserved(job: Job, settings: GangSettings) -> bool:
-    """Whether a Job asks to be a gang of a scheduler that nobody makes gangs for."""
+    """Whether a Job asks to be a gang, and its scheduler is none that Serried serves."""
     asks = job.gang_policy is GangPolicy.JOB_AS_GANG and settings.gang_jobs is not GangJobs.NONE
     return asks and job.scheduler not in settings.schedulers and not job.finished
 
 
 def _is_ours_to_complete(job: Job, settings: GangSettings) -> bool:
-    # Whoever owns the Job: a user's Workload that refers to it is used whatever the Job's own eligibility.
+    # Also of a Job that another object owns: a Workload that a user has made for it is used in any case.
     ours = job.group is None and job.scheduler in settings.schedulers
     return ours and not job.finished and not job.deleting
 

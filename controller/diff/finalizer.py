@@ -13,21 +13,24 @@ class RemoveFinalizer:
     """Take the protection off a PodGroup."""
 
     group: GroupKey
+
     version: str
-    """The resourceVersion that it was seen at: one that has changed since keeps its protection."""
+    """The resourceVersion of the PodGroup as it was seen. One that has changed since keeps its protection."""
+
     remaining: tuple[str, ...]
-    """The finalizers that it keeps."""
+    """The other finalizers of the PodGroup, which stay."""
 
 
 def is_leaving(group: PodGroup) -> bool:
-    """Whether the PodGroup is being deleted and kept by its protection."""
+    """Whether the PodGroup is being deleted and still has its protection."""
     return group.deleting and PROTECTION in group.finalizers
 
 
 def free_group(group: PodGroup) -> RemoveFinalizer:
     """The change for a leaving PodGroup that no pod names any more.
 
-    Pods that belong to it through their Job do not count: they join its successor, which may need its name.
+    Pods that belong to it through their Job, without naming it, do not count: they join the PodGroup that is made next,
+    which may need the same name.
     """
     remaining = tuple(name for name in group.finalizers if name != PROTECTION)
     return RemoveFinalizer(group.key, group.version, remaining)

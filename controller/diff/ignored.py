@@ -1,4 +1,4 @@
-"""What an owner's annotations say now, and its objects do not: they were made from what it said before."""
+"""Changes of an owner's annotations that have no effect, because its objects were made before."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,13 @@ from serried.decode.identity import DISRUPTION_MODE, REQUIRED_TOPOLOGY
 from serried.decode.preferences import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY
 from serried.model.disruption import Disruption
 from serried.model.group import PodGroup, Template, Workload
-from serried.model.parent import Owner, kind_of
+from serried.model.parent import Owner
 
 
 def find_ignored_changes(owner: Owner, observed: Observed) -> list[str]:
-    """The annotations that objects of ours were not made from, none if all is as the owner says.
+    """The names of the annotations that differ from the objects made by us; empty if all agree.
 
-    Foreign objects say what their authors want, and nobody reads annotations of the owner into them.
+    Objects made by others are not compared: the owner's annotations have no effect on them.
     """
     if len(observed.workloads) != 1 or not is_ours(observed.workloads[0], owner):
         return []
@@ -37,12 +37,3 @@ def _is_other_mode(owner: Owner, workload: Workload) -> bool:
     # An API server without the gate for it drops the field, and another one fills in the default.
     wanted = owner.disruption or Disruption.SINGLE
     return any(each.policy.is_gang and each.disruption not in (None, wanted) for each in workload.templates)
-
-
-def describe_ignored_changes(owner: Owner, names: Sequence[str]) -> str:
-    """The sentence of an event."""
-    which = ", ".join(names)
-    return (
-        f"What {kind_of(owner)} {owner.key.name} says in {which} is not what its PodGroup was made from, and changes "
-        "nothing any more: delete it and create it anew"
-    )

@@ -10,10 +10,13 @@ from serried.model.parent import Owner
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # rand.SafeEncodeString: no vowels, no digits that look like them
 _FNV_OFFSET = 0x811C9DC5
 _FNV_PRIME = 0x01000193
-_MAX_NAME = 253
-"""Characters of a DNS subdomain."""
-_MAX_LABEL = 63
-"""Characters of a DNS label."""
+
+_MAX_NAME_LENGTH = 253
+"""In characters, of a DNS subdomain."""
+
+_MAX_LABEL_LENGTH = 63
+"""In characters, of a DNS label."""
+
 _TEMPLATE_SUFFIX = "-pgt-0"
 
 
@@ -33,13 +36,13 @@ def encode_safe(number: int) -> str:
 def workload_name(owner: Owner) -> str:
     """The Workload's name: the owner's name and a hash of its UID, as spew prints the Go type."""
     tail = "-" + encode_safe(hash_fnv32a(f"(types.UID){owner.uid}"))
-    return owner.key.name[: _MAX_NAME - len(tail)] + tail
+    return owner.key.name[: _MAX_NAME_LENGTH - len(tail)] + tail
 
 
 def successor_name(job: Job, count: int) -> str:
-    """The name of the Workload that takes another's place when the Job comes to run ``count`` pods at a time."""
+    """The name of the Workload that replaces another when the Job comes to run ``count`` pods at a time."""
     tail = f"-{count}"
-    return workload_name(job)[: _MAX_NAME - len(tail)] + tail
+    return workload_name(job)[: _MAX_NAME_LENGTH - len(tail)] + tail
 
 
 def template_name(owner: Owner) -> str:
@@ -52,18 +55,18 @@ def template_name(owner: Owner) -> str:
     if is_upstream_template(owner):
         return f"{name}{_TEMPLATE_SUFFIX}"
     tail = f"-{encode_safe(hash_fnv32a(name))}{_TEMPLATE_SUFFIX}"
-    return name.replace(".", "-")[: _MAX_LABEL - len(tail)].rstrip("-") + tail
+    return name.replace(".", "-")[: _MAX_LABEL_LENGTH - len(tail)].rstrip("-") + tail
 
 
 def is_upstream_template(owner: Owner) -> bool:
     """Whether upstream can name the template of such a Job. Where it cannot, it makes neither Workload nor pods."""
-    return len(owner.key.name) + len(_TEMPLATE_SUFFIX) <= _MAX_LABEL and "." not in owner.key.name
+    return len(owner.key.name) + len(_TEMPLATE_SUFFIX) <= _MAX_LABEL_LENGTH and "." not in owner.key.name
 
 
 def pod_group_name(workload: str, template: str) -> str:
     """The PodGroup's name: Workload, template and a hash of both uncut, cut in fair halves if too long."""
     tail = encode_safe(hash_fnv32a(workload + template))
-    room = _MAX_NAME - len(tail) - 2
+    room = _MAX_NAME_LENGTH - len(tail) - 2
     if len(workload) + len(template) > room:
         workload, template = _halve(workload, template, room)
     return f"{workload}-{template}-{tail}"

@@ -21,7 +21,7 @@ Body = dict[str, Any]
 def workload_body(change: CreateWorkload, level: ApiLevel) -> Body:
     """The Workload to create. It refers to its owner, and is controlled by it.
 
-    Where it contains its groups, they have one topology key.
+    At a level where Workloads contain their groups (v1alpha1), all groups of one have the same topology key.
     """
     owner = change.owner
     metadata = _metadata(owner, change.name, [_controller_reference(owner)])
@@ -41,9 +41,9 @@ def workload_body(change: CreateWorkload, level: ApiLevel) -> Body:
 
 
 def pod_group_body(change: CreatePodGroup, level: ApiLevel) -> Body:
-    """The PodGroup to create from a template of a Workload, whoever made that.
+    """The PodGroup to create from a template of a Workload, which may be a user's.
 
-    The owner controls it; the Workload is a plain owner, so that it goes with either.
+    The owner controls it, and the Workload is a second, plain owner: the PodGroup is deleted with either of them.
     """
     owner = change.owner
     workload = change.workload
@@ -104,7 +104,7 @@ def _policy(template: Template) -> Body:
 
 
 def _scheduling(template: Template, level: ApiLevel) -> Body:
-    """What a template and a PodGroup made from it have in common; what is not said is left out."""
+    """The fields that a template and a PodGroup made from it have in common; unset ones are left out."""
     said: Body = {"schedulingPolicy": _policy(template)}
     if constraints := _constraints(template):
         said["schedulingConstraints"] = constraints
@@ -123,7 +123,7 @@ def _scheduling(template: Template, level: ApiLevel) -> Body:
 
 
 def _constraints(template: Template) -> Body:
-    """Preferred levels are the fallback's own: templates of other levels have none."""
+    """The constraints of a template. Only templates of the fallback level have preferred levels."""
     said: Body = {}
     if template.topology_key is not None:
         said["topology"] = [{"key": template.topology_key}]

@@ -1,11 +1,12 @@
-"""What is to be done for one owner (KEP-5547, Controller Workflow).
+"""The diff: the changes that are needed for one owner (KEP-5547, Controller Workflow).
 
-An owner has one Workload, with a template for each of its gangs, and a PodGroup for each template, in each replica that
-has a leader: the number of replicas in a spec may be anything, and costs nothing. A Job is an owner with one gang and
-no replicas. Foreign objects are used as they are found and never changed; of several that match, none is chosen.
+An owner has one Workload with a template for each of its gangs. It has a PodGroup for each template, and in a
+LeaderWorkerSet for each template in each replica that has a leader: replicas that are only in the spec cost nothing. A
+Job is an owner with one gang and no replicas. Objects that others have made are used as they are and never changed; of
+several Workloads that match, none is chosen.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
 from controller.diff.changes import (
@@ -21,6 +22,7 @@ from controller.diff.changes import (
 from controller.diff.duty import Duty
 from controller.diff.labels import is_ours
 from controller.diff.names import pod_group_name, successor_name, workload_name
+from controller.diff.sentences import describe_groups, describe_templates, describe_workloads
 from controller.diff.templates import (
     counting_templates,
     desired_count,
@@ -33,30 +35,53 @@ from serried.model.parent import REPLICA, Owner
 
 
 class Follow(Enum):
-    """How minCount follows the size of its owner: by a patch, by successors (1.35, 1.36), or not at all."""
+    """How minCount follows the size of its owner."""
 
     PATCH = "patch"
+    """By a patch of Workload and PodGroup, where the API server takes it (1.37)."""
     REPLACE = "replace"
-    """Of Jobs only: a parent's objects stay as they are."""
+    """By a second Workload that replaces the first (1.35, 1.36). For Jobs only: a parent's objects stay as they are."""
     NEVER = "never"
 
 
-def diff(owner: Owner, observed: Observed, duty: Duty, follow: Follow) -> Sequence[Change]:
-    """The next changes for an owner, none if all is as it should be. Creates come first: the rest may hang on them."""
+PodGroupsByPlace = Mapping[tuple[str | None, str], Sequence[PodGroup]]
+"""The PodGroups of an owner by template name and replica index; the index is "" where there are no replicas."""
+
+
+def diff(owner: Owner, observed: Observed, duty: Duty, follow: Follow) -> Iterator[Change]:
+    """The next changes for an owner, none if all is as it should be. Creates come first: the rest may depend on them.
+
+    Changes are made as they are taken. A LeaderWorkerSet may lack thousands of PodGroups, of which the caller writes a
+    few at a time, so only the names of those few are computed.
+    """
     if duty is Duty.NONE:
-        return []
+        return
     if duty is Duty.RELEASE:
-        return release(owner, observed)
-    if not observed.workloads:
-        return _begin(owner, duty)
-    if problem := find_ambiguity(owner, observed):
-        return [ReportAmbiguous(owner, problem)]
-    missing = find_missing(owner, observed)
-    if missing and isinstance(owner, Job):
-        return missing
-    outdated: Sequence[Change] = [Delete(owner, item) for item in observed.outdated if is_ours(item, owner)]
+        yield from release(owner, observed)
+    elif not observed.workloads:
+        yield from _begin(owner, duty)
+    else:
+        yield from _continue(owner, observed, follow)
+
+
+def _continue(owner: Owner, observed: Observed, follow: Follow) -> Iterator[Change]:
+    """The next changes for an owner that has a Workload."""
+    if problem := _explain_workloads(owner, observed):
+        yield ReportAmbiguous(owner, problem)
+        return
+    there = group_by_place(owner, observed)
+    if problem := _explain_groups(owner, observed, there):
+        yield ReportAmbiguous(owner, problem)
+        return
+    has_created = False
+    for create in find_missing(owner, observed, there):
+        yield create
+        has_created = True
+    if has_created and isinstance(owner, Job):
+        return
+    outdated = [Delete(owner, item) for item in observed.outdated if is_ours(item, owner)]
     # Before another successor is made: of three generations, two might count once the middle one is gone.
-    return [*missing, *(outdated or _follow(owner, observed, follow) or _clear(owner, observed))]
+    yield from outdated or _follow(owner, observed, there, follow) or _clear(owner, observed)
 
 
 def _begin(owner: Owner, duty: Duty) -> Sequence[Change]:
@@ -72,75 +97,64 @@ def begin_workload(owner: Owner, duty: Duty) -> CreateWorkload:
 
 
 def release(owner: Owner, observed: Observed) -> Sequence[Change]:
-    """What takes our objects of an owner away, of several steps the next one.
+    """The deletes of our objects of an owner: PodGroups first, and their Workload in the next look.
 
-    PodGroups before their Workload: what dies in between is found by the Workload again.
+    After a restart in between, the PodGroups that are left are found through the Workload.
     """
     ours = [Delete(owner, group) for group in observed.groups if is_ours(group, owner)]
     return ours or [Delete(owner, workload) for workload in observed.workloads if is_ours(workload, owner)]
 
 
-def find_ambiguity(owner: Owner, observed: Observed) -> str:
-    """Why it is not clear which groups the owner's pods form, "" if it is."""
+def _explain_workloads(owner: Owner, observed: Observed) -> str:
+    """Why the Workloads do not say which groups the owner's pods form, "" if they do."""
     if len(observed.workloads) > 1:
-        return f"Workloads {_join_names(observed.workloads)} all refer to it; exactly one must"
+        return describe_workloads(observed.workloads)
     workload = observed.workloads[0]
-    if not counting_templates(owner, workload):
-        return _explain_templates(owner, workload)
-    for same in _by_place(owner, observed).values():
-        if len(same) > 1:
-            return _explain_groups(owner, workload, same)
-    return ""
+    return "" if counting_templates(owner, workload) else describe_templates(owner, workload)
 
 
-def _explain_templates(owner: Owner, workload: Workload) -> str:
-    name = workload.key.name
-    if isinstance(owner, Job):
-        return f"Workload {name} has {len(workload.templates)} PodGroup templates; exactly one is needed"
-    return f"no template of Workload {name} fits: one of the name of each stage is needed"
+def _explain_groups(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> str:
+    """Why it is not clear which PodGroup the owner's pods belong to, "" if it is."""
+    groups = next((groups for groups in there.values() if len(groups) > 1), None)
+    return "" if groups is None else describe_groups(owner, observed.workloads[0], groups)
 
 
-def _explain_groups(owner: Owner, workload: Workload, groups: Iterable[PodGroup]) -> str:
-    names = _join_names(groups)
-    if isinstance(owner, Job):
-        return f"PodGroups {names} were all made from Workload {workload.key.name}; one must be"
-    return f"PodGroups {names} are all for the same pods of Workload {workload.key.name}"
+def find_missing(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> Iterator[CreatePodGroup]:
+    """The creates of PodGroups that do not exist yet, one at a time.
 
-
-def find_missing(owner: Owner, observed: Observed) -> list[CreatePodGroup]:
-    """The creates of PodGroups that are not there yet; of an owner with replicas, for those that it has and wants."""
+    An owner with replicas gets them for the replicas that have a leader and that its spec still wants.
+    """
     workload = observed.workloads[0]
     if workload.inline:
-        return []
-    there = _by_place(owner, observed)
+        return
     templates = counting_templates(owner, workload)
     has_replicas = not isinstance(owner, Job) and owner.replicas is not None
-    replicas = [index for index in observed.replicas if _has_replica(owner, index)] if has_replicas else [""]
-    places = ((template, replica) for replica in replicas for template in templates)
-    return [
-        begin_pod_group(owner, workload, template, replica)
-        for template, replica in places
-        if (template.name, replica) not in there
-    ]
+    for replica in observed.replicas if has_replicas else ("",):
+        if not _has_replica(owner, replica):
+            continue
+        for template in templates:
+            if (template.name, replica) not in there:
+                yield begin_pod_group(owner, workload, template, replica)
 
 
 def begin_pod_group(owner: Owner, workload: Workload, template: Template, replica: str = "") -> CreatePodGroup:
     """The change that makes a PodGroup from a template, for one replica where the owner has replicas."""
     part = f"{template.name}-{replica}" if replica else template.name
-    return CreatePodGroup(owner, workload, template, pod_group_name(workload.key.name, part), replica)
+    name = pod_group_name(workload.key.name, part)
+    return CreatePodGroup(owner, workload, template, name, replica=replica)
 
 
-def _follow(owner: Owner, observed: Observed, follow: Follow) -> Sequence[Change]:
-    """What follows a changed size. A user's Workload, and what was made from it, never does."""
+def _follow(owner: Owner, observed: Observed, there: PodGroupsByPlace, follow: Follow) -> Sequence[Change]:
+    """The changes by which our objects follow a changed size. A user's Workload, and its PodGroups, never follow."""
     workload = observed.workloads[0]
     if follow is Follow.NEVER or not is_ours(workload, owner):
         return []
     if follow is Follow.PATCH:
-        return find_lagging(owner, observed)
+        return find_lagging(owner, observed, there)
     return _replace(owner, workload) if isinstance(owner, Job) else []
 
 
-def find_lagging(owner: Owner, observed: Observed) -> list[SetMinCount]:
+def find_lagging(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> list[SetMinCount]:
     """The objects of ours whose minCount lags behind a changed size, the Workload first."""
     workload = observed.workloads[0]
     wanted = desired_counts(owner, workload)
@@ -149,7 +163,7 @@ def find_lagging(owner: Owner, observed: Observed) -> list[SetMinCount]:
         for index, template in enumerate(workload.templates)
         if not agrees(template.policy, wanted.get(template.name))
     ]
-    for (template_name, _), groups in _by_place(owner, observed).items():
+    for (template_name, _), groups in there.items():
         count = wanted.get(template_name or "")
         ours = (group for group in groups if is_ours(group, owner) and not agrees(group.policy, count))
         lagging += [SetMinCount(owner, group, count) for group in ours if count is not None]
@@ -165,7 +179,7 @@ def _replace(job: Job, workload: Workload) -> Sequence[Change]:
 
 
 def agrees(policy: Policy, wanted: int | None) -> bool:
-    """Whether the policy has this minCount, or none to have; None is content with any."""
+    """Whether the policy needs no change: it has the ``wanted`` minCount (None: any will do), or is no gang's."""
     return wanted is None or not policy.is_gang or policy.min_count == wanted
 
 
@@ -183,7 +197,7 @@ def find_surplus(owner: Owner, observed: Observed) -> list[PodGroup]:
 
 
 def _has_replica(owner: Owner, index: str) -> bool:
-    """Whether the owner has a replica of this index, as labels write it; "" is the one of an owner without replicas."""
+    """Whether the owner has a replica of this index, as labels write it. An owner without replicas has only ""."""
     if isinstance(owner, Job) or owner.replicas is None:
         return not index
     if not (index.isascii() and index.isdecimal()) or (len(index) > 1 and index[0] == "0"):
@@ -191,15 +205,11 @@ def _has_replica(owner: Owner, index: str) -> bool:
     return int(index) < owner.replicas
 
 
-def _by_place(owner: Owner, observed: Observed) -> dict[tuple[str | None, str], list[PodGroup]]:
-    """The PodGroups by template and replica. Every PodGroup of a Job's Workload is for the only place that there is."""
+def group_by_place(owner: Owner, observed: Observed) -> PodGroupsByPlace:
+    """The PodGroups by template and replica. Every PodGroup of a Job's Workload is for the Job's only place."""
     places: dict[tuple[str | None, str], list[PodGroup]] = {}
     only = observed.workloads[0].templates[0].name if isinstance(owner, Job) else None
     for group in observed.groups:
         place = (group.template, group.labels.get(REPLICA, "")) if only is None else (only, "")
         places.setdefault(place, []).append(group)
     return places
-
-
-def _join_names(objects: Iterable[Workload | PodGroup]) -> str:
-    return ", ".join(item.key.name for item in objects)

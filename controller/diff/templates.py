@@ -24,7 +24,7 @@ def tracking_templates(job: Job) -> tuple[Template, ...]:
 
 
 def job_template(job: Job, policy: Policy) -> Template:
-    """The one template of a Job's Workload: in one domain if the Job names a topology key."""
+    """The one template of a Job's Workload."""
     return Template(
         name=template_name(job),
         policy=policy,
@@ -62,7 +62,7 @@ def desired_counts(owner: Owner, workload: Workload) -> dict[str, int]:
 
 
 def counting_templates(owner: Owner, workload: Workload) -> list[Template]:
-    """The templates of the Workload that count for some stage of the owner; a Job is an owner with one stage."""
+    """The templates of the Workload that are used for a stage of the owner; a Job is an owner with one stage."""
     names: Sequence[str] = [WHOLE] if isinstance(owner, Job) else [stage.name for stage in owner.stages]
     found = (find_template(workload, owner, name) for name in names)
     return list(dict.fromkeys(template for template in found if template is not None))

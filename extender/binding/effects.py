@@ -41,7 +41,7 @@ class Effects:
             case Activate(pod):
                 self._nominator.activate(pod)
             case ActivateIdle(cycle):
-                self._nominator.kick_idle(cycle)
+                self._nominator.activate_idle(cycle)
             case Evict(group):
                 self._tasks.spawn(self._evictions.evict(group))
             case Preempt(group, uids, message):

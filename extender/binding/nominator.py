@@ -1,8 +1,8 @@
-"""Steering members to their nodes: nominatedNodeName stamps, lifted gates, and kicks for members nobody tries.
+"""Sending members to their nodes: nominations, lifted gates, and activations of members that are not tried.
 
-A stamp is a hint, not a record. It makes kube-scheduler try one node instead of all and keeps other pods of the same
-scheduler off that node; the scheduler may erase it at any time, and the ledger then still answers filter with the
-planned node.
+A nomination (`status.nominatedNodeName`) is a hint, not a record. It makes kube-scheduler try one node instead of all
+and keeps other pods of the same scheduler off that node; the scheduler may erase it at any time, and the ledger then
+still answers filter with the planned node.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any
 from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.member import MemberStage
-from extender.scheduling.nomination import Stamps
+from extender.scheduling.nomination import NominationPolicy
 from serried.cluster.store import Store
 from serried.kube.attempts import Attempts
 from serried.kube.client import ApiClient
@@ -26,16 +26,21 @@ from serried.model.pod import HELD_GATE, Pod
 
 log = logging.getLogger(__name__)
 
-KICK_ANNOTATION = "scheduling.serried.dev/kick"
-_KICK_AFTER, _KICK_AFTER_BUSY = 2.0, 20.0
+ACTIVATION_ANNOTATION = "scheduling.serried.dev/kick"
+_ACTIVATE_SECONDS = 2.0
+"""A member of which nothing is heard for so long is activated, if the scheduler is silent."""
+
+_ACTIVATE_BUSY_SECONDS = 20.0
+"""The same while the scheduler is busy."""
+
 _RETRY = Backoff(first=1.0, cap=30.0)
 
 
 class Nominator:
-    """Writes stamps with a bounded number of pods on their way, in the order in which their cycles began.
+    """Writes nominations with a bounded number of pods on their way, in the order in which their cycles began.
 
-    ``window`` is how many stamped members may be without a filter call: what the scheduler drains in about two
-    seconds, so that no stamp is older than that when its turn comes.
+    ``window`` is how many nominated members may be without a filter call: what the scheduler drains in about two
+    seconds, so that no nomination is older than that when its turn comes.
     """
 
     def __init__(
@@ -45,7 +50,7 @@ class Nominator:
         activity: SchedulerActivity,
         clock: Callable[[], float],
         *,
-        policy: Stamps = Stamps.AUTO,
+        policy: NominationPolicy = NominationPolicy.AUTO,
         window: int = 512,
         writers: int = 16,
     ) -> None:
@@ -69,7 +74,7 @@ class Nominator:
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._writers):
-                    group.create_task(self._write_stamps())
+                    group.create_task(self._write_nominations())
         finally:
             for task in self._background:
                 task.cancel()
@@ -85,7 +90,7 @@ class Nominator:
             self._wake.set()
 
     def release(self, uids: Iterable[str], pods: Iterable[Pod]) -> None:
-        """A cycle ended: forget these members, and take our stamps off those pods that still carry one."""
+        """A cycle ended: forget these members, and take our nominations off those pods that still carry one."""
         for uid in uids:
             self.arrived(uid)
             self._sent.pop(uid, None)
@@ -103,31 +108,31 @@ class Nominator:
 
     def activate(self, pod: Pod) -> None:
         """Make the scheduler try a pod: lift our gate, or touch it if it was held by filter."""
-        self._spawn(partial(self._rouse, pod))
+        self._spawn(partial(self._activate, pod))
 
-    def kick_idle(self, cycle: BindingCycle) -> None:
+    def activate_idle(self, cycle: BindingCycle) -> None:
         """Touch the members of a cycle for which a wake-up seems lost.
 
         A scheduler that calls filter is working through its queue, and a touch would only cost it a write; one that is
         silent for a second while a member waits for two has not heard of that member.
         """
         now = self._clock()
-        patience = _KICK_AFTER if self._activity.is_silent() else _KICK_AFTER_BUSY
+        patience = _ACTIVATE_SECONDS if self._activity.is_silent() else _ACTIVATE_BUSY_SECONDS
         for uid in cycle.reservation.slots.keys() - cycle.at_bind - cycle.bound:
-            since, kicks = self._sent.get(uid, (now, 0))
+            since, activations = self._sent.get(uid, (now, 0))
             pod, member = self._store.pods.get(uid), cycle.member(uid)
-            if pod is None or now - max(since, member.filtered_at or 0.0) < patience * 2**kicks:
+            if pod is None or now - max(since, member.filtered_at or 0.0) < patience * 2**activations:
                 continue
             if len(self._background) >= self._writers:
                 return
-            self._sent[uid] = (now, kicks + 1)
+            self._sent[uid] = (now, activations + 1)
             self.arrived(uid)  # whatever keeps it away, it must not keep others out of the window
             if pod.held_by_gate and not cycle.any_node and not member.nominated:
-                self.nominate(cycle, [uid])  # the stamp failed, and the gate goes after it only
+                self.nominate(cycle, [uid])  # writing it failed, and the gate goes after it only
             else:
                 self.activate(pod)
 
-    async def _write_stamps(self) -> None:
+    async def _write_nominations(self) -> None:
         while True:
             while not self._queue or len(self._open) >= self._window:
                 self._wake.clear()
@@ -136,11 +141,11 @@ class Nominator:
             try:
                 await self._send(cycle, uid)
             except ApiError as error:
-                # The ledger still answers filter with the planned node; kick_idle tries again.
+                # The ledger still answers filter with the planned node; activate_idle tries again.
                 self.arrived(uid)
                 log.warning("could not steer a member", extra={"uid": uid, "err": str(error)})
             except Exception:
-                # One odd member must not stop the stamps of all others.
+                # One odd member must not stop the nominations of all others.
                 self.arrived(uid)
                 log.exception("could not steer a member", extra={"uid": uid})
 
@@ -157,14 +162,15 @@ class Nominator:
         # itself if any node will do.
         aside = member.stage is MemberStage.UNSCHEDULABLE
         if member.filtered_at is None and (aside or not cycle.any_node):
-            await self._stir(cycle, pod, slot.node)
+            never = self._policy is NominationPolicy.NEVER
+            await (self._annotate(pod) if never else self._nominate(cycle, pod, slot.node))
         if pod.held_by_gate and not cycle.over:
-            # After the stamp's answer: the scheduler's watch is in order, so it sees the stamp before the gate goes.
+            # After the answer: the scheduler's watch is in order, so it sees the nomination before the gate goes.
             await self._lift_gate(pod)
 
     async def _keep_off(self, cycle: BindingCycle, pod: Pod, node: str) -> None:
         """Have the scheduler keep others off a node that is not free yet; nobody waits for the member to come."""
-        if self._policy is Stamps.NEVER or pod.nominated == node:
+        if self._policy is NominationPolicy.NEVER or pod.nominated == node:
             return
         term = self._terms
         await self._patch_nomination(pod, node)
@@ -174,10 +180,7 @@ class Nominator:
         if cycle.over:
             await self._clear(pod)
 
-    async def _stir(self, cycle: BindingCycle, pod: Pod, node: str) -> None:
-        if self._policy is Stamps.NEVER:
-            await self._kick(pod)
-            return
+    async def _nominate(self, cycle: BindingCycle, pod: Pod, node: str) -> None:
         self._open[pod.uid], term = self._clock(), self._terms
         if pod.nominated and pod.nominated != node:
             # Two steps: a nomination that jumps from node to node is not what the scheduler's nominator expects.
@@ -188,18 +191,18 @@ class Nominator:
         if self._terms != term:
             return  # what the pod carries by now may be the next leader's
         if pod.nominated == node:
-            await self._kick(pod)  # it carried this nomination already, so that nothing has changed for the scheduler
+            await self._annotate(pod)  # it carried this nomination already: nothing has changed for the scheduler
         cycle.mark_nominated(pod.uid)
         if cycle.over:
-            # The cycle ended under our write, after release() had looked for stamps.
+            # The cycle ended under our write, after release() had looked for nominations.
             await self._clear(pod)
 
     async def _clear(self, pod: Pod) -> None:
-        if pod.uid not in self._sent:  # else a newer cycle has stamped it by now
+        if pod.uid not in self._sent:  # else a newer cycle has nominated it by now
             await self._patch_nomination(pod, None)
 
-    async def _rouse(self, pod: Pod) -> None:
-        await (self._lift_gate(pod) if pod.held_by_gate else self._kick(pod))
+    async def _activate(self, pod: Pod) -> None:
+        await (self._lift_gate(pod) if pod.held_by_gate else self._annotate(pod))
 
     async def _patch_nomination(self, pod: Pod, node: str | None) -> None:
         body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}}
@@ -210,10 +213,10 @@ class Nominator:
         body = {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": gates or None}}
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
 
-    async def _kick(self, pod: Pod) -> None:
+    async def _annotate(self, pod: Pod) -> None:
         # Any update of the pod itself wakes it (upstream's pkg/scheduler/backend/queue/scheduling_queue.go); the value
         # only has to be new.
-        note = {KICK_ANNOTATION: f"{self._clock():.3f}"}
+        note = {ACTIVATION_ANNOTATION: f"{self._clock():.3f}"}
         body = {"metadata": {"uid": pod.uid, "annotations": note}}
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
 
@@ -223,7 +226,7 @@ class Nominator:
         task.add_done_callback(self._background.discard)
 
     async def _bounded(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        # Nobody asks for it again: a pod that is not woken waits for minutes, a stamp that stays keeps others out.
+        # Nobody asks for it again: a pod that is not woken waits for minutes, a nomination that stays keeps others out.
         async for _ in Attempts(_RETRY):
             if await self._try(write):
                 return

@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection
 
 from extender.binding.reservations import Records
 from extender.binding.run import CycleRunner
-from extender.binding.stray_stamps import StrayStamps
+from extender.binding.stray_nominations import StrayNominations
 from extender.scheduling.cycle import BindingCycle, CycleStage
 from extender.scheduling.endings import CycleEndings
-from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.groups import Groups
 from extender.scheduling.permit import find_misfit
+from extender.scheduling.scheduling_cycle import SchedulingCycle
 from extender.scheduling.term import Term
 from extender.scheduling.units import is_running
 from serried.cluster.ledger import Ledger
@@ -40,8 +40,8 @@ class Recovery:
         term: Term,
         *,
         records: Records,
-        stray_stamps: StrayStamps,
-        group_scheduler: GroupScheduler,
+        stray_nominations: StrayNominations,
+        scheduling_cycle: SchedulingCycle,
         endings: CycleEndings,
         runner: CycleRunner,
         clock: Callable[[], float],
@@ -51,14 +51,14 @@ class Recovery:
         self._groups = groups
         self._term = term
         self._records = records
-        self._stray_stamps = stray_stamps
-        self._group_scheduler = group_scheduler
+        self._stray_nominations = stray_nominations
+        self._scheduling_cycle = scheduling_cycle
         self._endings = endings
         self._runner = runner
         self._clock = clock
 
     async def recover(self) -> bool:
-        """Take every record over, then take stray stamps off; whether the term has lasted until the end of it.
+        """Take every record over, then take stray nominations off; whether the term has lasted until the end of it.
 
         If not, others may have led meanwhile: what was read is outdated. Raises ApiError if the records cannot be read.
         """
@@ -71,7 +71,7 @@ class Recovery:
                     return False
                 if not self._take(reservation):
                     await self._records.remove(reservation)
-            await self._stray_stamps.clear()
+            await self._stray_nominations.clear()
             return self._term.leads()
         finally:
             self._term.recovering = False
@@ -102,7 +102,8 @@ class Recovery:
         if committed:
             self._roll_on(cycle, [pod for pod in known if pod.bound])
         log.info("took up a reservation", extra=name_group(reservation.group) | {"phase": reservation.phase})
-        self._group_scheduler.start(self._groups.states.setdefault(reservation.group, GroupState(now)), cycle)
+        state = self._groups.states.setdefault(reservation.group, GroupState(now))
+        self._scheduling_cycle.start(state, cycle)
         self._runner.carry_out()
         return True
 

@@ -2,7 +2,7 @@
 
 Each await is a place where the world can change, or where this process can die. What holds then:
 
-- while recording: nothing is stamped or bound; a restart finds no record, or a planned one that it may drop;
+- while recording: nobody is nominated or bound; a restart finds no record, or a planned one that it may drop;
 - while preempting: the record names the victims; a restart goes on with those that are left (`preempting`);
 - while gathering: the record says Planned, so a restart takes the plan up again or drops it; nothing is bound;
 - while committing: the compare-and-swap is either done or not; only a read-back decides, never the error we got;
@@ -27,6 +27,7 @@ from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.member import MemberStage
 from extender.scheduling.moves import Moves
 from extender.scheduling.permit import Obstacle, Permit, Refusal, find_misfit
+from extender.scheduling.tending import CycleTending
 from extender.scheduling.term import Term
 from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind
@@ -64,6 +65,7 @@ class CycleRunner:
         term: Term,
         group_scheduler: GroupScheduler,
         *,
+        tending: CycleTending,
         permit: Permit,
         moves: Moves,
         endings: CycleEndings,
@@ -82,6 +84,7 @@ class CycleRunner:
         self._ledger = ledger
         self._term = term
         self._group_scheduler = group_scheduler
+        self._tending = tending
         self._permit = permit
         self._moves = moves
         self._endings = endings
@@ -319,7 +322,7 @@ class CycleRunner:
                 self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=sent.error))
                 return
             log.warning("a committed member could not be bound yet", extra={"uid": uid, "err": sent.error})
-            self._group_scheduler.note_failure(cycle, uid, sent.error)
+            self._tending.note_failure(cycle, uid, sent.error)
             await attempts.rest()
             self._mend(cycle, uid)
 

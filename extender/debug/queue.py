@@ -70,7 +70,7 @@ def queue_routes(core: Core) -> APIRouter:
     @router.get("/queue")
     async def show_queue(limit: int = 500) -> QueueView:
         queue = core.queue
-        waiting = queue.order(core.group_scheduler.describe(group) for group in queue.backlog)
+        waiting = queue.order(queue.describe(group, core.groups.states.get(group)) for group in queue.backlog)
         shown = waiting[: max(0, limit)]
         head = queue.backfill.head
         return QueueView(

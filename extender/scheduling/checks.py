@@ -1,20 +1,22 @@
 """Why there is nobody to plan for: members are missing or gated, or those that run contradict the constraint."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from extender.scheduling.group_state import WHOLE, Mending
 from extender.scheduling.homes import Homes, find_homes
 from extender.scheduling.objections import describe_refused, describe_uncounted
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
+from serried.cluster.vacancies import Vacancy
 from serried.model.group import GroupKind, PodGroup
 from serried.model.node import Node
 from serried.model.pod import Pod
 from serried.model.priority import HIGHEST_GROUP_PRIORITY
-from serried.model.tree import Leaf, Tree, list_branches, list_leaves
+from serried.model.tree import Leaf, Tree, list_branches, list_groups, list_leaves
 from serried.model.verdict import Reason, Verdict
-from serried.plan.quorum import GroupMembers, count_missing, is_whole
+from serried.plan.quorum import GroupMembers, count_missing
 
 
 def find_shortage(
@@ -23,15 +25,22 @@ def find_shortage(
     """Why there is nobody to plan for yet; None if the quorum exists, or an heir can be placed without one."""
     if store.priorities.lacks_class(group):
         return _describe_class(group, store)
-    min_count = group.policy.min_count or 1
-    if mending.heirs:
+    if mending.heirs or not _has_task(group, group_members):
         return None
-    if group.tree is not None:
-        return _find_tree_shortage(group, group_members, store)
-    need = group_members.need(min_count)
-    if need and group_members.gated:
+    leaves = group_members.leaves
+    able = {leaf.name for leaf in list_leaves(group.tree) if is_able(leaf, leaves[leaf.name])}
+    waiting = {name: len(each.waiting) for name, each in leaves.items()}
+    if any(waiting[name] for name in able) and _would_stand(group, leaves, _only(able, waiting)):
+        return None
+    min_count = group.policy.min_count or 1
+    # Nobody knows how many more come with a member that is gated: its PodGroup waits for the gate first of all.
+    gated = {leaf.name: leaf.need for leaf in list_leaves(group.tree) if leaves[leaf.name].gated}
+    if gated and _would_stand(group, leaves, {**waiting, **gated}):
         return Verdict(Reason.MEMBER_GATED, have=len(group_members.gated), need=min_count)
-    return _find_missing(group_members, min_count, store) if need > len(group_members.waiting) else None
+    coming = {name: waiting[name] + len(each.refused) for name, each in leaves.items()}
+    if group_members.refused and _would_stand(group, leaves, coming):
+        return describe_refused(group_members, min_count, store.uncounted)
+    return _describe_missing(group.tree, leaves, coming)
 
 
 def _describe_class(group: PodGroup, store: Store) -> Verdict:
@@ -40,11 +49,31 @@ def _describe_class(group: PodGroup, store: Store) -> Verdict:
     return Verdict(Reason.PRIORITY_UNKNOWN, key=group.priority_class, detail=detail)
 
 
-def _find_missing(group_members: GroupMembers, min_count: int, store: Store) -> Verdict:
-    have = group_members.placed + len(group_members.waiting) + len(group_members.refused)
-    if group_members.refused and have >= min_count:
-        return describe_refused(group_members, min_count, store.uncounted)
-    return Verdict(Reason.QUORUM_MISSING, have=have, need=min_count)
+def _has_task(group: PodGroup, group_members: GroupMembers) -> bool:
+    """Whether the quorum does not stand, or a PodGroup beyond it has a member that would be the first of its own."""
+    if count_missing(group.tree, group_members.placed_by_leaf):
+        return True
+    below = ((leaf, group_members.leaves[leaf.name]) for leaf in list_leaves(group.tree))
+    return any(each.need(leaf.need) and (each.waiting or each.gated) for leaf, each in below)
+
+
+def _describe_missing(tree: Tree, leaves: Mapping[str, GroupMembers], coming: Mapping[str, int]) -> Verdict:
+    """What a group lacks with those that are ``coming`` to each PodGroup."""
+    groups, branches = list(list_leaves(tree)), list(list_branches(tree))
+    have = {leaf.name: min(leaf.need, leaves[leaf.name].placed + coming[leaf.name]) for leaf in groups}
+    few = [
+        f"{branch.name} has {len(branch.below)} of {branch.need} groups"
+        for branch in branches
+        if len(branch.below) < branch.need
+    ]
+    short = [leaf for leaf in groups if leaves[leaf.name].need(leaf.need) > coming[leaf.name]]
+    said = [f"{leaf.name} has {have[leaf.name]} of {leaf.need}" for leaf in short if leaf.name]
+    more = [f"{len(said) - _SHOWN} more"] if len(said) > _SHOWN else []
+    # Of a group that is missing nothing is known but that it has a member.
+    absent = sum(max(0, branch.need - len(branch.below)) for branch in branches)
+    need = sum(leaf.need for leaf in groups) + absent
+    detail = ", ".join([*few, *said[:_SHOWN], *more])
+    return Verdict(Reason.QUORUM_MISSING, have=sum(have.values()), need=need, detail=detail)
 
 
 def is_suspended(group: PodGroup, store: Store) -> bool:
@@ -64,23 +93,16 @@ def is_foreign(group: PodGroup | None, members: Sequence[Pod], store: Store) -> 
 
 
 def find_conflict(group: PodGroup, group_members: GroupMembers, nodes: Mapping[str, Node]) -> Verdict | None:
-    """How the bound members contradict the group's constraint, None if they do not.
+    """How the bound members contradict the constraints of the group's tree, None if they do not.
 
     Only somebody else can have brought that about: another scheduler, or whoever changed a node's label.
     """
-    if group.tree is not None:
-        return find_tree_conflict(group, find_homes(group_members, nodes), nodes)
-    key = group.topology_key
-    if key is None:
+    split = find_split(list_groups(group.tree), find_homes(group_members, nodes), nodes)
+    if split is None:
         return None
-    homes = [nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes]
-    stray = next((node for node in homes if key not in node.labels), None)
-    if stray is not None:
-        return Verdict(
-            Reason.DOMAIN_CONFLICT, key=key, detail=f"a member runs on {stray.name}, which has no such label"
-        )
-    domains = sorted({node.labels[key] for node in homes})
-    return Verdict(Reason.DOMAIN_CONFLICT, key=key, detail=", ".join(domains)) if len(domains) > 1 else None
+    stray = f"a member runs on {split.stray}, which has no such label"
+    said = stray if split.stray else ", ".join(split.domains)
+    return Verdict(Reason.DOMAIN_CONFLICT, key=split.key, detail=f"{split.name}: {said}" if split.name else said)
 
 
 def find_taken(group: PodGroup, store: Store, ledger: Ledger) -> frozenset[str]:
@@ -107,40 +129,6 @@ def describe_claims(members: Collection[Pod], store: Store) -> str:
     return ", ".join([*volumes, *describe_uncounted(members, store)])
 
 
-def _find_tree_shortage(group: PodGroup, group_members: GroupMembers, store: Store) -> Verdict | None:
-    """Why there is nobody to plan for in a tree; None if enough PodGroups have their quorum, or one more has."""
-    if not (group_members.waiting or group_members.gated) and is_whole(group, group_members):
-        return None
-    leaves = group_members.leaves
-    groups = list(list_leaves(group.tree))
-    waiting = {name: each.waiting for name, each in leaves.items()}
-    able = any(waiting[leaf.name] and is_able(leaf, leaves[leaf.name]) for leaf in groups)
-    if able and _would_stand(group, leaves, {name: pods for name, pods in waiting.items() if not leaves[name].gated}):
-        return None
-    if group_members.gated and _would_stand(
-        group, leaves, {n: (*pods, *leaves[n].gated) for n, pods in waiting.items()}
-    ):
-        return Verdict(Reason.MEMBER_GATED, have=len(group_members.gated), need=group.policy.min_count or 1)
-    waiting = {name: (*pods, *leaves[name].refused) for name, pods in waiting.items()}
-    if group_members.refused and _would_stand(group, leaves, waiting):
-        return describe_refused(group_members, group.policy.min_count or 1, store.uncounted)
-    short = [leaf for leaf in groups if leaves[leaf.name].need(leaf.need) > len(waiting[leaf.name])]
-    have = {leaf.name: min(leaf.need, leaves[leaf.name].placed + len(waiting[leaf.name])) for leaf in groups}
-    said = [f"{leaf.name} has {have[leaf.name]} of {leaf.need}" for leaf in short]
-    few = [
-        f"{branch.name} has {len(branch.below)} of {branch.need} groups"
-        for branch in list_branches(group.tree)
-        if len(branch.below) < branch.need
-    ]
-    more = [f"{len(said) - _SHOWN} more"] if len(said) > _SHOWN else []
-    # Of a group that is missing nothing is known but that it has a member.
-    absent = sum(max(0, branch.need - len(branch.below)) for branch in list_branches(group.tree))
-    need = sum(leaf.need for leaf in groups) + absent
-    return Verdict(
-        Reason.QUORUM_MISSING, have=sum(have.values()), need=need, detail=", ".join([*few, *said[:_SHOWN], *more])
-    )
-
-
 _SHOWN = 5
 
 
@@ -150,27 +138,52 @@ def is_able(leaf: Leaf, group_members: GroupMembers) -> bool:
     return need == 0 or (need <= len(group_members.waiting) and not group_members.gated)
 
 
-def _would_stand(group: PodGroup, leaves: Mapping[str, GroupMembers], more: Mapping[str, Sequence[Pod]]) -> bool:
-    filled = {
-        name: replace(each, placed=each.placed + len(more.get(name, ()))) if len(more.get(name, ())) else each
-        for name, each in leaves.items()
-    }
-    return group.tree is not None and count_missing(group.tree, filled) == 0
+def _only(names: Collection[str], counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if name in names}
 
 
-def find_tree_conflict(group: PodGroup, homes: Homes, nodes: Mapping[str, Node]) -> Verdict | None:
-    """Where members of one group of the tree are in more than one of its domains; None if nowhere."""
-    trees: list[Tree] = [*list_branches(group.tree), *list_leaves(group.tree)]
+def _would_stand(group: PodGroup, leaves: Mapping[str, GroupMembers], more: Mapping[str, int]) -> bool:
+    """Whether the quorum stands when so many more members of each PodGroup are placed."""
+    return count_missing(group.tree, {name: each.placed + more.get(name, 0) for name, each in leaves.items()}) == 0
+
+
+class Split(NamedTuple):
+    """A group of a tree whose members are not in one domain."""
+
+    name: str
+    key: str
+
+    domains: tuple[str, ...]
+    """The values of the topology key that their nodes have, sorted."""
+
+    stray: str
+    """A node of theirs that has no such label, "" if there is none."""
+
+
+def find_split(trees: Iterable[Tree], homes: Homes, nodes: Mapping[str, Node]) -> Split | None:
+    """The first of these groups whose members are in more than one domain, or in none; None if there is no such."""
     for tree in trees:
-        if tree.topology_key is None:
+        key = tree.topology_key
+        if key is None:
             continue
-        found = {
-            nodes[home].labels.get(tree.topology_key, "")
-            for leaf in list_leaves(tree)
-            for home in homes.get(leaf.name, ())
-            if home in nodes
-        }
-        if len(found) > 1 or "" in found:
-            said = ", ".join(sorted(each or "none" for each in found))
-            return Verdict(Reason.DOMAIN_CONFLICT, key=tree.topology_key, detail=f"{tree.name}: {said}")
+        names = (home for leaf in list_leaves(tree) for home in homes.get(leaf.name, ()))
+        found = [nodes[name] for name in names if name in nodes]
+        stray = next((node.name for node in found if key not in node.labels), "")
+        domains = {node.labels[key] for node in found if key in node.labels}
+        if stray or len(domains) > 1:
+            return Split(tree.name, key, tuple(sorted(domains)), stray)
     return None
+
+
+def find_repairable(group: PodGroup, group_members: GroupMembers, vacancies: Iterable[Vacancy]) -> frozenset[str]:
+    """The PodGroups that run and that the kept slots make whole, by name; the others start anew.
+
+    Whoever is being deleted has a slot yet, which will be kept.
+    """
+    kept = Counter(vacancy.leaf for vacancy in vacancies)
+    below = ((leaf, group_members.leaves[leaf.name]) for leaf in list_leaves(group.tree))
+    return frozenset(
+        leaf.name
+        for leaf, each in below
+        if each.bound and each.need(leaf.need) <= kept[leaf.name] + len(each.terminating)
+    )

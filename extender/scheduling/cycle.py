@@ -158,9 +158,9 @@ class BindingCycle:
 
     def quorum_at_bind(self) -> bool:
         """Whether enough members are at their bind call, or bound, to commit."""
-        if self.reservation.parts:
-            return not self.reservation.lacks(self._at_bind | self._bound)
-        return len(self._at_bind) + len(self._bound) >= self.reservation.need  # no bound member has an open call
+        if len(self._at_bind) + len(self._bound) < self.reservation.need:
+            return False  # no bound member has an open call: the numbers are enough to say so, at every call
+        return not self.reservation.lacks(self._at_bind | self._bound)
 
     def out_of_reach(self) -> bool:
         """Whether too few slots are left for the quorum."""
@@ -209,7 +209,8 @@ class BindingCycle:
 
         Raises IllegalTransition if the member is bound, or the cycle over: nobody would answer.
         """
-        self._require_running(f"take a bind call of {uid}")
+        if self.over:
+            raise IllegalTransition(f"the cycle of {self.reservation.group} is over and cannot take a bind call")
         member = self.member(uid)
         if member.call is None and member.stage is not MemberStage.SENDING:
             member.turn(MemberStage.AT_BIND)
@@ -245,8 +246,7 @@ class BindingCycle:
 
     def start_sending(self, uid: str) -> None:
         """The Binding of a member that needs no quorum (any more) is sent, for the call that is open."""
-        self._require_running(f"send {uid}")
-        self.member(uid).turn(MemberStage.SENDING)
+        self.member(uid).turn(MemberStage.SENDING)  # no call is open once the cycle is over
 
     def stop_sending(self, uid: str) -> None:
         """That Binding has its answer. A member that is bound by it, or by the watch's word, stays so."""
@@ -319,10 +319,6 @@ class BindingCycle:
         self.changed.set()
 
     # --- what the verbs share ----------------------------------------------------------------------------------
-
-    def _require_running(self, what: str) -> None:
-        if self.over:
-            raise IllegalTransition(f"the cycle of {self.reservation.group} is over and cannot {what}")
 
     def _note_reached(self, now: float) -> None:
         if self.reached is None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from extender.scheduling.cycle import BindingCycle
 from serried.model.node import Node
 from serried.model.pod import Pod, Shape
+from serried.model.tree import Tree
 from serried.model.verdict import Verdict
 from serried.model.victim import NoVictims, Preemption
 
@@ -25,7 +26,7 @@ class GroupState:
     scheduler, or a kubelet, has truly refused, by class; one is void as soon as the node changes or its time is over.
     ``offers`` are the nodes that the scheduler has offered last, by class of those that it alone can count.
 
-    ``started`` is whether its quorum has ever stood, as far as can be told; ``stood`` its minCount when we saw that.
+    ``started`` is whether its quorum has ever stood, as far as can be told; ``stood`` its tree when we saw that.
     ``home`` is the domain in which its members run: it outlasts nodes that are gone. ``broken_since`` is when it fell
     below its quorum, ``reported`` whether that was told, ``evicting`` whether what is left of it is being evicted.
 
@@ -45,7 +46,7 @@ class GroupState:
     refusals: dict[tuple[Shape, str], tuple[float, Node | None]] = field(default_factory=dict)
     offers: dict[Shape, tuple[float, frozenset[str]]] = field(default_factory=dict)
     started: bool = False
-    stood: int = 0
+    stood: Tree | None = None
     home: str = ""
     broken_since: float | None = None
     reported: bool = False

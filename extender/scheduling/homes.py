@@ -1,4 +1,4 @@
-"""Where the members of a group are: the domain of a single group, the nodes of each PodGroup of a tree."""
+"""Where the members of a group are: its domain, and the nodes of each PodGroup of its tree."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,7 +21,7 @@ def find_home(group: PodGroup, group_members: GroupMembers, nodes: Mapping[str, 
 
 
 def find_homes(group_members: GroupMembers, nodes: Mapping[str, Node]) -> Homes:
-    """The nodes of the residents of each PodGroup of a tree."""
+    """The nodes of the residents of each PodGroup."""
     return {name: [pod.node for pod in each.find_residents(nodes)] for name, each in group_members.leaves.items()}
 
 

@@ -70,8 +70,8 @@ class Moves:
         mending = self._repairs.settle(gang, group, group_members)
         slots, parts = cycle.reservation.slots.keys() | cycle.bound, cycle.reservation.parts
         late = tuple(pod for pod in group_members.waiting if pod.uid not in slots)
-        if group.tree is not None:  # the others' PodGroups are not in this cycle: each starts whole, in the next one
-            late = tuple(pod for pod in late if self._store.members.leaf_of(pod.uid) in parts)
+        # The others' PodGroups are not in this cycle: each starts whole, in the next one.
+        late = tuple(pod for pod in late if self._store.members.leaf_of(pod.uid) in parts)
         if not cycle.reservation.need or cycle.reservation.committed:
             late = self._list_permitted(cycle, group, late, mending)
         room = self._store.occupancy.freed, self._store.nominations.withdrawn, mending.seated
@@ -94,11 +94,9 @@ class Moves:
         self, cycle: BindingCycle, group: PodGroup, late: Sequence[Pod], mending: Mending
     ) -> tuple[Pod, ...]:
         """Those that the door would let pass one by one; the others wait to be bound together."""
-        if not late or (group.tree is None and not self._permit.count_missing(cycle, group)):
-            return tuple(late)
-        return tuple(
-            pod for pod in late if pod in mending.heirs or not self._permit.count_missing(cycle, group, [pod.uid])
-        )
+        one_of = {self._store.members.leaf_of(pod.uid): pod.uid for pod in late}
+        closed = {leaf for leaf, uid in one_of.items() if self._permit.count_missing(cycle, group, [uid])}
+        return tuple(pod for pod in late if self._store.members.leaf_of(pod.uid) not in closed or pod in mending.heirs)
 
     def relocate(self, cycle: BindingCycle, uid: str, names: Sequence[str]) -> str | None:
         """Move a member's slot to one of the offered nodes if any will do; None if it stays where it is."""
@@ -143,6 +141,6 @@ class Moves:
         for uid in [uid for uid, slot in cycle.reservation.slots.items() if slot.part in left]:
             self.drop(cycle, uid, "the others of its PodGroup did not come")
         kept = {part: need for part, need in cycle.reservation.parts.items() if part not in left}
-        self._ledger.adjust_parts(cycle.reservation, kept)
+        self._ledger.adjust_quorum(cycle.reservation, kept)
         self._store.touched.add(cycle.reservation.group)
         return True

@@ -66,9 +66,9 @@ def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
 
 
 def _pod_group_of(pod: Pod, members: Members) -> GroupKey | None:
-    """The PodGroup of a member, in a tree or not."""
-    leaf = members.leaf_of(pod.uid)
-    return GroupKey(pod.namespace, leaf) if leaf else members.group_of(pod.uid)
+    """The PodGroup of a member."""
+    group = members.group_of(pod.uid)
+    return group.leaf(members.leaf_of(pod.uid)) if group is not None else None
 
 
 def _sort_uncounted(pods: Iterable[Pod], uncounted: Uncounted) -> tuple[list[str], list[str]]:

@@ -4,7 +4,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from extender.scheduling.group_state import GroupState
 from serried.cluster.priorities import GroupPriorities
+from serried.cluster.vacancies import Vacancies
 from serried.model.group import GroupKey
 from serried.plan.order import Ageing, Waiting, order_groups
 
@@ -17,14 +19,22 @@ class QueueOrder:
     """
 
     def __init__(
-        self, priorities: GroupPriorities, clock: Callable[[], float], ageing_seconds: float = math.inf
+        self,
+        priorities: GroupPriorities,
+        vacancies: Vacancies,
+        clock: Callable[[], float],
+        ageing_seconds: float = math.inf,
     ) -> None:
         self._priorities = priorities
+        self._vacancies = vacancies
         self._clock = clock
         self._ageing = Ageing(ageing_seconds)
 
-    def describe(self, group: GroupKey, since: float | None, *, broken: bool = False) -> Waiting:
-        """A group as the queue sees it; ``since`` is when its quorum stood first, None if it does not stand."""
+    def describe(self, group: GroupKey, state: GroupState | None) -> Waiting:
+        """A group as the queue sees it; ``state`` is what is remembered of it."""
+        # A member that has just ended counts at once: whoever was looked at first would get the room.
+        broken = (state is not None and state.broken_since is not None) or group in self._vacancies
+        since = state.quorum_since if state is not None else None
         return Waiting(group, self._priorities.of_group(group), math.inf if since is None else since, broken)
 
     def sort(self, waiting: Iterable[Waiting]) -> list[Waiting]:

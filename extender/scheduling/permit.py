@@ -4,12 +4,16 @@ First burst, roll-forward, surplus, late member, heir of a dead one, record of a
 here, again for each attempt. The stage of a cycle says how far it is; it permits nothing.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
+from extender.scheduling.checks import find_repairable
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.slots import find_split
+from extender.scheduling.homes import Homes, find_homes
+from extender.scheduling.slots import find_scattered
 from serried.cluster.store import Store
 from serried.model.group import PodGroup
 from serried.model.node import Node
@@ -96,39 +100,29 @@ class Permit:
     def count_missing(self, cycle: BindingCycle, group: PodGroup, uids: Collection[str] = ()) -> float:
         """How many members the quorum lacks when the cycle's commit and these members are bound; may be infinite.
 
-        Of a tree, also what the PodGroups of these members lack.
+        Also counted is what the PodGroups of these members lack.
         """
         if not group.policy.is_gang:
             return 0
-        coming = cycle.reservation.committed | cycle.bound | frozenset(uids)
-        waiting = [uid for uid in coming if (pod := self._store.pods.get(uid)) is not None and pod.pending]
-        if group.tree is None:
-            placed = self._store.members.count_placed(group.key) + len(waiting)
-            return max(0, (group.policy.min_count or 0) - placed)
-        leaves = dict(self._store.members.classify(group.key).leaves)
-        for uid in waiting:
-            part = self._store.members.leaf_of(uid)
-            if part in leaves:
-                leaves[part] = replace(leaves[part], placed=leaves[part].placed + 1)
+        members, coming = self._store.members, cycle.reservation.committed | cycle.bound | frozenset(uids)
+        waiting = [pod for uid in coming if (pod := self._store.pods.get(uid)) is not None and pod.pending]
+        placed = Counter(members.count_placed(group.key))
+        placed.update({name: len(pods) for name, pods in members.by_leaf(group.key, waiting).items()})
+        short = {leaf.name: lacks for leaf in list_leaves(group.tree) if (lacks := count_missing(leaf, placed))}
         # The tree may stand without their PodGroups; these still start whole or not at all.
-        own = {self._store.members.leaf_of(uid) for uid in uids}
-        short = sum(leaves[leaf.name].need(leaf.need) for leaf in list_leaves(group.tree) if leaf.name in own)
-        return max(count_missing(group.tree, leaves), short)
+        own = {members.leaf_of(uid) for uid in uids} if short else set[str]()
+        return max(count_missing(group.tree, placed), sum(short[name] for name in own & short.keys()))
 
     def has_own_slot(self, cycle: BindingCycle, uid: str) -> bool:
-        """Whether a member has the slot that is kept for it, and with those kept its gang, which runs, is whole."""
+        """Whether a member has the slot that is kept for it, and with those kept its PodGroup, which runs, is whole."""
         slot, vacancy = cycle.reservation.slots.get(uid), self._store.vacancies.of_heir(uid)
         if slot is None or vacancy is None or vacancy.pod.node != slot.node:
             return False
         group = self._store.groups.get(cycle.reservation.group)
         if group is None:
             return False
-        if group.tree is not None:  # its PodGroup was whole with those that had come for their slots (`Repairs`)
-            return bool(self._store.members.classify(group.key).leaves[slot.part].bound)
-        terminating = sum(pod.bound and pod.deleting for pod in self._store.members.iterate(group.key))
-        kept = len(self._store.vacancies.of_group(group.key)) + terminating
-        placed = self._store.members.count_placed(group.key)
-        return placed + kept >= (group.policy.min_count or 0) and self._find_resident(cycle) is not None
+        vacancies = self._store.vacancies.of_group(group.key)
+        return slot.part in find_repairable(group, self._store.members.classify(group.key), vacancies)
 
     # --- the slot ----------------------------------------------------------------------------------------------
 
@@ -143,17 +137,17 @@ class Permit:
     def _find_stray(self, cycle: BindingCycle, uids: Iterable[str]) -> Refusal | None:
         """Why these slots are not where the gang runs by now: labels of nodes may have changed since the plan."""
         group = self._group_of(cycle)
-        if group.tree is not None:
-            split = find_split(group, cycle.reservation, uids, self._store, self._store.members.classify(group.key))
-            return None if split is None else Refusal(Obstacle.SLOT, split)
         resident = self._find_resident(cycle) if group.topology_key is not None else None
         home = self._store.nodes.get(resident.node) if resident is not None else None
-        if home is None or group.topology_key is None:
-            return None
-        domain = home.labels.get(group.topology_key, "")
-        if domain == cycle.reservation.domain:
-            return None
-        return Refusal(Obstacle.SLOT, f"the gang runs in {domain or 'no domain'} by now")
+        if home is not None and group.topology_key is not None:
+            domain = home.labels.get(group.topology_key, "")
+            if domain != cycle.reservation.domain:
+                return Refusal(Obstacle.SLOT, f"the gang runs in {domain or 'no domain'} by now")
+        found = find_scattered(group, cycle.reservation, uids, self._store, partial(self._find_homes, group))
+        return None if found is None else Refusal(Obstacle.SLOT, found)
+
+    def _find_homes(self, group: PodGroup) -> Homes:
+        return find_homes(self._store.members.classify(group.key), self._store.nodes)
 
 
 def find_misfit(group: PodGroup | None, reservation: Reservation, uids: Collection[str], store: Store) -> str | None:
@@ -175,7 +169,7 @@ def find_misfit(group: PodGroup | None, reservation: Reservation, uids: Collecti
             return f"node {slot.node} does not admit {pod.name} any more"
         if not _holds(node, pod, store):
             return f"node {slot.node} is full"
-    return find_split(group, reservation, uids, store)
+    return find_scattered(group, reservation, uids, store) if group is not None else None
 
 
 def _holds(node: Node, pod: Pod, store: Store) -> bool:

@@ -99,6 +99,14 @@ class Planning:
         if toll.stale or refusal.reason is Reason.PLAN_UNFINISHED:
             state.retry_at = min(state.retry_at, now + max(toll.pause, _SOON_SECONDS))
 
+    def settle(self, group: GroupKey) -> None:
+        """A group was planned: what its plans in vain have cost is forgotten."""
+        self._studies.settle(group)
+
+    def end_term(self) -> None:
+        """Another instance may lead from now on: nobody waits for a plan any more."""
+        self._studies.clear()
+
     def is_due(self, state: GroupState) -> bool:
         """Whether a time has come for which a gang waits. Once: who cannot be planned then waits for a change."""
         now = self._clock()

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from extender.scheduling.backfill import Backfill
+from extender.scheduling.group_state import GroupState
 from extender.scheduling.order import QueueOrder
 from extender.scheduling.studies import Studies, Unfinished
 from serried.cluster.backlog import Backlog
@@ -69,9 +70,9 @@ class Queue:
 
     # --- order -------------------------------------------------------------------------------------------------
 
-    def describe(self, group: GroupKey, since: float | None, *, broken: bool = False) -> Waiting:
-        """A group as the queue sees it; ``since`` is when its quorum stood first, None if it does not stand."""
-        return self._order.describe(group, since, broken=broken)
+    def describe(self, group: GroupKey, state: GroupState | None) -> Waiting:
+        """A group as the queue sees it; ``state`` is what is remembered of it."""
+        return self._order.describe(group, state)
 
     def order(self, waiting: Iterable[Waiting]) -> list[Waiting]:
         """The first one first."""

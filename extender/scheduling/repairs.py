@@ -5,11 +5,11 @@ step. Here it is dated, given to the member that comes in its place, and closed 
 that is memory: a restart keeps the domain, which the bound members pin, but no slot (decision 13).
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from extender.scheduling.checks import find_repairable
 from extender.scheduling.effects import Evict, Outbox
 from extender.scheduling.group_state import KUBELET_EXCLUSION_SECONDS, WHOLE, GroupState, Mending
 from extender.scheduling.homes import find_home
@@ -22,9 +22,8 @@ from serried.metrics import ExtenderMetrics
 from serried.model.group import BARE_KINDS, GroupKey, PodGroup
 from serried.model.plan import PlanRequest
 from serried.model.pod import Pod
-from serried.model.tree import Tree, list_leaves
 from serried.model.verdict import Reason, Verdict, render
-from serried.plan.quorum import GroupMembers, is_whole
+from serried.plan.quorum import GroupMembers, count_missing, is_whole
 
 
 class Broken(StrEnum):
@@ -87,8 +86,8 @@ class Repairs:
         intact = is_whole(group, group_members)
         gang.started = gang.started or intact or committed or _was_scheduled(group, group_members)
         gang.home = find_home(group, group_members, self._store.nodes) or gang.home
-        if intact or (not gang.stood and _stood_once(group)):
-            gang.stood = group.policy.min_count or 0
+        if intact or (gang.stood is None and _stood_once(group)):
+            gang.stood = group.tree if group.policy.is_gang else None
         found = self._store.vacancies.of_group(group.key)
         if intact and not found:
             _note_whole(gang)
@@ -99,10 +98,11 @@ class Repairs:
             self._trim(gang, group.key, group_members, wanted)
             self._find_heirs(group.key, group_members)
         found = self._store.vacancies.of_group(group.key)
-        grown = group.tree is None and gang.stood <= group_members.placed  # it lost nobody, but is to have more
+        # What has stood still does: the gang lost nobody, but is to have more.
+        grown = gang.stood is not None and not count_missing(gang.stood, group_members.placed_by_leaf)
         # An evicted member has its time to end: until then its gang is still being evicted.
         left = group_members.bound or found or (gang.evicting and group_members.terminating)
-        if intact or grown or not gang.stood or not wanted or not left:
+        if intact or grown or gang.stood is None or not wanted or not left:
             _note_whole(gang)
         elif gang.broken_since is None and not committed:  # else its first members are just being bound
             gang.broken_since = self._clock()
@@ -149,36 +149,20 @@ class Repairs:
             return WHOLE
         seated = frozenset(self._seat_heirs(gang, group, heirs, group_members))
         heirs = tuple(pod for pod in heirs if pod.uid in seated)
-        if group.tree is not None:
-            mended = self._find_mending(group.tree, heirs, group_members)
-            return Mending(tuple(pod for pod in heirs if self._store.members.leaf_of(pod.uid) in mended), seated)
-        # With fewer slots than the quorum the gang is not mended but starts anew: as a replica that gets another size.
-        # Whoever is being deleted has a slot yet, which will be kept.
-        kept = len(vacancies) + len(group_members.terminating)
-        whole = group_members.placed + kept >= (group.policy.min_count or 0)
-        return Mending(heirs if group_members.bound and whole else (), seated)
+        # With fewer slots than the quorum a gang is not mended but starts anew: as a replica that gets another size.
+        mended = find_repairable(group, group_members, vacancies)
+        return Mending(tuple(pod for pod in heirs if self._store.members.leaf_of(pod.uid) in mended), seated)
 
     def _seat_heirs(
         self, gang: GroupState, group: PodGroup, heirs: Sequence[Pod], group_members: GroupMembers
     ) -> dict[str, str]:
         """The heirs whose own slot takes them now, each with its node, as a plan would see it."""
-        key = group.topology_key if group.tree is None else None
-        nodes = self._store.nodes
+        key, nodes = group.topology_key, self._store.nodes
         homes = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
         pinned = frozenset(home.labels.get(key, "") for home in homes) if key is not None else frozenset[str]()
         ask = PlanRequest(heirs, 0, key, pinned, gang.exclusions(heirs, self._clock(), nodes))
         ask = replace(ask, group_priority=self._store.priorities.find_own(group.key))
         return self._seats.find(ask, self._store.snapshots.take(ask.yielding_priority, heirs).used)
-
-    def _find_mending(self, tree: Tree, heirs: Iterable[Pod], group_members: GroupMembers) -> set[str]:
-        """The PodGroups of a tree that run and are whole with these heirs; the others start anew."""
-        coming, below = Counter(self._store.members.leaf_of(pod.uid) for pod in heirs), group_members.leaves
-        kept = {name: coming[name] + len(each.terminating) for name, each in below.items()}
-        return {
-            leaf.name
-            for leaf in list_leaves(tree)
-            if below[leaf.name].bound and below[leaf.name].need(leaf.need) <= kept[leaf.name]
-        }
 
     def judge(
         self, gang: GroupState, group: PodGroup, group_members: GroupMembers, verdict: Verdict | None
@@ -209,7 +193,7 @@ class Repairs:
         self._store.vacancies.clear()
         for gang in gangs:
             _note_whole(gang)
-            gang.stood = 0
+            gang.stood = None
 
     def note_filled(self) -> None:
         """Count the repairs that are done."""

@@ -1,8 +1,9 @@
 """The planner's request: who of a group is to be placed, how many at least, and where they may go."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from extender.scheduling.checks import find_conflict, is_able
 from extender.scheduling.cycle import BindingCycle
@@ -13,10 +14,38 @@ from serried.model.group import GroupKey, GroupKind, PodGroup
 from serried.model.node import Node
 from serried.model.plan import PlanRequest
 from serried.model.pod import Pod
-from serried.model.tree import Leaf, Tree, list_leaves
+from serried.model.tree import Branch, Leaf, Tree, list_leaves
 from serried.model.verdict import Verdict
-from serried.plan.levels import Opening, open_levels
+from serried.plan.levels import open_levels
 from serried.plan.quorum import GroupMembers
+
+_Members: TypeAlias = Mapping[str, Sequence[Pod]]
+"""Members by the name of their PodGroup in the tree."""
+
+_Need: TypeAlias = Mapping[str, int]
+"""How many of them must be placed, by that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """Who of each PodGroup waits, and how many of them must be placed; a PodGroup without entry takes no part."""
+
+    members: _Members
+    need: _Need
+
+    residents: Homes
+    """The members whose nodes say in which domain each group is."""
+
+    homes: Homes
+    """The members beside whom the others are wanted."""
+
+    nodes: Mapping[str, Node]
+
+    waited: float
+    """How many seconds they have waited for a domain of a preferred level."""
+
+    common: PlanRequest
+    """What the requests of all groups have in common."""
 
 
 def build_request(
@@ -24,134 +53,81 @@ def build_request(
     group_members: GroupMembers,
     excluded: frozenset[tuple[str, str]],
     nodes: Mapping[str, Node],
-    opening: Opening,
+    waited: float,
     mending: Mending = WHOLE,
     home: str = "",
 ) -> PlanRequest | Verdict:
-    """The planner's request for a whole group; a Verdict where its bound members contradict the constraint.
+    """The planner's request for every PodGroup that has its quorum, or for heirs alone if there are any.
 
-    ``opening`` are the levels that it may try by now. ``home`` is the domain of members whose nodes are gone: as long
-    as they count, nobody goes elsewhere.
+    A Verdict where the group's bound members contradict its constraints. ``waited`` is for how many seconds its quorum
+    stands. ``home`` is the domain of members whose nodes are gone: as long as they count, nobody goes elsewhere.
     """
     conflict = find_conflict(group, group_members, nodes)
     if conflict is not None:
         return conflict
-    if group.tree is not None:
-        return _build_tree_request(group, group_members, excluded, nodes, opening, mending.heirs)
-    request = PlanRequest(
-        group_members.waiting,
-        group_members.need(group.policy.min_count or 1),
-        group.topology_key,
-        excluded=excluded,
-        levels=opening.keys,
-        spills=opening.spills,
-        homes=frozenset(pod.node for pod in group_members.bound),
-        style=group.preference.style,
-    )
-    if mending.heirs:
-        request = replace(request, members=mending.heirs, need=0, own_slots=True)
-    key = group.topology_key
-    if key is None:
-        return request
-    domains = frozenset(nodes[pod.node].labels[key] for pod in group_members.find_residents(nodes) if pod.node in nodes)
-    if not domains and group_members.bound and home:
-        domains = frozenset({home})
-    return replace(request, pinned=domains)
+    leaves = group_members.leaves
+    members, need = _list_heirs(leaves, mending.heirs) if mending.heirs else _list_able(group.tree, leaves)
+    common = PlanRequest((), 0, excluded=excluded, style=group.preference.style, own_slots=bool(mending.heirs))
+    homes = {name: [pod.node for pod in each.bound] for name, each in leaves.items()}
+    wish = _Wish(members, need, find_homes(group_members, nodes), homes, nodes, waited, common)
+    request = _build_root(group, wish)
+    if group.topology_key is not None and group_members.bound and home and not request.pinned:
+        return replace(request, pinned=frozenset({home}))
+    return request
 
 
-def find_opening(group: PodGroup, waited: float) -> Opening:
-    """The preferred levels that a group may try when its quorum has stood for so many seconds."""
-    return _open_tree(group, waited) if group.tree is not None else open_levels(group.preference.levels, waited)
+def _list_able(tree: Tree, leaves: Mapping[str, GroupMembers]) -> tuple[_Members, _Need]:
+    """The PodGroups that stand, or can with those that wait."""
+    able = [leaf for leaf in list_leaves(tree) if is_able(leaf, leaves[leaf.name])]
+    need = {leaf.name: leaves[leaf.name].need(leaf.need) for leaf in able}
+    return {name: leaves[name].waiting for name in need}, need
+
+
+def _list_heirs(leaves: Mapping[str, GroupMembers], heirs: Iterable[Pod]) -> tuple[_Members, _Need]:
+    """Heirs by PodGroup, none of which any quorum needs."""
+    uids = {pod.uid for pod in heirs}
+    members = {name: [pod for pod in each.waiting if pod.uid in uids] for name, each in leaves.items()}
+    return members, dict.fromkeys(leaves, 0)
+
+
+def find_next_opening(group: PodGroup, waited: float) -> float:
+    """In how many seconds more levels are open to one of the PodGroups of a tree; infinite if all are."""
+    openings = (open_levels(leaf.preference.levels, waited) for leaf in list_leaves(group.tree))
+    return min((each.next_in for each in openings), default=math.inf)
 
 
 def build_joining_request(
     cycle: BindingCycle, members: Sequence[Pod], need: int, excluded: frozenset[tuple[str, str]], store: Store
 ) -> PlanRequest:
-    """The planner's request for members that join a cycle, or move in it: to where the others are, if they can."""
-    group = cycle.group
-    if group.tree is not None:
-        return _build_joining_tree_request(cycle, members, need, excluded, store)
-    bound = (store.pods[uid].node for uid in cycle.bound if uid in store.pods)
-    return PlanRequest(
-        members,
-        need,
-        group.topology_key,
-        cycle.pinned,
-        excluded,
-        cycle.closed,
-        levels=tuple(level.key for level in group.preference.levels),
-        homes=frozenset(slot.node for slot in cycle.reservation.slots.values()) | frozenset(bound) - {""},
-        style=group.preference.style,
-        group_priority=store.priorities.find_own(group.key),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    """Who of each PodGroup waits, and how many of them must be placed; a PodGroup without entry takes no part.
-
-    They have ``waited`` so many seconds for a domain of a preferred level.
-    """
-
-    members: Mapping[str, Sequence[Pod]]
-    need: Mapping[str, int]
-    homes: Homes
-    nodes: Mapping[str, Node]
-    waited: float
-    common: PlanRequest
-
-
-def _build_tree_request(
-    group: PodGroup,
-    group_members: GroupMembers,
-    excluded: frozenset[tuple[str, str]],
-    nodes: Mapping[str, Node],
-    opening: Opening,
-    heirs: Collection[Pod] = (),
-) -> PlanRequest:
-    """The planner's request for every PodGroup that has its quorum; for ``heirs`` alone if there are any."""
-    leaves = group_members.leaves
-    if heirs:
-        uids = {pod.uid for pod in heirs}
-        members = {name: tuple(pod for pod in each.waiting if pod.uid in uids) for name, each in leaves.items()}
-        need = dict.fromkeys(leaves, 0)
-    else:
-        able = [leaf for leaf in list_leaves(group.tree) if is_able(leaf, leaves[leaf.name])]
-        need = {leaf.name: leaves[leaf.name].need(leaf.need) for leaf in able}
-        members = {name: leaves[name].waiting for name in need}
-    homes = find_homes(group_members, nodes)
-    common = PlanRequest((), 0, excluded=excluded, style=group.preference.style, own_slots=bool(heirs))
-    return _build_root(group, _Wish(members, need, homes, nodes, opening.waited, common))
-
-
-def _build_joining_tree_request(
-    cycle: BindingCycle, members: Sequence[Pod], need: int, excluded: frozenset[tuple[str, str]], store: Store
-) -> PlanRequest:
-    """The same for members that join a cycle, or move in it: each to where its PodGroup is."""
-    group, reservation = cycle.group, cycle.reservation
-    homes = dict(find_homes(store.members.classify(group.key), store.nodes))
-    for name, found in homes_of(reservation, reservation.slots).items():
-        homes[name] = [*homes.get(name, ()), *found]
+    """The planner's request for members that join a cycle, or move in it: each to where its PodGroup is."""
+    group, leaf_of = cycle.group, store.members.leaf_of
+    homes = homes_of(cycle.reservation, cycle.reservation.slots)
+    for uid in cycle.bound:
+        if uid in store.pods and store.pods[uid].node:
+            homes.setdefault(leaf_of(uid), []).append(store.pods[uid].node)
+    # The root is in the cycle's domain; only what is below it has to be looked for.
+    residents = find_homes(store.members.classify(group.key), store.nodes) if isinstance(group.tree, Branch) else {}
     joining: dict[str, list[Pod]] = {leaf.name: [] for leaf in list_leaves(group.tree)}
     for pod in members:
-        joining.setdefault(store.members.leaf_of(pod.uid), []).append(pod)
+        joining.setdefault(leaf_of(pod.uid), []).append(pod)
+    around = {name: [*homes.get(name, ()), *residents.get(name, ())] for name in joining}
     common = PlanRequest((), 0, excluded=excluded, closed=cycle.closed, style=group.preference.style)
-    wish = _Wish(joining, dict.fromkeys(joining, 0), homes, store.nodes, math.inf, common)
-    return replace(_build_root(group, wish), need=need, group_priority=store.priorities.find_own(group.key))
+    wish = _Wish(joining, dict.fromkeys(joining, 0), around, around, store.nodes, math.inf, common)
+    priority = store.priorities.find_own(group.key)
+    return replace(_build_root(group, wish), need=need, pinned=cycle.pinned, group_priority=priority)
 
 
 def _build_root(group: PodGroup, wish: _Wish) -> PlanRequest:
-    assert group.tree is not None  # noqa: S101 - narrows for the type checker: only trees come here
-    found = _build_below(group.tree, wish)
-    return found or replace(wish.common, topology_key=group.topology_key)
+    return _build_below(group.tree, wish) or replace(wish.common, topology_key=group.topology_key)
 
 
 def _build_below(tree: Tree, wish: _Wish) -> PlanRequest | None:
     """The request for one group of the tree; None if it cannot have its quorum."""
     names = [leaf.name for leaf in list_leaves(tree)]
     homes = frozenset(home for name in names for home in wish.homes.get(name, ()))
+    residents = {home for name in names for home in wish.residents.get(name, ())}
     key = tree.topology_key
-    labels = (wish.nodes[home].labels for home in homes if home in wish.nodes)
+    labels = (wish.nodes[home].labels for home in residents if home in wish.nodes)
     pinned = frozenset(each[key] for each in labels if key in each) if key is not None else frozenset[str]()
     base = replace(wish.common, topology_key=key, pinned=pinned, homes=homes)
     if isinstance(tree, Leaf):
@@ -178,12 +154,6 @@ def _build_leaf(leaf: Leaf, base: PlanRequest, wish: _Wish) -> PlanRequest:
         spills=opening.spills,
         style=leaf.preference.style,
     )
-
-
-def _open_tree(group: PodGroup, waited: float) -> Opening:
-    """When more levels are open to one of the PodGroups of a tree."""
-    openings = [open_levels(leaf.preference.levels, waited) for leaf in list_leaves(group.tree)]
-    return Opening((), min((each.next_in for each in openings), default=math.inf), waited)
 
 
 def leave_out(request: PlanRequest, seats: Mapping[str, str], nodes: Mapping[str, Node]) -> PlanRequest:

@@ -1,35 +1,34 @@
 """The slots of a cycle: those of a plan, how many of them are bound together, and where one may move.
 
-A cycle of a tree waits for every PodGroup that was planned (`Reservation.parts`), so none ever starts with less than
-its quorum. If one of them does not come in time and the tree stands without it, the cycle goes on without it.
+A cycle waits for every PodGroup that was planned (`Reservation.parts`), so none ever starts with less than its quorum.
+If one of them does not come in time and the tree stands without it, the cycle goes on without it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 
-from extender.scheduling.checks import find_tree_conflict
+from extender.scheduling.checks import find_split
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.homes import find_homes, homes_of
+from extender.scheduling.homes import Homes, homes_of
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.model.group import PodGroup
 from serried.model.plan import Plan, PlanRequest
 from serried.model.pod import Pod
 from serried.model.reservation import Reservation, Slot, Victim
-from serried.model.tree import Leaf, Tree, list_leaves
+from serried.model.tree import Leaf, Tree, list_groups, list_leaves
 from serried.model.victim import Unit
 from serried.plan.fit import slots
-from serried.plan.quorum import GroupMembers
 
 
 def make_reservation(
     group: PodGroup, request: PlanRequest, plan: Plan, store: Store, victims: Iterable[Unit] = ()
 ) -> Reservation:
-    """The slots of a plan; of a tree, with the PodGroup of each."""
+    """The slots of a plan, with the PodGroup of each, and the pods that have to end before they hold."""
     names = {pod.uid: pod.name for pod in request.members}
     planned = {uid: Slot(uid, names[uid], node, store.members.leaf_of(uid)) for uid, node in plan.nodes.items()}
     parts = _find_parts(request, plan.nodes)
-    need = sum(parts.values()) if request.parts else request.need
+    need = sum(parts.values())
     return Reservation(group.key, group.uid, plan.domain, need, planned, parts=parts, victims=_list_victims(victims))
 
 
@@ -43,35 +42,25 @@ def _list_victims(units: Iterable[Unit]) -> Iterator[Victim]:
 def _find_parts(request: PlanRequest, placed: Collection[str]) -> dict[str, int]:
     """The PodGroups that a plan places members of, and how many of each must be bound together."""
     if not request.parts:
-        found = request.name and any(member.uid in placed for member in request.members)
+        found = any(member.uid in placed for member in request.members)
         return {request.name: request.need} if found else {}
     return {name: need for part in request.parts for name, need in _find_parts(part, placed).items()}
 
 
-def adjust_need(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
+def adjust_quorum(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
     """Bring the quorum of a cycle that is not committed up to date.
 
     Members that ran when the plan was made may have ended since: the quorum must not count on them. A minCount that
     follows an elastic Job down lowers it, too.
     """
-    if group.tree is not None:
-        _adjust_parts(cycle, group, store, ledger)
-        return
-    placed = store.members.classify(group.key, without=cycle.bound).placed
-    floor = cycle.reservation.need if group.policy == cycle.group.policy else 0
-    ledger.adjust_need(cycle.reservation, max(floor, (group.policy.min_count or 1) - placed))
-
-
-def _adjust_parts(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
-    """Bring the quorums of a cycle that is not committed up to date: placed members may have ended since the plan."""
-    reservation, leaves = cycle.reservation, store.members.classify(group.key, without=cycle.bound).leaves
-    same = group.tree == cycle.group.tree
-    parts = dict(reservation.parts)
+    leaves = store.members.classify(group.key, without=cycle.bound).leaves
+    planned = {leaf.name: leaf.need for leaf in list_leaves(cycle.group.tree)}
+    parts = dict(cycle.reservation.parts)
     for leaf in list_leaves(group.tree):
         if leaf.name in parts:
-            floor = parts[leaf.name] if same else 0
+            floor = parts[leaf.name] if planned.get(leaf.name) == leaf.need else 0
             parts[leaf.name] = max(floor, leaves[leaf.name].need(leaf.need))
-    ledger.adjust_parts(reservation, parts)
+    ledger.adjust_quorum(cycle.reservation, parts)
 
 
 def find_parts_to_leave(cycle: BindingCycle, short: frozenset[str], store: Store) -> frozenset[str] | None:
@@ -80,14 +69,14 @@ def find_parts_to_leave(cycle: BindingCycle, short: frozenset[str], store: Store
     With a group all that is in a group above it which does not stand without it is left out.
     """
     group, parts = store.groups.get(cycle.reservation.group), cycle.reservation.parts
-    if group is None or group.tree is None or not short:
+    if group is None or parts.keys() <= short:
         return None
     leaves = store.members.classify(group.key, without=cycle.bound).leaves
     standing = {leaf.name for leaf in list_leaves(group.tree) if leaves[leaf.name].need(leaf.need) == 0}
     kept = _keep(group.tree, standing | (parts.keys() - short))
     if kept is None or not kept & parts.keys():
         return None
-    return frozenset(parts.keys() - kept)
+    return frozenset(parts.keys() - kept) or None
 
 
 def _keep(tree: Tree, ready: Collection[str]) -> frozenset[str] | None:
@@ -98,24 +87,24 @@ def _keep(tree: Tree, ready: Collection[str]) -> frozenset[str] | None:
     return frozenset[str]().union(*kept) if len(kept) >= tree.need else None
 
 
-def find_split(
-    group: PodGroup | None,
-    reservation: Reservation,
-    uids: Iterable[str],
-    store: Store,
-    beside: GroupMembers | None = None,
+def find_scattered(
+    group: PodGroup, reservation: Reservation, uids: Iterable[str], store: Store, beside: Callable[[], Homes] = dict
 ) -> str | None:
-    """Why slots of a tree cannot be bound as planned, ``beside`` those that run: nodes have other labels by now.
+    """Why slots cannot be bound as planned, ``beside`` those that run: nodes have other labels by now.
 
-    None if they can.
+    None if they can. Only the groups below the root are looked at: the root's domain is the reservation's.
     """
-    if group is None or group.tree is None:
+    inner = [tree for each in group.tree.below for tree in list_groups(each) if tree.topology_key is not None]
+    if not inner:
         return None
     homes = homes_of(reservation, uids)
-    for name, found in find_homes(beside, store.nodes).items() if beside is not None else ():
+    for name, found in beside().items():
         homes.setdefault(name, []).extend(found)
-    conflict = find_tree_conflict(group, homes, store.nodes)
-    return None if conflict is None else f"the nodes of {conflict.detail} are not one domain any more"
+    split = find_split(inner, homes, store.nodes)
+    if split is None:
+        return None
+    domains = sorted([*split.domains, *(["none"] if split.stray else [])])
+    return f"the nodes of {split.name}: {', '.join(domains)} are not one domain any more"
 
 
 def find_offered(

@@ -14,9 +14,8 @@ from serried.decode.budgets import counts
 from serried.model.budget import DisruptionBudget
 from serried.model.group import GroupKey, GroupKind, Key, PodGroup
 from serried.model.pod import Pod
-from serried.model.tree import Branch, Tree
+from serried.model.tree import Branch, Leaf, Tree
 from serried.model.victim import Allowances, Spare, Unit
-from serried.plan.quorum import GroupMembers
 from serried.plan.steps import Work
 
 _PODS_PER_STEP = 500
@@ -122,9 +121,9 @@ class Units:
         return self._groups.get(key) if key is not None else None
 
     def _name_gang(self, group: PodGroup | None, pod: Pod, company: Company | None) -> GroupKey | None:
-        if group is None or group.tree is None or (company is not None and len(company.parts) > 1):
+        if group is None or (company is not None and len(company.parts) > 1):
             return group.key if group is not None else None
-        return GroupKey(group.key.namespace, self._members.leaf_of(pod.uid))
+        return group.key.leaf(self._members.leaf_of(pod.uid))
 
     def _find_protection(self, pods: Iterable[Pod]) -> str:
         return next((found for pod in pods if (found := self._find_own_protection(pod))), "")
@@ -143,13 +142,9 @@ class Units:
     # --- what gangs can lose -----------------------------------------------------------------------------------
 
     def _list_spares(self, group: PodGroup) -> Iterator[tuple[GroupKey, Spare]]:
-        if group.tree is not None:
-            leaves = self._members.classify(group.key).leaves
-            yield from _list_tree_spares(group.key.namespace, group.tree, leaves, None)
-        elif group.policy.min_count is not None:
-            spare = self._members.count_placed(group.key) - group.policy.min_count
-            if spare >= 0:
-                yield group.key, Spare(spare)
+        if isinstance(group.tree, Branch) or group.policy.min_count is not None:
+            placed = self._members.count_placed(group.key)
+            yield from _list_tree_spares(group.key, group.tree, placed, None)
 
 
 def _list_budgets(pods: Iterable[Pod], budgets: Mapping[str, Iterable[DisruptionBudget]]) -> Iterator[Key]:
@@ -212,24 +207,24 @@ def _identify(unit: Unit) -> frozenset[str]:
 
 
 def _list_tree_spares(
-    namespace: str, tree: Tree, leaves: Mapping[str, GroupMembers], above: GroupKey | None
+    root: GroupKey, tree: Tree, placed: Mapping[str, int], above: GroupKey | None
 ) -> Iterator[tuple[GroupKey, Spare]]:
-    if not isinstance(tree, Branch):
-        spare = leaves[tree.name].placed - tree.need if tree.name in leaves else -1
-        key = GroupKey(namespace, tree.name)
+    if isinstance(tree, Leaf):
+        spare = placed.get(tree.name, -1) - tree.need
+        key = root.leaf(tree.name)
     else:
-        spare = sum(_stands(each, leaves) for each in tree.below) - tree.need
-        key = GroupKey(namespace, tree.name, GroupKind.COMPOSITE)
+        spare = sum(_stands(each, placed) for each in tree.below) - tree.need
+        key = GroupKey(root.namespace, tree.name, GroupKind.COMPOSITE)
     if spare >= 0:
         yield key, Spare(spare, above)
-    for each in tree.below if isinstance(tree, Branch) else ():
-        yield from _list_tree_spares(namespace, each, leaves, key)
+    for each in tree.below:
+        yield from _list_tree_spares(root, each, placed, key)
 
 
-def _stands(tree: Tree, leaves: Mapping[str, GroupMembers]) -> bool:
+def _stands(tree: Tree, placed: Mapping[str, int]) -> bool:
     if isinstance(tree, Branch):
-        return sum(_stands(each, leaves) for each in tree.below) >= tree.need
-    return tree.name in leaves and leaves[tree.name].placed >= tree.need
+        return sum(_stands(each, placed) for each in tree.below) >= tree.need
+    return placed.get(tree.name, -1) >= tree.need
 
 
 def is_running(pod: Pod | None) -> bool:

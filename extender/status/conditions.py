@@ -14,7 +14,7 @@ from serried.model.composite import Composite
 from serried.model.group import BARE_KINDS, GroupKey, Key, PodGroup
 from serried.model.level import COMPOSITE_CONDITION, ApiLevel
 from serried.model.pod import PREEMPTED
-from serried.model.tree import Branch, Tree, list_branches, list_leaves
+from serried.model.tree import Branch, Tree, list_groups
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.quorum import count_missing
 
@@ -62,24 +62,20 @@ class Conditions:
         """What was written last, by the UID of the object."""
 
     async def write(self, group: PodGroup, verdict: Verdict) -> None:
-        """Say how a group stands; of a tree, how each group in it does. One that is gone is fine.
+        """Say how each group of a tree stands. One that is gone is fine.
 
-        Raises ApiError, of a tree the first one when all its groups have been tried.
+        Raises ApiError: the first one, when all groups have been tried.
         """
         if group.key.kind in BARE_KINDS:
             return  # a Workload has no status, theirs has no conditions: events and /debug have to do
         # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
-        group_members = self._members.classify(group.key)
-        if group.tree is None:
-            await self._settle(group, verdict, stands=group_members.placed >= (group.policy.min_count or 1))
-            return
-        trees: list[Tree] = [*list_branches(group.tree), *list_leaves(group.tree)]
+        placed = self._members.classify(group.key).placed_by_leaf
         refusals: list[ApiError] = []
-        for tree in trees:
-            found = self._find(Key(group.key.namespace, tree.name), tree)
+        for tree in list_groups(group.tree):
+            found = self._find(group.key, tree)
             try:
                 if found is not None:
-                    await self._settle(found, verdict, stands=count_missing(tree, group_members.leaves) == 0)
+                    await self._settle(found, verdict, stands=count_missing(tree, placed) == 0)
             except ApiError as error:
                 refusals.append(error)
         if refusals:
@@ -90,20 +86,19 @@ class Conditions:
         group = self._groups.get(key)
         if group is None or key.kind in BARE_KINDS:
             return
-        trees: list[Tree] = [*list_branches(group.tree), *list_leaves(group.tree)]
-        below = [self._find(Key(key.namespace, tree.name), tree) for tree in trees]
-        for item in [group] if group.tree is None else below:
-            if item is not None:
-                await self._apply(item, DISRUPTION_TARGET, ("True", PREEMPTED, text), _DISRUPTION_MANAGER)
+        for tree in list_groups(group.tree):
+            found = self._find(key, tree)
+            if found is not None:
+                await self._apply(found, DISRUPTION_TARGET, ("True", PREEMPTED, text), _DISRUPTION_MANAGER)
 
     def forget(self) -> None:
         """Others may write from now on: what counts is what the watch shows."""
         self._written.clear()
 
-    def _find(self, key: Key, tree: Tree) -> PodGroup | Composite | None:
+    def _find(self, group: GroupKey, tree: Tree) -> PodGroup | Composite | None:
         if isinstance(tree, Branch):
-            return self._forest.composites.get(key)
-        return self._groups.get(GroupKey(*key))
+            return self._forest.composites.get(Key(group.namespace, tree.name))
+        return self._groups.get(group.leaf(tree.name))
 
     async def _settle(self, item: PodGroup | Composite, verdict: Verdict, *, stands: bool) -> None:
         reason = "SchedulerError" if verdict.reason in _OWN_FAULTS else "Unschedulable"

@@ -350,10 +350,10 @@ class Reports:
         return told == verdict or told.reason is verdict.reason is Reason.SCHEDULED
 
     def _list_owners(self, group: PodGroup | None) -> list[dict[str, str]]:
-        """The Job or parent that controls a group; of a tree, those of all its PodGroups."""
+        """The Jobs or parents that control a group and the PodGroups of its tree."""
         if group is None:
             return []
-        below = [GroupKey(group.key.namespace, leaf.name) for leaf in list_leaves(group.tree)]
+        below = [group.key.leaf(leaf.name) for leaf in list_leaves(group.tree)]
         owners = (_owner_of(each) for each in (group, *map(self._groups.get, below)))
         return list({owner["uid"]: owner for owner in owners if owner is not None}.values())
 

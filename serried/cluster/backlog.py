@@ -91,7 +91,7 @@ class Backlog:
             waiters.elsewhere = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
 
     def put_aside(self, group: GroupKey, request: PlanRequest) -> None:
-        """A group has given its room and its stamps up: that they are free is no news to it."""
+        """A group has given its room and its nominations up: that they are free is no news to it."""
         self._seat(group, _demand(request, counted=False), 1).put_aside.add(group)
 
     def leave(self, group: GroupKey) -> None:

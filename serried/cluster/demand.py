@@ -1,7 +1,7 @@
 """How many members of a gang its owner wants to run now: slots of dead members beyond that are not kept."""
 
 from serried.cluster.store import Store
-from serried.model.group import GroupKey, Job, Key, OwnerRef, PodGroup
+from serried.model.group import Job, Key, OwnerRef, PodGroup
 from serried.model.parent import JOB, REPLICA, OwnerKey, Parent, ParentKind, stages_of
 from serried.plan.quorum import GroupMembers
 
@@ -12,10 +12,11 @@ def count_wanted(store: Store, group: PodGroup, group_members: GroupMembers) -> 
     0 if the owner has ended, or is about to, is suspended, is being deleted or is gone. If no known owner says a
     number, it is what minCount still takes, as long as a member is left. A tree wants what its PodGroups want.
     """
-    if group.tree is not None:
-        namespace = group.key.namespace
-        below = ((store.groups.get(GroupKey(namespace, name)), each) for name, each in group_members.leaves.items())
-        return sum(count_wanted(store, leaf, each) for leaf, each in below if leaf is not None)
+    below = ((store.groups.get(group.key.leaf(name)), each) for name, each in group_members.leaves.items())
+    return sum(_count_of_leaf(store, leaf, each) for leaf, each in below if leaf is not None)
+
+
+def _count_of_leaf(store: Store, group: PodGroup, group_members: GroupMembers) -> int:
     job = store.membership.job_of(group)
     if job is not None:
         return _count_of_job(job)

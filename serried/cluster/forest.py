@@ -100,7 +100,7 @@ class Forest:
             version=root.version,
             scheduled=root.scheduled,
             condition=root.condition,
-            tree=branch,
+            branch=branch,
         )
 
     def _grow(self, composite: Composite, depth: int) -> Branch | None:
@@ -117,8 +117,7 @@ class Forest:
         for group_key in self._groups_below.get(composite.key, ()):
             group = self._groups.get(group_key)
             if group is not None and not group.deleting:
-                need = group.policy.min_count or 1
-                below.append(Leaf(group_key.name, need, group.topology_key, group.preference, group.disruption))
+                below.append(group.leaf(group_key.name))
         need = composite.min_group_count or 1
         return Branch(composite.key.name, need, composite.topology_key, tuple(below), composite.disruption)
 

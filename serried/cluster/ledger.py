@@ -18,7 +18,7 @@ class Ledger:
     r"""Owns the reservations: at most one a group, and one slot a pod. Nothing else changes them.
 
                           add, move, drop, rename_domain
-                          adjust_need, adjust_parts            add, move, drop, rename_domain
+                          adjust_quorum                        add, move, drop, rename_domain
                                     +---+                                +---+
                                     |   v                                |   v
         nothing --- reserve ---> Planned ----------- commit ----------> Committed
@@ -92,15 +92,10 @@ class Ledger:
         self._require_held(reservation)
         reservation.withdraw()
 
-    def adjust_need(self, reservation: Reservation, need: int) -> None:
-        """The quorum takes ``need`` members."""
+    def adjust_quorum(self, reservation: Reservation, parts: Mapping[str, int]) -> None:
+        """The quorum takes these numbers of members of each PodGroup; one without number is left out."""
         self._require_held(reservation)
-        reservation.adjust_need(need)
-
-    def adjust_parts(self, reservation: Reservation, parts: Mapping[str, int]) -> None:
-        """The quorum of a tree takes these numbers of members of each PodGroup; one without number is left out."""
-        self._require_held(reservation)
-        reservation.adjust_parts(parts)
+        reservation.adjust_quorum(parts)
 
     def rename_domain(self, reservation: Reservation, domain: str) -> None:
         """The domain has another name by now: its nodes were given another label."""

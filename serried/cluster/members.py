@@ -1,13 +1,13 @@
 """Which pods are the members of which group, and how the members of a group stand."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from serried.cluster.indexes import discard
 from serried.cluster.membership import Membership
-from serried.model.group import GroupKey, PodGroup
+from serried.model.group import GroupKey, Job, PodGroup
 from serried.model.parent import OwnerKey, Parent
 from serried.model.pod import Pod
-from serried.model.tree import list_leaves
+from serried.model.tree import Leaf, list_leaves
 from serried.plan.quorum import GroupMembers, classify, combine, count_placed
 
 
@@ -48,7 +48,7 @@ class Members:
         return self._group_of.get(uid)
 
     def leaf_of(self, uid: str) -> str:
-        """The PodGroup of a member within its tree; "" for a pod whose group is in none."""
+        """The name of a member's PodGroup in its tree; "" where that is the whole tree."""
         return self._leaf_of[uid].name if uid in self._leaf_of else ""
 
     def rank_of(self, uid: str) -> int | None:
@@ -64,29 +64,34 @@ class Members:
         """As ``of_group``, one by one: for a caller that looks for the first of a kind."""
         return (self._pods[uid] for uid in self._members.get(group, ()))
 
-    def count_placed(self, group: GroupKey) -> int:
-        """How many members of a group that is no tree count toward its quorum: ``classify(group).placed``."""
+    def by_leaf(self, group: GroupKey, pods: Sequence[Pod]) -> Mapping[str, Sequence[Pod]]:
+        """Members of a group by the name of their PodGroup in its tree; each PodGroup of the tree has an entry."""
         found = self._groups.get(group)
-        job = self._membership.job_of(found) if found is not None else None
-        min_count = (found.policy.min_count or 0) if found is not None else 0
-        return count_placed(self.iterate(group), job, min_count)
+        if found is None or isinstance(found.tree, Leaf):
+            return {"": pods}
+        below: dict[str, list[Pod]] = {leaf.name: [] for leaf in list_leaves(found.tree)}
+        for pod in pods:
+            below.setdefault(self.leaf_of(pod.uid), []).append(pod)
+        return below
+
+    def count_placed(self, group: GroupKey) -> dict[str, int]:
+        """How many members of each PodGroup count toward its quorum: ``classify(group).placed_by_leaf``."""
+        below = self.by_leaf(group, self.of_group(group))
+        return {name: count_placed(pods, *self._find_counts(group.leaf(name))) for name, pods in below.items()}
 
     def classify(self, group: GroupKey, without: Collection[str] = ()) -> GroupMembers:
         """The members of a group by what they are to a plan, as if the pods ``without`` (UIDs) were not there."""
-        found = self._groups.get(group)
         members = [pod for pod in self.of_group(group) if pod.uid not in without]
-        if found is None or found.tree is None:
-            return self._classify(found, members)
-        below: dict[str, list[Pod]] = {leaf.name: [] for leaf in list_leaves(found.tree)}
-        for pod in members:
-            below.setdefault(self.leaf_of(pod.uid), []).append(pod)
-        leaves = {name: self._groups.get(GroupKey(group.namespace, name)) for name in below}
-        return combine({name: self._classify(leaves[name], pods) for name, pods in below.items()})
+        below = self.by_leaf(group, members)
+        return combine({name: self._classify(group.leaf(name), pods) for name, pods in below.items()})
 
-    def _classify(self, group: PodGroup | None, members: Iterable[Pod]) -> GroupMembers:
-        job = self._membership.job_of(group) if group is not None else None
-        min_count = (group.policy.min_count or 0) if group is not None else 0
-        return classify(members, self._schedulers, job, min_count, self._parents)
+    def _classify(self, leaf: GroupKey, members: Iterable[Pod]) -> GroupMembers:
+        return classify(members, self._schedulers, *self._find_counts(leaf), self._parents)
+
+    def _find_counts(self, leaf: GroupKey) -> tuple[Job | None, int]:
+        """The Job and the minCount by which finished members of a PodGroup count."""
+        group = self._groups.get(leaf)
+        return (self._membership.job_of(group), group.policy.min_count or 0) if group is not None else (None, 0)
 
     # --- the Store's own ---------------------------------------------------------------------------------------
 
@@ -96,7 +101,7 @@ class Members:
         self._members.setdefault(group, {})[uid] = None
 
     def note_leaf(self, uid: str, leaf: GroupKey | None) -> None:
-        """The PodGroup of a member within its tree; None if its group is in none."""
+        """The PodGroup of a member within its tree; None where that is the whole tree."""
         if leaf is not None:
             self._leaf_of[uid] = leaf
         else:

@@ -16,7 +16,7 @@ class Nominations:
         self.withdrawn_nodes = FreedNodes()
         """The nodes that these named: room for others, like ``Occupancy.freed_nodes``.
 
-        It is no news to a gang that has just given its own stamps up.
+        It is no news to a gang that has just given its own nominations up.
         """
 
         self._occupancy = occupancy

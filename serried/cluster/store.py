@@ -200,7 +200,7 @@ class Store:
         key = self.members.group_of(pod.uid)
         group = self.groups.get(key) if key is not None else None
         if group is not None and group.policy.is_gang and not group.deleting and pod.scheduler in self.schedulers:
-            self.vacancies.open(group.key, pod, refusal)
+            self.vacancies.open(group.key, pod, refusal, self.members.leaf_of(pod.uid))
 
     def _count_priority(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and new.bound:

@@ -22,6 +22,9 @@ class Vacancy:
     pod: Pod
     """The member as it was last seen alive."""
 
+    leaf: str = ""
+    """The name of its PodGroup in the group's tree."""
+
     refusal: str = ""
     """Why the kubelet would not run the member: then its node is not kept. "" for any other end."""
 
@@ -69,9 +72,9 @@ class Vacancies:
         """The vacancy that this member is the heir of."""
         return self._by_heir.get(uid)
 
-    def open(self, group: GroupKey, pod: Pod, refusal: str = "") -> None:
+    def open(self, group: GroupKey, pod: Pod, refusal: str = "", leaf: str = "") -> None:
         """A bound member has ended: its BOUND claim becomes the vacancy's, unless the kubelet had refused it."""
-        vacancy = Vacancy(group, pod, refusal)
+        vacancy = Vacancy(group, pod, leaf, refusal)
         self._by_group.setdefault(group, {})[pod.uid] = vacancy
         if not refusal:
             self._occupancy.hand_over(pod.uid, ClaimKind.BOUND, vacancy.claimant)

@@ -1,7 +1,7 @@
 """PodGroups of scheduler-plugins (scheduling.x-k8s.io/v1alpha1), which are served beside those of the level in use.
 
-What is not read: ``minResources``, because a plan is exact about every member's requests, and the counts in ``status``,
-because the pods themselves are watched.
+``minResources`` is not read, because a plan counts every member's requests, nor are the counts in ``status``, because
+the pods themselves are watched.
 """
 
 import math
@@ -13,7 +13,7 @@ from serried.decode.preferences import read_preference
 from serried.model.group import BASIC, GroupKey, GroupKind, PodGroup, Policy
 
 _RAN = frozenset({"Running", "Finished", "Failed"})
-"""Phases that scheduler-plugins' own controller, where one runs, writes once minMember pods have run."""
+"""The phases that the controller of scheduler-plugins writes, where it runs, once minMember pods have run."""
 
 
 def decode_compatible_group(obj: object) -> PodGroup | Malformed:
@@ -23,7 +23,8 @@ def decode_compatible_group(obj: object) -> PodGroup | Malformed:
 
 def _decode(obj: Raw) -> PodGroup:
     spec = read_map(obj, "spec")
-    count, seconds = read_int(spec, "minMember"), read_int(spec, "scheduleTimeoutSeconds")
+    count = read_int(spec, "minMember")
+    seconds = read_int(spec, "scheduleTimeoutSeconds")
     return PodGroup(
         key=GroupKey(*read_key(obj), GroupKind.COMPATIBLE),
         uid=read_uid(obj),

@@ -1,8 +1,8 @@
-"""What keeps two pods off one node although there is room for both: host ports, and anti-affinity by host name.
+"""Host ports and anti-affinity by host name: they keep two pods off one node that has room for both.
 
-Both become amounts of things that every node has alike (``serried.model.resources.SHARES``), so that everything that
-counts resources keeps them apart, too. The rules are those of kube-scheduler's NodePorts (HostPortInfo.CheckConflict)
-and InterPodAffinity.
+Both become requests for amounts of which every node has the same (``serried.model.resources.SHARES``), so whatever
+counts resources keeps such pods apart. The rules are those of kube-scheduler's NodePorts
+(HostPortInfo.CheckConflict) and InterPodAffinity.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def read_conflicts(pod: Raw) -> dict[str, int]:
-    """The amounts that a raw pod asks for so that it does not meet another one that is in its way; mostly none."""
+    """The amounts that stand for the pod's host ports and anti-affinity terms; empty for most pods."""
     spec = read_map(pod, "spec")
     asked = _read_ports(spec)
     affinity = read_map(spec, "affinity")
@@ -30,29 +30,30 @@ def read_conflicts(pod: Raw) -> dict[str, int]:
 
 
 def _read_ports(spec: Raw) -> dict[str, int]:
-    """All of a port if it is taken on every address, else one share of it, and all of it on that address."""
+    """All shares of a port that is taken on every address; else one of its shares, and all shares on that address."""
     asked: dict[str, int] = {}
     sidecars = [init for init in read_objects(spec, "initContainers") if init.get("restartPolicy") == "Always"]
     for container in (*read_objects(spec, "containers"), *sidecars):
         for port in read_objects(container, "ports") if container.get("ports") else ():
-            number, address = read_int(port, "hostPort"), read_text(port, "hostIP")
+            number = read_int(port, "hostPort")
+            address = read_text(port, "hostIP")
             if number <= 0:
                 continue
             name = f"hostPort:{read_text(port, 'protocol', 'TCP')}/{number}"
-            there = f"{name}/{address}"
+            name_at_address = f"{name}/{address}"
             if address in _ANY_ADDRESS:
                 asked[name] = SHARES
-            elif there not in asked:
-                asked[there] = SHARES
+            elif name_at_address not in asked:
+                asked[name_at_address] = SHARES
                 asked[name] = min(SHARES, asked.get(name, 0) + 1)
     return asked
 
 
 def _read_terms(terms: list[Raw], metadata: Raw) -> Iterator[str]:
-    """A name for each term that keeps pods of its kind off each other's nodes: those that carry it and are meant by it.
+    """A name for each term by host name that selects the pod itself; two pods with the same name must not meet.
 
-    Two pods that share such a name are in each other's way. Not so named, and left to the scheduler: terms of other
-    topology keys, those that mean other pods than the one that carries them, and those that choose namespaces by label.
+    Three sorts of terms are left to the scheduler: terms with another topology key, terms that do not select their own
+    pod, and terms that choose namespaces by label.
     """
     for term in terms:
         if read_text(term, "topologyKey") == HOSTNAME and (scope := _read_scope(term, metadata)):
@@ -62,11 +63,12 @@ def _read_terms(terms: list[Raw], metadata: Raw) -> Iterator[str]:
 
 
 def _read_scope(term: Raw, metadata: Raw) -> str:
-    """A name for the namespaces that a term means, "" if it is not known that the pod's own is among them."""
-    own, namespaces = read_text(metadata, "namespace"), read_texts(term, "namespaces")
+    """A name for the namespaces of a term; "" if the pod's own is not among them, or is not known to be."""
+    own = read_text(metadata, "namespace")
+    namespaces = read_texts(term, "namespaces")
     if term.get("namespaceSelector") is None:
-        among = sorted(set(namespaces)) or [own]
-        return ",".join(among) if own in among else ""
+        selected = sorted(set(namespaces)) or [own]
+        return ",".join(selected) if own in selected else ""
     return "*" if not any(map(bool, read_map(term, "namespaceSelector").values())) else ""
 
 

@@ -18,9 +18,10 @@ def _decode(obj: Raw) -> DeviceClass:
 
 
 def read_device_claims(spec: Raw) -> tuple[str, ...]:
-    """What the claims of devices of a pod, or of a PodGroup, are made from: equal for twins, sorted.
+    """The device claims of a pod or of a PodGroup by their origin, sorted; equal pods have equal ones.
 
-    ``template NAME``, or ``claim`` for one that somebody has made: members with one each are twins all the same.
+    ``template NAME`` for a claim that is made from a template, ``claim`` for one that a user has made. The names of
+    such claims do not count, so that members with a claim each are of one class.
     """
     claims = read_objects(spec, "resourceClaims")
     if not claims:
@@ -30,9 +31,9 @@ def read_device_claims(spec: Raw) -> tuple[str, ...]:
 
 
 def read_unclaimed(spec: Raw, status: Raw) -> str:
-    """The first template from which a claim of the pod is still to be made, "" if none is.
+    """The first template from which a claim of the pod has still to be made, "" if all are made.
 
-    kube-controller-manager makes it, and notes it in the pod's status; kube-scheduler does not try the pod before.
+    kube-controller-manager makes the claim and notes it in the pod's status; kube-scheduler waits for that.
     """
     claims = read_objects(spec, "resourceClaims")
     if not claims:

@@ -1,8 +1,8 @@
-"""Reading the fields of a raw JSON object.
+"""Reads the fields of a raw JSON object.
 
-One rule for all of them: a field that is absent or null has its default, a field of the wrong type raises
-ValueError with the field's name (``serried.decode.malformed.attempt`` turns it into a value). Guessing would be
-worse: a node selector read as "none" places pods where they must not run.
+All functions follow one rule: a field that is absent or null has its default, a field of the wrong type raises
+ValueError with the field's name (``serried.decode.malformed.attempt`` turns it into a value). A guess would be worse: a
+node selector that is taken for absent places pods where they must not run.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Any
 Raw = Mapping[str, Any]
 
 _NOTHING: dict[str, Any] = {}
-_LARGEST_INDEX_DIGITS = 9
+_MAX_INDEX_DIGITS = 9
 
 
 def read_map(obj: Raw, name: str) -> Raw:
@@ -56,12 +56,12 @@ def read_text(obj: Raw, name: str, default: str = "") -> str:
 
 
 def read_name(obj: Raw, name: str, default: str = "") -> str:
-    """As ``read_text``, interned: for what many objects have in common."""
+    """As ``read_text``, interned: for strings that many objects have in common."""
     return intern(read_text(obj, name, default))
 
 
 def read_required(obj: Raw, name: str) -> str:
-    """The string at ``name``, which must be there."""
+    """The string at ``name``. ValueError if it is absent or empty."""
     value = read_text(obj, name)
     if not value:
         raise ValueError(f"{name} is missing")
@@ -79,9 +79,9 @@ def read_int(obj: Raw, name: str, default: int = 0) -> int:
 
 
 def read_index(obj: Raw, name: str) -> int | None:
-    """The index that the string at ``name`` gives; None if it is absent, or anything but a plain small number."""
+    """The index in the string at ``name``; None if it is absent, or is anything but a plain small number."""
     text = read_text(obj, name)
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _LARGEST_INDEX_DIGITS else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_INDEX_DIGITS else None
 
 
 def read_flag(obj: Raw, name: str) -> bool:

@@ -1,8 +1,8 @@
 """PodGroups and Workloads of ``scheduling.k8s.io``: v1beta1 and v1alpha3 (1.37), v1alpha2 (1.36), and our own group's.
 
-The fields that are read here are the same in all of them but two: v1alpha2 names a PodGroup's Workload by
+The fields that are read here are the same in all of them, with two exceptions: v1alpha2 names a PodGroup's Workload in
 ``podGroupTemplateRef``, and its condition is PodGroupScheduled. In v1alpha1 (1.35) Workloads contain their PodGroups,
-with a policy and nothing else: the topology key is an annotation of the Workload there.
+with a policy and nothing else; there the topology key is an annotation of the Workload.
 """
 
 from collections.abc import Sequence
@@ -54,12 +54,13 @@ def decode_composite(obj: object) -> Composite | Malformed:
 
 
 def decode_workload(obj: object) -> Workload | Malformed:
-    """A Workload; name and uid are required. Composite templates are not looked at."""
+    """A Workload; name and uid are required. Composite templates are not read."""
     return attempt("Workload", _decode_workload, obj)
 
 
 def _decode_pod_group(obj: Raw) -> PodGroup:
-    metadata, spec = read_map(obj, "metadata"), read_map(obj, "spec")
+    metadata = read_map(obj, "metadata")
+    spec = read_map(obj, "spec")
     workload, template = _read_reference(spec)
     condition = _read_condition(read_map(obj, "status"), *_CONDITIONS)
     return PodGroup(
@@ -88,7 +89,8 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
 
 
 def _decode_composite(obj: Raw) -> Composite:
-    metadata, spec = read_map(obj, "metadata"), read_map(obj, "spec")
+    metadata = read_map(obj, "metadata")
+    spec = read_map(obj, "spec")
     condition = _read_condition(read_map(obj, "status"), COMPOSITE_CONDITION)
     return Composite(
         key=read_owner_key(obj),
@@ -128,14 +130,15 @@ def _decode_workload(obj: Raw) -> Workload:
 
 
 def read_policy(spec: Raw, field: str = "schedulingPolicy") -> Policy:
-    """Exactly one of ``basic`` and ``gang``; ``gang`` with a minCount of at least 1. ValueError for anything else."""
+    """The policy: exactly one of ``basic`` and ``gang``, which has a minCount of at least 1. Raises ValueError."""
     count = _read_count(spec, field, "minCount")
     return BASIC if count is None else Policy(count)
 
 
 def _read_count(spec: Raw, field: str, name: str) -> int | None:
     policy = read_map(spec, field)
-    basic, gang = policy.get("basic"), policy.get("gang")
+    basic = policy.get("basic")
+    gang = policy.get("gang")
     if (basic is None) == (gang is None):
         raise ValueError(f"{field} is not exactly one of basic and gang")
     if gang is None:
@@ -161,7 +164,8 @@ def _read_reference(spec: Raw) -> tuple[str | None, str | None]:
 
 
 def _read_inline(obj: Raw, groups: Sequence[Raw]) -> tuple[Template, ...]:
-    key, preference = read_required_topology(read_map(obj, "metadata")), read_preference(obj)
+    key = read_required_topology(read_map(obj, "metadata"))
+    preference = read_preference(obj)
     return tuple(
         Template(read_required(raw, "name"), read_policy(raw, "policy"), key, preference=preference) for raw in groups
     )
@@ -182,7 +186,7 @@ def _read_template(raw: Raw) -> Template:
 
 
 def read_disruption(raw: Raw) -> Disruption | None:
-    """``disruptionMode``: a union of two empty objects; in v1alpha2 a word."""
+    """``disruptionMode``, which is a union of two empty objects, and in v1alpha2 a string."""
     mode = raw.get("disruptionMode")
     if isinstance(mode, str):
         return _DISRUPTION_WORDS.get(mode)

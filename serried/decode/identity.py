@@ -10,15 +10,15 @@ from serried.model.group import GroupKey, GroupKind, Key, OwnerRef
 REQUIRED_TOPOLOGY = "scheduling.serried.dev/required-topology"
 """Annotation of a Job or PodGroup: the topology key of which all members must share one value.
 
-On a PodGroup it stands in for ``schedulingConstraints``, which API servers without the gate
-TopologyAwareWorkloadScheduling drop without a word; where both are there, the field wins.
+On a PodGroup it stands for ``schedulingConstraints``, a field that API servers without the gate
+TopologyAwareWorkloadScheduling drop without a word. Where both are set, the field counts.
 """
 
 REPLACES = "scheduling.serried.dev/replaces"
-"""Label of a Workload: the UID of its predecessor, which counts no more (where minCount cannot be changed)."""
+"""Label of a Workload: the UID of the Workload that it replaces, where minCount cannot be changed."""
 
 GANG_POLICY = "scheduling.serried.dev/gang-policy"
-"""Annotation of a Job: JobAsGang or NoGang (KEP-5764's field), given when it is created and never changed."""
+"""Annotation of a Job: JobAsGang or NoGang (KEP-5764's field), set at its creation and never changed."""
 
 DISRUPTION_MODE = "scheduling.serried.dev/disruption-mode"
 """Annotation of a Job: single or all, the disruption mode of its PodGroup."""
@@ -33,12 +33,12 @@ COMPATIBLE_LABEL = "scheduling.x-k8s.io/pod-group"
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )
-_LONGEST_PREFIX = 253
+_MAX_PREFIX_LENGTH = 253
 
 
 def is_label_key(text: str) -> bool:
-    """Whether the API server takes the text as the key of a label (``k8s-label-key``, IsQualifiedName)."""
-    return _LABEL_KEY.fullmatch(text) is not None and len(text.rpartition("/")[0]) <= _LONGEST_PREFIX
+    """Whether the API server accepts the text as the key of a label (``k8s-label-key``, IsQualifiedName)."""
+    return _LABEL_KEY.fullmatch(text) is not None and len(text.rpartition("/")[0]) <= _MAX_PREFIX_LENGTH
 
 
 def read_key(obj: Raw) -> Key:
@@ -48,7 +48,7 @@ def read_key(obj: Raw) -> Key:
 
 
 def read_uid(obj: Raw) -> str:
-    """The UID. ValueError without one: identity hangs on it."""
+    """The UID. ValueError without one."""
     return read_required(read_map(obj, "metadata"), "uid")
 
 
@@ -97,7 +97,8 @@ def read_group_field(spec: Raw, namespace: str) -> GroupKey | None:
     if name := read_name(read_map(spec, "schedulingGroup"), "podGroupName"):
         return _shared_key(namespace, name)
     reference = read_map(spec, "workloadRef")
-    workload, template = read_text(reference, "name"), read_text(reference, "podGroup")
+    workload = read_text(reference, "name")
+    template = read_text(reference, "podGroup")
     if not workload or not template:
         return None
     replica = read_text(reference, "podGroupReplicaKey")
@@ -120,7 +121,7 @@ def read_compatible_label(metadata: Raw, namespace: str) -> GroupKey | None:
 def _shared_key(
     namespace: str, name: str, kind: GroupKind = GroupKind.POD_GROUP, part: str = "", replica: str = ""
 ) -> GroupKey:
-    return GroupKey(namespace, intern(name), kind, part, replica)
+    return GroupKey(namespace, intern(name), kind, part, replica=replica)
 
 
 def read_required_topology(metadata: Raw) -> str | None:
@@ -129,7 +130,7 @@ def read_required_topology(metadata: Raw) -> str | None:
 
 
 def read_group(template: Raw, namespace: str) -> GroupKey | None:
-    """The group that a pod template in an object of this namespace names, in whatever way."""
+    """The group that a pod template of this namespace names, by field or by label."""
     metadata = read_map(template, "metadata")
     return (
         read_group_field(read_map(template, "spec"), namespace)

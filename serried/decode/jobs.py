@@ -28,12 +28,13 @@ DISRUPTION_MODES: dict[str, Disruption] = {mode.value: mode for mode in Disrupti
 
 
 def decode_job(obj: object) -> Job | Malformed:
-    """A Job; name and uid are required. What an annotation says wrongly is its ``problem``."""
+    """A Job; name and uid are required. A wrong value of an annotation is the Job's ``problem``."""
     return attempt("Job", _decode, obj)
 
 
 def _decode(obj: Raw) -> Job:
-    spec, status = read_map(obj, "spec"), read_map(obj, "status")
+    spec = read_map(obj, "spec")
+    status = read_map(obj, "status")
     template = read_map(spec, "template")
     pod_spec = read_map(template, "spec")
     annotations = read_map(read_map(obj, "metadata"), "annotations")
@@ -76,7 +77,7 @@ def _decode(obj: Raw) -> Job:
 
 @dataclass(frozen=True, slots=True)
 class _Scheduling:
-    """``spec.scheduling`` (1.37, JobSchedulingConfiguration); what is None or empty is not said."""
+    """``spec.scheduling`` (1.37, JobSchedulingConfiguration); None or empty where it leaves something open."""
 
     gang_policy: GangPolicy | None = None
     min_count: int | None = None
@@ -102,7 +103,7 @@ _UNSAID = _Scheduling()
 
 
 def _read_gang(scheduling: Raw) -> tuple[GangPolicy | None, int | None]:
-    """Unlike a PodGroup's, a Job's gang may leave minCount to its parallelism."""
+    """The policy and the minCount of a Job, which is None where it follows the parallelism."""
     policy = read_map(scheduling, "schedulingPolicy")
     if not policy:
         return None, None
@@ -113,9 +114,10 @@ def _read_gang(scheduling: Raw) -> tuple[GangPolicy | None, int | None]:
 
 
 def find_problem(annotations: Raw, policies: Iterable[str]) -> str:
-    """What an author has to correct, "" if nothing; the policies that we ship refuse it, where they are installed.
+    """What the author has to correct in these annotations, "" if nothing.
 
-    ``policies`` are the words of GANG_POLICY that the kind knows.
+    The admission policies that we ship refuse the same, where they are installed. ``policies`` are the values of
+    GANG_POLICY that the kind knows.
     """
     for name, words in ((GANG_POLICY, policies), (DISRUPTION_MODE, DISRUPTION_MODES)):
         word = annotations.get(name)

@@ -13,5 +13,6 @@ def decode_lease(obj: object) -> Lease | Malformed:
 
 def _decode(obj: Raw) -> Lease:
     spec = read_map(obj, "spec")
-    renewed, duration = read_time(spec, "renewTime"), read_int(spec, "leaseDurationSeconds")
+    renewed = read_time(spec, "renewTime")
+    duration = read_int(spec, "leaseDurationSeconds")
     return Lease(read_text(spec, "holderIdentity"), renewed, duration)

@@ -6,19 +6,19 @@ from serried.decode.fields import Raw, read_int, read_map, read_objects
 from serried.decode.times import read_time
 
 _NAMES = frozenset({"hostname", "subdomain", "schedulingGroup", "workloadRef"})
-"""Fields of a pod template that say whose it is, not what it does."""
+"""Fields of a pod template that name its owner or its group, so they differ between Jobs of the same work."""
 
 Lifetime = tuple[int | None, int | None]
-"""When it began, in seconds since 1970, and after how many seconds it is ended."""
+"""When a pod or Job began, in seconds since 1970, and after how many seconds it is ended; None where unknown."""
 
 
 def read_lifetime(spec: Raw, status: Raw) -> Lifetime:
-    """Of a pod or a Job: ``status.startTime`` and ``spec.activeDeadlineSeconds``."""
+    """``status.startTime`` and ``spec.activeDeadlineSeconds`` of a pod or a Job."""
     return read_time(status, "startTime"), read_int(spec, "activeDeadlineSeconds") or None
 
 
 def read_end(metadata: Raw, status: Raw) -> int | None:
-    """When a pod's last container ended, if it was seen to; of a pod that is being deleted, when it is to be gone."""
+    """When a pod ended or will end: its deletion timestamp, else the end of its last container; None if unknown."""
     deleted = read_time(metadata, "deletionTimestamp")
     if deleted is not None:
         return deleted
@@ -27,10 +27,10 @@ def read_end(metadata: Raw, status: Raw) -> int | None:
 
 
 def fingerprint(template: Raw) -> int:
-    """One number for all Jobs whose pods do the same: a hash of the pod template's spec.
+    """A hash of the pod template's spec: equal for Jobs whose pods do the same.
 
-    Labels and annotations, which name the Job, do not count. The API server writes the fields of equal objects in one
-    order.
+    Labels and annotations, which name the Job, do not count. The API server writes the fields of equal objects in the
+    same order.
     """
     spec = {name: value for name, value in read_map(template, "spec").items() if name not in _NAMES}
     return int.from_bytes(hashlib.blake2b(repr(spec).encode(), digest_size=8).digest())

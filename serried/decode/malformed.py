@@ -1,4 +1,4 @@
-"""What becomes of an object that cannot be used, and the door that every decoder goes through."""
+"""Objects that cannot be decoded, and the function that runs every decoder."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,15 +9,16 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """An object that could not be decoded.
-
-    ``kind`` is what it should have been, ``key`` is ``namespace/name`` as far as it was readable, ``problem`` one
-    phrase that names the field.
-    """
+    """An object that could not be decoded."""
 
     kind: str
+    """The kind that it should have been."""
+
     key: str
+    """``namespace/name``, as far as it was readable."""
+
     problem: str
+    """One phrase that names the field."""
 
 
 def attempt(kind: str, decode: Callable[[dict[str, Any]], Value], obj: object) -> Value | Malformed:

@@ -1,4 +1,4 @@
-"""Nodes. Capacity is what kube-scheduler takes it to be: ``status.allocatable``."""
+"""Nodes. Their capacity is ``status.allocatable``, as for kube-scheduler."""
 
 from serried.decode.fields import Raw, read_flag, read_labels, read_map, read_name, read_objects
 from serried.decode.identity import read_key, read_version

@@ -1,4 +1,4 @@
-"""What kube-scheduler says of a pod that no node would take, read from the pod's condition.
+"""Why kube-scheduler found no node for a pod, read from the pod's condition.
 
 Its text is that of a FitError (1.37, scheduler/framework/types.go): ``0/5 nodes are available: 2 Insufficient cpu,
 3 cannot allocate all claims. preemption: ...``, each reason with the number of its nodes.
@@ -12,17 +12,17 @@ from serried.model.pod import HELD
 
 _NO_NODE = re.compile(r"0/\d+ nodes are available: (?P<reasons>.*?)(?:\. |\.?$)")
 
-_OURS = re.compile(
+_CHECKED_BY_PLANS = re.compile(
     r"\d+ (?:Insufficient (?:cpu|memory|ephemeral-storage)|Too many pods|node\(s\) had untolerated taint.*"
     r"|node\(s\) were unschedulable|node\(s\) didn't match Pod's node affinity/selector)"
 )
-"""What a plan counts, too, and what it knows sooner."""
+"""The reasons that every plan checks itself, with newer data."""
 
 
 def read_objection(status: Raw) -> str:
-    """Why no node would take the pod when it was last tried, as kube-scheduler counts; "" if it did not say so.
+    """kube-scheduler's reasons, with numbers of nodes, why no node would take the pod when it was last tried.
 
-    "" also if one was offered to us, and for reasons that every plan knows.
+    "" if it did not say so, if a node was offered to us, and for reasons that every plan checks itself.
     """
     for condition in read_objects(status, "conditions"):
         if read_text(condition, "type") == "PodScheduled" and read_text(condition, "status") == "False":
@@ -37,4 +37,4 @@ def _find_objection(message: str) -> str:
     if found is None or HELD in message:
         return ""
     reasons = found["reasons"]
-    return "" if all(_OURS.fullmatch(reason) for reason in reasons.split(", ")) else reasons
+    return "" if all(_CHECKED_BY_PLANS.fullmatch(reason) for reason in reasons.split(", ")) else reasons

@@ -40,9 +40,10 @@ SET_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 
 
 def read_place(labels: Raw) -> Place | None:
-    """The place that a pod's labels give it, None if it has none (or not all labels yet)."""
+    """The place of a pod by its labels; None if it has none, or lacks some of the labels."""
     if name := read_text(labels, JOB_SET_NAME):
-        stage, uid = read_text(labels, REPLICATED_JOB), read_text(labels, JOB_SET_UID)
+        stage = read_text(labels, REPLICATED_JOB)
+        uid = read_text(labels, JOB_SET_UID)
         job = read_index(labels, JOB_INDEX) or 0
         return _shared_place(ParentKind.JOB_SET, name, stage, "", uid, job) if stage else None
     if name := read_text(labels, SET_NAME):
@@ -54,7 +55,7 @@ def read_place(labels: Raw) -> Place | None:
 
 @lru_cache(maxsize=8192)
 def _shared_place(kind: ParentKind, parent: str, stage: str, replica: str, uid: str, job: int) -> Place:
-    return Place(kind, parent, stage, replica, uid, job)
+    return Place(kind, parent, stage, replica, uid=uid, job=job)
 
 
 def decode_job_set(obj: object) -> Parent | Malformed:
@@ -94,7 +95,7 @@ def _read_stage(job: Raw) -> Stage:
 
 
 def _read_spans(jobs: Sequence[Raw]) -> Iterator[Span]:
-    """The ranks by replicated Job, then by Job, then by completion index."""
+    """The ranks of each replicated Job's pods: ordered by replicated Job, then by Job, then by completion index."""
     first = 0
     for job in jobs:
         spec = read_map(read_map(job, "template"), "spec")
@@ -111,7 +112,7 @@ def _read_order(spec: Raw, jobs: Sequence[Raw]) -> str:
 
 
 def _is_exclusive(annotations: Raw) -> bool:
-    """Whether a Job's other pods are refused until its first one is scheduled (pkg/webhooks/pod_webhook.go)."""
+    """Whether JobSet refuses a Job's other pods until its first pod is scheduled (pkg/webhooks/pod_webhook.go)."""
     return JOB_SET_EXCLUSIVE in annotations and JOB_SET_NODE_SELECTOR not in annotations
 
 
@@ -140,7 +141,7 @@ def _decode_leader_worker_set(obj: Raw) -> Parent:
 
 
 def _read_replicas(spec: Raw) -> int:
-    """The replicas, and those that a rolling update may add."""
+    """The number of replicas, with the replicas that a rolling update may add."""
     replicas = max(0, read_int(spec, "replicas", 1))
     rolling = read_map(read_map(spec, "rolloutStrategy"), "rollingUpdateConfiguration")
     surge = rolling.get("maxSurge")

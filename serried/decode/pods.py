@@ -31,11 +31,11 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation, and since 1.28 label too, of the pods of an Indexed Job."""
 
 _REJECTED = "Pod was rejected: "
-"""How the kubelet begins the message of a pod that it never ran (1.37, kubelet.go: rejectPod)."""
+"""The begin of the kubelet's message about a pod that it never ran (1.37, kubelet.go: rejectPod)."""
 
 _OUT_OF = "OutOf"
 _REFUSALS = frozenset({"NodeAffinity", "NodePorts", "NodeName", "TaintToleration", "UnexpectedAdmissionError"})
-"""Reasons of the kubelet's admission (1.37, lifecycle/predicate.go), beside those that begin with OutOf."""
+"""Reasons with which the kubelet refuses a pod (1.37, lifecycle/predicate.go), besides those that begin with OutOf."""
 
 _PHASES = {"Succeeded": Phase.SUCCEEDED, "Failed": Phase.FAILED}
 
@@ -46,13 +46,15 @@ def decode_pod(obj: object) -> Pod | Malformed:
 
 
 def _decode(obj: Raw) -> Pod:
-    spec, status = read_map(obj, "spec"), read_map(obj, "status")
+    spec = read_map(obj, "spec")
+    status = read_map(obj, "status")
     namespace, name = read_key(obj)
     if not namespace:
         raise ValueError("namespace is missing")
     group, link = _read_group(obj, spec, namespace)
     place = read_place(read_map(read_map(obj, "metadata"), "labels"))
-    phase, deleting = _PHASES.get(read_text(status, "phase"), Phase.ACTIVE), is_deleting(obj)
+    phase = _PHASES.get(read_text(status, "phase"), Phase.ACTIVE)
+    deleting = is_deleting(obj)
     started, lifetime = read_lifetime(spec, status)
     disruption, disrupted = _read_disruption(status)
     return Pod(
@@ -91,7 +93,7 @@ def _decode(obj: Raw) -> Pod:
 
 
 def _read_group(obj: Raw, spec: Raw, namespace: str) -> tuple[GroupKey | None, Link | None]:
-    """The group that the pod names: the field before our label, that before the compatible one; "" names none."""
+    """The group that the pod names, and by what: its field counts first, then our label, then the compatible label."""
     metadata = read_map(obj, "metadata")
     if group := read_group_field(spec, namespace):
         return group, Link.FIELD
@@ -113,7 +115,7 @@ def _shared_owner(kind: str, name: str, uid: str) -> ControllerRef:
 
 
 def _was_tried_in_vain(status: Raw) -> bool:
-    """Condition PodScheduled is False; a gated pod has it too, but was never tried."""
+    """Whether the condition PodScheduled is False. Gated pods, which have it too, were never tried."""
     return any(
         read_text(condition, "type") == "PodScheduled"
         and read_text(condition, "status") == "False"
@@ -131,7 +133,7 @@ def _read_disruption(status: Raw) -> tuple[str, int | None]:
 
 
 def _read_refusal(status: Raw) -> str:
-    """Why the kubelet would not run the pod, "" if it did or may still."""
+    """Why the kubelet refused to run the pod; "" if it did not refuse."""
     if read_text(status, "phase") != "Failed":
         return ""
     reason = read_name(status, "reason")

@@ -13,7 +13,7 @@ from serried.decode.identity import is_label_key
 from serried.model.preference import NO_PREFERENCE, Level, Preference, Style
 
 PREFERRED_TOPOLOGY = "scheduling.serried.dev/preferred-topology"
-"""Label keys, the narrowest first, separated by commas. ``key=30s`` waits so long before a wider level is taken."""
+"""Label keys, the narrowest first, separated by commas. With ``key=30s`` wider levels are tried after 30 s."""
 
 PACKING = "scheduling.serried.dev/packing"
 """``pack`` or ``spread``."""
@@ -21,19 +21,19 @@ PACKING = "scheduling.serried.dev/packing"
 EXCLUSIVE = "scheduling.serried.dev/exclusive"
 """``true`` or ``false``."""
 
-MOST_LEVELS = 4
-"""As deep as CompositePodGroups may be nested (KEP-6012)."""
+MAX_LEVELS = 4
+"""As many as CompositePodGroups may be nested (KEP-6012)."""
 
 _LEVEL = re.compile(r"(?P<key>[^=\s]+)(=(?P<count>[0-9]{1,6})(?P<unit>[smh]))?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_MOST = 1_000_000
-"""No count has more than six digits."""
+_COUNT_END = 1_000_000
+"""Counts are below this number: they have six digits at most."""
 
 
 def read_preference(obj: Raw) -> Preference:
-    """The preference that an object's spec and annotations name. ValueError for one that nobody can follow.
+    """The preference in an object's spec and annotations; raises ValueError for one that makes no sense.
 
-    Where the field is there, the annotation of the same meaning is not looked at.
+    Where the field is set, the annotation of the same meaning is not read.
     """
     levels = read_levels(read_map(obj, "spec"))
     said = read_map(read_map(obj, "metadata"), "annotations")
@@ -46,12 +46,12 @@ def read_preference(obj: Raw) -> Preference:
 
 
 def read_levels(spec: Raw) -> tuple[Level, ...]:
-    """``preferredTopology`` of a PodGroup's spec or of a template; () without it. ValueError as above."""
+    """``preferredTopology`` of a PodGroup's spec or of a template, () if absent; raises ValueError if it is wrong."""
     raws = read_objects(read_map(spec, "schedulingConstraints"), "preferredTopology")
     levels = tuple(Level(read_name(raw, "key"), float(read_int(raw, "waitSeconds"))) for raw in raws)
     keys = {level.key for level in levels}
-    if len(levels) > MOST_LEVELS or len(keys) < len(levels):
-        raise ValueError(f"preferredTopology is not up to {MOST_LEVELS} different keys")
+    if len(levels) > MAX_LEVELS or len(keys) < len(levels):
+        raise ValueError(f"preferredTopology is not up to {MAX_LEVELS} different keys")
     for level in levels:
         if not is_label_key(level.key) or level.wait < 0:
             raise ValueError(f"preferredTopology has {level.key!r} with a wait of {level.wait:g} s")
@@ -59,13 +59,14 @@ def read_levels(spec: Raw) -> tuple[Level, ...]:
 
 
 def write_levels(levels: Iterable[Level]) -> list[dict[str, Any]]:
-    """The field that says it."""
+    """``preferredTopology`` for these levels."""
     return [{"key": level.key} | ({"waitSeconds": int(level.wait)} if level.wait else {}) for level in levels]
 
 
 def parse_preference(annotations: Raw) -> Preference:
-    """The preference in annotations of which `find_preference_problem` finds nothing; none in those that have one."""
-    topology, packing = annotations.get(PREFERRED_TOPOLOGY), annotations.get(PACKING)
+    """The preference in annotations; NO_PREFERENCE if `find_preference_problem` finds something wrong with them."""
+    topology = annotations.get(PREFERRED_TOPOLOGY)
+    packing = annotations.get(PACKING)
     exclusive = annotations.get(EXCLUSIVE) == "true"
     if (topology is None and packing is None and not exclusive) or find_preference_problem(annotations):
         return NO_PREFERENCE
@@ -73,7 +74,7 @@ def parse_preference(annotations: Raw) -> Preference:
 
 
 def find_preference_problem(annotations: Raw) -> str:
-    """What an author has to correct, "" if nothing."""
+    """What the author has to correct in these annotations, "" if nothing."""
     styles = [style.value for style in Style]
     packing = annotations.get(PACKING)
     if packing is not None and packing not in styles:
@@ -85,8 +86,8 @@ def find_preference_problem(annotations: Raw) -> str:
         return ""
     parts = [part.strip() for part in read_text(annotations, PREFERRED_TOPOLOGY).split(",")]
     said = f"annotation {PREFERRED_TOPOLOGY} is {annotations[PREFERRED_TOPOLOGY]!r}"
-    if len(parts) > MOST_LEVELS:
-        return f"{said}, and may have {MOST_LEVELS} levels"
+    if len(parts) > MAX_LEVELS:
+        return f"{said}, and may have {MAX_LEVELS} levels"
     wrong = next((part for part in parts if not _is_level(part)), None)
     if wrong is not None:
         return f"{said}, where {wrong!r} is no label key, maybe with a wait such as =30s"
@@ -95,7 +96,7 @@ def find_preference_problem(annotations: Raw) -> str:
 
 
 def write_preference(preference: Preference) -> dict[str, str]:
-    """The annotations that say it."""
+    """The annotations for this preference."""
     said: dict[str, str] = {}
     if preference.levels:
         said[PREFERRED_TOPOLOGY] = ",".join(_write_level(level) for level in preference.levels)
@@ -121,9 +122,9 @@ def _seconds(found: Mapping[str, str | None]) -> float:
 
 
 def _write_level(level: Level) -> str:
-    """In the smallest unit in which it can be read again: what was said in hours may be too many seconds."""
+    """A level in the smallest unit in which it can be read again: hours may be too many seconds for six digits."""
     if not level.wait:
         return level.key
-    units = ((count, unit) for unit, seconds in _SECONDS.items() if (count := int(level.wait // seconds)) < _MOST)
+    units = ((count, unit) for unit, seconds in _SECONDS.items() if (count := int(level.wait // seconds)) < _COUNT_END)
     count, unit = next(units)
     return f"{level.key}={count}{unit}"

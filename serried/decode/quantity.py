@@ -1,8 +1,8 @@
 """Kubernetes quantities as integers (apimachinery pkg/api/resource: quantity.go, suffix.go).
 
-Rounded up, away from zero, to the unit asked for, as ``Quantity.Value`` and ``Quantity.MilliValue`` do. The API
-server keeps no more than three decimals of a request, so rounding each container's share before the sum can count
-at most one byte per container too much, never too little.
+They are rounded up, away from zero, to the unit asked for, as in ``Quantity.Value`` and ``Quantity.MilliValue``.
+The API server keeps at most three decimals of a request. So the sum of rounded requests is at most one byte for each
+container too high, and never too low.
 """
 
 import re
@@ -13,13 +13,14 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 _QUANTITY = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+)|([a-zA-Z]*))")
 
-_MOST = (1 << 63) - 1
+_MAX_AMOUNT = (1 << 63) - 1
 """Larger amounts count as this one: they fit nowhere, and upstream's int64 ends here too."""
 
-_WIDEST_EXPONENT = 64
-"""Beyond it every amount is either above ``_MOST`` or rounds up to 1, whatever its digits (as many as 40)."""
+_MAX_EXPONENT = 64
+"""With a larger one every amount is above ``_MAX_AMOUNT``, or rounds up to 1, whatever its 40 digits are."""
 
-_LONGEST = 40
+_MAX_LENGTH = 40
+"""In characters; longer texts are no quantities."""
 
 
 @lru_cache(maxsize=16384)
@@ -35,23 +36,23 @@ def parse_cpu(text: str) -> int:
 
 
 def _scale(text: str, places: int) -> int:
-    found = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
+    found = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if found is None:
-        raise ValueError(f"{text[:_LONGEST]!r} is not a quantity")
+        raise ValueError(f"{text[:_MAX_LENGTH]!r} is not a quantity")
     sign, whole, fraction, exponent, suffix = found.groups(default="")
     if not whole and not fraction:
         raise ValueError(f"{text!r} is not a quantity")
     ten = places - len(fraction)
     two = 0
     if exponent:
-        ten += max(-_WIDEST_EXPONENT, min(int(exponent), _WIDEST_EXPONENT))
+        ten += max(-_MAX_EXPONENT, min(int(exponent), _MAX_EXPONENT))
     elif suffix in _BINARY:
         two = _BINARY[suffix]
     elif suffix in _DECIMAL:
         ten += _DECIMAL[suffix]
     else:
         raise ValueError(f"{text!r} has an unknown suffix")
-    amount = min(_round_up(int(whole + fraction) << two, ten), _MOST)
+    amount = min(_round_up(int(whole + fraction) << two, ten), _MAX_AMOUNT)
     return -amount if sign == "-" else amount
 
 

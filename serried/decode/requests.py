@@ -1,9 +1,9 @@
-"""What a pod asks of a node, as kube-scheduler counts it (component-helpers resource/helpers.go: PodRequests).
+"""A pod's requests, as kube-scheduler counts them (component-helpers resource/helpers.go: PodRequests).
 
-The sum of the containers and the sidecars, or the peak of the init phase where that is more; the pod-level request
-instead of it for each resource that has one; and the overhead on top. While a running pod is being resized, what
-the kubelet has granted and what it has put into effect count as well (KEP-1287). Not counted: requests that come
-from device claims, a resize of pod-level resources in flight, and our markers, which the scheduler ignores.
+They are the sum of the containers and the sidecars, or the peak of the init phase where that is more. A pod-level
+request replaces it for its resource, and the overhead comes on top. While a running pod is being resized, the amounts
+that the kubelet has granted and put into effect count as well (KEP-1287). Not counted are requests of device claims, a
+resize of pod-level resources in flight, and our markers, which the scheduler ignores.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,8 +24,10 @@ def read_amounts(obj: Raw, name: str) -> Amounts:
 
 def pod_requests(pod: Raw) -> tuple[tuple[str, int], ...]:
     """The requests of a raw pod, sorted by name, without zeros, always with one ``pods``."""
-    spec, status = read_map(pod, "spec"), read_map(pod, "status")
-    containers, inits = read_objects(spec, "containers"), read_objects(spec, "initContainers")
+    spec = read_map(pod, "spec")
+    status = read_map(pod, "status")
+    containers = read_objects(spec, "containers")
+    inits = read_objects(spec, "initContainers")
     asked = _aggregate(_requests_of(containers), _requests_of(inits), inits)
     asked = _with_resize(asked, containers, inits, status)
     for resource, amount in read_amounts(read_map(spec, "resources"), "requests").items():
@@ -51,7 +53,7 @@ def _requests_of(containers: Iterable[Raw]) -> list[Amounts]:
 
 
 def _aggregate(main: list[Amounts], init: list[Amounts], inits: list[Raw]) -> Amounts:
-    """The larger of the main phase and the init phase; ``inits`` says which of ``init`` are sidecars."""
+    """The larger of the main phase and the init phase. ``inits`` are the containers of ``init``: some are sidecars."""
     asked: Amounts = {}
     for amounts in main:
         _add(asked, amounts)
@@ -71,7 +73,7 @@ def _aggregate(main: list[Amounts], init: list[Amounts], inits: list[Raw]) -> Am
 
 
 def _with_resize(asked: Amounts, containers: list[Raw], inits: list[Raw], status: Raw) -> Amounts:
-    """``asked``, or more while granted or effective amounts of the kubelet differ from the spec."""
+    """``asked``, or more while the kubelet's granted or effective amounts differ from the spec."""
     known = {
         read_text(entry, "name"): entry
         for field in ("containerStatuses", "initContainerStatuses")
@@ -92,7 +94,7 @@ def _with_resize(asked: Amounts, containers: list[Raw], inits: list[Raw], status
 
 
 def _is_settled(container: Raw, known: Mapping[str, Raw]) -> bool:
-    """Whether the kubelet reports just what the spec asks for. Both are written alike, so the text is compared."""
+    """Whether the kubelet reports the amounts of the spec. Both are written alike, so their texts are compared."""
     status = known.get(read_text(container, "name"), {})
     asked = read_map(container, "resources").get("requests")
     reports = status.get("allocatedResources"), read_map(status, "resources").get("requests")
@@ -100,12 +102,12 @@ def _is_settled(container: Raw, known: Mapping[str, Raw]) -> bool:
 
 
 def _granted(status: Raw, otherwise: Amounts) -> Amounts:
-    """What the kubelet has granted to a container."""
+    """The amounts that the kubelet has granted to a container; ``otherwise`` if it reports none."""
     return otherwise if status.get("allocatedResources") is None else read_amounts(status, "allocatedResources")
 
 
 def _effective(status: Raw, otherwise: Amounts) -> Amounts:
-    """What a container runs with."""
+    """The amounts that a container runs with; the granted ones if the kubelet reports none."""
     resources = read_map(status, "resources")
     return _granted(status, otherwise) if resources.get("requests") is None else read_amounts(resources, "requests")
 

@@ -7,30 +7,31 @@ from typing import Any
 from serried.model.group import GroupKey, decode_group_key
 from serried.model.reservation import Reservation, Slot, Victim
 
-_READABLE = 200
+_MAX_READABLE_LENGTH = 200
+"""How many characters of a group's name stay in the name of its record."""
 
 
 def name_record(group: GroupKey) -> str:
-    """The name of a group's Reservation object: the group's own, or one made from it if no object may have that."""
+    """The name of a group's Reservation object: the group's own if that is a valid name, else one made from it."""
     encoded = group.encoded
     readable = encoded.replace("/", ".").replace(":", ".")
     if readable == encoded:
         return encoded
-    readable = readable[:_READABLE].rstrip(".-")
+    readable = readable[:_MAX_READABLE_LENGTH].rstrip(".-")
     return f"{readable}-{sha256(encoded.encode()).hexdigest()[:12]}"
 
 
 def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
     """The object's spec; ``term`` names the extender that writes it."""
-    # A committed record names the committed members alone: surplus slots are not promised to anybody, and a
-    # restart must not bind a pod that the scheduler has not passed.
+    # A committed record names the committed members alone: a restart binds all that it names, and must not bind a pod
+    # that the scheduler has not passed.
     kept = reservation.committed or reservation.slots.keys()
     by_node: dict[str, list[dict[str, str]]] = {}
     for slot in reservation.slots.values():
         if slot.uid in kept:
             part = {"podGroup": slot.part} if slot.part else {}
             by_node.setdefault(slot.node, []).append({"uid": slot.uid, "name": slot.name, **part})
-    parts = [{"podGroup": part, "minCount": need} for part, need in reservation.parts.items()]
+    parts = [{"podGroup": part, "minCount": need} for part, need in reservation.parts.items() if part]
     victims = [_encode_victim(victim) for victim in reservation.victims.values()]
     return {
         "podGroup": reservation.group.encoded,
@@ -46,9 +47,10 @@ def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
 
 
 def decode_reservation(item: Mapping[str, Any]) -> Reservation | None:
-    """A Reservation object as the ledger's value; None if it is not one that we could have written."""
+    """A Reservation object as the ledger's value; None if it cannot be one of ours."""
     try:
-        meta, spec = item["metadata"], item["spec"]
+        meta = item["metadata"]
+        spec = item["spec"]
         slots = {
             str(member["uid"]): Slot(
                 str(member["uid"]), str(member["name"]), str(slot["node"]), str(member.get("podGroup", ""))

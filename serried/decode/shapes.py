@@ -1,4 +1,4 @@
-"""The part of a pod that decides where it fits. Equal shapes become one object: pods come in thousands of twins."""
+"""The part of a pod that decides where it fits. Equal shapes are one object: thousands of pods have the same."""
 
 from functools import lru_cache
 
@@ -21,9 +21,10 @@ Terms = tuple[NodeSelectorTerm, ...]
 
 
 def decode_shape(pod: Raw) -> Shape:
-    """The shape of a raw pod, shared with all pods that have an equal one (as far back as the cache reaches)."""
+    """The shape of a raw pod; one object for all pods with an equal one, as long as the cache remembers it."""
     spec = read_map(pod, "spec")
-    requests, others = pod_requests(pod), read_conflicts(pod)
+    requests = pod_requests(pod)
+    others = read_conflicts(pod)
     if claims := read_device_claims(spec):
         others = {**others, **{PROVIDED + claim: claims.count(claim) for claim in claims}}
     return _shared_shape(
@@ -63,7 +64,7 @@ def _read_affinity(spec: Raw) -> Terms | None:
 
 
 def read_terms(affinity: Raw, name: str) -> Terms | None:
-    """The node selector at ``name``, None if absent. One without terms is not "no selector": it matches no node."""
+    """The node selector at ``name``, None if absent. A selector without terms matches no node."""
     if affinity.get(name) is None:
         return None
     selector = read_map(affinity, name)

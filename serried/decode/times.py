@@ -1,4 +1,4 @@
-"""Times of the API: metav1.Time, which is RFC 3339 in UTC and to the second. Here they are seconds since 1970."""
+"""Times of the API (metav1.Time: RFC 3339 in UTC, to the second) as seconds since 1970."""
 
 import math
 import re
@@ -11,7 +11,7 @@ _DAYS_IN_400_YEARS = 146_097
 
 
 def read_time(obj: Raw, name: str) -> int | None:
-    """Seconds since 1970 at ``name``; None if absent, and for what is no time in UTC: no decision hangs on one."""
+    """Seconds since 1970 at ``name``; None if absent, or no time in UTC."""
     found = _TIME.fullmatch(read_text(obj, name))
     if found is None:
         return None
@@ -20,14 +20,14 @@ def read_time(obj: Raw, name: str) -> int | None:
 
 
 def write_time(seconds: float) -> str:
-    """A time as the API has it; ``seconds`` are since 1970, and what is left of one is cut off."""
+    """A time as the API writes it; ``seconds`` are since 1970, and fractions are cut off."""
     days, second = divmod(math.floor(seconds), 86_400)
     year, month, day = _date(days)
     return f"{year:04}-{month:02}-{day:02}T{second // 3_600:02}:{second // 60 % 60:02}:{second % 60:02}Z"
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01: the year begins in March here, so that the day too many of a leap year is its last."""
+    """Days since 1970-01-01. The year begins in March here, so that the leap day is its last day."""
     year -= month <= 2
     in_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     era, of_era = divmod(year, 400)
@@ -35,7 +35,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 
 def _date(days: int) -> tuple[int, int, int]:
-    """Year, month and day of so many days since 1970-01-01, `_days` backwards."""
+    """Year, month and day, from ``days`` since 1970-01-01: `_days` backwards."""
     era, of_era = divmod(days + _DAYS_TO_1970, _DAYS_IN_400_YEARS)
     in_era = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
     in_year = of_era - (in_era * 365 + in_era // 4 - in_era // 100)

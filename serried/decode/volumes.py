@@ -1,4 +1,4 @@
-"""PersistentVolumes and their claims, and which claims a pod mounts."""
+"""PersistentVolumes, PersistentVolumeClaims, and which of these a pod mounts."""
 
 from serried.decode.fields import Raw, read_map, read_name, read_objects, read_text
 from serried.decode.identity import read_key, read_version
@@ -28,7 +28,7 @@ def _decode_volume_claim(obj: Raw) -> VolumeClaim:
 
 
 def read_claims(pod: str, spec: Raw) -> tuple[str, ...]:
-    """The names of the claims that a pod of this name mounts; those of ephemeral volumes are made from its own."""
+    """The names of the claims that a pod mounts; for ephemeral volumes they are made from the name of the ``pod``."""
     claims = []
     for volume in read_objects(spec, "volumes"):
         if volume.get("persistentVolumeClaim") is not None:

@@ -1,6 +1,6 @@
-"""Credentials for the API server, read by the official client's configuration code and by nothing else of it.
+"""Credentials for the API server, read by the official client's configuration code. Nothing else of it is used.
 
-The import is inside the function: it costs a second, and `serried --help` should not pay it.
+The import is inside the function: it takes a second, which `serried --help` should not need.
 """
 
 import ssl
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-TOKEN_LIFETIME = 60.0
-"""Seconds for which a token is used before its source is asked again: service account tokens rotate on disk."""
+TOKEN_LIFETIME_SECONDS = 60.0
+"""How long a token is used before its source is asked again: service account tokens rotate on disk."""
 
 
 class CredentialsError(Exception):
@@ -22,23 +22,29 @@ def _no_token() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Where the API server is and who we are.
-
-    ``tls`` is None for plain HTTP. ``read_token`` returns the current bearer token, "" if there is none;
-    ``renew_token`` reads the source from scratch, for when the server has refused the token. Both may block (files,
-    exec plugins): they are called in a thread. ``server_name`` overrides the name that the certificate must have.
-    """
+    """Where the API server is and who we are."""
 
     host: str
+    """The URL of the API server, without a path."""
+
     tls: ssl.SSLContext | None = None
+    """None for plain HTTP."""
+
     read_token: Callable[[], str] = field(default=_no_token, repr=False)
+    """Returns the current bearer token, "" if there is none. It may block (files, exec plugins)."""
+
     renew_token: Callable[[], str] = field(default=_no_token, repr=False)
+    """The same, and reads the source anew, for when the server has refused the token."""
+
     server_name: str = ""
+    """The name that the certificate must have; "" for that of the host."""
+
     proxy: str = ""
+    """The URL of a proxy, "" for none."""
 
 
 def load_credentials(kubeconfig: str | None = None) -> Credentials:
-    """Credentials from ``kubeconfig``; without one in-cluster if available, else the default kubeconfig.
+    """Credentials from the file ``kubeconfig``. Without one: in-cluster if available, else the default kubeconfig.
 
     Raises CredentialsError.
     """

@@ -1,10 +1,10 @@
-"""What a reflector tells its sink, and the bookkeeping that makes the sequence complete. No I/O.
+"""The events that a reflector sends to its sink, and the bookkeeping that makes their sequence complete. No I/O.
 
-The sink is a synchronous callable. It sees `Upserted` and `Deleted` for single objects, in the server's order, and
-marks for the whole: `Listed` when the first list is complete, `Relisted` after each later one, `Unserved` when the
+The sink is a synchronous callable. It gets `Upserted` and `Deleted` for single objects, in the server's order, and
+marks for all of them: `Listed` when the first list is complete, `Relisted` after each later one, `Unserved` when the
 server does not know the resource, `Denied` when it does not show it to us. Objects that vanished between two lists are
-reported `Deleted` before the mark; an object that was made anew under an old name is `Deleted` (old uid), then
-`Upserted`. So a consumer that applies every event has the server's state at every mark.
+`Deleted` before the mark; an object that was made anew under an old name is `Deleted` (old UID), then `Upserted`. So a
+consumer that applies every event has the server's state at every mark.
 """
 
 import logging
@@ -25,29 +25,35 @@ class Upserted:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """The object is gone, or left the selection.
-
-    ``obj`` is its last state if the server sent it, else it has only ``metadata`` with namespace, name and uid.
-    """
+    """The object is gone, or left the selection."""
 
     obj: JSON
+    """Its last state if the server sent it, else only ``metadata`` with namespace, name and UID."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The first list is complete: ``count`` objects at resourceVersion ``version``."""
+    """The first list is complete."""
 
     count: int
+    """How many objects there are."""
+
     version: str
+    """The resourceVersion of the list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relisted:
-    """A later list is complete; ``vanished`` objects were reported Deleted because it lacked them."""
+    """A later list is complete."""
 
     count: int
+    """How many objects there are."""
+
     version: str
+    """The resourceVersion of the list."""
+
     vanished: int
+    """How many objects were reported Deleted because the list lacked them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Unserved:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The server answers 403 for the resource: what was told of its objects stands, and nothing newer is known."""
+    """The server answers 403 for the resource. Nothing is deleted: the objects just cannot be followed any more."""
 
     resource: Resource
 
@@ -71,19 +77,24 @@ _Key = tuple[str, str]
 
 
 class KnownObjects:
-    """The objects that the sink knows, each with its uid: turns list items and watch changes into events."""
+    """The objects that the sink knows. Turns list items and watch changes into events."""
 
     def __init__(self, resource: Resource, sink: Sink) -> None:
         self._resource = resource
         self._sink = sink
         self._uids: dict[_Key, str] = {}
+        """The UIDs of the known objects."""
         self._unseen: set[_Key] = set()
+        """The known objects that the list under way has not named yet."""
         self._vanished = 0
+        """How many objects the list under way has turned out to lack."""
         self._listed = False
+        """Whether a list has been complete, since the resource is served."""
         self._unserved = False
+        """Whether the sink knows that the resource is not served."""
 
     def begin_list(self) -> None:
-        """A list starts: what it does not name has vanished. Also after a list that broke off."""
+        """A list begins, also after one that broke off. Known objects that it does not name have vanished."""
         self._unseen = set(self._uids)
         self._vanished = 0
         self._unserved = False
@@ -94,59 +105,60 @@ class KnownObjects:
         key = (namespace, name)
         known = self._uids.get(key)
         if known is not None and known != uid:
-            self._tell(Deleted(_remains(key, known)))
-        if known != uid:  # else the memory would hold the string of the newest version beside the sink's
+            self._send(Deleted(_remains(key, known)))
+        if known != uid:  # else each version would leave a new copy of the same string here
             self._uids[key] = uid
         self._unseen.discard(key)
-        self._tell(Upserted(obj))
+        self._send(Upserted(obj))
 
     def delete(self, obj: JSON) -> None:
-        """The object is gone; nothing happens if another uid has its name, or if the sink never knew it."""
+        """The object is gone. Nothing happens if an object with another UID has its name, or the sink never knew it."""
         namespace, name, uid = identity(obj)
         key = (namespace, name)
         if self._uids.get(key) == uid:
             self._forget(key)
-            self._tell(Deleted(obj))
+            self._send(Deleted(obj))
 
     def drop_unseen(self) -> Iterator[None]:
-        """Report what the list lacked; yields after each, so that the caller can let others run."""
+        """Report the objects that the list lacked. Yields after each, so that the caller can let other tasks run."""
         for key in sorted(self._unseen):
             uid = self._uids[key]
             self._forget(key)
             self._vanished += 1
-            self._tell(Deleted(_remains(key, uid)))
+            self._send(Deleted(_remains(key, uid)))
             yield
 
     def end_list(self, version: str) -> None:
         """The list is complete and `drop_unseen` exhausted."""
         count = len(self._uids)
-        self._tell(Relisted(count, version, self._vanished) if self._listed else Listed(count, version))
+        self._send(Relisted(count, version, self._vanished) if self._listed else Listed(count, version))
         self._listed = True
 
     def end_service(self) -> Iterator[None]:
-        """The resource is not served: say so once, then report every object; yields after each.
+        """The resource is not served: report that once, then every object as Deleted; yields after each.
 
-        In this order, so that nobody takes the end of the service for the end of the objects.
+        In this order, so that the sink does not take the deletions for those of single objects.
         """
         if not self._unserved:
-            self._unserved, self._listed = True, False
-            self._tell(Unserved(self._resource))
+            self._unserved = True
+            self._listed = False
+            self._send(Unserved(self._resource))
         self._unseen = set(self._uids)
         yield from self.drop_unseen()
 
     def deny(self) -> None:
-        """The resource is not ours to see, for now."""
-        self._tell(Denied(self._resource))
+        """The API server does not show us the resource."""
+        self._send(Denied(self._resource))
 
     def _forget(self, key: _Key) -> None:
         del self._uids[key]
         self._unseen.discard(key)
 
-    def _tell(self, event: Event) -> None:
+    def _send(self, event: Event) -> None:
         try:
             self._sink(event)
         except Exception as err:
-            # One object that a consumer cannot digest must not stop the stream of all others.
+            # A defect that one object brings out must not stop the stream of all others.
             fields = {"resource": str(self._resource), "object": _describe(event), "err": repr(err)}
             log.exception("the consumer of a watch failed", extra=fields)
 

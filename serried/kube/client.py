@@ -4,104 +4,51 @@ Bytes go in and come out of `request`; the typed verbs add orjson. How many requ
 business, how many connections is set here.
 """
 
-import asyncio
-import random
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-import aiohttp
 import orjson
-from yarl import URL
 
 from serried import __version__
-from serried.kube.auth import TOKEN_LIFETIME, Credentials
-from serried.kube.errors import ApiError, Conflict, TooMany, Unauthorized, Unavailable, api_error, misread
-from serried.kube.wire import (
-    EVERYTHING,
-    JSON,
-    PODS,
-    Failure,
-    Page,
-    Resource,
-    Selection,
-    decode_failure,
-    list_params,
-    read_page,
-)
+from serried.kube.attempts import Attempts, full_jitter
+from serried.kube.auth import Credentials
+from serried.kube.errors import ApiError, Conflict, TooMany, Unavailable, misread
+from serried.kube.transport import JSON_TYPE, Call, Response, Transport
+from serried.kube.wire import EVERYTHING, JSON, PODS, Page, Resource, Selection, list_params, read_page
 from serried.metrics import UNCOUNTED, Metrics
 from serried.model.backoff import Backoff
 
-JSON_TYPE = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
-# What has the same effect when sent twice. A replace is safe because it carries a resourceVersion or a UID.
 _REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
+"""The methods that have the same effect when sent twice. A PUT is safe: it carries a resourceVersion or a UID."""
 
-# Below the 90 s after which a kube-apiserver closes idle connections. Longer than aiohttp's default, so that a burst
-# after a quiet minute does not begin with a TLS handshake for each connection.
-_KEEP_ALIVE = 75.0
-
-# The part of a call's time in which it must have got a connection: what fails before has certainly not been sent.
-_CONNECT_SHARE = 0.8
-
-
-_PAGE = 500
+_OBJECTS_PER_PAGE = 500
 
 _BACKOFF = Backoff(first=0.1, cap=10.0)
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how long: ``attempts`` in all, waits of full jitter up to ``backoff``.
-
-    A Retry-After of the server is waited out, up to the backoff's cap.
-    """
+    """How often a call is attempted, and the waits between."""
 
     attempts: int = 4
-    backoff: Backoff = _BACKOFF
+    """In all, the first one included."""
 
-    def delay(self, attempt: int, retry_after: float | None) -> float:
-        """Seconds to wait after the failed ``attempt`` (0 for the first)."""
-        jitter: float = random.uniform(0, self.backoff.delay(attempt + 1))  # noqa: S311
-        return min(self.backoff.cap, (retry_after or 0.0) + jitter)
+    backoff: Backoff = _BACKOFF
+    """The longest waits: each has full jitter. The Retry-After of a refusal is waited out as well, up to the cap."""
 
 
 ONCE = RetryPolicy(attempts=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """A successful answer."""
-
-    status: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    method: str
-    path: str
-    params: Mapping[str, str] | None
-    body: bytes | None
-    content_type: str
-    timeout: float
-    repeatable: bool
-
-    def __str__(self) -> str:
-        return f"{self.method} {self.path}"
-
-
 class ApiClient:
-    """Requests to one API server; an async context manager, or `close` it.
-
-    ``component`` goes into the user agent. ``timeout`` bounds one attempt of one call.
-    """
+    """Requests to one API server; an async context manager, or `close` it."""
 
     def __init__(
         self,
@@ -114,15 +61,10 @@ class ApiClient:
         metrics: Metrics = UNCOUNTED,
     ) -> None:
         self.metrics = metrics
-        self._credentials = credentials
         self._retry = retry
-        self._connections = connections
-        self._timeout = timeout
-        self._agent = f"serried/{__version__} ({component})"
-        self._opened: aiohttp.ClientSession | None = None
-        self._token = ""
-        self._token_until = 0.0
-        self._token_lock = asyncio.Lock()
+        self._timeout_seconds = timeout
+        """How long one attempt of one call may take."""
+        self._transport = Transport(credentials, agent=f"serried/{__version__} ({component})", connections=connections)
 
     async def __aenter__(self) -> Self:
         return self
@@ -134,11 +76,9 @@ class ApiClient:
 
     async def close(self) -> None:
         """Close all connections; idempotent."""
-        session, self._opened = self._opened, None
-        if session is not None:
-            await session.close()
+        await self._transport.close()
 
-    # ------------------------------------------------------------------ raw
+    # ---------------------------------------------------------------- bytes
 
     async def request(
         self,
@@ -156,99 +96,38 @@ class ApiClient:
         Repeated are: 429; 503 with Retry-After; a connection that was never made; and, for requests that have the
         same effect when sent twice (get, replace, delete, merge and apply patch), also 503 and lost connections.
         """
-        repeatable = method in _REPEATABLE or content_type in {MERGE_PATCH, APPLY_PATCH}
-        call = _Call(method, path, params, body, content_type, timeout or self._timeout, repeatable)
+        call = Call(
+            method,
+            path,
+            params=params,
+            body=body,
+            content_type=content_type,
+            timeout_seconds=timeout or self._timeout_seconds,
+            repeatable=method in _REPEATABLE or content_type in {MERGE_PATCH, APPLY_PATCH},
+        )
         return await self._repeat(call, retry or self._retry)
 
     async def ask(self, method: str, path: str, **how: Any) -> JSON:
         """As `request`, for the JSON object in the answer; raises Unavailable for any other answer, 2xx or not."""
         return _decode(f"{method} {path}", await self.request(method, path, **how))
 
-    async def _repeat(self, call: _Call, policy: RetryPolicy, before: Callable[[], None] = lambda: None) -> Response:
-        attempt = 0
+    async def _repeat(self, call: Call, policy: RetryPolicy, before: Callable[[], None] = lambda: None) -> Response:
+        attempts = Attempts(policy.backoff, spread=full_jitter)
         while True:
             before()
             try:
-                return await self._attempt(call)
+                return await self._transport.send(call)
             except (TooMany, Unavailable) as err:
-                attempt += 1
-                if attempt >= policy.attempts or not _may_repeat(call, err):
+                if attempts.failures + 1 >= policy.attempts or not _may_repeat(call, err):
                     raise
-                await asyncio.sleep(policy.delay(attempt - 1, err.retry_after))
-
-    async def _attempt(self, call: _Call) -> Response:
-        try:
-            return await self._send_fresh(call)
-        except Unauthorized:
-            # A rotated token that we hold too long looks like this. Once: a wrong one stays wrong.
-            await self._renew_token()
-        return await self._send_fresh(call)
-
-    async def _send_fresh(self, call: _Call) -> Response:
-        try:
-            return await self._send(call)
-        except aiohttp.ServerDisconnectedError as err:
-            # The server closed an idle connection while we picked it. aiohttp repeats GET, PUT and DELETE by itself.
-            if not call.repeatable or call.method in _REPEATABLE:
-                raise _lost(call, err) from err
-        except (aiohttp.ClientError, TimeoutError, OSError) as err:
-            raise _lost(call, err) from err
-        try:
-            return await self._send(call)
-        except (aiohttp.ClientError, TimeoutError, OSError) as err:
-            raise _lost(call, err) from err
-
-    async def _send(self, call: _Call) -> Response:
-        async with self._session().request(
-            call.method,
-            self._url(call.path, call.params),
-            data=call.body,
-            headers=await self._headers(call.content_type if call.body is not None else ""),
-            timeout=aiohttp.ClientTimeout(total=call.timeout, connect=call.timeout * _CONNECT_SHARE),
-            server_hostname=self._credentials.server_name or None,
-            proxy=self._credentials.proxy or None,
-            allow_redirects=False,
-        ) as answer:
-            body = await answer.read()
-            if answer.status >= 300:
-                raise api_error(str(call), _failure(answer, body))
-            return Response(answer.status, body)
+                await attempts.rest(asked_seconds=err.retry_after or 0.0)
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        """A GET whose body arrives in chunks for as long as the server sends; one attempt, no retries.
-
-        Raises ApiError on entry for a refusal and for no answer within the timeout, and while reading for a
-        connection that breaks. An orderly end just ends the iteration.
-        """
-        call = _Call("GET", path, params, None, "", self._timeout, repeatable=True)
-        try:
-            async with asyncio.timeout(self._timeout):
-                answer = await self._open_stream(call)
-        except (aiohttp.ClientError, TimeoutError, OSError) as err:
-            raise _lost(call, err) from err
-        try:
-            async with aclosing(_chunks(call, answer)) as chunks:
-                yield chunks
-        finally:
-            answer.close()
-
-    async def _open_stream(self, call: _Call) -> aiohttp.ClientResponse:
-        answer = await self._session().get(
-            self._url(call.path, call.params),
-            headers=await self._headers(""),
-            timeout=aiohttp.ClientTimeout(total=None, sock_read=None),
-            server_hostname=self._credentials.server_name or None,
-            proxy=self._credentials.proxy or None,
-            allow_redirects=False,
-            read_bufsize=2**20,
-        )
-        if answer.status < 300:
-            return answer
-        async with answer:
-            if answer.status == 401:
-                await self._renew_token()
-            raise api_error(str(call), _failure(answer, await answer.read()))
+        """A GET whose body arrives in chunks for as long as the server sends; one attempt, raises as the transport."""
+        call = Call("GET", path, params=params, timeout_seconds=self._timeout_seconds, repeatable=True)
+        async with self._transport.stream(call) as chunks:
+            yield chunks
 
     # ---------------------------------------------------------------- typed
 
@@ -262,7 +141,7 @@ class ApiClient:
 
     async def items(self, resource: Resource, selection: Selection) -> AsyncGenerator[JSON, None]:
         """The selected objects, of which a page at a time is held; raises as `pages`."""
-        async with aclosing(self.pages(resource.path(selection.namespace), selection, _PAGE)) as pages:
+        async with aclosing(self.pages(resource.path(selection.namespace), selection, _OBJECTS_PER_PAGE)) as pages:
             async for page in pages:
                 for item in page.items:
                     yield item
@@ -376,7 +255,14 @@ class ApiClient:
         }
         # A second Binding of the same pod has no effect but 409, so a lost answer is no reason to give up.
         path = PODS.path(namespace, name, "binding")
-        call = _Call("POST", path, None, orjson.dumps(body), JSON_TYPE, self._timeout, repeatable=True)
+        call = Call(
+            "POST",
+            path,
+            body=orjson.dumps(body),
+            content_type=JSON_TYPE,
+            timeout_seconds=self._timeout_seconds,
+            repeatable=True,
+        )
         self.metrics.wrote("create", "pods/binding")
         try:
             _check_object(call, _decode(call, await self._repeat(call, self._retry, before)))
@@ -410,82 +296,17 @@ class ApiClient:
         path = PODS.path(namespace, name, "eviction")
         await self._ask_object("POST", path, params=params, body=orjson.dumps(body), retry=ONCE)
 
-    # ------------------------------------------------------------ machinery
-
     async def _ask_object(self, method: str, path: str, **how: Any) -> JSON:
         return _check_object(f"{method} {path}", await self.ask(method, path, **how))
 
-    def _session(self) -> aiohttp.ClientSession:
-        if self._opened is None:
-            connector = aiohttp.TCPConnector(
-                limit=self._connections, ssl=self._credentials.tls or True, keepalive_timeout=_KEEP_ALIVE
-            )
-            self._opened = aiohttp.ClientSession(
-                connector=connector,
-                headers={"User-Agent": self._agent, "Accept": JSON_TYPE},
-                cookie_jar=aiohttp.DummyCookieJar(),
-                skip_auto_headers=("Accept-Encoding",),
-            )
-        return self._opened
 
-    def _url(self, path: str, params: Mapping[str, str] | None) -> URL:
-        url = URL(self._credentials.host + path)
-        return url.with_query(params) if params else url
-
-    async def _headers(self, content_type: str) -> dict[str, str]:
-        headers = {"Content-Type": content_type} if content_type else {}
-        if token := await self._current_token():
-            headers["Authorization"] = f"Bearer {token}"
-        return headers
-
-    async def _current_token(self) -> str:
-        if time.monotonic() >= self._token_until:
-            async with self._token_lock:
-                if time.monotonic() >= self._token_until:
-                    self._keep(await asyncio.to_thread(self._credentials.read_token))
-        return self._token
-
-    async def _renew_token(self) -> None:
-        async with self._token_lock:
-            self._keep(await asyncio.to_thread(self._credentials.renew_token))
-
-    def _keep(self, token: str) -> None:
-        self._token, self._token_until = token, time.monotonic() + TOKEN_LIFETIME
-
-
-async def _chunks(call: _Call, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-    try:
-        async for chunk in answer.content.iter_any():
-            yield chunk
-    except (aiohttp.ClientError, TimeoutError, OSError) as err:
-        raise _lost(call, err) from err
-
-
-def _may_repeat(call: _Call, err: TooMany | Unavailable) -> bool:
+def _may_repeat(call: Call, err: TooMany | Unavailable) -> bool:
     if isinstance(err, TooMany):
         return True
     if err.unsent:
         return True
     waitable = err.status == 503 and err.retry_after is not None
     return waitable or (call.repeatable and err.status in {0, 503})
-
-
-def _lost(call: _Call, err: Exception) -> Unavailable:
-    unsent = isinstance(err, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    if isinstance(err, aiohttp.ConnectionTimeoutError):
-        said = f"no connection in {call.timeout * _CONNECT_SHARE:g} s: too many requests in flight, or no way there"
-    elif isinstance(err, TimeoutError):
-        said = f"no answer in {call.timeout:g} s"
-    else:
-        said = f"{type(err).__name__}: {err}"
-    return Unavailable(str(call), Failure(0, "Unavailable", said), unsent=unsent)
-
-
-def _failure(answer: aiohttp.ClientResponse, body: bytes) -> Failure:
-    failure = decode_failure(answer.status, body)
-    header = answer.headers.get("Retry-After", "")
-    seconds = float(header) if header.isdigit() else failure.retry_after
-    return Failure(failure.code, failure.reason, failure.message, seconds)
 
 
 def _decode(call: object, response: Response) -> JSON:

@@ -14,14 +14,14 @@ __all__ = ["ApiLevel", "discover", "keeps_group"]
 log = logging.getLogger(__name__)
 
 _DEFAULTS = {"auto": FALLBACK, NATIVE.name: NATIVE, FALLBACK.name: FALLBACK}
-"""What each wish comes to where no native version is served."""
+"""The level by the value of ``--api``, where no native version is served."""
 
 
 async def discover(client: ApiClient, wanted: str = "auto") -> ApiLevel:
-    """The best native version that the cluster serves, else the fallback; ``wanted`` native or fallback forces one.
+    """The best native version that the cluster serves, else the fallback.
 
-    A forced level need not be served: the reflectors say if it is not. Raises ApiError if the server cannot be asked,
-    so that a server that is starting is never taken for one that does not serve the API.
+    ``wanted`` forces one of them; the reflectors report if the cluster does not serve it. Raises ApiError if the server
+    cannot be asked, so that a server that is starting is never taken for one that does not serve the API.
     """
     if wanted not in _DEFAULTS:
         raise ValueError(f"API level {wanted!r}: one of {', '.join(_DEFAULTS)} is needed")
@@ -35,8 +35,8 @@ async def discover(client: ApiClient, wanted: str = "auto") -> ApiLevel:
 async def keeps_group(client: ApiClient, level: ApiLevel, namespace: str) -> bool | None:
     """Whether pods keep the field that names their group; None if the API server will not say.
 
-    Where its gate is off the API server drops the field without a word, and a gang would be scheduled pod by pod. Asked
-    by a dry-run create of a PodTemplate, which loses the field as pods do: so nobody needs the right to create pods.
+    Where its gate is off the API server drops the field without a word, and a gang would be scheduled pod by pod. A
+    dry-run create of a PodTemplate, which loses the field as pods do, finds out without the right to create pods.
     """
     names = {"name": "probe", "podGroup": "probe"} if level.inline else {"podGroupName": "probe"}
     field = "workloadRef" if level.inline else "schedulingGroup"
@@ -75,7 +75,7 @@ async def _is_served(client: ApiClient, level: ApiLevel) -> bool:
 
 
 def _read_names(path: str, document: JSON) -> set[str]:
-    """The plurals in a discovery document; raises Unavailable for what is none, which does not say what is served."""
+    """The plurals in a discovery document; raises Unavailable for any other document."""
     entries = document.get("resources")
     if document.get("kind") != "APIResourceList" or not isinstance(entries, list):
         raise misread(f"GET {path}", 200, f"no discovery document: {str(document)[:80]}")
@@ -88,6 +88,6 @@ async def _answers(client: ApiClient, resource: Resource) -> bool:
     except NotFound:
         return False
     except Forbidden:
-        # Authorization stands before the resource: the reflector will say what RBAC lacks.
+        # The API server checks rights before it looks for the resource. The reflector will report what RBAC lacks.
         return True
     return True

@@ -4,19 +4,19 @@ from serried.kube.wire import Failure
 
 
 class ApiError(Exception):
-    """The API server did not do what was asked.
-
-    ``status`` is the HTTP status (0: no answer came), ``reason`` the Status reason, ``message`` what the server
-    said, ``retry_after`` the seconds it asked to wait, if it did.
-    """
+    """The API server did not do what was asked."""
 
     def __init__(self, call: str, failure: Failure) -> None:
         said = failure.message or failure.reason or "no message"
         super().__init__(f"{call}: {failure.code or 'no answer'} {failure.reason}: {said}".replace(" :", ":"))
         self.status = failure.code
+        """The HTTP status; 0 if no answer came."""
         self.reason = failure.reason
+        """The reason in the Status object."""
         self.message = failure.message
+        """The message in the Status object, or what was wrong with the answer."""
         self.retry_after = failure.retry_after
+        """How many seconds the server asked to wait; None if it did not."""
 
 
 class NotFound(ApiError):
@@ -52,18 +52,16 @@ class TooMany(ApiError):
 
 
 class Unavailable(ApiError):
-    """5xx, a timeout, no connection, or an answer that is no API server's (then ``status`` may be any).
-
-    A write may have happened unless ``unsent`` is true.
-    """
+    """5xx, a timeout, no connection, or an answer that is no API server's (then ``status`` may be any)."""
 
     def __init__(self, call: str, failure: Failure, *, unsent: bool = False) -> None:
         super().__init__(call, failure)
         self.unsent = unsent
+        """Whether the request was certainly not sent. Otherwise a write may have happened."""
 
 
 def misread(call: str, status: int, said: str) -> Unavailable:
-    """The exception for an answer that is not the API server's, whatever its status: a proxy's page."""
+    """The exception for an answer that is not the API server's, such as a proxy's page; ``said`` is what is wrong."""
     return Unavailable(call, Failure(status, "NoAnswer", f"not an answer of an API server: {said}"))
 
 

@@ -1,4 +1,4 @@
-"""Writing core/v1 Events: the first of its kind at once, repeats as a count, never in anybody's way."""
+"""Writes core/v1 Events: the first of its kind at once, repeats as a count. Callers never wait for one."""
 
 import asyncio
 import logging
@@ -7,40 +7,63 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NoReturn
 
 import orjson
 from cachetools import FIFOCache
 
 from serried.decode.times import write_time
-from serried.kube.client import JSON_TYPE, MERGE_PATCH, ONCE, ApiClient
+from serried.kube.client import MERGE_PATCH, ONCE, ApiClient
 from serried.kube.errors import ApiError, NotFound
+from serried.kube.transport import JSON_TYPE
 from serried.kube.wire import EVENTS, JSON
 
 log = logging.getLogger(__name__)
 
-_TIMEOUT = 5.0
-_MESSAGE_LIMIT = 1024
-_LOOK_SECONDS = 0.25
+_TIMEOUT_SECONDS = 5.0
 
-_Kind = tuple[str, str]
+_MAX_MESSAGE_LENGTH = 1024
+"""In characters; the API server takes no longer ones."""
+
+_SECONDS_BETWEEN_LOOKS = 0.25
+"""How often a writer that gives way looks whether it still has to."""
+
+_SeriesKey = tuple[str, str]
+"""The UID of the object, and the reason."""
 
 
 @dataclass(slots=True)
 class _Series:
-    """All occurrences of one reason at one object. ``name`` is "" until the Event exists."""
+    """All occurrences of one reason at one object."""
 
     regarding: Mapping[str, str]
+    """The reference to the object."""
+
     type: str
+    """Normal or Warning."""
+
     reason: str
+
     message: str
+    """The message of the last occurrence."""
+
     first: str
+    """The time of the first occurrence, as the API writes it."""
+
     last: str
+    """The time of the last occurrence."""
+
     count: int = 1
+
     name: str = ""
+    """The name of the Event; "" until it exists."""
+
     queued: bool = True
-    due: float = field(default=0.0)
+    """Whether the series is in a queue, to be written."""
+
+    due: float = 0.0
+    """The monotonic time from which on it may be written again."""
 
     @property
     def namespace(self) -> str:
@@ -48,11 +71,17 @@ class _Series:
 
 
 class Ration:
-    """A token bucket: ``burst`` writes at once, then ``rate`` a second."""
+    """A token bucket for writes."""
 
     def __init__(self, rate: float, burst: int) -> None:
-        self._rate, self._burst = rate, burst
-        self._left, self._at = float(burst), -math.inf
+        self._rate = rate
+        """How many writes a second it allows in the long run."""
+        self._burst = burst
+        """How many writes it allows at once after a pause."""
+        self._left = float(burst)
+        """How many writes it allows now."""
+        self._at = -math.inf
+        """The monotonic time at which that was counted."""
 
     def delay(self, now: float) -> float:
         """Seconds until the next write is allowed; 0.0 if it is. ``now`` is monotonic."""
@@ -66,13 +95,10 @@ class Ration:
 
 
 class EventWriter:
-    """Writes Events as ``component``. `emit` may be called at any time, `run` writes until cancelled.
+    """Writes Events. `emit` may be called at any time, `run` writes until cancelled.
 
-    ``pause`` is the shortest time in seconds between two writes of one series, ``limit`` the length of each of the
-    queues, one for warnings and one, behind it, for what is normal; what does not fit is dropped and counted in
-    ``dropped``; twice as many series are remembered. ``writers`` is how many writes may be in flight, ``ration`` how
-    many may be begun (None: any number). While ``gives_way`` says True there is better work for the API server, and
-    news wait; warnings do not.
+    There are two queues for new series, one for warnings and one, behind it, for Events of type Normal, and a third for
+    repeats.
     """
 
     def __init__(
@@ -88,32 +114,44 @@ class EventWriter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.dropped = 0
+        """How many occurrences were not written."""
         self._client = client
         self._component = component
-        self._pause = pause
+        """What the Events name as their source."""
+        self._pause_seconds = pause
+        """The shortest time between two writes of one series."""
         self._limit = limit
+        """How many series each queue for new ones may hold; more are dropped. Twice as many are remembered."""
         self._writers = writers
+        """How many writes may be in flight."""
         self._ration = ration
+        """How many writes may be begun; None for any number."""
         self._gives_way = gives_way
+        """Whether the API server has more important work now, for which Events of type Normal wait; warnings do not."""
         self._clock = clock
-        self._series: FIFOCache[_Kind, _Series] = FIFOCache(2 * limit)
-        self._warnings: deque[_Kind] = deque()
-        self._news: deque[_Kind] = deque()
-        self._repeated: deque[_Kind] = deque()
+        """The monotonic time in seconds."""
+        self._series: FIFOCache[_SeriesKey, _Series] = FIFOCache(2 * limit)
+        self._warnings: deque[_SeriesKey] = deque()
+        self._normal: deque[_SeriesKey] = deque()
+        self._repeated: deque[_SeriesKey] = deque()
         self._wake = asyncio.Event()
 
     def emit(self, regarding: Mapping[str, str], kind: str, reason: str, message: str) -> None:
-        """Say ``message`` about an object; never blocks or raises.
+        """Queue an Event with this message about an object; never blocks or raises.
 
         ``regarding`` has apiVersion, kind, name, uid and, for namespaced objects, namespace; ``kind`` is Normal or
-        Warning. Events of the same uid and reason are one series.
+        Warning. Events of the same UID and reason are one series.
         """
-        now, message = write_time(time.time()), message[:_MESSAGE_LIMIT]
+        now = write_time(time.time())
+        message = message[:_MAX_MESSAGE_LENGTH]
         key = (regarding["uid"], reason)
         series = self._series.get(key)
-        fresh = self._warnings if kind == "Warning" else self._news
+        fresh = self._warnings if kind == "Warning" else self._normal
         if series is not None:
-            series.count, series.last, series.message, series.type = series.count + 1, now, message, kind
+            series.count = series.count + 1
+            series.last = now
+            series.message = message
+            series.type = kind
             if not series.queued:
                 series.queued = True
                 self._repeated.append(key)
@@ -141,7 +179,7 @@ class EventWriter:
             except TimeoutError:
                 continue
 
-    def _next(self) -> _Kind | None:
+    def _next(self) -> _SeriesKey | None:
         if self._ration is not None and self._ration.delay(self._clock()):
             return None
         key = self._pop_fresh() or self._pop_repeated()
@@ -149,14 +187,14 @@ class EventWriter:
             self._ration.take()
         return key
 
-    def _pop_fresh(self) -> _Kind | None:
-        for queue in (self._warnings, *([] if self._gives_way() else [self._news])):
+    def _pop_fresh(self) -> _SeriesKey | None:
+        for queue in (self._warnings, *([] if self._gives_way() else [self._normal])):
             while queue:
                 if self._is_queued(key := queue.popleft()):
                     return key
         return None
 
-    def _pop_repeated(self) -> _Kind | None:
+    def _pop_repeated(self) -> _SeriesKey | None:
         now = self._clock()
         for key in list(self._repeated):
             if not self._is_queued(key):
@@ -166,8 +204,8 @@ class EventWriter:
                 return key
         return None
 
-    def _is_queued(self, key: _Kind) -> bool:
-        """False if the series was forgotten since it came into its queue."""
+    def _is_queued(self, key: _SeriesKey) -> bool:
+        """Whether the series still is to be written; it may have been forgotten since it was queued."""
         series = self._series.get(key)
         return series is not None and series.queued
 
@@ -175,16 +213,17 @@ class EventWriter:
         now = self._clock()
         known = (self._series[key].due for key in self._repeated if key in self._series)
         due = min(known, default=math.inf)
-        if self._warnings or self._news:
-            due = now + (_LOOK_SECONDS if self._gives_way() else 0.0)
+        if self._warnings or self._normal:
+            due = now + (_SECONDS_BETWEEN_LOOKS if self._gives_way() else 0.0)
         if due == math.inf:
             return None
         return max(0.0, due - now, self._ration.delay(now) if self._ration is not None else 0.0)
 
-    async def _write(self, key: _Kind) -> None:
+    async def _write(self, key: _SeriesKey) -> None:
         series = self._series[key]
         # What is repeated meanwhile waits until this write has ended: a series has one writer at a time.
-        series.queued, series.due = False, math.inf
+        series.queued = False
+        series.due = math.inf
         try:
             await (self._count_up(series) if series.name else self._create(series))
         except ApiError as err:
@@ -194,11 +233,11 @@ class EventWriter:
                 self._series.pop(key, None)
             log.warning("event not written", extra={"reason": series.reason, "err": str(err)})
         except Exception:
-            # One that we cannot write must not stop the others.
+            # A defect that one Event brings out must not stop the others.
             self._drop()
             log.exception("event not written", extra={"reason": series.reason})
         finally:
-            series.due = self._clock() + self._pause
+            series.due = self._clock() + self._pause_seconds
             self._wake.set()
 
     async def _create(self, series: _Series) -> None:
@@ -215,21 +254,21 @@ class EventWriter:
             "firstTimestamp": series.first,
         }
         self._client.metrics.wrote("create", EVENTS.plural)
-        await self._send("POST", EVENTS.path(series.namespace), body | _tally(series), JSON_TYPE)
+        await self._send("POST", EVENTS.path(series.namespace), body | _count_fields(series), JSON_TYPE)
         series.name = name
 
     async def _count_up(self, series: _Series) -> None:
         self._client.metrics.wrote("patch", EVENTS.plural)
         try:
-            await self._send("PATCH", EVENTS.path(series.namespace, series.name), _tally(series), MERGE_PATCH)
+            await self._send("PATCH", EVENTS.path(series.namespace, series.name), _count_fields(series), MERGE_PATCH)
         except NotFound:
             # Events expire on the server, an hour after their last write by default.
             await self._create(series)
 
     async def _send(self, method: str, path: str, body: JSON, content_type: str) -> None:
-        # A late event is worth less than the next one: no retries.
+        # No retries: the next Event is worth more than a late one.
         await self._client.ask(
-            method, path, body=orjson.dumps(body), content_type=content_type, timeout=_TIMEOUT, retry=ONCE
+            method, path, body=orjson.dumps(body), content_type=content_type, timeout=_TIMEOUT_SECONDS, retry=ONCE
         )
 
     def _drop(self) -> None:
@@ -237,5 +276,5 @@ class EventWriter:
         self._client.metrics.event_dropped()
 
 
-def _tally(series: _Series) -> JSON:
+def _count_fields(series: _Series) -> JSON:
     return {"type": series.type, "message": series.message, "count": series.count, "lastTimestamp": series.last}

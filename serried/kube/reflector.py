@@ -1,13 +1,13 @@
-"""List and watch one resource for ever, and tell a sink what changed (the events: `changes`).
+"""Lists and watches one resource for ever, and sends what changed to a sink (the events: `changes`).
 
     run      for ever: decides what to do after each end, backs off, never gives up
     _follow  list if needed, then watch, until the watch ends
     _watch   one request
 
 A watch is resumed from the last resourceVersion whenever possible; a new list is made only when the server has
-forgotten that version (410) or resuming keeps failing. A list that breaks off is begun anew after a pause, however much
-of it came, and after a few such lists in the other of two ways: streamed, or in pages. Nothing here waits for the
-consumer, and the consumer waits for nothing: changes are applied in slices, between which the event loop serves others.
+forgotten that version (410) or resuming keeps failing. There are two ways to list: streamed, or in pages. A list that
+breaks off is begun anew after a pause, and after several such lists in the other way. Changes are applied in slices,
+between which the event loop runs other tasks.
 """
 
 import asyncio
@@ -76,39 +76,45 @@ _BACKOFF = Backoff(first=0.2, cap=30.0)
 
 @dataclass(frozen=True, slots=True)
 class WatchTiming:
-    """Times in seconds. ``timeout`` is the range of a watch's length, ``silence`` the longest pause in one.
-
-    After ends without progress the waits have full jitter up to ``backoff``; ``unserved`` is the wait after a 404 or
-    403. For ``in_pages`` no list is streamed where streams were cut or refused; a page has
-    ``page`` objects at first. A slice of applied changes ends after ``slice_changes`` or ``slice_seconds``.
-    """
+    """The times and sizes by which a reflector goes; times in seconds."""
 
     timeout: tuple[int, int] = (300, 600)
+    """The range of a watch's length; each has a random one, so that watches do not end together."""
+
     silence: float = 150.0
+    """The longest time without event or bookmark after which a watch is ended."""
+
     backoff: Backoff = _BACKOFF
+    """The longest waits after ends without progress; each has full jitter."""
+
     unserved: float = 3.0
+    """The wait after a 404 or 403."""
+
     page: int = 500
+    """How many objects a page has at first."""
+
     in_pages: float = 600.0
+    """How long lists are made in pages after streams were cut or refused."""
+
     slice_changes: int = 200
+    """The number of applied changes after which other tasks run."""
+
     slice_seconds: float = 0.002
+    """The time spent on changes after which other tasks run."""
 
 
-STUCK = 5
-"""Suspicious ends in a row, without progress, after which the list is made anew, and again after as many."""
+MAX_SUSPICIOUS_ENDS = 5
+"""After this many suspicious ends in a row without progress the list is made anew, and again after as many."""
 
-CUTS = 3
-"""Lists in a row that broke off, after which the next is made in the other way."""
+MAX_CUT_LISTS = 3
+"""After this many lists in a row that broke off, the next one is made in the other way."""
 
-_STEADY = 10.0
-"""A watch that lived so many seconds was fine, even if nothing happened in it."""
+_STEADY_SECONDS = 10.0
+"""A watch that lasted this long was fine, even if nothing happened in it."""
 
 
 class Reflector:
-    """Follows ``resource`` and calls ``sink`` with every `changes.Event`; ``known`` is what the sink knows by now.
-
-    ``listed`` is set from the first complete list on, cleared while the resource is not served.
-    ``last_event_monotonic`` is when the server last sent anything, bookmarks included (0.0: never).
-    """
+    """Follows a resource and calls ``sink`` with every `changes.Event`."""
 
     def __init__(
         self,
@@ -121,41 +127,55 @@ class Reflector:
     ) -> None:
         self.resource = resource
         self.listed = asyncio.Event()
+        """Set from the first complete list on, cleared while the resource is not served."""
+        self.known = KnownObjects(resource, sink)
+        """What the sink knows by now."""
         self.last_event_monotonic = 0.0
+        """When the server last sent anything, bookmarks included; 0.0 for never."""
         self._client = client
         self._selection = selection
         self._timing = timing
         self._path = resource.path(selection.namespace)
-        self.known = KnownObjects(resource, sink)
         self._version = ""
+        """The resourceVersion to resume from; "" if a list is needed."""
         self._listing = False
+        """Whether a list is under way."""
         self._ways = _Ways(timing)
         self._slice = _Slice(timing)
         self._followed = 0
+        """How many changes came after lists."""
         self._reached = True
+        """Whether the server was reached since the last end."""
         self._forced = False
+        """Whether the last list was made because watches did not last, and none has lasted since."""
         self._since = 0.0
+        """The monotonic time since which the watch lasts."""
         self._fruitless = 0
+        """How many ends in a row there were without progress."""
         self._complaint = ""
+        """The last message in the log, which is not repeated at the same level."""
 
     async def run(self) -> NoReturn:
         """Follow the resource until cancelled."""
         while True:
-            self._since, self._reached = time.monotonic(), True
-            followed, listed = self._followed, self.listed.is_set()
+            self._since = time.monotonic()
+            self._reached = True
+            followed = self._followed
+            listed = self.listed.is_set()
             cause, retry_after = await self._end_of_follow()
             lived = time.monotonic() - self._since
-            steady = lived >= _STEADY or (self._followed > followed and cause is not Cause.GONE)
-            # Half a list is worth nothing, however long it took: the next one begins with the first object again.
+            steady = lived >= _STEADY_SECONDS or (self._followed > followed and cause is not Cause.GONE)
+            # Half a list is no progress, however long it took: the next one begins with the first object again.
             self._fruitless = 0 if steady and not self._listing else self._fruitless + 1
             self._forced = self._forced and self._fruitless > 0
             if self._listing and self._reached and cause not in _KEPT_OUT:
                 self._ways.cut()
             if listed or cause is not Cause.UNSERVED:  # what was not served before has not ended
                 self._client.metrics.watch_restarted(self.resource.plural, cause)
-            stuck = self._fruitless > 0 and self._fruitless % STUCK == 0
+            stuck = self._fruitless > 0 and self._fruitless % MAX_SUSPICIOUS_ENDS == 0
             if self._version and (cause is Cause.GONE or (cause in _SUSPICIOUS and stuck)):
-                self._version, self._forced = "", True
+                self._version = ""
+                self._forced = True
             await asyncio.sleep(max(self._delay(cause), retry_after))
 
     def _delay(self, cause: Cause) -> float:
@@ -174,7 +194,7 @@ class Reflector:
         except ApiError as err:
             return await self._judge(err), err.retry_after or 0.0
         except Exception as err:
-            # Whatever it is, the caches must not stand still for it.
+            # A defect of ours must not stop the caches for ever.
             log.exception("following a resource failed", extra={"resource": str(self.resource)})
             return self._complain(Cause.DEFECT, repr(err)), 0.0
         finally:
@@ -207,7 +227,7 @@ class Reflector:
         return self._complain(Cause.UNSERVED, "the API server does not serve this resource")
 
     def _complain(self, cause: Cause, text: str) -> Cause:
-        # Whether it matters that a resource is not served is the consumer's to say.
+        # Only the consumer knows whether it matters that a resource is not served.
         first = logging.INFO if cause is Cause.UNSERVED else logging.WARNING
         level = logging.DEBUG if text == self._complaint else first
         self._complaint = text
@@ -306,13 +326,16 @@ class Reflector:
 
 
 class _Ways:
-    """Which way the next list goes, as far as lists have broken off: streamed or in pages, and how large these are."""
+    """How the next list is made: streamed or in pages, and how large these are. Depends on the lists that broke off."""
 
     def __init__(self, timing: WatchTiming) -> None:
         self.page = timing.page
+        """How many objects the next page has."""
         self._timing = timing
         self._cuts = 0
+        """How many lists in a row broke off."""
         self._pages_until = -math.inf
+        """The monotonic time until which lists are made in pages."""
 
     @property
     def streams(self) -> bool:
@@ -329,7 +352,7 @@ class _Ways:
         if not self.streams:
             # The token of the next page expires when its version is compacted: fewer pages are read sooner.
             self.page *= 2
-        if self._cuts % CUTS:
+        if self._cuts % MAX_CUT_LISTS:
             return
         if self.streams:
             self.turn_to_pages()
@@ -337,29 +360,30 @@ class _Ways:
             self._pages_until = -math.inf
 
     def complete(self) -> None:
-        """A list came whole."""
-        self._cuts, self.page = 0, self._timing.page
+        """A list is complete."""
+        self._cuts = 0
+        self.page = self._timing.page
 
 
 class _Slice:
-    """Counts the changes applied, and the time spent on them, since the loop last served others."""
+    """Counts the changes applied, and the time spent on them, since other tasks last ran."""
 
     def __init__(self, timing: WatchTiming) -> None:
         self._timing = timing
         self.reset()
 
     def reset(self) -> None:
-        """Others have just run."""
+        """Other tasks have just run."""
         self._changes = 0
         self._spent = 0.0
         self._mark = time.perf_counter()
 
     def resume(self) -> None:
-        """Work goes on after a wait, which does not count."""
+        """The work goes on after a wait, whose time does not count."""
         self._mark = time.perf_counter()
 
     async def pause(self) -> None:
-        """Let others run if the slice is used up."""
+        """Let other tasks run if the slice is used up."""
         now = time.perf_counter()
         self._changes += 1
         self._spent += now - self._mark

@@ -1,6 +1,6 @@
 """The API's wire format without I/O: paths, parameters, lines of a watch, Status objects.
 
-Everything here is testable with bytes. `client` and `reflector` add the sockets.
+`transport` adds the sockets.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +20,13 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A served resource. ``group`` is "" for the core group."""
+    """A served resource."""
 
     group: str
+    """The API group; "" for the core group."""
+
     version: str
+
     plural: str
     namespaced: bool = True
 
@@ -87,11 +90,16 @@ def parents(kind: ParentKind) -> Resource:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a resource are listed and watched; empty selects all."""
+    """Which objects of a resource are listed and watched."""
 
     namespace: str = ""
+    """The namespace; "" for all."""
+
     fields: str = ""
+    """A field selector; "" for none."""
+
     labels: str = ""
+    """A label selector; "" for none."""
 
     @property
     def params(self) -> dict[str, str]:
@@ -104,26 +112,32 @@ EVERYTHING = Selection()
 
 
 def list_params(selection: Selection, limit: int, token: str) -> dict[str, str]:
-    """One page of a consistent list; ``token`` is the continue token of the page before, "" for the first."""
+    """The parameters for one page of a list; ``token`` is the continue token of the page before, "" for the first."""
     paging = {"limit": str(limit)} | ({"continue": token} if token else {})
     return selection.params | paging
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a list: its objects, the continue token ("" in the last page), the version of the whole list."""
+    """One page of a list."""
 
     items: Sequence[JSON]
+    """The objects."""
+
     token: str
+    """The continue token; "" in the last page."""
+
     version: str
+    """The resourceVersion of the whole list."""
 
 
 def read_page(document: Mapping[str, Any]) -> Page:
-    """The page in a decoded answer; raises ValueError for what is no list.
+    """The page in a decoded answer; raises ValueError for any other document.
 
-    An object without items must not pass for an empty list: all that we know would seem to be gone.
+    An object without items must not pass for an empty list: all known objects would count as deleted.
     """
-    items, metadata = document.get("items", ()), _metadata(document)
+    items = document.get("items", ())
+    metadata = _metadata(document)
     version = metadata.get("resourceVersion")
     listed = items is None or (isinstance(items, list) and all(isinstance(item, dict) for item in items))
     if not listed or not isinstance(version, str) or not version:
@@ -132,12 +146,12 @@ def read_page(document: Mapping[str, Any]) -> Page:
 
 
 def watch_params(selection: Selection, version: str, timeout: int) -> dict[str, str]:
-    """A watch for changes after ``version`` that the server ends after ``timeout`` seconds."""
+    """The parameters of a watch for changes after ``version`` that the server ends after ``timeout`` seconds."""
     return selection.params | _watching(timeout) | {"resourceVersion": version}
 
 
 def stream_params(selection: Selection, timeout: int) -> dict[str, str]:
-    """A streaming list: the state first, a bookmark that marks its end, then changes."""
+    """The parameters of a streaming list: the state, a bookmark that marks its end, then changes."""
     initial = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
     return selection.params | _watching(timeout) | initial
 
@@ -148,10 +162,13 @@ def _watching(timeout: int) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One line of a watch: ``kind`` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR (then ``obj`` is a Status)."""
+    """One line of a watch."""
 
     kind: str
+    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
+
     obj: JSON
+    """The object; a Status if the kind is ERROR."""
 
     @property
     def version(self) -> str:
@@ -188,10 +205,11 @@ def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class LineSplitter:
-    """Chunks in, whole lines out, in linear time for lines of many chunks."""
+    """Cuts chunks into lines, in linear time also for lines of many chunks."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
+        """The chunks of the line that has not ended yet."""
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """The lines that ``chunk`` completes, without their ends; empty lines are skipped."""
@@ -207,7 +225,7 @@ class LineSplitter:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the stream stands in the middle of a line."""
+        """Whether the last line has not ended yet."""
         return bool(self._parts)
 
 
@@ -216,9 +234,14 @@ class Failure:
     """What a Status object says."""
 
     code: int
+    """The HTTP status; 0 if no answer came."""
+
     reason: str = ""
+
     message: str = ""
+
     retry_after: float | None = None
+    """How many seconds the server asks to wait; None if it does not."""
 
 
 def decode_failure(code: int, body: bytes) -> Failure:
@@ -231,7 +254,7 @@ def decode_failure(code: int, body: bytes) -> Failure:
 
 
 def read_failure(status: Mapping[str, Any], code: int = 0) -> Failure:
-    """The failure in a decoded Status; ``code`` is what counts if the Status names none."""
+    """The failure in a decoded Status. ``code`` is the HTTP status; 0 takes the one that the Status names."""
     details = status.get("details")
     seconds = details.get("retryAfterSeconds") if isinstance(details, dict) else None
     stated = status.get("code")

@@ -9,7 +9,7 @@ from serried.model.disruption import Disruption
 from serried.model.preference import NO_PREFERENCE, Preference
 from serried.model.priority import PreemptionPolicy
 from serried.model.selectors import Labels
-from serried.model.tree import Branch, find_disrupted
+from serried.model.tree import Branch, Leaf, Tree, find_disrupted
 
 
 class Key(NamedTuple):
@@ -74,6 +74,10 @@ class GroupKey(NamedTuple):
         if self.kind in _STAGED:
             return f"{_WORDS[self.kind]}:{self.name}:{self.part}:{self.replica}"
         return f"{_WORDS[self.kind]}:{self.name}"
+
+    def leaf(self, name: str) -> "GroupKey":
+        """The PodGroup of this name in the group's tree; "" is the group itself."""
+        return GroupKey(self.namespace, name) if name else self
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.encoded}"
@@ -156,8 +160,9 @@ class PodGroup:
 
     ``timeout`` is the longest that one of scheduler-plugins may wait at bind, in seconds.
 
-    ``parent`` is the CompositePodGroup above it. ``tree``: it is no object but the whole tree of the CompositePodGroup
-    at the root, whose UID and constraint it has; ``policy`` counts the members that the tree takes at least.
+    ``parent`` is the CompositePodGroup above it. With a ``branch`` it is no object but the whole tree of the
+    CompositePodGroup at the root, whose UID and constraint it has; ``policy`` counts the members that the tree takes at
+    least. ``tree`` is what is planned as one: that branch, or the PodGroup alone as a tree of one leaf.
 
     ``device_claims`` are the names of its claims of devices, which its members may share.
     ``priority`` is None until admission (native) or our controller (fallback) has resolved ``priority_class``; which
@@ -186,28 +191,34 @@ class PodGroup:
     timeout: float = math.inf
     preference: Preference = NO_PREFERENCE
     parent: str | None = None
-    tree: Branch | None = None
+    branch: Branch | None = None
     device_claims: tuple[str, ...] = ()
-
     disruption: Disruption = Disruption.SINGLE
-    """Of a whole tree it says nothing: there each group has its own (`find_disrupted`)."""
+    """Of a whole tree it says nothing: there each group has its own."""
+
+    tree: Tree = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tree", self.branch or self.leaf())
+
+    def leaf(self, name: str = "") -> Leaf:
+        """The PodGroup as a leaf of a tree in which it has this name."""
+        return Leaf(name, self.policy.min_count or 1, self.topology_key, self.preference, self.disruption)
 
     def find_disrupted(self, part: str) -> frozenset[str]:
         """The PodGroups whose members are disrupted together with one of ``part``; empty if they go one by one.
 
-        ``part`` is the member's PodGroup within a tree, "" where there is no tree (`cluster.members.Members.leaf_of`).
+        ``part`` is the member's PodGroup within the tree (`cluster.members.Members.leaf_of`).
         """
-        if self.tree is not None:
-            return find_disrupted(self.tree, part)
-        return frozenset({part}) if self.disruption is Disruption.ALL else frozenset()
+        return find_disrupted(self.tree, part)
 
     def holder(self, api_version: str) -> Holder:
         """The object that has this group's UID: itself, or the Workload that it is part of, or the root of its tree.
 
         ``api_version`` is that of the level in use.
         """
-        if self.tree is not None:
-            return Holder(composite_api_version(api_version), "CompositePodGroup", self.tree.name)
+        if self.key.kind is GroupKind.COMPOSITE:
+            return Holder(composite_api_version(api_version), "CompositePodGroup", self.key.name)
         if self.key.kind is GroupKind.COMPATIBLE:
             return Holder(COMPATIBLE_API, "PodGroup", self.key.name)
         kind = "Workload" if self.key.kind is GroupKind.WORKLOAD else "PodGroup"

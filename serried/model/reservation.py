@@ -24,7 +24,7 @@ class Slot:
     name: str
     node: str
     part: str = ""
-    """The member's PodGroup within a tree."""
+    """The member's PodGroup within its tree; "" where that is the whole tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Reservation:
         self._need = need
         self._slots = dict(slots or {})
         self._committed = frozenset(committed)
-        self._parts = dict(parts or {})
+        self._parts = dict(parts or {"": need})
         self._victims = {victim.uid: victim for victim in victims}
 
     @property
@@ -80,7 +80,7 @@ class Reservation:
 
     @property
     def parts(self) -> Mapping[str, int]:
-        """Of a tree, how many members of each PodGroup ``need`` is made of; else empty."""
+        """How many members of each PodGroup ``need`` is made of, by its name in the tree."""
         return self._parts
 
     @property
@@ -105,11 +105,11 @@ class Reservation:
 
     def lacks(self, uids: Collection[str]) -> bool:
         """Whether these members are too few for the quorum."""
-        return bool(self.find_short(uids)) if self._parts else len(uids) < self._need
+        return len(uids) < self._need or (len(self._parts) > 1 and bool(self.find_short(uids)))
 
-    def find_short(self, uids: Iterable[str]) -> frozenset[str]:
-        """The parts of a tree of which these members are too few."""
-        here = Counter(self._slots[uid].part for uid in uids if uid in self._slots)
+    def find_short(self, uids: Collection[str]) -> frozenset[str]:
+        """The parts of which these members are too few. Who has no slot counts where one PodGroup is the tree."""
+        here = Counter(self._slots[uid].part if uid in self._slots else "" for uid in uids)
         return frozenset(part for part, need in self._parts.items() if here[part] < need)
 
     # --- the verbs of the ledger -------------------------------------------------------------------------------
@@ -152,15 +152,11 @@ class Reservation:
         """Committed becomes Planned: no Binding was sent. Nothing happens before the commit."""
         self._committed = frozenset()
 
-    def adjust_need(self, need: int) -> None:
-        """The quorum takes another number of members. Illegal after the commit, and for a tree."""
-        self._require_planned("change its quorum")
-        if self._parts:
-            raise IllegalTransition(f"{self.group} is a tree, whose quorum is that of its parts")
-        self._need = need
+    def adjust_quorum(self, parts: Mapping[str, int]) -> None:
+        """The quorum takes these numbers of each PodGroup; who is not among them takes no part.
 
-    def adjust_parts(self, parts: Mapping[str, int]) -> None:
-        """The quorum takes these numbers of each PodGroup; who is not among them takes no part. Illegal as before."""
+        Illegal after the commit, and with a PodGroup that was not planned.
+        """
         self._require_planned("change its quorum")
         if not parts.keys() <= self._parts.keys():
             raise IllegalTransition(f"{self.group} cannot take in PodGroups that it was not planned with")

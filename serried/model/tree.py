@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from serried.model.disruption import Disruption
 from serried.model.preference import NO_PREFERENCE, Preference
@@ -10,9 +10,10 @@ from serried.model.preference import NO_PREFERENCE, Preference
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A PodGroup in a tree."""
+    """A PodGroup in a tree, or one that is a tree by itself."""
 
     name: str
+    """"" where it is the whole tree."""
 
     need: int
     """How many members must be placed before it stands; one for policy basic."""
@@ -20,6 +21,7 @@ class Leaf:
     topology_key: str | None = None
     preference: Preference = NO_PREFERENCE
     disruption: Disruption = Disruption.SINGLE
+    below: ClassVar[tuple["Tree", ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +41,17 @@ class Branch:
 Tree: TypeAlias = Branch | Leaf
 
 
-def list_leaves(tree: Tree | None) -> Iterator[Leaf]:
-    """The PodGroups of a tree, in its order; none where there is no tree."""
+def list_leaves(tree: Tree) -> Iterator[Leaf]:
+    """The PodGroups of a tree, in its order."""
     if isinstance(tree, Leaf):
         yield tree
-    elif tree is not None:
+    else:
         for each in tree.below:
             yield from list_leaves(each)
 
 
-def list_branches(tree: Tree | None) -> Iterator[Branch]:
-    """The CompositePodGroups of a tree, the root first; none where there is no tree."""
+def list_branches(tree: Tree) -> Iterator[Branch]:
+    """The CompositePodGroups of a tree, the root first."""
     if isinstance(tree, Branch):
         yield tree
         for each in tree.below:
@@ -69,3 +71,9 @@ def find_disrupted(tree: Tree, leaf: str) -> frozenset[str]:
     if isinstance(tree, Leaf):
         return frozenset()
     return next((found for each in tree.below if (found := find_disrupted(each, leaf))), frozenset())
+
+
+def list_groups(tree: Tree) -> Iterator[Tree]:
+    """All groups of a tree: its CompositePodGroups, the root first, then its PodGroups."""
+    yield from list_branches(tree)
+    yield from list_leaves(tree)

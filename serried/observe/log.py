@@ -15,7 +15,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def name_group(key: GroupKey) -> dict[str, str]:
-    """The fields of a record about a group."""
+    """The fields of a log record about a group."""
     return {"podGroup": str(key), "kind": key.kind.value}
 
 

@@ -17,15 +17,16 @@ Readiness = Callable[[], Mapping[str, bool]]
 log = logging.getLogger(__name__)
 
 _BACKLOG = 4096
+"""How many connections may wait to be accepted."""
 
-KEEP_ALIVE = 120
-"""Seconds. Above the 90 for which Go keeps idle connections: a request on one that we just closed is lost."""
+KEEP_ALIVE_SECONDS = 120
+"""How long idle connections stay open: longer than the 90 s of Go's clients, whose request would be lost otherwise."""
 
 
 def ops_routes(readiness: Readiness, render: Callable[[], bytes]) -> APIRouter:
     """``/livez``, ``/readyz`` (with each condition of ``readiness`` by name) and ``/metrics``.
 
-    Liveness asks nothing but that the event loop turns: a restart helps against nothing else.
+    Liveness only shows that the event loop turns: a restart helps against nothing else.
     """
     routes = APIRouter()
 
@@ -61,7 +62,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Leave signals alone."""
         yield
 
 
@@ -80,9 +81,9 @@ def listen_everywhere(port: int) -> socket.socket:
 
 
 def make_server(app: ASGIApp, host: str, port: int, patience: int = 5) -> Server:
-    """A server in the running loop; ``serve`` it, then set ``should_exit``: open requests get ``patience`` seconds.
+    """A server for the running loop: `serve` it, and set ``should_exit`` to end it.
 
-    A ``host`` of "" is every address, of IPv4 and of IPv6.
+    Open requests get ``patience`` seconds then. A ``host`` of "" is every address, IPv4 and IPv6.
     """
     config = uvicorn.Config(
         app,
@@ -91,12 +92,12 @@ def make_server(app: ASGIApp, host: str, port: int, patience: int = 5) -> Server
         http="httptools",
         lifespan="off",
         access_log=False,
-        # Nobody reads these, and every answer in the scheduler's loop would pay for them.
+        # kube-scheduler reads none of these headers, and each would take time in its scheduling cycle.
         proxy_headers=False,
         server_header=False,
         date_header=False,
         log_config=None,
-        timeout_keep_alive=KEEP_ALIVE,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=patience,
         backlog=_BACKLOG,
     )

@@ -1,7 +1,7 @@
-"""The metrics of both processes, for Prometheus: the only user of prometheus_client.
+"""The metrics of both processes for Prometheus. No other module uses prometheus_client.
 
-Each object has a registry of its own, so that several can live in one process (tests). What the methods count stands in
-`serried.metrics`; label values are enums and resource names, never names of objects.
+Each object has a registry of its own, so that several can live in one process (tests). `serried.metrics` says what the
+methods count. Label values are enums and resource names, never names of objects.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from prometheus_client.process_collector import ProcessCollector
 
 from serried.metrics import ControllerMetrics, ExtenderMetrics, Metrics
 
-_VERB_BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-_SYNC_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
-_WAIT_BUCKETS = (10.0, 30.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0)
-_ERROR_BUCKETS = (-3600.0, -900.0, -300.0, -60.0, -10.0, 0.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
-_REPAIR_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-_BURST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_VERB_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_SYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+_WAIT_SECONDS = (10.0, 30.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0)
+_ERROR_SECONDS = (-3600.0, -900.0, -300.0, -60.0, -10.0, 0.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+_REPAIR_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_BURST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class PrometheusMetrics(Metrics):
@@ -41,7 +41,7 @@ class PrometheusMetrics(Metrics):
         self._watch_restarts.labels(resource, cause).inc()
 
     def watch_received(self, resource: str, count: int) -> None:
-        """So many changes were applied."""
+        """``count`` changes were applied."""
         self._watch_events.labels(resource).inc(count)
 
     def malformed(self, resource: str) -> None:
@@ -57,9 +57,9 @@ class PrometheusMetrics(Metrics):
         self._event_drops.inc()
 
     def before_render(self, sampler: Callable[[], None]) -> None:
-        """Call ``sampler`` at each scrape: it sets gauges from the state, so that nobody keeps them current.
+        """Call ``sampler`` at each scrape, to set gauges from the state.
 
-        There is one; a later call takes the place of an earlier one.
+        There is one sampler: a second call replaces it.
         """
         self._sample = sampler
 
@@ -84,19 +84,19 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
     def __init__(self) -> None:
         super().__init__()
         self._verb_seconds = self._histogram(
-            "serried_verb_seconds", "Time to answer a call of kube-scheduler.", _VERB_BUCKETS, "verb"
+            "serried_verb_seconds", "Time to answer a call of kube-scheduler.", _VERB_SECONDS, "verb"
         )
         self._plans = self._counter("serried_plans", "Plans of gangs.", "outcome")
-        self._plan_seconds = self._histogram("serried_plan_seconds", "Time to plan one gang.", _VERB_BUCKETS)
+        self._plan_seconds = self._histogram("serried_plan_seconds", "Time to plan one gang.", _VERB_SECONDS)
         self._bursts = self._histogram(
-            "serried_bind_burst_seconds", "Time from the first Binding of a commit to the last answer.", _BURST_BUCKETS
+            "serried_bind_burst_seconds", "Time from the first Binding of a commit to the last answer.", _BURST_SECONDS
         )
         self._bindings = self._counter("serried_bindings", "Bindings by result.", "result")
         self._repairs = self._counter("serried_repairs", "Slots of dead members by what became of them.", "outcome")
         self._repair_seconds = self._histogram(
             "serried_repair_seconds",
             "Time from a member's end to the binding of its heir.",
-            _REPAIR_BUCKETS,
+            _REPAIR_SECONDS,
         )
         self._vacancies = self._gauge("serried_vacancies", "Slots that are kept for the members to come.")
         self._held = self._gauge("serried_held_pods", "Pods that are held back.", "by")
@@ -104,10 +104,10 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         self._groups = self._gauge("serried_groups", "PodGroups by state.", "state")
         self._forecasts = self._counter("serried_forecasts", "Forecasts for heads of the queue by outcome.", "outcome")
         self._forecast_wait = self._histogram(
-            "serried_forecast_wait_seconds", "Time from a first forecast to what it says.", _WAIT_BUCKETS
+            "serried_forecast_wait_seconds", "Time from a first forecast to what it says.", _WAIT_SECONDS
         )
         self._forecast_error = self._histogram(
-            "serried_forecast_error_seconds", "Time from what a forecast said to the gang's plan.", _ERROR_BUCKETS
+            "serried_forecast_error_seconds", "Time from what a forecast said to the gang's plan.", _ERROR_SECONDS
         )
         self._head = self._gauge("serried_head_forecast_seconds", "Time to the forecast of the head of the queue.")
 
@@ -129,39 +129,39 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         self._bindings.labels(outcome).inc()
 
     def promised(self, wait: float) -> None:
-        """The head of the queue was first given a forecast so far ahead."""
+        """The head of the queue got its first forecast, which is ``wait`` seconds ahead."""
         self._forecast_wait.observe(wait)
 
     def settled(self, outcome: str, error: float | None) -> None:
-        """What came of a head: placed so many seconds after its forecast, None without one."""
+        """A head's forecast has come out: placed ``error`` seconds later, None without a forecast."""
         self._forecasts.labels(outcome).inc()
         if error is not None:
             self._forecast_error.observe(error)
 
     def head(self, seconds: float) -> None:
-        """So long it is to the head's forecast now; not a number without one."""
+        """The head's forecast is ``seconds`` ahead now; not a number without one."""
         self._head.set(seconds)
 
     def repaired(self, outcome: str, seconds: float) -> None:
-        """A kept slot was filled, or given up, so long after its member had ended."""
+        """A kept slot was filled, or given up, ``seconds`` after its member had ended."""
         self._repairs.labels(outcome).inc()
         if outcome != "Lost":
             self._repair_seconds.observe(seconds)
 
     def vacancies(self, count: int) -> None:
-        """So many slots are kept now."""
+        """``count`` slots are kept now."""
         self._vacancies.set(count)
 
     def held(self, by: str, count: int) -> None:
-        """So many pods are held now by filter or gate."""
+        """``count`` pods are held now by filter or gate."""
         self._held.labels(by).set(count)
 
     def unmarked(self, count: int) -> None:
-        """So many members that wait for a node lack the markers now."""
+        """``count`` members that wait for a node lack the markers now."""
         self._unmarked.set(count)
 
     def groups(self, state: str, count: int) -> None:
-        """So many groups are in this state now."""
+        """``count`` groups are in this state now."""
         self._groups.labels(state).set(count)
 
 
@@ -172,13 +172,13 @@ class PrometheusControllerMetrics(PrometheusMetrics, ControllerMetrics):
         super().__init__()
         self._syncs = self._counter("serried_job_syncs", "Looks at Jobs by result.", "result")
         self._sync_seconds = self._histogram(
-            "serried_job_sync_duration_seconds", "Time of one look at a Job, writes included.", _SYNC_BUCKETS
+            "serried_job_sync_duration_seconds", "Time of one look at a Job, writes included.", _SYNC_SECONDS
         )
         self._creations = self._counter(
             "serried_job_gang_workload_creation", "Creates of Workloads for gang Jobs.", "result"
         )
         self._creation_seconds = self._histogram(
-            "serried_workload_creation_duration_seconds", "Time to create one Workload.", _SYNC_BUCKETS
+            "serried_workload_creation_duration_seconds", "Time to create one Workload.", _SYNC_SECONDS
         )
         self._queue = self._gauge("serried_controller_queue_length", "Jobs that wait to be looked at.")
 
@@ -193,5 +193,5 @@ class PrometheusControllerMetrics(PrometheusMetrics, ControllerMetrics):
         self._creation_seconds.observe(seconds)
 
     def queued(self, length: int) -> None:
-        """So many Jobs wait now."""
+        """``length`` Jobs wait now."""
         self._queue.set(length)

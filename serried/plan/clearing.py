@@ -1,8 +1,7 @@
 """Nodes from which units have gone, and to which they may come back as long as a gang's quorum still fits."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 from serried.model.node import Node
 from serried.model.plan import Overlay, Plan, PlanRequest, Snapshot
@@ -105,20 +104,17 @@ class SlotClearing:
             if place % _NODES_PER_STEP == 0:
                 yield
 
-    def take(self, units: Iterable[Unit]) -> Work[None]:
+    def take(self, units: Sequence[Unit]) -> Work[None]:
         """These units go."""
-        rest = iter(units)
-        while batch := list(islice(rest, _UNITS_PER_STEP)):
-            self._take_again(batch)
-            yield
+        yield from self._move(units, self.clearing.take)
 
     def put_back(self, items: Sequence[Sequence[Unit]]) -> Work[list[Sequence[Unit]]]:
         """Let units come back, one item after the other, each as a whole where the quorum still fits; the others."""
         stay = []
         for place, item in enumerate(items, 1):
-            self._give_back(item)
+            yield from self._give_back(item)
             if self.total < self._need:
-                self._take_again(item)
+                yield from self.take(item)
                 stay.append(item)
             if place % _UNITS_PER_STEP == 0:
                 yield
@@ -130,18 +126,25 @@ class SlotClearing:
 
     def restore(self, units: Sequence[Unit], seated: Seated) -> Work[None]:
         """Let units come back without asking: it is as it was when this was known."""
-        self._give_back(units)
+        yield from self._give_back(units)
         self._seated = seated
-        yield
 
-    def count_lost(self, units: Sequence[Unit]) -> list[int]:
-        """How many slots are lost with each of these units, if they come back one after the other; nothing changes."""
+    def count_lost(self, units: Sequence[Unit]) -> Work[int]:
+        """How many slots are lost if these units come back; nothing changes."""
+        before = self.total
+        yield from self._give_back(units)
+        lost = before - self.total
+        yield from self.take(units)
+        return lost
+
+    def count_each_lost(self, units: Sequence[Unit]) -> Work[list[int]]:
+        """How many are lost with each of these units, if they come back one after the other; nothing changes."""
         lost = []
         for unit in units:
             before = self.total
-            self._give_back([unit])
+            yield from self._give_back([unit])
             lost.append(before - self.total)
-        self._take_again(units)
+        yield from self.take(units)
         return lost
 
     def plan(self, ask: PlanRequest) -> Work[Plan]:
@@ -154,13 +157,15 @@ class SlotClearing:
         """The nodes as they are now."""
         return Snapshot(self.clearing.nodes, self.clearing.used)
 
-    def _give_back(self, units: Iterable[Unit]) -> None:
-        for name in self.clearing.give_back(units):
-            self._recount(name)
+    def _give_back(self, units: Sequence[Unit]) -> Work[None]:
+        yield from self._move(units, self.clearing.give_back)
 
-    def _take_again(self, units: Iterable[Unit]) -> None:
-        for name in self.clearing.take(units):
-            self._recount(name)
+    def _move(self, units: Sequence[Unit], move: Callable[[Iterable[Unit]], Iterable[str]]) -> Work[None]:
+        for first in range(0, len(units), _UNITS_PER_STEP):
+            if first:
+                yield
+            for name in move(units[first : first + _UNITS_PER_STEP]):
+                self._recount(name)
 
     def _recount(self, name: str) -> None:
         before = self._slots.get(name)
@@ -215,10 +220,10 @@ class PlanClearing(SlotClearing):
         return found
 
     def _try(self, units: Sequence[Unit]) -> Work[bool]:
-        self._give_back(units)
+        yield from self._give_back(units)
         if self.total >= self._need and (self._is_seated(units) or (yield from self._plan())):
             return True
-        self._take_again(units)
+        yield from self.take(units)
         return False
 
     def _is_seated(self, units: Iterable[Unit]) -> bool:

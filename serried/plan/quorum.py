@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 
 from serried.model.group import Job, PodGroup
@@ -18,7 +19,7 @@ _NO_PARENTS: Mapping[OwnerKey, Parent] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class GroupMembers:
-    """The members of one group, sorted by what they are to the planner; of a tree the sum of its PodGroups."""
+    """The members of one PodGroup, sorted by what they are to the planner; of a tree the sum of its PodGroups."""
 
     placed: int
     """How many members count toward minCount: bound ones, and succeeded or given-up ones, which need no pod.
@@ -41,11 +42,21 @@ class GroupMembers:
     Else their replacements would be bound one by one against a quorum that is about to go.
     """
 
-    leaves: Mapping[str, "GroupMembers"] = field(default_factory=dict)
-    """Of a tree, its PodGroups by name."""
+    below: Mapping[str, "GroupMembers"] = field(default_factory=dict)
+    """The PodGroups that this is the sum of; empty for the members of one."""
 
     refused: tuple[Pod, ...] = ()
     """Members that ask for what kube-scheduler alone counts, and for which it found no node."""
+
+    @property
+    def leaves(self) -> Mapping[str, "GroupMembers"]:
+        """The PodGroups by their names in the tree."""
+        return self.below or {"": self}
+
+    @property
+    def placed_by_leaf(self) -> dict[str, int]:
+        """``placed`` of each PodGroup, by its name in the tree."""
+        return {name: each.placed for name, each in self.leaves.items()}
 
     def need(self, min_count: int) -> int:
         """How many waiting members the quorum still takes; 0 when it stands."""
@@ -115,25 +126,26 @@ def combine(leaves: Mapping[str, GroupMembers]) -> GroupMembers:
     found = leaves.values()
     return GroupMembers(
         sum(each.placed for each in found),
-        tuple(pod for each in found for pod in each.bound),
-        tuple(pod for each in found for pod in each.waiting),
-        tuple(pod for each in found for pod in each.gated),
-        tuple(pod for each in found for pod in each.terminating),
+        tuple(chain.from_iterable(each.bound for each in found)),
+        tuple(chain.from_iterable(each.waiting for each in found)),
+        tuple(chain.from_iterable(each.gated for each in found)),
+        tuple(chain.from_iterable(each.terminating for each in found)),
         leaves,
-        tuple(pod for each in found for pod in each.refused),
+        tuple(chain.from_iterable(each.refused for each in found)),
     )
 
 
 def is_whole(group: PodGroup, group_members: GroupMembers) -> bool:
-    """Whether the quorum of a group, or of a tree, is placed. A basic group without tree has none."""
-    if group.tree is not None:
-        return count_missing(group.tree, group_members.leaves) == 0
-    return group_members.placed >= (group.policy.min_count or 0)
+    """Whether the quorum of a group is placed. A basic one has none."""
+    return not group.policy.is_gang or count_missing(group.tree, group_members.placed_by_leaf) == 0
 
 
-def count_missing(tree: Tree, leaves: Mapping[str, GroupMembers]) -> float:
-    """The fewest members that are still to be placed before a tree stands; infinite if it has too few groups."""
+def count_missing(tree: Tree, placed: Mapping[str, int]) -> float:
+    """The fewest members that are still to be placed before a tree stands; infinite if it has too few groups.
+
+    ``placed`` has how many are, by the name of their PodGroup in the tree.
+    """
     if isinstance(tree, Leaf):
-        return leaves[tree.name].need(tree.need)
-    missing = sorted(count_missing(each, leaves) for each in tree.below)
+        return max(0, tree.need - placed.get(tree.name, 0))
+    missing = sorted(count_missing(each, placed) for each in tree.below)
     return sum(missing[: tree.need]) if len(missing) >= tree.need else math.inf

@@ -18,7 +18,7 @@ from serried.plan.clearing import SlotClearing
 from serried.plan.damage import Losses, age
 from serried.plan.steps import Work, sort_in_steps
 
-_UNITS_PER_STEP = 500
+_UNITS_PER_STEP = 250
 _NODES_PER_STEP = 8
 
 Bulk = Sequence[Unit]
@@ -93,7 +93,7 @@ class _Level:
         counted = [unit for unit in self.gone if unit.budgets]
         yield
         while picked := (yield from self._pick_violating(counted)):
-            yield from self._put_back([[unit] for unit in picked])
+            yield from self._put_back([unit] for unit in picked)
 
     def keep_gangs(self, allowances: Allowances) -> Work[None]:
         """Let gangs come back as far as they need it to stand, those first that take least room."""
@@ -107,18 +107,16 @@ class _Level:
         for gang, units in members.items():
             bulk = self._pick_missing(gang, units)
             if bulk:
-                room = sum(self._clearing.count_lost(bulk))
+                room = yield from self._clearing.count_lost(bulk)
                 pods = sum(len(unit.pods) for unit in bulk)
                 bulks.append(((not self._losses.is_critical(gang), room, -pods, gang), bulk))
                 yield
-        bulks.sort(key=lambda entry: entry[0])
-        yield from self._put_back([bulk for _, bulk in bulks])
+        order = yield from sort_in_steps(bulks, lambda entry: entry[0])
+        yield from self._put_back(bulk for _, bulk in order)
 
     def keep_rest(self) -> Work[None]:
         """Let everything else come back that can."""
-        rest = iter([*self.gone])
-        while batch := list(islice(rest, _UNITS_PER_STEP)):
-            yield from self._put_back([[unit] for unit in batch if unit not in self._doomed])
+        yield from self._put_back([unit] for unit in list(self.gone) if unit not in self._doomed)
 
     def _pick_violating(self, counted: Iterable[Unit]) -> Work[list[Unit]]:
         picked = []
@@ -128,8 +126,10 @@ class _Level:
                 picked.append(unit)
             if place % _UNITS_PER_STEP == 0:
                 yield
-        for unit in picked:
+        for place, unit in enumerate(picked, 1):
             self._losses.add(unit)
+            if place % _UNITS_PER_STEP == 0:
+                yield
         return picked
 
     def _pick_missing(self, gang: GroupKey, units: Sequence[Unit]) -> Bulk:
@@ -143,17 +143,18 @@ class _Level:
             short -= len(unit.pods)
         return bulk if short <= 0 else []
 
-    def _put_back(self, bulks: Sequence[Bulk]) -> Work[None]:
-        stay = {id(bulk) for bulk in (yield from self._clearing.put_back(bulks))}
-        for place, bulk in enumerate(bulks, 1):
-            if id(bulk) not in stay:
-                for unit in bulk:
-                    del self.gone[unit]
-                    self._losses.remove(unit)
-            elif len(bulk) == 1:
-                self._doomed.add(bulk[0])
-            if place % _UNITS_PER_STEP == 0:
-                yield
+    def _put_back(self, bulks: Iterable[Bulk]) -> Work[None]:
+        rest = iter(bulks)
+        while batch := list(islice(rest, _UNITS_PER_STEP)):
+            stay = {id(bulk) for bulk in (yield from self._clearing.put_back(batch))}
+            for bulk in batch:
+                if id(bulk) not in stay:
+                    for unit in bulk:
+                        del self.gone[unit]
+                        self._losses.remove(unit)
+                elif len(bulk) == 1:
+                    self._doomed.add(bulk[0])
+            yield
 
 
 def _put_in_order(clearing: SlotClearing, units: Sequence[Unit], below: Counter[str], newest: int) -> Work[list[Unit]]:
@@ -177,13 +178,14 @@ def _put_in_order(clearing: SlotClearing, units: Sequence[Unit], below: Counter[
             yield
     turns: dict[Unit, _Turn] = {}
     for unit in joined:
-        room = sum(clearing.count_lost([unit]))
+        room = yield from clearing.count_lost([unit])
         lower = -sum(below[pod.node] for pod in unit.pods)
         turns[unit] = _Turn(room / len(unit.pods), lower, -age(unit, newest), unit.pods[0].uid, 0)
         yield
     for place, (node, here) in enumerate(alone.items(), 1):
         here.sort(key=lambda unit: (sizes[id(unit.pods[0].shape)], -age(unit, newest), unit.pods[0].uid))
-        turns.update(_take_turns(here, clearing.count_lost(here), node, below[node], newest))
+        lost = yield from clearing.count_each_lost(here)
+        turns.update(_take_turns(here, lost, node, below[node], newest))
         if place % _NODES_PER_STEP == 0:
             yield
     return (yield from sort_in_steps(units, turns.__getitem__))

@@ -221,11 +221,11 @@ class ClaimsMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), need=st.integers(0, 3))
-    def adjust_need(self, data: st.DataObject, need: int) -> None:
+    def adjust_quorum(self, data: st.DataObject, need: int) -> None:
         group = data.draw(st.sampled_from(sorted(self.held)))
         legal = group not in self.committed
         with nullcontext() if legal else pytest.raises(IllegalTransition):
-            self.ledger.adjust_need(self.held[group], need)
+            self.ledger.adjust_quorum(self.held[group], {"": need})
         if legal:
             self.needs[group] = need
 
@@ -331,7 +331,7 @@ class ClaimsMachine(RuleBasedStateMachine):
             expected = self._count()
             for truth in self.pods.values():
                 pod = truth.told
-                if pod is None or not _counts_by_stamp(pod, priority) or truth.place or truth.pod in own:
+                if pod is None or not _counts_by_nomination(pod, priority) or truth.place or truth.pod in own:
                     continue
                 expected.setdefault(pod.nominated, Counter()).update(dict(pod.shape.requests))
             assert _plain(self.store.snapshots.take(priority, own).used) == expected
@@ -349,7 +349,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         assert vars(self.ledger) | {"_occupancy": None} == {"_occupancy": None, "_by_group": {}, "_by_uid": {}}
 
 
-def _counts_by_stamp(pod: Pod, priority: int) -> bool:
+def _counts_by_nomination(pod: Pod, priority: int) -> bool:
     return bool(pod.nominated) and pod.pending and pod.priority >= priority
 
 

@@ -21,8 +21,11 @@ from serried.model.reservation import Reservation, Slot
 from serried.model.transition import IllegalTransition
 
 GROUP = GroupKey("default", "g")
-PARTS = {"a": "left", "b": "left", "c": "right", "d": "right"}
+PARTS = {"a": "left", "b": "left", "c": "right"}
 UIDS = st.sampled_from(sorted(PARTS))
+_LIFE = 8
+"""A cycle may end when so much has happened: before, there is little to see."""
+
 NEXT = {
     CycleStage.RECORDING: (CycleStage.GATHERING, CycleStage.BINDING),
     CycleStage.GATHERING: (CycleStage.COMMITTING,),
@@ -70,7 +73,7 @@ class Facts:
 class MemberMachine(RuleBasedStateMachine):
     """Random histories of one cycle."""
 
-    @initialize(tree=st.booleans(), need=st.integers(0, 4), at_once=st.booleans())
+    @initialize(tree=st.booleans(), need=st.integers(0, 3), at_once=st.booleans())
     def begin(self, tree: bool, need: int, at_once: bool) -> None:  # noqa: FBT001 - drawn
         self.loop = asyncio.Runner()
         slots = {uid: Slot(uid, uid, "n1", part if tree else "") for uid, part in PARTS.items()}
@@ -120,19 +123,37 @@ class MemberMachine(RuleBasedStateMachine):
     async def _open(self, uid: str) -> asyncio.Future[str]:
         return self.cycle.open_call(uid, self._tick())
 
-    @precondition(lambda self: any(facts.call or facts.older for facts in self.facts.values()))
+    @precondition(lambda self: self._find_at_bind())
     @rule(data=st.data())
     def hang_up(self, data: st.DataObject) -> None:
-        facts_of = {uid: facts for uid, facts in self.facts.items() if facts.call or facts.older}
-        uid = data.draw(st.sampled_from(sorted(facts_of)))
-        facts = facts_of[uid]
-        call = data.draw(st.sampled_from([*facts.older, *([facts.call] if facts.call else [])]))
-        if call is facts.call:
-            facts.hung_up.append(call)
-            facts.lose_call()
-            facts.filtered = False
+        self._hang_up(data.draw(st.sampled_from(self._find_at_bind())))
+
+    @precondition(lambda self: self._find_at_bind())
+    @rule(data=st.data())
+    def hang_up_and_call_again(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(self._find_at_bind()))
+        self._hang_up(uid)
+        self.call(uid)
+
+    def _hang_up(self, uid: str) -> None:
+        facts = self.facts[uid]
+        call = facts.call
+        assert call is not None
+        facts.hung_up.append(call)
+        facts.lose_call()
+        facts.filtered = False
         self.cycle.abandon_call(uid, call)
-        assert not call.done() or call not in facts.hung_up
+        assert not call.done()
+        assert bool(self._find_at_bind()) is (self.cycle.reached is not None)
+
+    @precondition(lambda self: any(facts.older for facts in self.facts.values()))
+    @rule(data=st.data())
+    def hang_up_an_older_call(self, data: st.DataObject) -> None:
+        older = [(uid, call) for uid, facts in self.facts.items() for call in facts.older]
+        self.cycle.abandon_call(*data.draw(st.sampled_from(older)))
+
+    def _find_at_bind(self) -> list[str]:
+        return [uid for uid, facts in self.facts.items() if facts.call is not None]
 
     # --- what we do --------------------------------------------------------------------------------------------
 
@@ -153,8 +174,13 @@ class MemberMachine(RuleBasedStateMachine):
         self.cycle.close_call(uid, "no")
         assert call is None or call.result() == "no"
 
+    @precondition(lambda self: self._find_at_bind())
+    @rule(data=st.data())
+    def send(self, data: st.DataObject) -> None:
+        self.send_anybody(data.draw(st.sampled_from(self._find_at_bind())))
+
     @rule(uid=UIDS)
-    def send(self, uid: str) -> None:
+    def send_anybody(self, uid: str) -> None:
         facts = self.facts[uid]
         with self._raising(facts.stage is not MemberStage.AT_BIND or self.cycle.over) as legal:
             self.cycle.start_sending(uid)
@@ -199,12 +225,8 @@ class MemberMachine(RuleBasedStateMachine):
         with self._raising(stage not in NEXT[self.cycle.stage]):
             self.cycle.enter(stage)
 
-    @precondition(lambda self: not self.cycle.over)
-    @rule(rarely=st.integers(0, 9))
-    def end_sometimes(self, rarely: int) -> None:
-        if not rarely:
-            self.end()
-
+    @precondition(lambda self: not self.cycle.over and self.now > _LIFE)
+    @rule()
     def end(self) -> None:
         open_ = [facts.call for facts in self.facts.values() if facts.call is not None]
         for facts in self.facts.values():

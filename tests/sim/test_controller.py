@@ -370,7 +370,7 @@ async def test_a_group_is_kept_until_the_pods_can_be_read(server: FakeApiServer,
     async with controller_on(server):
         server.remove(GROUPS, "default", "g")
         await until(lambda: unread.left == 0)
-        await asyncio.sleep(3 * RELEASE_TIMING.longest_pause_seconds)
+        await asyncio.sleep(3 * RELEASE_TIMING.pause.cap)
         assert not server.seen(calls("PATCH", "/podgroups"))
         server.remove(PODS, "default", "a")
         await until(lambda: not server.all(GROUPS))

@@ -59,7 +59,7 @@ class House:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_LEVEL_PAUSE", 0.01)
+    monkeypatch.setattr(process, "_SECONDS_BETWEEN_DISCOVERIES", 0.01)
 
 
 @pytest.fixture

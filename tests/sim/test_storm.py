@@ -14,7 +14,7 @@ import pytest
 from extender.answers import Steer
 from extender.binding import nominator
 from extender.binding import run as cycle_runner
-from extender.scheduling.nomination import Stamps
+from extender.scheduling.nomination import NominationPolicy
 from serried.model.backoff import Backoff
 from serried.model.group import GroupKey, Key
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
@@ -44,9 +44,9 @@ class Storm:
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)  # noqa: S311 - a seeded test
-        self.world = World(window=self.dice.choice([2, 100]), stamps=self.dice.choice(list(Stamps)))
+        self.world = World(window=self.dice.choice([2, 100]), nomination=self.dice.choice(list(NominationPolicy)))
         self.calls: dict[str, BindCall] = {}
-        self.asleep: dict[str, int] = {}
+        self.aside: dict[str, int] = {}
         self.births = 0
         self.world.nominate()
         self.world.add(*[node(f"n{index}").cpu(4) for index in range(4)])
@@ -96,7 +96,7 @@ class Storm:
     async def rage(self) -> None:
         """Everything at random."""
         happenings = [self.schedule] * 12 + [self.look] * 6 + [self.watch] * 4 + [self.break_api] * 2
-        happenings += [self.hang_up, self.kill, self.wait, self.remake_group, self.erase_stamp]
+        happenings += [self.hang_up, self.kill, self.wait, self.remake_group, self.erase_nomination]
         for _ in range(STEPS):
             self.dice.choice(happenings)()
             for _ in range(self.dice.randrange(6)):
@@ -122,10 +122,12 @@ class Storm:
     def _put_aside(self, name: str) -> None:
         """kube-scheduler tries a pod again when that very pod has changed, and says so in its condition."""
         self.world.give_up(name)
-        self.asleep[name] = self._writes(name)
+        self.aside[name] = self._writes(name)
 
     def _writes(self, name: str) -> int:
-        return sum(call.name == name and call.verb in {"stamp", "kick", "ungate"} for call in self.world.api.calls)
+        return sum(
+            call.name == name and call.verb in {"nominate", "activate", "ungate"} for call in self.world.api.calls
+        )
 
     def _notice_failures(self) -> None:
         for name, call in list(self.calls.items()):
@@ -135,7 +137,7 @@ class Storm:
                     self._put_aside(name)
 
     def _awake(self, name: str) -> bool:
-        return name not in self.asleep or self._writes(name) > self.asleep[name]
+        return name not in self.aside or self._writes(name) > self.aside[name]
 
     def look(self) -> None:
         """The group scheduler's turn."""
@@ -147,7 +149,7 @@ class Storm:
 
     def break_api(self) -> None:
         """The next call of some verb fails, or is done and its answer lost."""
-        verb = self.dice.choice(["create", "replace", "delete", "get", "bind", "bind", "stamp", "kick"])
+        verb = self.dice.choice(["create", "replace", "delete", "get", "bind", "bind", "nominate", "activate"])
         if self.dice.random() < 0.5:
             self.world.api.lose(verb)
         else:
@@ -163,7 +165,7 @@ class Storm:
         key = self.dice.choice(sorted(self.world.api.pods))
         self.fallen[key.name[0]] += key.name in self.committed[key.name[0]] or bool(self.world.node_of(key.name))
         self.world.delete(key.name)
-        self.asleep.pop(key.name, None)
+        self.aside.pop(key.name, None)
         self.world.add(self._member(key.name[0], int(key.name[1:])))
 
     def wait(self) -> None:
@@ -178,7 +180,7 @@ class Storm:
             self.look()
         self.world.add(self._group(name))
 
-    def erase_stamp(self) -> None:
+    def erase_nomination(self) -> None:
         """kube-scheduler clears a nomination."""
         self.world.api.pods[self.dice.choice(sorted(self.world.api.pods))]["status"] = {}
 

@@ -200,7 +200,7 @@ class PodBuilder(Builder):
         return self.having(node_name, "spec", "nodeName")
 
     def nominated(self, node_name: str) -> Self:
-        """Stamped with a nominated node."""
+        """With a nominated node."""
         return self.having(node_name, "status", "nominatedNodeName")
 
     def tried(self, reason: str = "Unschedulable", message: str = "") -> Self:

@@ -8,6 +8,7 @@ from typing import Any
 from controller.process import Controller
 from controller.protection import ReleaseTiming
 from serried.kube.wire import EVENTS, JOBS, JSON, pod_groups, workloads
+from serried.model.backoff import Backoff
 from serried.model.level import FALLBACK, ApiLevel
 from serried.observe.prometheus import PrometheusControllerMetrics
 from serried.settings import controller_settings
@@ -19,7 +20,7 @@ WORKLOADS = workloads(FALLBACK.group, FALLBACK.version)
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
 CREATES_WORKLOAD, CREATES_GROUP = calls("POST", "/workloads"), calls("POST", "/podgroups")
 READS_PODS = calls("GET", "/namespaces/default/pods")
-RELEASE_TIMING = ReleaseTiming(grace_seconds=0.05, shortest_pause_seconds=0.02, longest_pause_seconds=0.1)
+RELEASE_TIMING = ReleaseTiming(grace_seconds=0.05, pause=Backoff(first=0.02, cap=0.1))
 
 
 def gang(name: str = "train", size: int = 3) -> JobBuilder:
@@ -48,7 +49,7 @@ async def starting_on(server: FakeApiServer, *arguments: str, level: ApiLevel = 
     """A controller process in this event loop from its first moment on."""
     async with server.client() as client:
         controller = Controller(
-            controller_settings(arguments, {}), client, level, PrometheusControllerMetrics(), RELEASE_TIMING
+            controller_settings(arguments, {}), client, level, PrometheusControllerMetrics(), timing=RELEASE_TIMING
         )
         running = asyncio.create_task(controller.run())
         try:

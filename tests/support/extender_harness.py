@@ -11,7 +11,7 @@ from extender.core import Core, Options
 from extender.scheduling.backfill import Mode
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.disruption import Disrupted
-from extender.scheduling.nomination import Stamps
+from extender.scheduling.nomination import NominationPolicy
 from extender.scheduling.preemption import Method
 from extender.scheduling.preemption import Mode as Preemption
 from extender.scheduling.repairs import USUAL, Rules
@@ -111,7 +111,7 @@ class World:
     def __init__(
         self,
         window: int = 100,
-        stamps: Stamps = Stamps.AUTO,
+        nomination: NominationPolicy = NominationPolicy.AUTO,
         backfill: Mode = Mode.FORECAST,
         rules: Rules = USUAL,
         stopwatch: Callable[[], float] | None = None,
@@ -139,7 +139,7 @@ class World:
             stopwatch=stopwatch or self.clock,
             rest=_turn,
             options=Options(
-                stamps,
+                nomination,
                 window,
                 backfill,
                 ageing_seconds=DAY,
@@ -196,7 +196,7 @@ class World:
         known = (pod.uid for pod in self.store.pods.values() if pod.name == name)
         self.store.drop_pod(raw["metadata"]["uid"] if raw is not None else next(known))
 
-    def erase_stamp(self, name: str) -> None:
+    def erase_nomination(self, name: str) -> None:
         """kube-scheduler has cleared a nomination, and the watch has said so."""
         self.api.pods[Key("default", name)]["status"] = {}
         self.watch()
@@ -257,7 +257,7 @@ class World:
         await self.go()
 
     def nominate(self) -> None:
-        """Start the writer of stamps."""
+        """Start the writer of nominations."""
         self._background.append(asyncio.create_task(self.nominator.run()))
 
     def filter(self, name: str, *nodes: str) -> Answer:

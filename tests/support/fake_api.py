@@ -183,7 +183,7 @@ class FakeApi:
             found.update(merge(found, wanted))
             return deepcopy(found)
 
-        verb = "stamp" if subresource == "status" else "ungate" if "spec" in patch else "kick"
+        verb = "nominate" if subresource == "status" else "ungate" if "spec" in patch else "activate"
         patched: Raw = await self._do(Call(verb, resource.plural, name, dict(patch)), change)
         return patched
 

@@ -52,7 +52,7 @@ def test_help_shows_choices_units_and_defaults(capsys: pytest.CaptureFixture[str
     said = " ".join(capsys.readouterr().out.split())
     assert "--api {auto,native,fallback} where Workloads and PodGroups live (default: auto)" in said
     assert "--barrier-idle SECONDS how long" in said
-    assert "--queue-ageing SECONDS|off what counts as one priority more, or off (default: 86400)" in said
+    assert "--queue-ageing SECONDS|off the wait that counts as one priority more, or off (default: 86400)" in said
     assert "(default: serried-0)" in said
 
 

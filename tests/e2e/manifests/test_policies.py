@@ -72,7 +72,7 @@ def test_others_are_not_fenced(server: Server, held: str) -> None:
     server.patch(held, {"metadata": {"labels": {"app": "b"}}, "spec": {"nodeSelector": {"a": "b"}}})
 
 
-def test_the_extender_may_stamp(server: Server, held: str) -> None:
+def test_the_extender_may_nominate(server: Server, held: str) -> None:
     server.patch_status("/api/v1/namespaces/default/pods/held", {"nominatedNodeName": "n1"})
     assert server.get(held)["status"]["nominatedNodeName"] == "n1"
 

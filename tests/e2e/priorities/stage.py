@@ -6,13 +6,22 @@ from typing import Any
 
 from bench.cluster.api import ApiError
 from tests.e2e.trees.stage import TreeStage
-from tests.support.cluster_stage import Raw, eventually
+from tests.support.cluster_stage import ClusterStage, Raw, eventually
 
 MOST = 1_000_000_000
+FIRST_WITH_TREES = 37
+"""The minor in which scheduling.k8s.io has CompositePodGroups first."""
 
 
 class PriorityStage(TreeStage):
     """A namespace of groups and trees that name PriorityClasses."""
+
+    def close(self) -> None:
+        """Clear the stage, of trees where the API has them."""
+        if self.native and self.cluster.spec.minor < FIRST_WITH_TREES:
+            ClusterStage.close(self)
+        else:
+            super().close()
 
     def class_name(self, name: str) -> str:
         """A PriorityClass of this story: they have no namespace."""

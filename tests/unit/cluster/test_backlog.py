@@ -130,7 +130,7 @@ def test_a_gang_of_several_shapes_wakes_for_any_slot_of_one_of_them(scene: Scene
     assert scene.free("a1", 1) == {G}
 
 
-def test_a_gang_that_gave_its_room_up_hears_of_what_others_free_not_of_its_own_stamps(scene: Scene) -> None:
+def test_a_gang_that_gave_its_room_up_hears_of_what_others_free_not_of_its_own_nominations(scene: Scene) -> None:
     scene.free("a1", 4)
     scene.backlog.put_aside(G, scene.ask(2))
     scene.refuse(H, 5)

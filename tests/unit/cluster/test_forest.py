@@ -117,7 +117,7 @@ def test_a_root_that_gets_a_parent_takes_its_tree_along() -> None:
     assert store.forest.find_gap(TREE) == "CompositePodGroup root does not exist"
     add(store, ROOT)
     assert store.members.group_of("pod-hand") == TREE
-    assert store.groups[TREE].tree is not None
+    assert isinstance(store.groups[TREE].tree, Branch)
 
 
 def test_a_circle_is_no_tree() -> None:
@@ -141,4 +141,4 @@ def test_a_condition_that_is_written_moves_no_member() -> None:
     store.touched.groups.clear()
     store.put_group(WORKERS.condition("True", "Scheduled").version("2").value())
     assert store.members.group_of("pod-hand") == TREE
-    assert store.groups[TREE].tree is not None
+    assert isinstance(store.groups[TREE].tree, Branch)

@@ -131,11 +131,11 @@ class TestTheStates:
 
     def test_the_quorum_is_fixed_by_the_commit(self, ledger: Ledger) -> None:
         held = hold(ledger, reserve(GANG, p="n1", q="n2"))
-        ledger.adjust_need(held, 1)
+        ledger.adjust_quorum(held, {"": 1})
         assert (held.need, held.lacks({"p"})) == (1, False)
         ledger.commit(held, {"p"})
         with pytest.raises(IllegalTransition, match="cannot change its quorum"):
-            ledger.adjust_need(held, 2)
+            ledger.adjust_quorum(held, {"": 2})
 
     def test_a_committed_member_moves_and_loses_its_slot_as_any_other(self, ledger: Ledger) -> None:
         held = hold(ledger, reserve(GANG, p="n1", q="n2"))
@@ -148,15 +148,13 @@ class TestTheStates:
     def test_parts_of_a_tree_are_left_out_and_never_taken_in(self, ledger: Ledger) -> None:
         slots = {"p": Slot("p", "p", "n1", "a"), "q": Slot("q", "q", "n1", "b")}
         held = hold(ledger, Reservation(GANG, "uid", "", 2, slots, parts={"a": 1, "b": 1}))
-        ledger.adjust_parts(held, {"a": 1})
+        ledger.adjust_quorum(held, {"a": 1})
         assert (held.need, held.parts) == (1, {"a": 1})
         with pytest.raises(IllegalTransition, match="was not planned with"):
-            ledger.adjust_parts(held, {"a": 1, "b": 1})
-        with pytest.raises(IllegalTransition, match="is a tree"):
-            ledger.adjust_need(held, 1)
+            ledger.adjust_quorum(held, {"a": 1, "b": 1})
         ledger.commit(held, {"p"})
         with pytest.raises(IllegalTransition, match="cannot change its quorum"):
-            ledger.adjust_parts(held, {})
+            ledger.adjust_quorum(held, {})
 
     def test_what_is_over_changes_no_more(self, ledger: Ledger) -> None:
         old = hold(ledger, reserve(GANG, p="n1"))
@@ -165,8 +163,7 @@ class TestTheStates:
         verbs: list[Callable[[], None]] = [
             lambda: ledger.commit(old, {"p"}),
             lambda: ledger.withdraw(old),
-            lambda: ledger.adjust_need(old, 1),
-            lambda: ledger.adjust_parts(old, {}),
+            lambda: ledger.adjust_quorum(old, {"": 1}),
             lambda: ledger.rename_domain(old, "r2"),
             lambda: ledger.add(old, member("q"), "n1"),
         ]

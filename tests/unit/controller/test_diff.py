@@ -15,9 +15,11 @@ from controller.diff.duty import Duty
 from controller.diff.finalizer import PROTECTION, RemoveFinalizer, free_group, is_leaving
 from controller.diff.labels import JOB_UID, MANAGED_BY, MANAGER
 from controller.diff.names import successor_name, workload_name
-from controller.diff.owner import Follow, begin_pod_group, diff
+from controller.diff.owner import Follow, begin_pod_group
+from controller.diff.owner import diff as changes_of
 from controller.diff.templates import desired_count, job_template
 from serried.model.group import BASIC, GroupKey, Policy
+from serried.model.parent import Owner
 from tests.support.builders import PodGroupBuilder, WorkloadBuilder, job, pod_group, workload
 
 B = TypeVar("B", PodGroupBuilder, WorkloadBuilder)
@@ -25,6 +27,10 @@ B = TypeVar("B", PodGroupBuilder, WorkloadBuilder)
 GANG = job("train").size(3).scheduler("serried")
 OURS = workload("train-x").for_job("train").gang_template("train-pgt-0", 3)
 GROUP = pod_group("train-g").gang(3).of("train-x", "train-pgt-0")
+
+
+def diff(owner: Owner, found: Observed, duty: Duty, follow: Follow) -> list[Change]:
+    return list(changes_of(owner, found, duty, follow))
 
 
 def test_a_gang_gets_its_workload_first() -> None:
@@ -86,7 +92,7 @@ def test_nothing_is_to_be_done(found: Observed, duty: Duty) -> None:
 def test_ambiguity_is_told_by_name(found: Observed, words: list[str]) -> None:
     (action,) = diff(GANG.value(), found, Duty.START, Follow.PATCH)
     assert isinstance(action, ReportAmbiguous)
-    assert all(word in action.message for word in words)
+    assert all(word in action.problem for word in words)
 
 
 @pytest.mark.parametrize(

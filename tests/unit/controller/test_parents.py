@@ -1,18 +1,19 @@
 """What a JobSet or a LeaderWorkerSet should have, and what it is told."""
 
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.diff.changes import CreatePodGroup, Observed, SetMinCount
+from controller.diff.changes import CreatePodGroup, Observed, ReportAmbiguous, SetMinCount
 from controller.diff.complaints import find_complaints_of_parent
 from controller.diff.duty import Duty
 from controller.diff.labels import MANAGED_BY, PARENT_UID
 from controller.diff.objects import pod_group_body, workload_body
-from controller.diff.owner import Follow, begin_workload, diff, find_ambiguity, find_missing, find_surplus
+from controller.diff.owner import Follow, begin_workload, diff, find_surplus
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.model.group import PodGroup, Policy, Workload
 from serried.model.level import FALLBACK, NATIVE_LEVELS
@@ -52,7 +53,19 @@ def missing_in(
     parent: JobSetBuilder | LeaderWorkerSetBuilder, made: Workload, groups: Sequence[PodGroup], replicas: Sequence[str]
 ) -> list[CreatePodGroup]:
     """The creates of PodGroups where these replicas have leaders."""
-    return find_missing(parent.value(), Observed([made], groups, replicas=replicas))
+    changes = diff(parent.value(), Observed([made], groups, replicas=replicas), Duty.START, Follow.NEVER)
+    return [each for each in changes if isinstance(each, CreatePodGroup)]
+
+
+class Leaders(list[str]):
+    """Indexes of replicas that count how many of them were looked at."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for index in super().__iter__():
+            self.seen += 1
+            yield index
 
 
 def lagging(parent: JobSetBuilder | LeaderWorkerSetBuilder, found: Observed) -> list[tuple[object, int, int]]:
@@ -108,13 +121,23 @@ def test_a_number_of_replicas_costs_nothing(replicas: int, there: set[int]) -> N
     own = {MANAGED_BY: "serried", PARENT_UID: "leaderworkerset-s"}
     groups = [group_of(f"g{n}").having({**own, REPLICA: str(n)}, "metadata", "labels").value() for n in there]
     tracemalloc.start()
-    missing = find_missing(parent, Observed([made], replicas=[str(index) for index in there]))
+    missing = list(diff(parent, Observed([made], replicas=[str(n) for n in there]), Duty.START, Follow.NEVER))
     surplus = find_surplus(parent, Observed([made], groups))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert {int(create.replica) for create in missing} == {index for index in there if index < replicas}
+    created = {int(change.replica) for change in missing if isinstance(change, CreatePodGroup)}
+    assert created == {index for index in there if index < replicas}
     assert {group.labels[REPLICA] for group in surplus} == {str(index) for index in there if index >= replicas}
     assert peak < 30_000  # bytes; a list of 2,000 numbers has more
+
+
+def test_a_look_at_a_thousand_new_replicas_costs_what_it_takes_of_them() -> None:
+    leaders = Leaders(map(str, range(1000)))
+    changes = diff(
+        serving().size(1000, 4).value(), Observed([made_for(serving())], replicas=leaders), Duty.START, Follow.PATCH
+    )
+    assert [change.replica for change in islice(changes, 8) if isinstance(change, CreatePodGroup)] == leaders[:8]
+    assert leaders.seen == 8
 
 
 def test_what_a_workload_contains_is_not_missing() -> None:
@@ -168,33 +191,34 @@ def test_a_stage_that_shrinks_to_one_pod_or_none_waits_for_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "problem"),
+    ("found", "problems"),
     [
-        pytest.param(Observed([of_serving().value()]), "", id="one Workload"),
+        pytest.param(Observed([of_serving().value()]), [], id="one Workload"),
         pytest.param(
             Observed([of_serving().value(), of_serving().uid("x").value()]),
-            "Workloads w, w all refer to it; exactly one must",
+            ["Workloads w, w all refer to it; exactly one must"],
             id="two Workloads",
         ),
         pytest.param(
             Observed([workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").value()]),
-            "no template of Workload w fits: one of the name of each stage is needed",
+            ["no template of Workload w fits: one of the name of each stage is needed"],
             id="no template",
         ),
         pytest.param(
             Observed([of_serving().value()], [group_of("a").replica(1).value(), group_of("b").replica(1).value()]),
-            "PodGroups a, b are all for the same pods of Workload w",
+            ["PodGroups a, b are all for the same pods of Workload w"],
             id="two PodGroups of one replica",
         ),
         pytest.param(
             Observed([of_serving().value()], [group_of("a").replica(0).value(), group_of("b").replica(1).value()]),
-            "",
+            [],
             id="one of each",
         ),
     ],
 )
-def test_what_is_not_clear_is_said(found: Observed, problem: str) -> None:
-    assert find_ambiguity(serving().value(), found) == problem
+def test_what_is_not_clear_is_said(found: Observed, problems: list[str]) -> None:
+    changes = diff(serving().value(), found, Duty.START, Follow.NEVER)
+    assert [change.problem for change in changes if isinstance(change, ReportAmbiguous)] == problems
 
 
 COMPLAINTS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, list[str], str]] = [

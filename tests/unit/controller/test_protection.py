@@ -7,10 +7,11 @@ from controller.protection import Protection, ReleaseTiming
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from serried.kube.wire import Failure
+from serried.model.backoff import Backoff
 from serried.model.group import GroupKey
 from tests.support.builders import pod, pod_group
 
-RELEASE_TIMING = ReleaseTiming(grace_seconds=5.0, shortest_pause_seconds=1.0, longest_pause_seconds=8.0)
+RELEASE_TIMING = ReleaseTiming(grace_seconds=5.0, pause=Backoff(first=1.0, cap=8.0))
 
 
 class Cluster:
@@ -27,7 +28,7 @@ class Cluster:
         self.reading = asyncio.Event()
         self.answer = asyncio.Event()
         self.answer.set()
-        self.protection = Protection(self.store, self._read, self._remove, lambda: self.now, RELEASE_TIMING)
+        self.protection = Protection(self.store, self._read, self._remove, lambda: self.now, timing=RELEASE_TIMING)
 
     async def _read(self, namespace: str) -> frozenset[GroupKey]:
         assert namespace == "default"

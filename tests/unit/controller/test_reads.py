@@ -42,7 +42,7 @@ async def test_a_pod_names_its_group(server: FakeApiServer, builder: PodBuilder,
 async def test_all_pages_are_read_and_none_from_a_stale_cache(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serried.kube.client._PAGE", 2)
+    monkeypatch.setattr("serried.kube.client._OBJECTS_PER_PAGE", 2)
     for number in range(5):
         server.add(PODS, pod(f"p-{number}").in_group(f"g-{number}").raw())
     async with server.client() as client:
@@ -52,7 +52,7 @@ async def test_all_pages_are_read_and_none_from_a_stale_cache(
 
 
 async def test_half_of_a_list_is_no_list(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serried.kube.client._PAGE", 1)
+    monkeypatch.setattr("serried.kube.client._OBJECTS_PER_PAGE", 1)
     for number in range(2):
         server.add(PODS, pod(f"p-{number}").in_group(f"g-{number}").raw())
     second_page = server.hold(lambda request: "continue" in request.params)

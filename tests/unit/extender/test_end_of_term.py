@@ -55,7 +55,7 @@ class TestALeaseThatLapsesForAMoment:
 
 
 class TestARecoveryUnderWhichTheTermEnds:
-    async def test_takes_no_stamp_off(self, world: World) -> None:
+    async def test_takes_no_nomination_off(self, world: World) -> None:
         world.add(*small_nodes(2), gang(2), *members(2))
         for raw in world.api.pods.values():
             raw["status"] = {"nominatedNodeName": "n1"}
@@ -70,7 +70,7 @@ class TestARecoveryUnderWhichTheTermEnds:
         world.api.let_go("get")
         await world.settle()
         await asyncio.gather(task, return_exceptions=True)
-        assert world.api.said("stamp") == []
+        assert world.api.said("nominate") == []
 
     async def test_is_none_of_the_next_term(self, world: World) -> None:
         """The API server was away: our Lease was lost, another instance led and committed, and we lead again."""
@@ -80,7 +80,7 @@ class TestARecoveryUnderWhichTheTermEnds:
         world.api.hold("get")
         recovery = world.recovery
         task = asyncio.create_task(recovery.recover())
-        await world.settle()  # it is looking at the stray stamp
+        await world.settle()  # it is looking at the stray nomination
         world.core.end_term()
         world.core.end_term()
         world.api.let_go("get")
@@ -103,18 +103,18 @@ class TestARecoveryUnderWhichTheTermEnds:
         assert world.api.said("replace") == []
 
 
-class TestTheWriterOfStamps:
+class TestTheWriterOfNominations:
     async def test_takes_nothing_back_after_the_end_of_the_term(self, world: World) -> None:
         world = world.add(*small_nodes(2, 1), gang(2), *members(2))
         world.nominate()
-        world.api.hold("stamp")
+        world.api.hold("nominate")
         await world.go()
-        sent = len(world.api.said("stamp"))
+        sent = len(world.api.said("nominate"))
         assert sent
         world.core.end_term()
-        world.api.let_go("stamp")
+        world.api.let_go("nominate")
         await world.settle()
-        assert len(world.api.said("stamp")) == sent
+        assert len(world.api.said("nominate")) == sent
 
 
 class TestAPassUnderWhichTheTermEnds:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.answers import Candidate, Hold, Pass, Steer
-from extender.scheduling.nomination import Stamps
+from extender.scheduling.nomination import NominationPolicy
 from tests.support.builders import PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, World, gang, members, small_nodes
 from tests.support.fake_api import error
@@ -103,31 +103,31 @@ class TestAnotherProfile:
 
 
 class TestEvidence:
-    """An unstamped member under sampling teaches nothing. Here everybody is stamped."""
+    """A member without nomination teaches nothing under sampling. Here everybody is nominated."""
 
     @pytest.fixture
     async def world(self) -> AsyncIterator[World]:
-        made = World(stamps=Stamps.ALWAYS)
+        made = World(nomination=NominationPolicy.ALWAYS)
         yield made
         await made.close()
 
-    async def test_a_sample_without_the_node_refuses_nothing_and_stamps_again_once(self, sampled: World) -> None:
+    async def test_a_sample_without_the_node_refuses_nothing_and_nominates_again_once(self, sampled: World) -> None:
         sampled.nominate()
         await sampled.settle()
         node_name, uid = slot_of(sampled, "m0"), sampled.pod("m0").uid
-        sampled.erase_stamp("m0")
-        before = len(sampled.api.said("stamp"))
+        sampled.erase_nomination("m0")
+        before = len(sampled.api.said("nominate"))
         for _ in range(3):
             assert sampled.service.filter(members(1)[0].value(), ["n050"]) == Hold()
             await sampled.settle()
         assert slot_of(sampled, "m0") == node_name
-        assert len(sampled.api.said("stamp")) == before + 1
+        assert len(sampled.api.said("nominate")) == before + 1
         assert sampled.cycle().member(uid).missed
 
-    async def test_a_stamped_node_that_is_missing_was_tried_and_refused(self, sampled: World) -> None:
+    async def test_a_nominated_node_that_is_missing_was_tried_and_refused(self, sampled: World) -> None:
         refused = slot_of(sampled, "m0")
-        stamped = members(1)[0].nominated(refused).value()
-        assert sampled.service.filter(stamped, ["n050", "n051"]) == Hold()
+        nominated = members(1)[0].nominated(refused).value()
+        assert sampled.service.filter(nominated, ["n050", "n051"]) == Hold()
         await sampled.settle()
         assert slot_of(sampled, "m0") != refused
 
@@ -159,7 +159,7 @@ class TestEvidence:
         await planned.settle()
         assert slot_of(planned, "m0") == "n2"
 
-    async def test_an_outdated_stamp_that_is_tried_by_itself_says_nothing_about_the_plan(self, planned: World) -> None:
+    async def test_an_outdated_nomination_tried_by_itself_says_nothing_about_the_plan(self, planned: World) -> None:
         outdated = members(1)[0].nominated("n2").value()
         assert planned.service.filter(outdated, ["n2"]) == Hold()
         await planned.settle()
@@ -168,9 +168,9 @@ class TestEvidence:
 
     async def test_a_refusal_that_comes_after_the_member_moved_does_not_count(self, planned: World) -> None:
         planned.add(node("n2").cpu(1))
-        stamped = members(1)[0].nominated("n1").value()
-        planned.service.filter(stamped, ["n2", "n3"])
-        planned.service.filter(stamped, ["n2", "n3"])
+        nominated = members(1)[0].nominated("n1").value()
+        planned.service.filter(nominated, ["n2", "n3"])
+        planned.service.filter(nominated, ["n2", "n3"])
         await planned.settle()
         assert slot_of(planned, "m0") == "n2"
 
@@ -251,12 +251,12 @@ class TestLooseMembers:
         assert [call.error for call in calls] == ["", ""]
         assert (racked.node_of("m0"), racked.node_of("m1")) == ("a2", "a1")
 
-    async def test_after_a_sample_without_a_node_for_it_the_whole_gang_is_stamped(self, racked: World) -> None:
+    async def test_after_a_sample_without_a_node_for_it_the_whole_gang_is_nominated(self, racked: World) -> None:
         racked.add(*[node(f"c{index:03}").cpu(1) for index in range(101)])
         racked.nominate()
         assert racked.filter("m1", "b1") == Hold()
         await racked.settle()
-        assert {call.name for call in racked.api.said("stamp")} == {"m0", "m1"}
+        assert {call.name for call in racked.api.said("nominate")} == {"m0", "m1"}
         assert not racked.cycle().any_node
 
 
@@ -271,7 +271,7 @@ class TestWaking:
         world.add(plain)
         world.service.synced = True
         await world.go()
-        assert [call.name for call in world.api.said("kick")] == ["p"]
+        assert [call.name for call in world.api.said("activate")] == ["p"]
         assert list(world.core.held) == []
 
     async def test_a_pod_held_before_its_job_was_seen_is_woken_if_the_job_is_plain(self, world: World) -> None:
@@ -280,7 +280,7 @@ class TestWaking:
         assert world.filter("p", "n1") == Hold()
         world.store.put_job(job("j").value())
         await world.go()
-        assert [call.name for call in world.api.said("kick")] == ["p"]
+        assert [call.name for call in world.api.said("activate")] == ["p"]
 
     @pytest.mark.parametrize("seconds", [1, 11, 300])
     async def test_a_plain_jobs_pod_is_woken_however_late_our_watch_shows_it(self, world: World, seconds: int) -> None:
@@ -290,14 +290,14 @@ class TestWaking:
             await world.pass_time(1.0)
         world.add(job("j"), plain)
         await world.go()
-        assert [call.name for call in world.api.said("kick")] == ["p"]
+        assert [call.name for call in world.api.said("activate")] == ["p"]
 
     async def test_members_of_a_basic_group_are_woken_however_late_our_watch_shows_them(self, world: World) -> None:
         assert [world.filter_unknown(member) for member in members(2)] == [Hold(), Hold()]
         await world.pass_time(60.0)
         world.add(pod_group("g"), *members(2))
         await world.go()
-        assert {call.name for call in world.api.said("kick")} == {"m0", "m1"}
+        assert {call.name for call in world.api.said("activate")} == {"m0", "m1"}
 
     async def test_held_members_of_a_group_that_turns_out_basic_are_woken(self, world: World) -> None:
         world.add(*members(2))
@@ -305,7 +305,7 @@ class TestWaking:
         world.filter("m1", "n1")
         world.add(pod_group("g"))
         await world.go()
-        assert {call.name for call in world.api.said("kick")} == {"m0", "m1"}
+        assert {call.name for call in world.api.said("activate")} == {"m0", "m1"}
 
     async def test_members_of_a_gang_stay_held_without_any_write(self, world: World) -> None:
         world.add(gang(2), *members(1))

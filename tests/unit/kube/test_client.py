@@ -119,14 +119,6 @@ async def test_the_last_failure_surfaces_when_attempts_are_used_up(server: FakeA
     assert len(server.requests) == 3
 
 
-@pytest.mark.parametrize("retry_after", [None, 2.0, 60.0])
-def test_waits_have_jitter_keep_to_the_cap_and_honour_retry_after(retry_after: float | None) -> None:
-    policy = RetryPolicy(backoff=Backoff(first=0.1, cap=5.0))
-    waits = [policy.delay(attempt, retry_after) for attempt in range(20) for _ in range(20)]
-    assert all(min(retry_after or 0.0, 5.0) <= wait <= 5.0 for wait in waits)
-    assert len(set(waits)) > 1 or retry_after == 60.0
-
-
 async def test_a_lost_answer_of_a_create_is_not_repeated(server: FakeApiServer, client: ApiClient) -> None:
     server.lose_answer(calls("POST"))
     with pytest.raises(Unavailable) as caught:

@@ -264,3 +264,14 @@ def test_of_very_many_domains_the_promising_ones_are_examined() -> None:
     found = preempted(field, PlanRequest(gang(1), 1, RACK))
     assert (found.plan.domain, found.cost.damages[0].broken) == (racks[-1], 0)
     assert (found.domains_fitting, found.domains_examined) == (40, 16)
+
+
+def test_of_a_full_cluster_only_the_nodes_of_the_members_are_emptied() -> None:
+    hosts = [f"n{place:03}" for place in range(100)]
+    field = occupied(*(host(name) for name in hosts))
+    for place, name in enumerate(hosts):
+        field = field.running(*(one(f"p{name}-{number}", name, cpu=1, at=place % 60) for number in range(4)))
+    found = preempted(field, PlanRequest(gang(10), 10))
+    used = set(found.plan.nodes.values())
+    assert len(found.victims) == 40
+    assert {unit.pods[0].node for unit in found.victims} == used

@@ -1,7 +1,7 @@
 import pytest
 
 from extender.binding import nominator
-from extender.scheduling.nomination import Stamps
+from extender.scheduling.nomination import NominationPolicy
 from serried.model.backoff import Backoff
 from tests.support.builders import PodBuilder, node, pod
 from tests.support.extender_harness import SCHEDULER, World, gang, members
@@ -16,7 +16,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def plan(world: World, count: int = 2, *, gated: bool = False, room: int = 0) -> World:
-    """Gang g planned on n1, which has just room for it unless ``room`` says more; the writers of stamps at work."""
+    """Gang g planned on n1, which has just room for it unless ``room`` says more; the writers are at work."""
     world.nominate()
     pods = [each.gate() if gated else each for each in members(count)]
     await world.add(node("n1").cpu(room or count), gang(count), *pods).go()
@@ -27,74 +27,76 @@ def names(world: World, verb: str) -> list[str]:
     return [call.name for call in world.api.said(verb)]
 
 
-class TestStamps:
-    async def test_each_member_is_stamped_once_with_its_uid_as_precondition(self, world: World) -> None:
+class TestNominations:
+    async def test_each_member_is_nominated_once_with_its_uid_as_precondition(self, world: World) -> None:
         await plan(world)
-        assert sorted(names(world, "stamp")) == ["m0", "m1"]
-        assert world.api.said("stamp")[0].body["metadata"]["uid"].startswith("pod-m")
+        assert sorted(names(world, "nominate")) == ["m0", "m1"]
+        assert world.api.said("nominate")[0].body["metadata"]["uid"].startswith("pod-m")
         assert world.pod("m0").nominated == "n1"
 
-    async def test_the_record_is_written_before_the_first_stamp(self, world: World) -> None:
+    async def test_the_record_is_written_before_the_first_nomination(self, world: World) -> None:
         await plan(world)
         verbs = [call.verb for call in world.api.calls]
-        assert verbs.index("create") < verbs.index("stamp")
+        assert verbs.index("create") < verbs.index("nominate")
 
-    async def test_a_member_that_filter_has_answered_already_needs_no_stamp(self, world: World) -> None:
+    async def test_a_member_that_filter_has_answered_already_needs_no_nomination(self, world: World) -> None:
         world.api.hold("create")
         await plan(world)
         world.filter("m0")
         world.api.let_go("create")
         await world.go()
-        assert names(world, "stamp") == ["m1"]
+        assert names(world, "nominate") == ["m1"]
 
-    async def test_a_stamp_of_another_node_is_cleared_first(self, world: World) -> None:
+    async def test_a_nomination_of_another_node_is_cleared_first(self, world: World) -> None:
         world.nominate()
         outdated, other = members(2)
         await world.add(node("n1").cpu(2), gang(2), outdated.nominated("gone"), other).go()
-        stamped = [call.body["status"]["nominatedNodeName"] for call in world.api.said("stamp") if call.name == "m0"]
-        assert stamped == [None, "n1"]
+        nominated = [
+            call.body["status"]["nominatedNodeName"] for call in world.api.said("nominate") if call.name == "m0"
+        ]
+        assert nominated == [None, "n1"]
 
     async def test_the_window_bounds_the_members_that_no_filter_call_has_asked_about(self) -> None:
         world = World(window=2)
         await plan(world, 4)
-        assert len(names(world, "stamp")) == 2
-        world.filter(names(world, "stamp")[0])
+        assert len(names(world, "nominate")) == 2
+        world.filter(names(world, "nominate")[0])
         await world.settle()
-        assert len(names(world, "stamp")) == 3
+        assert len(names(world, "nominate")) == 3
         await world.close()
 
-    async def test_a_stamp_that_fails_frees_its_place_in_the_window(self) -> None:
+    async def test_a_nomination_that_fails_frees_its_place_in_the_window(self) -> None:
         world = World(window=1)
-        world.api.fail("stamp", error(500))
+        world.api.fail("nominate", error(500))
         await plan(world, 2)
-        assert names(world, "stamp") == ["m0", "m1"]
+        assert names(world, "nominate") == ["m0", "m1"]
         await world.close()
 
-    async def test_an_odd_member_does_not_stop_the_stamps_of_others(
+    async def test_an_odd_member_does_not_stop_the_nominations_of_others(
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
         more_than_writers = [AttributeError("odd") for _ in range(20)]
-        world.api.fail("stamp", *more_than_writers)
+        world.api.fail("nominate", *more_than_writers)
         await plan(world, 40)
-        assert len(names(world, "stamp")) == 40
+        assert len(names(world, "nominate")) == 40
         assert len([record for record in caplog.records if record.exc_info]) == 20
 
-    async def test_a_member_deleted_before_its_stamp_frees_its_place_for_the_next_gang(self) -> None:
+    async def test_a_member_deleted_before_its_nomination_frees_its_place_for_the_next_gang(self) -> None:
         world = World(window=1)
-        world.api.hold("stamp")
+        world.api.hold("nominate")
         await plan(world, 1)
         world.delete("m0")
         await world.settle()
-        world.api.let_go("stamp")
+        world.api.let_go("nominate")
         await world.go()
         assert read_memory(world.nominator)["open"] == {}
         await world.close()
 
-    async def test_if_nobody_is_to_be_stamped_members_that_are_asleep_are_woken(self) -> None:
-        world = World(stamps=Stamps.NEVER)
+    async def test_if_nobody_is_to_be_nominated_members_that_are_put_aside_are_activated(self) -> None:
+        world = World(nomination=NominationPolicy.NEVER)
         world.filter_unknown(members(1)[0])
         await plan(world)
-        assert (names(world, "stamp"), names(world, "kick")) == ([], ["m0"])
+        assert (names(world, "nominate"), names(world, "activate")) == ([], ["m0"])
         await world.close()
 
 
@@ -107,58 +109,58 @@ class TestLooseRounds:
 
     async def test_less_room_than_for_another_gang_of_that_size_is_not_enough(self, world: World) -> None:
         await plan(world, room=3)
-        assert sorted(names(world, "stamp")) == ["m0", "m1"]
+        assert sorted(names(world, "nominate")) == ["m0", "m1"]
 
-    async def test_everybody_is_stamped_if_that_is_asked_for(self) -> None:
-        world = World(stamps=Stamps.ALWAYS)
+    async def test_everybody_is_nominated_if_that_is_asked_for(self) -> None:
+        world = World(nomination=NominationPolicy.ALWAYS)
         await plan(world, room=4)
-        assert sorted(names(world, "stamp")) == ["m0", "m1"]
+        assert sorted(names(world, "nominate")) == ["m0", "m1"]
         await world.close()
 
-    async def test_a_member_that_filter_has_turned_away_is_stamped(self, world: World) -> None:
+    async def test_a_member_that_filter_has_turned_away_is_nominated(self, world: World) -> None:
         world.filter_unknown(members(1)[0])
         await plan(world, room=4)
-        assert names(world, "stamp") == ["m0"]
+        assert names(world, "nominate") == ["m0"]
 
-    async def test_a_member_that_the_scheduler_has_given_up_before_is_stamped(self, world: World) -> None:
+    async def test_a_member_that_the_scheduler_has_given_up_before_is_nominated(self, world: World) -> None:
         world.nominate()
         tried, fresh = members(2)
         await world.add(node("n1").cpu(4), gang(2), tried.tried(), fresh).go()
-        assert names(world, "stamp") == ["m0"]
+        assert names(world, "nominate") == ["m0"]
 
-    async def test_a_member_that_the_scheduler_gives_up_later_is_stamped_once(self, world: World) -> None:
+    async def test_a_member_that_the_scheduler_gives_up_later_is_nominated_once(self, world: World) -> None:
         await plan(world, room=4)
         world.give_up("m1")
         world.watch()
         await world.go()
-        assert names(world, "stamp") == ["m1"]
+        assert names(world, "nominate") == ["m1"]
 
-    async def test_a_member_given_up_while_the_record_is_written_is_stamped_after_it(self, world: World) -> None:
+    async def test_a_member_given_up_while_the_record_is_written_is_nominated_after_it(self, world: World) -> None:
         world.api.hold("create")
         await plan(world, room=4)
         world.give_up("m1")
         world.watch()
         await world.go()
-        assert names(world, "stamp") == []
+        assert names(world, "nominate") == []
         world.api.let_go("create")
         await world.go()
-        assert names(world, "stamp") == ["m1"]
+        assert names(world, "nominate") == ["m1"]
 
     async def test_a_gated_member_costs_the_gate_only(self, world: World) -> None:
         await plan(world, gated=True, room=4)
-        assert (names(world, "stamp"), sorted(names(world, "ungate"))) == ([], ["m0", "m1"])
+        assert (names(world, "nominate"), sorted(names(world, "ungate"))) == ([], ["m0", "m1"])
 
-    async def test_a_member_that_nobody_asks_about_is_kicked(self, world: World) -> None:
+    async def test_a_member_that_nobody_asks_about_is_activated(self, world: World) -> None:
         await plan(world, 1, room=2)
         await world.pass_time(2.5)
-        assert names(world, "kick") == ["m0"]
+        assert names(world, "activate") == ["m0"]
 
 
 class TestGates:
-    async def test_a_gate_is_lifted_after_the_stamp(self, world: World) -> None:
+    async def test_a_gate_is_lifted_after_the_nomination(self, world: World) -> None:
         await plan(world, gated=True)
         verbs = [call.verb for call in world.api.calls if call.name == "m0"]
-        assert verbs == ["stamp", "ungate"]
+        assert verbs == ["nominate", "ungate"]
         assert world.pod("m0").gates == ()
 
     async def test_a_gate_of_another_owner_stays(self, world: World) -> None:
@@ -175,57 +177,57 @@ class TestGates:
 
     async def test_a_pod_that_must_be_woken_is_woken_also_after_an_outage(self, world: World) -> None:
         world.add(*members(1))
-        world.api.fail("kick", error(500), error(0), error(429))
+        world.api.fail("activate", error(500), error(0), error(429))
         world.nominator.activate(world.store.pods["pod-m0"])
         await world.settle()
-        assert names(world, "kick") == ["m0"] * 4
+        assert names(world, "activate") == ["m0"] * 4
 
     @pytest.mark.parametrize("status", [403, 404, 409, 422])
     async def test_what_the_api_server_will_never_take_is_not_repeated(self, world: World, status: int) -> None:
         world.add(*members(1))
-        world.api.fail("kick", error(status))
+        world.api.fail("activate", error(status))
         world.nominator.activate(world.store.pods["pod-m0"])
         await world.settle()
-        assert names(world, "kick") == ["m0"]
+        assert names(world, "activate") == ["m0"]
 
 
 class TestTheEndOfARound:
-    async def test_stamps_that_are_still_there_are_taken_off(self, world: World) -> None:
+    async def test_nominations_that_are_still_there_are_taken_off(self, world: World) -> None:
         await plan(world)
         await world.pass_time(61.0)
         assert [world.pod(name).nominated for name in ("m0", "m1")] == ["", ""]
 
-    async def test_a_stamp_in_flight_when_the_round_ends_is_taken_off(self, world: World) -> None:
-        world.api.hold("stamp")
+    async def test_a_nomination_in_flight_when_the_cycle_ends_is_taken_off(self, world: World) -> None:
+        world.api.hold("nominate")
         await plan(world)
         await world.pass_time(61.0)
-        world.api.let_go("stamp")
+        world.api.let_go("nominate")
         await world.go()
         assert [world.pod(name).nominated for name in ("m0", "m1")] == ["", ""]
 
-    async def test_no_gate_is_lifted_for_a_round_that_ended_under_the_stamp(self, world: World) -> None:
-        world.api.hold("stamp")
+    async def test_no_gate_is_lifted_for_a_cycle_that_ended_under_the_nomination(self, world: World) -> None:
+        world.api.hold("nominate")
         await plan(world, gated=True)
         await world.pass_time(61.0)
-        world.api.let_go("stamp")
+        world.api.let_go("nominate")
         await world.settle()
         assert names(world, "ungate") == []
 
-    async def test_nothing_is_stamped_for_a_round_that_is_over(self) -> None:
+    async def test_nothing_is_nominated_for_a_cycle_that_is_over(self) -> None:
         world = World(window=1)
         await plan(world, 2)
         await world.pass_time(61.0)
-        assert [call.name for call in world.api.said("stamp") if call.body["status"]["nominatedNodeName"]] == ["m0"]
+        assert [call.name for call in world.api.said("nominate") if call.body["status"]["nominatedNodeName"]] == ["m0"]
         await world.close()
 
-    async def test_taking_off_an_old_stamp_does_not_erase_a_newer_one(self, world: World) -> None:
+    async def test_taking_off_an_old_nomination_does_not_erase_a_newer_one(self, world: World) -> None:
         await plan(world)
-        world.api.hold("stamp")
+        world.api.hold("nominate")
         old = world.store.pods["pod-m0"]
         world.nominator.release(["pod-m0"], [old])
         world.nominator.nominate(world.cycle(), ["pod-m0"])
         await world.settle()
-        world.api.let_go("stamp")
+        world.api.let_go("nominate")
         await world.go()
         assert world.pod("m0").nominated == "n1"
 
@@ -234,44 +236,48 @@ class TestTheEndOfARound:
         calls = [world.bind(name) for name in ("m0", "m1")]
         await world.go()
         assert [call.error for call in calls] == ["", ""]
-        assert len(names(world, "stamp")) == 2
+        assert len(names(world, "nominate")) == 2
 
 
-class TestKicks:
-    async def test_a_member_that_a_silent_scheduler_forgot_is_kicked_at_growing_intervals(self, world: World) -> None:
+class TestActivations:
+    async def test_a_member_that_a_silent_scheduler_forgot_is_activated_at_growing_intervals(
+        self, world: World
+    ) -> None:
         await plan(world, 1)
-        kicked = []
+        activated = []
         for _ in range(16):
             await world.pass_time(1.0)
-            kicked.append(len(names(world, "kick")))
-        assert (kicked[0], kicked[1], kicked[-1]) == (0, 1, 3)
+            activated.append(len(names(world, "activate")))
+        assert (activated[0], activated[1], activated[-1]) == (0, 1, 3)
 
     async def test_a_busy_scheduler_is_not_disturbed(self, world: World) -> None:
         await plan(world, 1)
         for _ in range(10):
             world.core.activity.note_call()
             await world.pass_time(1.0)
-        assert names(world, "kick") == []
+        assert names(world, "activate") == []
 
-    async def test_a_member_at_bind_is_not_kicked(self, world: World) -> None:
+    async def test_a_member_at_bind_is_not_activated(self, world: World) -> None:
         await plan(world, 2)
         world.bind("m0")
         await world.settle()
         await world.pass_time(10.0)
-        assert set(names(world, "kick")) == {"m1"}
+        assert set(names(world, "activate")) == {"m1"}
 
-    async def test_a_kicked_member_does_not_keep_others_out_of_the_window(self) -> None:
+    async def test_a_activated_member_does_not_keep_others_out_of_the_window(self) -> None:
         world = World(window=1)
         await plan(world, 2)
         await world.pass_time(2.5)
-        assert {call.name for call in world.api.said("stamp")} == {"m0", "m1"}
+        assert {call.name for call in world.api.said("nominate")} == {"m0", "m1"}
         await world.close()
 
     async def test_each_kick_changes_the_pod(self, world: World) -> None:
         await plan(world, 1)
         for _ in range(8):
             await world.pass_time(1.0)
-        values = [call.body["metadata"]["annotations"][nominator.KICK_ANNOTATION] for call in world.api.said("kick")]
+        values = [
+            call.body["metadata"]["annotations"][nominator.ACTIVATION_ANNOTATION] for call in world.api.said("activate")
+        ]
         assert len(values) == len(set(values)) == 2
 
 

@@ -162,7 +162,7 @@ async def test_recovering_again_after_an_error_takes_nothing_twice(cluster: Worl
 async def test_what_is_taken_up_goes_on_though_nothing_may_be_planned_yet(cluster: World) -> None:
     cluster.term.active = False
     await leave_behind(cluster, "m0", "m1")
-    cluster.add(members(1, first=5)[0].nominated("n1"))  # a stamp to look at: the cycles have time to begin
+    cluster.add(members(1, first=5)[0].nominated("n1"))  # a nomination to look at: the cycles have time to begin
     await cluster.recovery.recover()
     cluster.term.active = True
     await cluster.settle()
@@ -178,7 +178,7 @@ async def test_an_error_of_the_api_server_is_the_callers_to_wait_out(cluster: Wo
 MANAGED = {"manager": "serried", "fieldsV1": {"f:status": {"f:nominatedNodeName": {}}}}
 
 
-class TestStrayStamps:
+class TestStrayNominations:
     async def test_ours_are_taken_off_members_that_hold_no_slot(self, cluster: World) -> None:
         left = members(1)[0].nominated("n1").having([MANAGED], "metadata", "managedFields")
         await recover(cluster.add(left))

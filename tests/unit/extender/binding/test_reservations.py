@@ -64,6 +64,20 @@ async def test_the_record_of_a_tree_brings_back_its_groups_and_their_quorums(api
     assert (loaded.group, loaded.slots, loaded.parts) == (tree.key, slots, {"leader": 1, "workers": 1})
 
 
+async def test_the_record_of_a_single_group_says_nothing_of_parts_as_in_former_versions(
+    api: FakeApi, records: Records
+) -> None:
+    await records.write(GROUP, reservation(a="n1", b="n1"))
+    ((_, record),) = api.records.items()
+    assert "parts" not in record["spec"]
+    assert record["spec"]["slots"] == [
+        {"node": "n1", "members": [{"uid": "a", "name": "a"}, {"uid": "b", "name": "b"}]}
+    ]
+    (loaded,) = await Records(api.client(), "scheduling.k8s.io/v1beta1", "term-2").take_over()
+    assert (loaded.need, loaded.parts) == (2, {"": 2})
+    assert loaded.find_short({"a"}) == {""}
+
+
 def test_parts_with_like_names_have_records_of_their_own() -> None:
     assert name_record(decode_group_key("default", "a.b/c")) != name_record(decode_group_key("default", "a/b/c"))
 

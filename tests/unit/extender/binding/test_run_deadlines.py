@@ -6,7 +6,7 @@ import pytest
 
 from extender.answers import Steer
 from extender.scheduling.cycle import CycleStage
-from extender.scheduling.nomination import Stamps
+from extender.scheduling.nomination import NominationPolicy
 from serried.model.verdict import Reason
 from tests.support.builders import pod
 from tests.support.extender_harness import World
@@ -79,11 +79,11 @@ class TestAQueueBeforeTheGang:
 
 
 class TestARefusedMember:
-    """The scheduler erases the stamp of a member that it has tried in vain: it was there, and no queue excuses that."""
+    """The scheduler erases the nomination of a member tried in vain: it was there, and no queue excuses that."""
 
     @pytest.fixture
     async def world(self) -> AsyncIterator[World]:
-        made = World(stamps=Stamps.ALWAYS)
+        made = World(nomination=NominationPolicy.ALWAYS)
         made.nominate()
         made.add(pod("plain").scheduler("serried"))
         yield made
@@ -93,12 +93,12 @@ class TestARefusedMember:
         await plan(world)
         world.give_up("m1")
         await world.go()
-        world.erase_stamp("m1")
+        world.erase_nomination("m1")
         world.give_up("m1")
         await work_on_others(world, 62)
         assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
 
-    async def test_one_that_has_its_stamp_still_is_waiting_for_its_turn(self, world: World) -> None:
+    async def test_one_that_has_its_nomination_still_is_waiting_for_its_turn(self, world: World) -> None:
         await plan(world)
         world.give_up("m1")
         await work_on_others(world, 200)
@@ -107,7 +107,7 @@ class TestARefusedMember:
     async def test_one_beyond_the_quorum_keeps_nobody_from_waiting(self, world: World) -> None:
         await plan(world, count=3, min_count=2)
         for _ in range(2):
-            world.erase_stamp("m2")
+            world.erase_nomination("m2")
             world.give_up("m2")
             await world.go()
         await work_on_others(world, 200)

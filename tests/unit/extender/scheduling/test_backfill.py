@@ -352,7 +352,7 @@ class TestAgeing:
         await world.pass_time(DAY)
         await world.add(pod_group("h").gang(2).priority(5), *smalls()).pass_time(MINUTE)
         await world.add(pod_group("k").gang(2).priority(5), *smalls(2, "k", 20)).go()
-        described = world.group_scheduler.describe(GANG)
+        described = world.queue.describe(GANG, world.groups.states[GANG])
         assert world.queue.counts_as(described) == 5
         assert world.group_scheduler.in_turn({GANG, SMALL}) == [GANG, SMALL]
 

@@ -2,7 +2,7 @@
 
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.effects import Activate, Effect, Nominate, Outbox, Release, StartCycle
-from extender.scheduling.nomination import Stamps
+from extender.scheduling.nomination import NominationPolicy
 from tests.support.builders import pod_group
 from tests.support.extender_harness import GANG, World, gang, members, small_nodes
 
@@ -53,7 +53,7 @@ class TestADecision:
         assert decide(world) == [Activate(world.store.pods["pod-m0"])]
 
     async def test_to_give_up_a_cycle_takes_nominations_off_and_no_slot_is_left(self) -> None:
-        world = World(stamps=Stamps.ALWAYS)
+        world = World(nomination=NominationPolicy.ALWAYS)
         world.nominate()
         await begin(world)
         world.store.drop_group(GANG)
@@ -67,7 +67,7 @@ class TestADecision:
     async def test_that_a_node_will_not_do_sends_the_member_to_another(self, world: World) -> None:
         cycle = (await begin(world)).cycle()
         node = cycle.reservation.slots["pod-m0"].node
-        world.group_scheduler.refuse("pod-m0", node)
+        world.core.tending.refuse("pod-m0", node)
         assert world.core.outbox.take() == [Nominate(cycle, ("pod-m0",))]
         assert cycle.reservation.slots["pod-m0"].node != node
 

@@ -161,7 +161,7 @@ class TestThePlan:
         await world.add(*[each.tolerating("dedicated") for each in members(2)]).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_the_room_of_an_aborted_gang_goes_to_the_next_although_its_stamps_are_still_there(
+    async def test_the_room_of_an_aborted_gang_goes_to_the_next_although_its_nominations_are_still_there(
         self, world: World
     ) -> None:
         world.nominate()
@@ -217,7 +217,7 @@ class TestAnObstacle:
         assert [world.filter(name) for name in ("m0", "lost")] == [Hold(), Hold()]
         await world.add(pod_group("g")).go()
         await world.pass_time(31.0)
-        assert {call.name for call in world.api.said("kick")} == {"m0", "lost"}
+        assert {call.name for call in world.api.said("activate")} == {"m0", "lost"}
 
 
 class TestAtRest:
@@ -319,7 +319,7 @@ class TestDuringARound:
         world.store.drop_node(nodes["m0"])
         world.delete("m0")
         await world.go()
-        world.group_scheduler.refuse("pod-m2", nodes["m2"])
+        world.core.tending.refuse("pod-m2", nodes["m2"])
         assert (set(world.cycle().reservation.slots), world.cycle().over) == ({"pod-m1"}, False)
         world.api.let_go("bind")
         await world.go()
@@ -427,7 +427,7 @@ class TestJobs:
         assert world.filter("j-0") == Hold()
         await world.pass_time(2.0)
         assert world.filter("j-0") == Pass()
-        assert [call.name for call in world.api.said("kick")] == ["j-0"]
+        assert [call.name for call in world.api.said("activate")] == ["j-0"]
 
     async def test_a_job_set_that_nobody_has_seen_holds_its_pods_for_a_bounded_time(self, world: World) -> None:
         world.store.membership.followed.add(ParentKind.JOB_SET)
@@ -475,7 +475,7 @@ class TestJobs:
         world.store.put_job(job("j").size(1).scheduler(SCHEDULER).value())
         await world.go()
         assert [call.name for call in world.api.said("ungate")] == ["j-0"]
-        assert [call.name for call in world.api.said("kick")] == ["j-1"]
+        assert [call.name for call in world.api.said("activate")] == ["j-1"]
 
 
 class TestBasicGroups:
@@ -497,7 +497,7 @@ async def test_an_exception_about_one_group_stops_no_other_and_the_group_is_trie
     world.add(*small_nodes(3), gang(2), *members(2), pod_group("h").gang(2), *other)
     with monkeypatch.context() as patched:
         patched.setattr(
-            "extender.scheduling.group_scheduler.build_request",
+            "extender.scheduling.scheduling_cycle.build_request",
             Mock(side_effect=[RuntimeError("bug"), DEFAULT], wraps=build_request),
         )
         await world.core.loop.consider({GANG, GroupKey("default", "h")})

@@ -32,7 +32,7 @@ async def test_room_in_one_rack_ends_the_wait(world: World) -> None:
     assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n9"}
 
 
-async def test_members_of_a_gang_with_a_preference_are_never_loose(world: World) -> None:
+async def test_members_of_a_gang_with_a_preference_are_never_given_any_node(world: World) -> None:
     await racks(world).add(node("n9").cpu(30).rack("r9"), patient(0), *members(3)).go()
     assert not world.cycle().any_node
 

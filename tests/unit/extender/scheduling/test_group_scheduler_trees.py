@@ -217,7 +217,7 @@ class TestWhenSomethingChanges:
         tree = [root(1), group("a", 1).topology()]
         await world.add(node("n0").cpu(1).rack("r"), *tree, *pods("a", 1)).go()
         await world.add(node("n1").cpu(1).rack("r")).go()
-        world.group_scheduler.refuse("pod-a0", "n0")
+        world.core.tending.refuse("pod-a0", "n0")
         await world.go()
         await bind(world, "a0")
         assert world.node_of("a0") == "n1"
@@ -242,6 +242,33 @@ class TestWhenSomethingChanges:
         await world.add(*pods("b", 1)).go()
         await bind(world, "b0")
         assert world.node_of("b0") == home
+
+    async def test_a_replacement_does_not_wait_for_that_of_another_dead_member(self, world: World) -> None:
+        tree = [root(2), group("a", 1), group("b", 3)]
+        await world.add(*racks(4), *tree, *pods("a", 1), *pods("b", 3)).go()
+        await bind(world, "a0", "b0", "b1", "b2")
+        home = world.node_of("b0")
+        world.delete("b0")
+        world.delete("b1")
+        await world.go()
+        await world.add(*pods("b", 1)).go()
+        await bind(world, "b0")
+        assert world.node_of("b0") == home
+
+    async def test_a_tree_that_is_to_have_more_groups_is_not_broken(self, world: World) -> None:
+        await world.add(*racks(4), root(1), group("a", 2), *pods("a", 2)).go()
+        await bind(world, "a0", "a1")
+        await world.add(root(2), group("b", 1)).go()
+        assert world.groups.states[TREE].broken_since is None
+        world.delete("a1")
+        await world.go()
+        assert world.groups.states[TREE].broken_since is not None
+
+    async def test_a_gated_member_beyond_its_quorum_holds_nothing(self, world: World) -> None:
+        await world.add(*racks(4), root(1), group("a", 1), *pods("a", 1)).go()
+        await bind(world, "a0")
+        await world.add(*[each.gate("example.com/later") for each in pods("a", 1, first=1)]).go()
+        assert Reason.MEMBER_GATED not in world.reasons(TREE)
 
     async def test_a_group_that_came_along_keeps_the_slot_of_its_dead_member_too(self, world: World) -> None:
         await world.add(*racks(4), root(1), group("a", 2), group("b", 2), *pods("a", 2), *pods("b", 2)).go()

@@ -2,7 +2,7 @@
 
 from extender.answers import Hold, Steer
 from extender.scheduling.cycle import CycleStage
-from extender.scheduling.nomination import Stamps
+from extender.scheduling.nomination import NominationPolicy
 from serried.model.group import GroupKey, GroupKind
 from serried.model.verdict import Reason, Verdict, render
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
@@ -270,7 +270,7 @@ class TestWhatIsOffered:
         world.filter("m0", *[f"n{number}" for number in range(100)])
         assert world.groups.states[GANG].offers == {}
 
-    async def test_nor_does_the_stamp_that_is_tried_by_itself(self, world: World) -> None:
+    async def test_nor_does_the_nomination_that_is_tried_by_itself(self, world: World) -> None:
         await world.add(*racks(2), gang(2).topology(), claiming(1)[0].nominated("a0")).go()
         world.filter("m0", "a0")
         assert world.groups.states[GANG].offers == {}
@@ -287,7 +287,7 @@ class TestWhatIsOffered:
         assert unoffered(world) == frozenset()
 
     async def test_a_node_that_is_full_of_mates_stays_open_to_them(self) -> None:
-        world = World(stamps=Stamps.ALWAYS)
+        world = World(nomination=NominationPolicy.ALWAYS)
         await world.add(*racks(1), gang(2).topology(), *claiming(2)).go()
         first = world.cycle().reservation.slots["pod-m0"].node
         second, third = {"a0", "b0", "c0"} - {first}

@@ -4,7 +4,6 @@ from serried.cluster.store import Store
 from serried.model.plan import PlanRequest
 from serried.model.verdict import Reason, Verdict
 from serried.plan.fit import slots
-from serried.plan.levels import open_levels
 from serried.plan.quorum import classify
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, PodGroupBuilder, node
 from tests.support.extender_harness import SCHEDULER, gang, members
@@ -15,7 +14,7 @@ MEMBER = members(1)[0].value()
 def request_for(group: PodGroupBuilder, pods: list[PodBuilder], *nodes: NodeBuilder) -> PlanRequest | Verdict:
     group_members = classify([each.value() for each in pods], [SCHEDULER])
     known = {each.name: each for each in (builder.value() for builder in nodes)}
-    return build_request(group.value(), group_members, frozenset(), known, open_levels((), 0.0))
+    return build_request(group.value(), group_members, frozenset(), known, 0.0)
 
 
 class TestRequests:

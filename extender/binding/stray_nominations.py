@@ -1,4 +1,4 @@
-"""Our stamps on pods that hold no slot: left by a process that died between a stamp and the end of its record."""
+"""Our nominations of pods that hold no slot: left by a process that died before the end of its record."""
 
 import asyncio
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _MAX_READS = 16
 """How many pods are read at the same time."""
 
 
-class StrayStamps:
+class StrayNominations:
     """Takes them off at the start of a term."""
 
     def __init__(

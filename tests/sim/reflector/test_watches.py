@@ -2,8 +2,6 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 from unittest.mock import Mock
 
@@ -11,131 +9,12 @@ import pytest
 
 from serried.kube import reflector
 from serried.kube.changes import Deleted, Event, Listed, Relisted, Unserved, Upserted
-from serried.kube.reflector import CUTS, Reflector, WatchTiming
-from serried.kube.wire import EVERYTHING, PODS, RESERVATIONS, Resource, Selection, decode_change
-from serried.metrics import Metrics
+from serried.kube.reflector import Reflector, WatchTiming
+from serried.kube.wire import PODS, RESERVATIONS, Selection, decode_change
 from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
-from tests.support.faults import Request, calls, watches
-from tests.support.memory import read_memory
-
-QUICK = WatchTiming(backoff=Backoff(0.005, cap=0.02), unserved=0.01)
-
-
-class Recorder:
-    """A sink that remembers events and keeps the state they amount to."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.state: dict[str, Any] = {}
-        self._changed = asyncio.Event()
-
-    def __call__(self, event: Event) -> None:
-        self.events.append(event)
-        if isinstance(event, Upserted):
-            self.state[event.obj["metadata"]["name"]] = event.obj
-        elif isinstance(event, Deleted):
-            self.state.pop(event.obj["metadata"]["name"], None)
-        self._changed.set()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
-
-    async def knows(self, *names: str) -> None:
-        await self.until(lambda: set(self.state) == set(names))
-
-    def count(self, kind: type) -> int:
-        return sum(isinstance(event, kind) for event in self.events)
-
-
-class Counting(Metrics):
-    """Metrics that remember why watches ended."""
-
-    def __init__(self) -> None:
-        self.causes: list[str] = []
-        self._changed = asyncio.Event()
-
-    def watch_restarted(self, resource: str, cause: str) -> None:
-        self.causes.append(cause)
-        self._changed.set()
-
-    async def ended(self, cause: str) -> None:
-        while cause not in self.causes:
-            self._changed.clear()
-            await self._changed.wait()
-
-
-class Scene:
-    def __init__(self, server: FakeApiServer, sink: Recorder, metrics: Counting, reflector: Reflector) -> None:
-        self.server, self.sink, self.metrics, self.reflector = server, sink, metrics, reflector
-
-    @property
-    def streams(self) -> int:
-        """How often the whole state was asked for as a stream."""
-        return len([r for r in self.server.requests if "sendInitialEvents" in r.params])
-
-    @property
-    def lists(self) -> int:
-        """How often the whole state was asked for."""
-        return self.streams + len([r for r in self.server.requests if not r.watches and "continue" not in r.params])
-
-    async def turned_to_streams(self) -> None:
-        await until_true(lambda: read_memory(self.reflector)["ways"].streams)
-
-
-@asynccontextmanager
-async def following(
-    server: FakeApiServer, resource: Resource = PODS, timing: WatchTiming = QUICK, selection: Selection = EVERYTHING
-) -> AsyncIterator[Scene]:
-    sink, metrics = Recorder(), Counting()
-    async with server.client() as client:
-        client.metrics = metrics
-        reflector = Reflector(client, resource, sink, selection=selection, timing=timing)
-        task = asyncio.create_task(reflector.run())
-        try:
-            yield Scene(server, sink, metrics, reflector)
-        finally:
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as server:
-        for name in ("a", "b"):
-            server.add(PODS, pod(name))
-        yield server
-
-
-EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}'
-
-
-def first_pages(request: Request) -> bool:
-    return "limit" in request.params and "continue" not in request.params
-
-
-def second_pages(request: Request) -> bool:
-    return "continue" in request.params
-
-
-async def until_true(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - it is seen from outside
-            await asyncio.sleep(0.002)
-
-
-def pod(name: str, **spec: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
-
-
-@pytest.fixture(params=["streaming", "paged"])
-def either(request: pytest.FixtureRequest, server: FakeApiServer) -> FakeApiServer:
-    server.streaming = request.param == "streaming"
-    return server
+from tests.support.faults import calls, watches
+from tests.support.reflector_harness import EXPIRED, Recorder, following, pod, until_true
 
 
 async def test_tells_the_state_then_the_mark_then_changes(either: FakeApiServer) -> None:
@@ -150,105 +29,6 @@ async def test_tells_the_state_then_the_mark_then_changes(either: FakeApiServer)
         await scene.sink.knows("a", "c")
         assert scene.sink.state["a"]["spec"]["nodeName"] == "n1"
         assert scene.reflector.last_event_monotonic > 0
-
-
-async def test_lists_in_pages_and_falls_back_to_them_once(server: FakeApiServer) -> None:
-    server.streaming = False
-    for number in range(7):
-        server.add(PODS, pod(f"p{number}"))
-    async with following(server, timing=WatchTiming(page=2, backoff=Backoff(0.005, cap=30.0))) as scene:
-        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        assert len(scene.sink.state) == 9
-        pages = [r for r in server.requests if "limit" in r.params]
-        assert len(pages) == 5
-        server.compact()
-        server.end_watches()
-        server.add(PODS, pod("late"))
-        await scene.sink.until(lambda: "late" in scene.sink.state)
-        assert len([r for r in server.requests if "sendInitialEvents" in r.params]) == 1
-
-
-async def test_a_page_token_that_is_too_old_starts_the_list_anew(server: FakeApiServer) -> None:
-    server.streaming = False
-    gate = server.hold(lambda request: "continue" in request.params, times=1)
-    async with following(server, timing=WatchTiming(page=1, backoff=Backoff(0.005, cap=30.0))) as scene:
-        await gate.reached.wait()
-        server.remove(PODS, "default", "a")
-        server.compact()
-        gate.open()
-        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        assert set(scene.sink.state) == {"b"}
-
-
-@pytest.mark.parametrize("end", ["in good order", "abruptly"])
-async def test_streams_that_are_cut_give_way_to_pages(server: FakeApiServer, end: str) -> None:
-    server.cut_streams(after=1, abruptly=end == "abruptly")
-    async with following(server) as scene:
-        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        assert set(scene.sink.state) == {"a", "b"}
-        assert scene.streams == CUTS
-        assert scene.lists == CUTS + 1
-        server.add(PODS, pod("c"))
-        await scene.sink.knows("a", "b", "c")
-
-
-async def test_after_a_while_lists_are_streamed_again(server: FakeApiServer) -> None:
-    server.cut_streams(after=1, times=CUTS)
-    async with following(server, timing=WatchTiming(backoff=Backoff(0.005, cap=0.02), in_pages=0.1)) as scene:
-        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        await scene.turned_to_streams()
-        before = scene.lists
-        server.inject(PODS, EXPIRED)
-        await scene.sink.until(lambda: scene.sink.count(Relisted) == 1)
-        assert server.requests[-1].params.get("sendInitialEvents")
-        assert scene.lists == before + 1
-
-
-async def test_pages_that_are_cut_give_way_to_a_stream(server: FakeApiServer) -> None:
-    server.streaming = False
-    for number in range(100):
-        server.add(PODS, pod(f"p{number}"))
-    refused = server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
-    async with following(server, timing=WatchTiming(backoff=Backoff(0.005, cap=0.02), page=2)) as scene:
-        await until_true(lambda: len(server.seen(second_pages)) == CUTS - 1)
-        server.streaming = True
-        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        assert refused.left
-        assert server.requests[-1].params.get("sendInitialEvents")
-        assert len(scene.sink.state) == 102
-
-
-async def test_where_nothing_is_streamed_pages_grow_until_the_list_is_whole_before_its_token_expires(
-    server: FakeApiServer,
-) -> None:
-    server.streaming = False
-    for number in range(30):
-        server.add(PODS, pod(f"p{number}"))
-    server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
-    async with following(server, timing=WatchTiming(backoff=Backoff(0.005, cap=0.02), page=2)) as scene:
-        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        assert [int(r.params["limit"]) for r in server.seen(first_pages)] == [2, 4, 8, 16, 32]
-
-
-@pytest.mark.parametrize("way", ["streams", "pages"])
-async def test_however_much_of_them_came_lists_that_are_cut_are_begun_anew_with_growing_pauses(
-    server: FakeApiServer, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-
-    def uniform(_least: float, most: float) -> float:
-        pauses.append(most)
-        return 0.0
-
-    server.streaming = way == "streams"
-    for number in range(100):
-        server.add(PODS, pod(f"p{number}"))
-    server.cut_streams(after=100)
-    server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
-    monkeypatch.setattr("random.uniform", uniform)
-    async with following(server, timing=WatchTiming(page=3, backoff=Backoff(1.0, cap=8.0))) as scene:
-        await scene.sink.until(lambda: len(pauses) == 4)
-    assert pauses[:4] == [4.0, 8.0, 8.0, 8.0]
 
 
 async def test_after_an_outage_the_first_watch_that_ends_is_resumed_at_once(
@@ -276,18 +56,7 @@ async def test_a_server_that_lists_but_cannot_watch_is_listed_anew_after_every_f
             await until_true(lambda: bool(server.watches))
             server.end_watches()
             await until_true(lambda: not server.watches)
-        assert len(server.requests) - scene.lists >= 3 * (reflector.STUCK - 1)
-
-
-async def test_a_page_of_a_proxy_is_no_empty_list(either: FakeApiServer) -> None:
-    async with following(either) as scene:
-        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        await asyncio.wait_for(either.watched(PODS), 10)
-        for page in ("<html>a proxy</html>", '{"items":[]}', '{"message":"hello"}', "[]"):
-            either.garble(lambda request: True, times=2, page=page)
-        either.inject(PODS, EXPIRED)
-        await scene.sink.until(lambda: scene.sink.count(Relisted) == 1)
-    assert scene.sink.count(Deleted) == 0
+        assert len(server.requests) - scene.lists >= 3 * (reflector.MAX_SUSPICIOUS_ENDS - 1)
 
 
 async def test_a_defect_of_ours_in_one_change_does_not_end_the_watch(

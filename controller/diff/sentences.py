@@ -1,0 +1,161 @@
+"""The sentences of the controller's events, each with the event's reason. No other file of the controller has any."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from serried.decode.malformed import Malformed
+from serried.model.group import Job, PodGroup, Workload
+from serried.model.parent import MOST_TEMPLATES, Owner, Parent, ParentKind, kind_of
+
+
+class Sentence(NamedTuple):
+    """What an event says."""
+
+    reason: str
+
+    message: str
+
+
+# --- what was written ----------------------------------------------------------------------------------------------
+
+
+def tell_created(kind: str, name: str, owner: Owner) -> Sentence:
+    """A Workload or a PodGroup was created."""
+    return Sentence(f"{kind}Created", f"Created {kind} {name} for {_name(owner)}")
+
+
+def tell_deleted(kind: str, name: str, owner: Owner) -> Sentence:
+    """A Workload or a PodGroup was deleted."""
+    return Sentence(f"{kind}Deleted", f"Deleted {kind} {name} of {_name(owner)}")
+
+
+def tell_min_count(group: PodGroup, count: int, owner: Owner) -> Sentence:
+    """The minCount of a PodGroup was changed."""
+    return Sentence(
+        "MinCountChanged", f"minCount of PodGroup {group.key.name} is {count} now, as {_name(owner)} has it"
+    )
+
+
+def tell_failure(kind: str, verb: str, owner: Owner, error: Exception) -> Sentence:
+    """A write of a Workload or a PodGroup was refused; ``verb`` is Create, Update or Delete."""
+    return Sentence(f"Failed{kind}{verb}", f"Failed to {verb.lower()} {kind} for {_name(owner)}: {error}")
+
+
+def tell_obstacle(owner: Owner, obstacle: str) -> Sentence:
+    """Nothing can be created for any owner now."""
+    return Sentence("FailedWorkloadCreate", f"Failed to create Workload for {_name(owner)}: {obstacle}")
+
+
+# --- what is wrong with an owner -----------------------------------------------------------------------------------
+
+
+def tell_problem(owner: Owner) -> Sentence:
+    """An annotation of the owner has a value that is not allowed."""
+    said = f"Failed to compile Workload for {_name(owner)}: {owner.problem}"
+    return Sentence("FailedWorkloadCompilation", said)
+
+
+def tell_foreign_scheduler(owner: Owner, schedulers: Iterable[str]) -> Sentence:
+    """The owner asks to be a gang of a scheduler that Serried does not serve."""
+    asks = "to be a gang" if isinstance(owner, Job) else "for gangs"
+    said = f"{_name(owner)} asks {asks}, and its scheduler {', '.join(schedulers)} is none that Serried serves"
+    return Sentence("SchedulerNotGangAware", said)
+
+
+def tell_contradiction(job: Job) -> Sentence:
+    """The Job's field and its annotation differ."""
+    said = f"spec.scheduling of {_name(job)} says otherwise than its gang-policy annotation, and counts"
+    return Sentence("GangPolicyIgnored", said)
+
+
+def tell_jobs_ignored(parent: Parent) -> Sentence:
+    """Jobs of a gang ask to be gangs of their own."""
+    return Sentence("GangPolicyIgnored", f"{_name(parent)} is one gang, so what its Jobs say of gangs does not count")
+
+
+def tell_waiting_pods(parent: Parent) -> Sentence:
+    """The parent's pods are made one after another, so they cannot wait for each other."""
+    said = f"{_name(parent)} makes pods wait for the node of another ({parent.obstacle}), so it is no gang"
+    return Sentence("NoGang", said)
+
+
+def tell_many_stages(parent: Parent, count: int) -> Sentence:
+    """The parent has more stages than a Workload has room for."""
+    said = f"{_name(parent)} has {count} stages, and a Workload holds {MOST_TEMPLATES} gangs: it is none"
+    return Sentence("NoGang", said)
+
+
+def tell_stages(parent: Parent) -> Sentence:
+    """The parent's stages are gangs of their own."""
+    if parent.kind is ParentKind.LEADER_WORKER_SET:
+        said = (
+            f"The workers of {_name(parent)} start after their leader ({parent.staged}), "
+            "so those of each replica are a gang without it"
+        )
+    else:
+        said = (
+            f"The replicated Jobs of {_name(parent)} start one after the other ({parent.staged}), "
+            "so each of more than one pod is a gang of its own"
+        )
+    return Sentence("GangPerStage", said)
+
+
+def tell_upstream(workload: Workload, job: Job) -> Sentence:
+    """The Job's shape is a gang's, and kube-controller-manager has made its Workload first, with policy basic."""
+    said = f"kube-controller-manager made Workload {workload.key.name} of {_name(job)} with policy basic, so it"
+    return Sentence("NoGang", f"{said} is no gang; spec.scheduling.schedulingPolicy.gang makes it one")
+
+
+def tell_ignored_changes(owner: Owner, annotations: Sequence[str]) -> Sentence:
+    """Annotations were changed after the objects had been made."""
+    said = (
+        f"What {_name(owner)} says in {', '.join(annotations)} is not what its PodGroup was made from, and changes "
+        "nothing any more: delete it and create it anew"
+    )
+    return Sentence("GangChangeIgnored", said)
+
+
+# --- which groups an owner's pods form -----------------------------------------------------------------------------
+
+
+def tell_ambiguity(owner: Owner, problem: str) -> Sentence:
+    """It is not clear which groups the owner's pods form; ``problem`` is one of the phrases below."""
+    return Sentence("AmbiguousWorkload", f"{_name(owner)} is scheduled pod by pod: {problem}")
+
+
+def describe_workloads(workloads: Iterable[Workload]) -> str:
+    """Several Workloads refer to the owner."""
+    return f"Workloads {_join_names(workloads)} all refer to it; exactly one must"
+
+
+def describe_templates(owner: Owner, workload: Workload) -> str:
+    """No template of the Workload can be used for the owner."""
+    name = workload.key.name
+    if isinstance(owner, Job):
+        return f"Workload {name} has {len(workload.templates)} PodGroup templates; exactly one is needed"
+    return f"no template of Workload {name} fits: one of the name of each stage is needed"
+
+
+def describe_groups(owner: Owner, workload: Workload, groups: Iterable[PodGroup]) -> str:
+    """Several PodGroups are for the same pods."""
+    names = _join_names(groups)
+    if isinstance(owner, Job):
+        return f"PodGroups {names} were all made from Workload {workload.key.name}; one must be"
+    return f"PodGroups {names} are all for the same pods of Workload {workload.key.name}"
+
+
+# --- objects that cannot be read -----------------------------------------------------------------------------------
+
+
+def tell_malformed(malformed: Malformed) -> Sentence:
+    """An object has a field that cannot be understood."""
+    said = f"Serried cannot read this {malformed.kind}, and leaves it alone until it changes: {malformed.problem}"
+    return Sentence("Malformed", said)
+
+
+def _name(owner: Owner) -> str:
+    return f"{kind_of(owner)} {owner.key.name}"
+
+
+def _join_names(objects: Iterable[Workload | PodGroup]) -> str:
+    return ", ".join(item.key.name for item in objects)

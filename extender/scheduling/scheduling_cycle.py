@@ -1,0 +1,172 @@
+"""One try at a group: the request, the plan, and the reservation with which its binding cycle begins.
+
+From the request to the reservation nothing awaits, so what the plan has seen still holds when it is reserved.
+"""
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from extender.scheduling.checks import describe_claims, find_taken
+from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.effects import Outbox, StartCycle
+from extender.scheduling.group_state import GroupState, Mending
+from extender.scheduling.held import HeldPods
+from extender.scheduling.nomination import NominationPolicy
+from extender.scheduling.planning import Planning
+from extender.scheduling.preemption import Decision, Preemptions, describe_wait
+from extender.scheduling.queue import Queue
+from extender.scheduling.requests import build_request, find_next_opening
+from extender.scheduling.seats import Seats
+from extender.scheduling.slots import make_reservation
+from extender.scheduling.studies import Unfinished
+from serried.cluster.ledger import Ledger
+from serried.cluster.store import Store
+from serried.model.group import GroupKey, PodGroup
+from serried.model.plan import Plan, PlanRequest
+from serried.model.preference import NO_PREFERENCE
+from serried.model.reservation import Reservation
+from serried.model.tree import Leaf
+from serried.model.verdict import Reason, Verdict
+from serried.model.victim import Unit
+from serried.plan.quorum import GroupMembers
+
+_EXCLUDED_SECONDS = 30.0
+"""The pause before a group is tried again that was kept from nodes: what was refused is void by then."""
+
+_CONFLICT_SECONDS = 30.0
+"""The pause before a group is tried again whose members contradict its constraint."""
+
+
+class SchedulingCycle:
+    """Plans groups, and begins their binding cycles. Every method is synchronous. ``clock`` gives loop seconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        ledger: Ledger,
+        queue: Queue,
+        planning: Planning,
+        *,
+        seats: Seats,
+        preemptions: Preemptions,
+        held: HeldPods,
+        outbox: Outbox,
+        clock: Callable[[], float],
+        nomination: NominationPolicy = NominationPolicy.AUTO,
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._queue = queue
+        self._planning = planning
+        self._seats = seats
+        self._preemptions = preemptions
+        self._held = held
+        self._outbox = outbox
+        self._clock = clock
+        self._nomination = nomination
+
+    def run(self, state: GroupState, group: PodGroup, group_members: GroupMembers, mending: Mending) -> Verdict | None:
+        """Try to place a group that has its quorum, unless nothing has changed since the last try.
+
+        What is to be said of the group then; None if that is what was said last.
+        """
+        now = self._clock()
+        priority = self._store.priorities.find_own(group.key)
+        if now < state.not_before:
+            return self._go_on(state, group)
+        tried = (
+            tuple((pod.uid, pod.shape) for pod in group_members.waiting),
+            (group_members.placed, len(group_members.terminating)),
+            (group.policy, group.tree, priority),
+            mending,
+        )
+        state.not_before = 0.0
+        if group.key in self._queue and state.tried == tried and now < state.retry_at:
+            return self._go_on(state, group)
+        state.retry_at = math.inf
+        state.tried = tried
+        excluded = state.exclusions(group_members.waiting, now, self._store.nodes)
+        waited = now - (now if state.quorum_since is None else state.quorum_since)
+        request = build_request(group, group_members, excluded, self._store.nodes, waited, mending, state.home)
+        if isinstance(request, Verdict):
+            self._queue.leave(group.key)
+            state.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
+            return request
+        taken = find_taken(group, self._store, self._ledger)
+        request = replace(request, taken=taken, group_priority=priority)
+        request = request.avoiding(state.unoffered(request.members, now, self._store.nodes))
+        place = self._queue.describe(group.key, state)
+        try:
+            answer = self._queue.plan(place, request)
+        except Unfinished:
+            return self._planning.describe_wait(state, request)  # and again when it is there
+        if isinstance(answer, Verdict):
+            forgotten = _EXCLUDED_SECONDS if excluded or request.closed else math.inf
+            opens_in = find_next_opening(group, waited)
+            state.retry_at = now + min(opens_in, forgotten)
+            self._planning.rest(state, group.key, answer)
+            request = request.avoiding(self._queue.closed_to(place, request))
+            return self._preempt(state, group, self._preemptions.consider(state, place, request, answer, opens_in))
+        self._planning.settle(group.key)
+        self._begin(state, group, request, answer, self._queue.closed_to(place, request))
+        claims = describe_claims(request.members, self._store)
+        return Verdict(Reason.PLANNED, need=request.need or len(answer.nodes), detail=claims)
+
+    def forget(self, group: GroupKey) -> None:
+        """A group does not wait for room any more."""
+        self._queue.leave(group)
+        self._preemptions.forget(group)
+
+    def _go_on(self, state: GroupState, group: PodGroup) -> Verdict | None:
+        """Nothing has changed for a group that waits; a forecast or victims may have been found for it meanwhile."""
+        waited = self._queue.foresee(self._queue.describe(group.key, state))
+        found = self._preemptions.go_on(state, group.key)
+        return waited if found is None else self._preempt(state, group, found)
+
+    def _preempt(self, state: GroupState, group: PodGroup, found: Decision | Verdict) -> Verdict:
+        if isinstance(found, Verdict):
+            return found
+        self._queue.note_preempting(group.key)
+        request, preemption = found
+        reservation = self._begin(state, group, request, preemption.plan, request.closed, preemption.victims)
+        return describe_wait(reservation, self._store.pods)
+
+    def _begin(
+        self,
+        state: GroupState,
+        group: PodGroup,
+        request: PlanRequest,
+        plan: Plan,
+        closed: frozenset[str],
+        victims: Collection[Unit] = (),
+    ) -> Reservation:
+        now = self._clock()
+        pods = {pod.uid: pod for pod in request.members if pod.uid in plan.nodes}
+        reservation = make_reservation(group, request, plan, self._store, victims)
+        self._ledger.reserve(reservation, pods)
+        if request.need:
+            self._seats.move_out(plan)
+        # Every member of a tree has a domain of its own, which an offered node may not be in.
+        plain = group.preference == NO_PREFERENCE and isinstance(group.tree, Leaf)
+        any_node = plain and not victims and self._nomination.allows_any_node(plan)
+        cycle = BindingCycle(
+            group,
+            reservation,
+            started=now,
+            progressed=now,
+            any_node=any_node,
+            closed=closed,
+            preempted=bool(victims),
+        )
+        for uid, pod in pods.items():
+            if self._held.needs_activation(pod):
+                cycle.mark_unschedulable(uid)
+        self.start(state, cycle)
+        return reservation
+
+    def start(self, state: GroupState, cycle: BindingCycle) -> None:
+        """Begin a cycle whose reservation is held."""
+        state.cycle = cycle
+        self._queue.note_begun(cycle.reservation.group)
+        self._outbox.put(StartCycle(cycle))

@@ -1,0 +1,150 @@
+"""Cycles that go on while the cluster changes: members that end, leave, are bound, or are refused by the scheduler."""
+
+from collections.abc import Callable
+
+from extender.scheduling.activity import SchedulerActivity
+from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.effects import ActivateIdle, Nominate, Outbox
+from extender.scheduling.endings import CycleEndings
+from extender.scheduling.group_state import GroupState
+from extender.scheduling.groups import Groups
+from extender.scheduling.member import MemberStage
+from extender.scheduling.moves import Moves
+from extender.scheduling.offers import Offers
+from extender.scheduling.permit import Permit
+from extender.scheduling.preemption import describe_wait
+from extender.scheduling.slots import adjust_quorum
+from extender.scheduling.term import Term
+from serried.cluster.ledger import Ledger
+from serried.cluster.store import Store
+from serried.model.group import PodGroup
+from serried.model.pod import Phase
+from serried.model.verdict import Reason, Verdict
+
+
+class CycleTending:
+    """Brings cycles up to date, or ends them. Every method is synchronous. ``clock`` gives loop seconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        ledger: Ledger,
+        groups: Groups,
+        term: Term,
+        *,
+        permit: Permit,
+        moves: Moves,
+        offers: Offers,
+        endings: CycleEndings,
+        activity: SchedulerActivity,
+        outbox: Outbox,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._groups = groups
+        self._term = term
+        self._permit = permit
+        self._moves = moves
+        self._offers = offers
+        self._endings = endings
+        self._activity = activity
+        self._outbox = outbox
+        self._clock = clock
+
+    def review(self, cycle: BindingCycle) -> None:
+        """See to what has to be seen to from time to time while members are sent to their slots."""
+        self._outbox.put(ActivateIdle(cycle))
+        self._activity.count_idle(cycle)
+
+    def tend(self, state: GroupState) -> Verdict | None:
+        """Bring the cycle of a group up to date; what is to be said of the group then, if anything."""
+        cycle = state.cycle
+        if cycle is None:
+            return None
+        committed = bool(cycle.reservation.committed)
+        group = self._permit.find_group(cycle)
+        if not committed and group is None:
+            self._endings.abort(cycle, Verdict(Reason.POD_GROUP_MISSING))
+            return None
+        refusal = self._offers.drop_refused(cycle)
+        if refusal is not None:
+            self._endings.abort(cycle, refusal)
+            return None
+        for uid in list(cycle.reservation.slots):
+            self._tend_member(cycle, uid)
+        if group is None:
+            # What was committed is all that a group gets that is gone, or that was made anew under its name.
+            self._moves.drop_surplus(cycle, "its PodGroup is gone, or was made anew")
+        else:
+            self._tend_quorum(state, cycle, group)
+        for uid in cycle.at_bind - cycle.reservation.slots.keys():
+            cycle.close_call(uid, "serried: the pod has no slot any more")
+        cycle.changed.set()
+        if committed:
+            need = len(cycle.reservation.committed)
+            return Verdict(Reason.BINDING, have=len(cycle.bound), need=need, detail=cycle.find_failure())
+        if cycle.preempts:
+            return describe_wait(cycle.reservation, self._store.pods)
+        return None
+
+    def _tend_quorum(self, state: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
+        reservation = cycle.reservation
+        if reservation.need and not reservation.committed:
+            adjust_quorum(cycle, group, self._store, self._ledger)
+        elif not reservation.need and self._permit.count_missing(cycle, group):
+            # It was planned for a gang that stands. Whoever has no slot of its own waits for the others now.
+            self._moves.drop_surplus(cycle, "its gang is below its quorum by now")
+        if cycle.steers and not self._term.obstacle:
+            self._moves.refill(state, cycle, group)
+
+    def _tend_member(self, cycle: BindingCycle, uid: str) -> None:
+        pod = self._store.pods.get(uid)
+        slot = cycle.reservation.slots[uid]
+        member = cycle.member(uid)
+        if pod is None or pod.deleting or pod.phase is not Phase.ACTIVE:
+            self._moves.drop(cycle, uid, "the pod is being deleted")
+        elif uid not in cycle.reservation.committed and self._store.members.group_of(uid) != cycle.reservation.group:
+            self._moves.drop(cycle, uid, "the pod has left the group")
+        elif pod.node == slot.node and not member.bound:
+            cycle.mark_bound(uid, self._clock())
+        elif pod.node and pod.node != slot.node:
+            error = f"the pod is bound to {pod.node}"
+            cycle.mark_bound_elsewhere(uid, f"serried: {error}")
+            self._moves.drop(cycle, uid, error)
+        elif pod.unschedulable and member.stage is MemberStage.WAITING:
+            cycle.mark_unschedulable(uid)
+            if cycle.steers and not member.nominated:
+                self._outbox.put(Nominate(cycle, (uid,)))
+
+    def refuse(self, uid: str, node: str) -> None:
+        """The scheduler knows that a member's planned node will not do: move that slot, or plan the gang anew.
+
+        A member that the quorum does not need just loses its slot. Nothing happens if the plan is another by now.
+        """
+        cycle = self._groups.cycle_of(uid)
+        pod = self._store.pods.get(uid)
+        if cycle is None or pod is None or uid in cycle.reservation.committed:
+            return
+        if cycle.member(uid).stage in (MemberStage.SENDING, MemberStage.BOUND):
+            return
+        if cycle.reservation.slots[uid].node != node:
+            return
+        self._groups.states[cycle.reservation.group].refuse(pod.shape, node, self._clock(), self._store.nodes)
+        self._offers.close(cycle, pod)
+        cycle.close_call(uid, f"serried: the scheduler refused {node}")
+        if self._moves.replace(cycle, pod):
+            return
+        self._moves.drop(cycle, uid, f"the scheduler refused {node}")
+        if cycle.reservation.committed:
+            return  # a member beyond the quorum; those that are committed are only ever rolled forward
+        if cycle.out_of_reach() and not self._moves.leave_out(cycle, cycle.reservation.slots):
+            detail = f"the scheduler refused node {node} for {pod.name}"
+            self._endings.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
+
+    def note_failure(self, cycle: BindingCycle, uid: str, error: str) -> None:
+        """A committed member's Binding was refused, and is tried again: the group's reason says so meanwhile."""
+        slot = cycle.reservation.slots.get(uid)
+        if slot is not None:
+            cycle.note_failure(uid, f"the Binding of {slot.name} failed and is tried again: {error}")
+            self._groups.look_again(cycle.reservation.group)

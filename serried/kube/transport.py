@@ -1,0 +1,236 @@
+"""The connections to the API server: credentials, timeouts, one attempt at one call, streams of bytes.
+
+Which calls are worth a second attempt is for `client` to say.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+from yarl import URL
+
+from serried.kube.auth import TOKEN_LIFETIME_SECONDS, Credentials
+from serried.kube.errors import Unauthorized, Unavailable, api_error
+from serried.kube.wire import Failure, decode_failure
+
+JSON_TYPE = "application/json"
+
+_REPEATED_BY_AIOHTTP = frozenset({"GET", "PUT", "DELETE"})
+"""The methods that aiohttp itself sends again when the server has closed an idle connection."""
+
+_KEEP_ALIVE_SECONDS = 75.0
+"""Below the 90 s after which a kube-apiserver closes idle connections.
+
+Longer than aiohttp's default, so that a burst after a quiet minute does not begin with a TLS handshake for each
+connection.
+"""
+
+_CONNECT_SHARE = 0.8
+"""The part of a call's time in which it must have got a connection: what fails before has certainly not been sent."""
+
+_READ_BUFFER_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the API server."""
+
+    method: str
+
+    path: str
+
+    params: Mapping[str, str] | None = None
+    """The query."""
+
+    body: bytes | None = None
+
+    content_type: str = ""
+    """The type of the body."""
+
+    timeout_seconds: float = 30.0
+    """How long one attempt may take."""
+
+    repeatable: bool = False
+    """Whether the call has the same effect when it is sent twice."""
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A successful answer."""
+
+    status: int
+    body: bytes
+
+
+class Transport:
+    """The connections to one API server; they are opened at the first call."""
+
+    def __init__(self, credentials: Credentials, *, agent: str, connections: int) -> None:
+        self._credentials = credentials
+        self._agent = agent
+        """The user agent."""
+        self._connections = connections
+        """How many connections may be open at a time."""
+        self._session: aiohttp.ClientSession | None = None
+        self._token = ""
+        self._token_until = 0.0
+        """The monotonic time from which on the token is read again."""
+        self._token_lock = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close all connections; idempotent."""
+        session = self._session
+        self._session = None
+        if session is not None:
+            await session.close()
+
+    async def send(self, call: Call) -> Response:
+        """One attempt at a call; raises a subclass of ApiError for any answer but 2xx."""
+        try:
+            return await self._send_fresh(call)
+        except Unauthorized:
+            # A rotated token that we hold too long looks like this. Once: a wrong one stays wrong.
+            await self._renew_token()
+        return await self._send_fresh(call)
+
+    async def _send_fresh(self, call: Call) -> Response:
+        try:
+            return await self._send(call)
+        except aiohttp.ServerDisconnectedError as err:
+            # The server closed an idle connection while we picked it.
+            if not call.repeatable or call.method in _REPEATED_BY_AIOHTTP:
+                raise _lost(call, err) from err
+        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            raise _lost(call, err) from err
+        try:
+            return await self._send(call)
+        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            raise _lost(call, err) from err
+
+    async def _send(self, call: Call) -> Response:
+        timeout = aiohttp.ClientTimeout(total=call.timeout_seconds, connect=call.timeout_seconds * _CONNECT_SHARE)
+        async with self._open().request(
+            call.method,
+            self._url(call),
+            data=call.body,
+            headers=await self._headers(call),
+            timeout=timeout,
+            server_hostname=self._credentials.server_name or None,
+            proxy=self._credentials.proxy or None,
+            allow_redirects=False,
+        ) as answer:
+            body = await answer.read()
+            if answer.status >= 300:
+                raise api_error(str(call), _failure(answer, body))
+            return Response(answer.status, body)
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
+        """A call whose answer arrives in chunks for as long as the server sends; one attempt.
+
+        Raises ApiError on entry for a refusal and for no answer within the timeout, and while reading for a
+        connection that breaks. An orderly end just ends the iteration.
+        """
+        try:
+            async with asyncio.timeout(call.timeout_seconds):
+                answer = await self._open_stream(call)
+        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            raise _lost(call, err) from err
+        try:
+            async with aclosing(_chunks(call, answer)) as chunks:
+                yield chunks
+        finally:
+            answer.close()
+
+    async def _open_stream(self, call: Call) -> aiohttp.ClientResponse:
+        answer = await self._open().request(
+            call.method,
+            self._url(call),
+            headers=await self._headers(call),
+            timeout=aiohttp.ClientTimeout(total=None, sock_read=None),
+            read_bufsize=_READ_BUFFER_BYTES,
+            server_hostname=self._credentials.server_name or None,
+            proxy=self._credentials.proxy or None,
+            allow_redirects=False,
+        )
+        if answer.status < 300:
+            return answer
+        async with answer:
+            if answer.status == 401:
+                await self._renew_token()
+            raise api_error(str(call), _failure(answer, await answer.read()))
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(
+                limit=self._connections,
+                ssl=self._credentials.tls or True,
+                keepalive_timeout=_KEEP_ALIVE_SECONDS,
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                headers={"User-Agent": self._agent, "Accept": JSON_TYPE},
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=("Accept-Encoding",),
+            )
+        return self._session
+
+    def _url(self, call: Call) -> URL:
+        url = URL(self._credentials.host + call.path)
+        return url.with_query(call.params) if call.params else url
+
+    async def _headers(self, call: Call) -> dict[str, str]:
+        headers = {"Content-Type": call.content_type} if call.body is not None else {}
+        if token := await self._current_token():
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+    async def _current_token(self) -> str:
+        if time.monotonic() >= self._token_until:
+            async with self._token_lock:
+                if time.monotonic() >= self._token_until:
+                    self._keep(await asyncio.to_thread(self._credentials.read_token))
+        return self._token
+
+    async def _renew_token(self) -> None:
+        async with self._token_lock:
+            self._keep(await asyncio.to_thread(self._credentials.renew_token))
+
+    def _keep(self, token: str) -> None:
+        self._token = token
+        self._token_until = time.monotonic() + TOKEN_LIFETIME_SECONDS
+
+
+async def _chunks(call: Call, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    try:
+        async for chunk in answer.content.iter_any():
+            yield chunk
+    except (aiohttp.ClientError, TimeoutError, OSError) as err:
+        raise _lost(call, err) from err
+
+
+def _lost(call: Call, err: Exception) -> Unavailable:
+    """The exception for a call that got no answer."""
+    unsent = isinstance(err, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    if isinstance(err, aiohttp.ConnectionTimeoutError):
+        seconds = call.timeout_seconds * _CONNECT_SHARE
+        said = f"no connection in {seconds:g} s: too many requests in flight, or no way there"
+    elif isinstance(err, TimeoutError):
+        said = f"no answer in {call.timeout_seconds:g} s"
+    else:
+        said = f"{type(err).__name__}: {err}"
+    return Unavailable(str(call), Failure(0, "Unavailable", said), unsent=unsent)
+
+
+def _failure(answer: aiohttp.ClientResponse, body: bytes) -> Failure:
+    """What a refusal says. The header Retry-After counts before the body's retryAfterSeconds."""
+    failure = decode_failure(answer.status, body)
+    header = answer.headers.get("Retry-After", "")
+    seconds = float(header) if header.isdigit() else failure.retry_after
+    return Failure(failure.code, failure.reason, failure.message, seconds)

@@ -1,0 +1,130 @@
+"""A reflector that follows the fake API server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from serried.kube.changes import Deleted, Event, Upserted
+from serried.kube.reflector import Reflector, WatchTiming
+from serried.kube.wire import EVERYTHING, PODS, Resource, Selection
+from serried.metrics import Metrics
+from serried.model.backoff import Backoff
+from tests.support.apiserver import FakeApiServer
+from tests.support.memory import read_memory
+
+QUICK = WatchTiming(backoff=Backoff(0.005, cap=0.02), unserved=0.01)
+"""Pauses that no story waits for."""
+
+EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}'
+"""The line of a watch whose resourceVersion is too old."""
+
+
+class Recorder:
+    """A sink that remembers events and keeps the state they amount to."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.state: dict[str, Any] = {}
+        self._changed = asyncio.Event()
+
+    def __call__(self, event: Event) -> None:
+        """The reflector says what changed."""
+        self.events.append(event)
+        if isinstance(event, Upserted):
+            self.state[event.obj["metadata"]["name"]] = event.obj
+        elif isinstance(event, Deleted):
+            self.state.pop(event.obj["metadata"]["name"], None)
+        self._changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a state; fails after 10 s."""
+        async with asyncio.timeout(10):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def knows(self, *names: str) -> None:
+        """Wait until the objects of these names are known, and no others."""
+        await self.until(lambda: set(self.state) == set(names))
+
+    def count(self, kind: type) -> int:
+        """How many events of this kind there were."""
+        return sum(isinstance(event, kind) for event in self.events)
+
+
+class Counting(Metrics):
+    """Metrics that remember why watches ended."""
+
+    def __init__(self) -> None:
+        self.causes: list[str] = []
+        self._changed = asyncio.Event()
+
+    def watch_restarted(self, resource: str, cause: str) -> None:
+        """A watch ended."""
+        self.causes.append(cause)
+        self._changed.set()
+
+    async def ended(self, cause: str) -> None:
+        """Wait until a watch has ended for this cause."""
+        while cause not in self.causes:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+@dataclass
+class Scene:
+    """A reflector at work, what it reads from, and what hears of it."""
+
+    server: FakeApiServer
+    sink: Recorder
+    metrics: Counting
+    reflector: Reflector
+
+    @property
+    def streams(self) -> int:
+        """How often the whole state was asked for as a stream."""
+        return len([r for r in self.server.requests if "sendInitialEvents" in r.params])
+
+    @property
+    def lists(self) -> int:
+        """How often the whole state was asked for."""
+        return self.streams + len([r for r in self.server.requests if not r.watches and "continue" not in r.params])
+
+    async def turned_to_streams(self) -> None:
+        """Wait until the next list is streamed."""
+        await until_true(lambda: read_memory(self.reflector)["ways"].streams)
+
+
+@asynccontextmanager
+async def following(
+    server: FakeApiServer, resource: Resource = PODS, timing: WatchTiming = QUICK, selection: Selection = EVERYTHING
+) -> AsyncIterator[Scene]:
+    """Follow a resource until the block ends."""
+    sink = Recorder()
+    metrics = Counting()
+    async with server.client() as client:
+        client.metrics = metrics
+        reflector = Reflector(client, resource, sink, selection=selection, timing=timing)
+        task = asyncio.create_task(reflector.run())
+        try:
+            yield Scene(server, sink, metrics, reflector)
+        finally:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+
+async def until_true(condition: Callable[[], bool]) -> None:
+    """Wait for a state that has no event; fails after 10 s."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - it is seen from outside
+            await asyncio.sleep(0.002)
+
+
+def pod(name: str, **spec: Any) -> dict[str, Any]:
+    """A pod in namespace default."""
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
