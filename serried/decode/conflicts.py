@@ -5,10 +5,12 @@ counts resources keeps such pods apart. The rules are those of kube-scheduler's 
 (HostPortInfo.CheckConflict) and InterPodAffinity.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from serried.decode.fields import Raw, read_int, read_labels, read_map, read_objects, read_text, read_texts
+from serried.decode.selectors import read_label_selector, selects
 from serried.model.resources import SHARES
+from serried.model.selectors import Requirement
 
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -55,8 +57,8 @@ def _read_terms(terms: list[Raw], metadata: Raw) -> Iterator[str]:
     """
     for term in terms:
         if read_text(term, "topologyKey") == HOSTNAME and (scope := _read_scope(term, metadata)):
-            requirements = _read_requirements(term)
-            if requirements is not None and _is_met(requirements, read_labels(metadata, "labels")):
+            requirements = read_label_selector(term, "labelSelector")
+            if requirements is not None and selects(requirements, read_labels(metadata, "labels")):
                 yield f"apart:{scope}/{_name_requirements(requirements)}"
 
 
@@ -70,39 +72,5 @@ def _read_scope(term: Raw, metadata: Raw) -> str:
     return "*" if not any(map(bool, read_map(term, "namespaceSelector").values())) else ""
 
 
-Requirements = tuple[tuple[str, str, tuple[str, ...]], ...]
-"""The key, the operator and the values of each requirement, sorted."""
-
-
-def _read_requirements(term: Raw) -> Requirements | None:
-    """The label selector of a term; None if it has none, and so matches nothing."""
-    if term.get("labelSelector") is None:
-        return None
-    selector = read_map(term, "labelSelector")
-    found: set[tuple[str, str, tuple[str, ...]]] = set()
-    found.update((key, "In", (value,)) for key, value in read_labels(selector, "matchLabels").items())
-    for raw in read_objects(selector, "matchExpressions"):
-        values = tuple(sorted(set(read_texts(raw, "values"))))
-        found.add((read_text(raw, "key"), read_text(raw, "operator"), values))
-    return tuple(sorted(found))
-
-
-def _is_met(requirements: Requirements, labels: dict[str, str]) -> bool:
-    return all(_meets(labels.get(key), operator, values) for key, operator, values in requirements)
-
-
-def _meets(value: str | None, operator: str, values: tuple[str, ...]) -> bool:
-    match operator:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-    return False
-
-
-def _name_requirements(requirements: Requirements) -> str:
-    return "&".join(f"{key} {operator} ({','.join(values)})" for key, operator, values in requirements)
+def _name_requirements(requirements: Iterable[Requirement]) -> str:
+    return "&".join(f"{each.key} {each.operator} ({','.join(each.values)})" for each in requirements)

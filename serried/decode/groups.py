@@ -30,6 +30,7 @@ from serried.decode.identity import (
 )
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.preferences import read_levels, read_preference
+from serried.decode.priority import read_preemption
 from serried.model.composite import Composite
 from serried.model.group import BASIC, Claim, Disruption, GroupKey, PodGroup, Policy, Template, Workload
 from serried.model.level import COMPOSITE_CONDITION, FALLBACK, NATIVE_LEVELS, V1ALPHA2_DISRUPTION
@@ -81,6 +82,8 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         preference=read_preference(obj),
         parent=read_name(spec, "parentCompositePodGroupName") or None,
         device_claims=read_device_claims(spec),
+        disruption=read_disruption(spec) or Disruption.SINGLE,
+        preemption=read_preemption(spec),
     )
 
 
@@ -102,6 +105,8 @@ def _decode_composite(obj: Raw) -> Composite:
         version=read_version(obj),
         scheduled=condition is not None and condition[0] == "True",
         condition=condition,
+        disruption=read_disruption(spec) or Disruption.SINGLE,
+        preemption=read_preemption(spec),
     )
 
 

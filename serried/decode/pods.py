@@ -18,12 +18,14 @@ from serried.decode.lifetimes import read_end, read_lifetime
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.objections import read_objection
 from serried.decode.parents import WORKER_INDEX, read_place
+from serried.decode.priority import read_preemption
 from serried.decode.requests import is_marked
 from serried.decode.shapes import decode_shape
 from serried.decode.volumes import read_claims
 from serried.model.group import GroupKey
 from serried.model.parent import ParentKind, Place
 from serried.model.pod import ControllerRef, Link, Phase, Pod
+from serried.model.priority import PreemptionPolicy
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation, and since 1.28 label too, of the pods of an Indexed Job."""
@@ -63,6 +65,7 @@ def _decode(obj: Raw) -> Pod:
         node=read_name(spec, "nodeName"),
         nominated=read_name(status, "nominatedNodeName"),
         priority=read_int(spec, "priority"),
+        preemption=read_preemption(spec) or PreemptionPolicy.LOWER,
         phase=phase,
         group=group,
         link=link,

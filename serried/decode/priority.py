@@ -1,9 +1,11 @@
 """PriorityClasses of ``scheduling.k8s.io/v1``."""
 
-from serried.decode.fields import Raw, read_flag, read_int
+from serried.decode.fields import Raw, read_flag, read_int, read_text
 from serried.decode.identity import read_key, read_version
 from serried.decode.malformed import Malformed, attempt
-from serried.model.priority import PriorityClass
+from serried.model.priority import PreemptionPolicy, PriorityClass
+
+_POLICIES = {policy.value: policy for policy in PreemptionPolicy}
 
 
 def decode_priority_class(obj: object) -> PriorityClass | Malformed:
@@ -17,4 +19,10 @@ def _decode(obj: Raw) -> PriorityClass:
         value=read_int(obj, "value"),
         is_default=read_flag(obj, "globalDefault"),
         version=read_version(obj),
+        preemption=read_preemption(obj) or PreemptionPolicy.LOWER,
     )
+
+
+def read_preemption(raw: Raw) -> PreemptionPolicy | None:
+    """``preemptionPolicy`` of a class, or of the spec of a pod or a group; None if it says nothing that is known."""
+    return _POLICIES.get(read_text(raw, "preemptionPolicy"))

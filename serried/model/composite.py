@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from serried.model.group import Key, OwnerRef
+from serried.model.group import Disruption, Key, OwnerRef
+from serried.model.priority import PreemptionPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,8 @@ class Composite:
     version: str = ""
     scheduled: bool = False
     condition: tuple[str, str, str] | None = None
+
+    disruption: Disruption = Disruption.SINGLE
+    """Whether the groups below may be preempted one by one, or only all together."""
+
+    preemption: PreemptionPolicy | None = None

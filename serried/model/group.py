@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from serried.model.preference import NO_PREFERENCE, Preference
+from serried.model.priority import PreemptionPolicy
 from serried.model.selectors import Labels
 from serried.model.tree import Branch
 
@@ -127,6 +128,13 @@ class Policy:
 BASIC = Policy(None)
 
 
+class Disruption(StrEnum):
+    """DisruptionMode: whether the pods of a group may be preempted one by one, or only all together."""
+
+    SINGLE = "single"
+    ALL = "all"
+
+
 COMPATIBLE_API = "scheduling.x-k8s.io/v1alpha1"
 """The API of scheduler-plugins, whose PodGroups are served beside those of the level in use."""
 
@@ -184,6 +192,10 @@ class PodGroup:
     parent: str | None = None
     tree: Branch | None = None
     device_claims: tuple[str, ...] = ()
+    disruption: Disruption = Disruption.SINGLE
+
+    preemption: PreemptionPolicy | None = None
+    """None if it does not say so itself, which it can in 1.37 only."""
 
     def holder(self, api_version: str) -> Holder:
         """The object that has this group's UID: itself, or the Workload that it is part of, or the root of its tree.
@@ -196,13 +208,6 @@ class PodGroup:
             return Holder(COMPATIBLE_API, "PodGroup", self.key.name)
         kind = "Workload" if self.key.kind is GroupKind.WORKLOAD else "PodGroup"
         return Holder(api_version, kind, self.key.name)
-
-
-class Disruption(StrEnum):
-    """DisruptionMode: whether the pods of a group may be preempted one by one, or only all together."""
-
-    SINGLE = "single"
-    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from serried.decode.identity import REQUIRED_TOPOLOGY
 from serried.decode.lease import decode_lease
 from serried.decode.malformed import Malformed
 from serried.decode.nodes import decode_node
-from serried.model.group import BASIC, GroupKey, Key, OwnerRef, Policy, Template
+from serried.model.group import BASIC, Disruption, GroupKey, Key, OwnerRef, Policy, Template
 from serried.model.lease import Lease
 from serried.model.node import Node
 from serried.model.selectors import Taint
@@ -119,6 +119,24 @@ def test_a_composite_group_has_its_quorum_of_groups_its_key_and_its_parent() -> 
 
 def test_the_key_of_a_composite_group_may_be_an_annotation_where_the_field_is_dropped() -> None:
     assert composite("c").annotation(REQUIRED_TOPOLOGY, RACK).value().topology_key == RACK
+
+
+@pytest.mark.parametrize(
+    ("mode", "disruption"),
+    [
+        pytest.param(None, Disruption.SINGLE, id="it does not say"),
+        pytest.param({"single": {}}, Disruption.SINGLE, id="one by one"),
+        pytest.param({"all": {}}, Disruption.ALL, id="all together"),
+        pytest.param({"all": None, "single": {}}, Disruption.SINGLE, id="the other one is null"),
+        pytest.param("Pod", Disruption.SINGLE, id="one by one in v1alpha2"),
+        pytest.param("PodGroup", Disruption.ALL, id="all together in v1alpha2"),
+        pytest.param("Sometimes", Disruption.SINGLE, id="a word that is not known"),
+        pytest.param({"some": {}}, Disruption.SINGLE, id="a mode that is not known"),
+    ],
+)
+def test_the_disruption_mode_of_a_group_is_single_unless_it_says_all(mode: Any, disruption: Disruption) -> None:
+    assert pod_group("g").having(mode, "spec", "disruptionMode").value().disruption is disruption
+    assert composite("c").having(mode, "spec", "disruptionMode").value().disruption is disruption
 
 
 @pytest.mark.parametrize(

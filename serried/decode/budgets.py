@@ -1,0 +1,36 @@
+"""PodDisruptionBudgets of ``policy/v1``."""
+
+from serried.decode.fields import Raw, read_int, read_map
+from serried.decode.identity import read_key, read_version
+from serried.decode.malformed import Malformed, attempt
+from serried.decode.selectors import read_label_selector, selects
+from serried.model.budget import DisruptionBudget
+from serried.model.selectors import Labels
+
+
+def decode_budget(obj: object) -> DisruptionBudget | Malformed:
+    """A PodDisruptionBudget from its JSON object; the name is required."""
+    return attempt("PodDisruptionBudget", _decode, obj)
+
+
+def counts(budget: DisruptionBudget, namespace: str, name: str, labels: Labels) -> bool:
+    """Whether the eviction of a pod is one that a budget has to allow.
+
+    By the rule of the API server (pkg/registry/core/pod/storage/eviction.go), for which an empty selector means every
+    pod of the namespace. kube-scheduler takes it for none, and evicts past the budget.
+    """
+    if namespace != budget.key.namespace or budget.selector is None or name in budget.disrupted:
+        return False
+    return selects(budget.selector, labels)
+
+
+def _decode(obj: Raw) -> DisruptionBudget:
+    spec, status = read_map(obj, "spec"), read_map(obj, "status")
+    stale = read_int(status, "observedGeneration") < read_int(read_map(obj, "metadata"), "generation")
+    return DisruptionBudget(
+        key=read_key(obj),
+        selector=read_label_selector(spec, "selector"),
+        allowed=0 if stale else max(0, read_int(status, "disruptionsAllowed")),
+        disrupted=frozenset(read_map(status, "disruptedPods")),
+        version=read_version(obj),
+    )
