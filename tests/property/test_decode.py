@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serried.decode.budgets import decode_budget
 from serried.decode.compatible import decode_compatible_group
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.jobs import decode_job
@@ -16,6 +17,7 @@ from serried.decode.pods import decode_pod
 from serried.decode.quantity import parse_cpu, parse_quantity
 from serried.decode.reservations import name_record
 from serried.decode.volumes import decode_volume, decode_volume_claim
+from serried.model.budget import DisruptionBudget
 from serried.model.group import GroupKey, GroupKind, Job, PodGroup, Workload
 from serried.model.lease import Lease
 from serried.model.node import Node
@@ -36,6 +38,7 @@ DECODERS = [
     (decode_leader_worker_set, Parent),
     (decode_volume, Volume),
     (decode_volume_claim, VolumeClaim),
+    (decode_budget, DisruptionBudget),
 ]
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 EACH = pytest.mark.parametrize(("decode", "kind"), DECODERS, ids=[decode.__name__ for decode, _ in DECODERS])

@@ -55,6 +55,11 @@ _SPECIMENS: tuple[dict[str, Any], ...] = (
     volume_claim("c").bound_to("v").raw(),
     pod("p").mounting("c").of_job_set("s", "a").raw(),
     pod("p").of_replica("s", 1, 2).raw(),
+    {
+        "metadata": {"namespace": "default", "name": "b", "generation": 1},
+        "spec": {"selector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]}},
+        "status": {"observedGeneration": 1, "disruptionsAllowed": 2, "disruptedPods": {"p": "t"}},
+    },
     {"metadata": {"name": "l"}, "spec": {"holderIdentity": "h", "renewTime": "t", "leaseTransitions": 1}},
 )  # fmt: skip
 

@@ -55,22 +55,6 @@ def test_a_basic_group_has_no_quorum() -> None:
     assert pod_group("g").value().policy == BASIC
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        pytest.param({"single": {}}, Disruption.SINGLE, id="one by one"),
-        pytest.param({"all": {}}, Disruption.ALL, id="all together"),
-        pytest.param("Pod", Disruption.SINGLE, id="one by one, in 1.36"),
-        pytest.param("PodGroup", Disruption.ALL, id="all together, in 1.36"),
-        pytest.param(None, Disruption.SINGLE, id="nothing, as a default that an API server did not fill in"),
-        pytest.param({"later": {}}, Disruption.SINGLE, id="a mode that we do not know"),
-    ],
-)
-def test_a_group_says_how_its_pods_may_be_disrupted(said: object, expected: Disruption) -> None:
-    assert pod_group("g").having(said, "spec", "disruptionMode").value().disruption is expected
-    assert composite("c").having(said, "spec", "disruptionMode").value().disruption is expected
-
-
 def test_the_condition_of_a_group_is_read_back() -> None:
     waiting = pod_group("g").condition("False", "Unschedulable", "why").value()
     assert (waiting.scheduled, waiting.condition) == (False, ("False", "Unschedulable", "why"))
@@ -136,6 +120,24 @@ def test_a_composite_group_has_its_quorum_of_groups_its_key_and_its_parent() -> 
 
 def test_the_key_of_a_composite_group_may_be_an_annotation_where_the_field_is_dropped() -> None:
     assert composite("c").annotation(REQUIRED_TOPOLOGY, RACK).value().topology_key == RACK
+
+
+@pytest.mark.parametrize(
+    ("mode", "disruption"),
+    [
+        pytest.param(None, Disruption.SINGLE, id="it does not say"),
+        pytest.param({"single": {}}, Disruption.SINGLE, id="one by one"),
+        pytest.param({"all": {}}, Disruption.ALL, id="all together"),
+        pytest.param({"all": None, "single": {}}, Disruption.SINGLE, id="the other one is null"),
+        pytest.param("Pod", Disruption.SINGLE, id="one by one in v1alpha2"),
+        pytest.param("PodGroup", Disruption.ALL, id="all together in v1alpha2"),
+        pytest.param("Sometimes", Disruption.SINGLE, id="a word that is not known"),
+        pytest.param({"some": {}}, Disruption.SINGLE, id="a mode that is not known"),
+    ],
+)
+def test_the_disruption_mode_of_a_group_is_single_unless_it_says_all(mode: Any, disruption: Disruption) -> None:
+    assert pod_group("g").having(mode, "spec", "disruptionMode").value().disruption is disruption
+    assert composite("c").having(mode, "spec", "disruptionMode").value().disruption is disruption
 
 
 @pytest.mark.parametrize(
