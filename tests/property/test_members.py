@@ -24,7 +24,8 @@ GROUP = GroupKey("default", "g")
 PARTS = {"a": "left", "b": "left", "c": "right", "d": "right"}
 UIDS = st.sampled_from(sorted(PARTS))
 NEXT = {
-    CycleStage.RECORDING: (CycleStage.GATHERING, CycleStage.BINDING),
+    CycleStage.RECORDING: (CycleStage.PREEMPTING, CycleStage.GATHERING, CycleStage.BINDING),
+    CycleStage.PREEMPTING: (CycleStage.GATHERING,),
     CycleStage.GATHERING: (CycleStage.COMMITTING,),
     CycleStage.COMMITTING: (CycleStage.BINDING,),
     CycleStage.BINDING: (),
