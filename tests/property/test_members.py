@@ -27,7 +27,8 @@ _LIFE = 8
 """A cycle may end when so much has happened: before, there is little to see."""
 
 NEXT = {
-    CycleStage.RECORDING: (CycleStage.GATHERING, CycleStage.BINDING),
+    CycleStage.RECORDING: (CycleStage.PREEMPTING, CycleStage.GATHERING, CycleStage.BINDING),
+    CycleStage.PREEMPTING: (CycleStage.GATHERING,),
     CycleStage.GATHERING: (CycleStage.COMMITTING,),
     CycleStage.COMMITTING: (CycleStage.BINDING,),
     CycleStage.BINDING: (),

@@ -501,7 +501,9 @@ class StoreMachine(RuleBasedStateMachine):
         assert "_groups_by_controller" in left
         occupancy = vars(self.store.occupancy)
         assert (occupancy["_used"], occupancy["_claims"]) == ({}, {})
-        assert vars(self.ledger) | {"_occupancy": None} == {"_occupancy": None, "_by_group": {}, "_by_uid": {}}
+        others = {"_occupancy": None, "_yields": None}
+        assert vars(self.ledger) | others == others | {"_by_group": {}, "_by_uid": {}}
+        assert not len(self.store.yields)
 
 
 TestStore = StoreMachine.TestCase
