@@ -95,17 +95,17 @@ class GroupState:
 
 
 @dataclass(frozen=True, slots=True)
-class Mending:
+class Repair:
     """What of a gang is being repaired: ``seated`` are the members whose own kept slot takes them now (UIDs).
 
-    Nobody frees it for them, so the queue cannot wake them for it. ``heirs`` are those of them that are bound to it
+    Nobody frees it for them, so the queue cannot wake them for it. ``replacements`` are those of them that are bound to it
     alone, because members of the gang run and with the kept slots they are its quorum. Whoever finds no room in its own
     slot is a member like any other.
     """
 
-    heirs: tuple[Pod, ...] = ()
+    replacements: tuple[Pod, ...] = ()
     seated: frozenset[str] = frozenset()
 
 
-WHOLE = Mending()
+WHOLE = Repair()
 """Nothing is to be mended."""

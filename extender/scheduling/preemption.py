@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from extender.scheduling.backfill import Backfill
 from extender.scheduling.group_state import GroupState
-from extender.scheduling.seats import Seats
+from extender.scheduling.kept_slots import KeptSlots
 from extender.scheduling.studies import Studies, Unfinished
 from extender.scheduling.units import Running, Units, count_pods, is_running, keep_budgets, keep_rest
 from serried.cluster.priorities import GroupPriorities
@@ -99,7 +99,7 @@ class Preemptions:
         self,
         units: Units,
         studies: Studies,
-        seats: Seats,
+        kept_slots: KeptSlots,
         backfill: Backfill,
         *,
         snapshots: Snapshots,
@@ -114,7 +114,7 @@ class Preemptions:
     ) -> None:
         self._units = units
         self._studies = studies
-        self._seats = seats
+        self._kept_slots = kept_slots
         self._backfill = backfill
         self._snapshots = snapshots
         self._priorities = priorities
@@ -202,7 +202,7 @@ class Preemptions:
 
     def _seek(self, search: _Search) -> Preemption | NoVictims | None:
         ask, group = search.ask, search.waiting.group
-        leaving = self._seats.list_inherited(ask.members)
+        leaving = self._kept_slots.list_kept(ask.members)
         spared = self._find_spared_priority(search.waiting.priority)
         latest = self._wall() - self._spare_seconds
 
@@ -244,7 +244,7 @@ class Preemptions:
     def _holds(self, found: Preemption, ask: PlanRequest) -> bool:
         if not all(self._units.is_current(unit) for unit in found.victims):
             return False
-        now = self._snapshots.take(ask.priority, ask.members, self._seats.list_inherited(ask.members))
+        now = self._snapshots.take(ask.priority, ask.members, self._kept_slots.list_kept(ask.members))
         used: dict[str, Resources] = {}
         for pod in (pod for unit in found.victims for pod in unit.pods):
             base = used.get(pod.node) or now.used.get(pod.node, {})

@@ -51,7 +51,7 @@ EPOCH = 1_700_000_000.0
 DAY = 86_400.0
 
 
-class Listener(ExtenderMetrics):
+class RecordingMetrics(ExtenderMetrics):
     """Keeps the verdicts, and the numbers that metrics would take."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Listener(ExtenderMetrics):
         self.outcomes.append(outcome)
 
 
-class World:
+class Harness:
     """The extender's core around one Store. The scheduler looks when told to (``look``), tasks run in ``settle``."""
 
     def __init__(
@@ -122,7 +122,7 @@ class World:
         preempt_by: Method = Method.EVICTION,
         spare_seconds: float = 0.0,
     ) -> None:
-        self.clock, self.api, self.heard = Clock(), api or FakeApi(), Listener()
+        self.clock, self.api, self.heard = Clock(), api or FakeApi(), RecordingMetrics()
         client = self.api.client()
         self.store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS, level=level)
         self.term = Term(lambda: True)
@@ -163,7 +163,7 @@ class World:
 
     # --- what exists -------------------------------------------------------------------------------------------
 
-    def add(self, *builders: Builder) -> "World":
+    def add(self, *builders: Builder) -> "Harness":
         """Nodes, pods, PodGroups and Jobs, seen by the watches at once."""
         for builder in builders:
             match builder:

@@ -9,7 +9,7 @@ import pytest
 from extender.answers import Steer
 from serried.model.group import Key
 from tests.support.builders import pod
-from tests.support.extender_harness import World, gang, members, small_nodes
+from tests.support.extender_harness import Harness, gang, members, small_nodes
 from tests.support.fake_api import Call, FakeApi
 
 HIGH = 100
@@ -31,15 +31,15 @@ class Mortal(FakeApi):
         return await super()._do(call, change)
 
 
-def begin(api: FakeApi) -> World:
+def begin(api: FakeApi) -> Harness:
     """A process that sees what is there by now."""
-    world = World(api=api)
+    world = Harness(api=api)
     world.add(*small_nodes(3), gang(2).priority(HIGH))
     world.watch()
     return world
 
 
-async def run(world: World) -> None:
+async def run(world: Harness) -> None:
     """The story from plan to Bindings, as far as the process lives."""
     world.nominate()
     await world.go()

@@ -15,7 +15,7 @@ from serried.model.verdict import Reason
 from tests.support.budgets import budget
 from tests.support.builders import PodBuilder, pod, pod_group
 from tests.support.composites import composite
-from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members, small_nodes
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
 from tests.support.priorities import priority_class
 
@@ -30,34 +30,34 @@ def urgent(count: int) -> list[PodBuilder]:
     return [each.cpu(2).priority(HIGH) for each in members(count)]
 
 
-def full(world: World, nodes: int = 2) -> World:
+def full(world: Harness, nodes: int = 2) -> Harness:
     """Every node is taken by one pod of low priority, low1, low2, ..."""
     return world.add(*small_nodes(nodes), *(running(f"low{i}", f"n{i}") for i in range(1, nodes + 1)))
 
 
-def wait_gracefully(world: World, *names: str) -> None:
+def wait_gracefully(world: Harness, *names: str) -> None:
     world.api.graceful.update(Key("default", name) for name in names)
 
 
-async def end(world: World, *names: str) -> None:
+async def end(world: Harness, *names: str) -> None:
     """Victims have ended, and the watch says so."""
     for name in names:
         world.delete(name)
     await world.go()
 
 
-def list_terminating(world: World) -> list[str]:
+def list_terminating(world: Harness) -> list[str]:
     return sorted(key.name for key, raw in world.api.pods.items() if "deletionTimestamp" in raw["metadata"])
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    made = World()
+async def world() -> AsyncIterator[Harness]:
+    made = Harness()
     yield made
     await made.close()
 
 
-async def start(world: World) -> World:
+async def start(world: Harness) -> Harness:
     """A gang of two needs both nodes; those that run there end gracefully."""
     wait_gracefully(world, "low1", "low2")
     full(world).add(gang(2).priority(HIGH), *urgent(2))
@@ -66,7 +66,7 @@ async def start(world: World) -> World:
     return world
 
 
-async def test_lower_priority_makes_room_and_the_gang_is_bound_whole(world: World) -> None:
+async def test_lower_priority_makes_room_and_the_gang_is_bound_whole(world: Harness) -> None:
     await start(world)
     assert world.reasons()[-1] is Reason.PREEMPTING
     assert list_terminating(world) == ["low1", "low2"]
@@ -82,7 +82,7 @@ async def test_lower_priority_makes_room_and_the_gang_is_bound_whole(world: Worl
     assert world.nothing_reserved
 
 
-async def test_record_dry_runs_conditions_and_evictions_come_in_this_order(world: World) -> None:
+async def test_record_dry_runs_conditions_and_evictions_come_in_this_order(world: Harness) -> None:
     await start(world)
     verbs = [call.verb for call in world.api.calls if call.verb in ("create", "rehearse", "apply", "evict")]
     assert verbs == ["create", "rehearse", "rehearse", "apply", "apply", "evict", "evict", "apply", "apply"]
@@ -96,7 +96,7 @@ async def test_record_dry_runs_conditions_and_evictions_come_in_this_order(world
     assert "default/low1" in world.heard.preemptions[0][1]
 
 
-async def test_members_are_held_and_nominated_while_victims_end(world: World) -> None:
+async def test_members_are_held_and_nominated_while_victims_end(world: Harness) -> None:
     await start(world)
     assert isinstance(world.filter("m0"), Hold)
     assert {world.pod("m0").nominated, world.pod("m1").nominated} == {"n1", "n2"}
@@ -105,7 +105,7 @@ async def test_members_are_held_and_nominated_while_victims_end(world: World) ->
     assert world.cycle().stage is CycleStage.PREEMPTING
 
 
-async def test_room_that_victims_leave_is_nobody_elses(world: World) -> None:
+async def test_room_that_victims_leave_is_nobody_elses(world: Harness) -> None:
     await start(world)
     other = GroupKey("default", "h")
     rival = pod("r0").cpu(1).scheduler(SCHEDULER).in_group("h").priority(HIGH)
@@ -114,7 +114,7 @@ async def test_room_that_victims_leave_is_nobody_elses(world: World) -> None:
     assert world.reasons(other) == [Reason.NO_CAPACITY]
 
 
-async def test_a_slot_of_a_gangs_victim_is_not_kept_for_its_replacement(world: World) -> None:
+async def test_a_slot_of_a_gangs_victim_is_not_kept_for_its_replacement(world: Harness) -> None:
     wait_gracefully(world, "v0", "v1")
     world.add(*small_nodes(2), pod_group("v").gang(2))
     world.add(*(running(f"v{i}", f"n{i + 1}").scheduler(SCHEDULER).in_group("v") for i in range(2)))
@@ -126,7 +126,7 @@ async def test_a_slot_of_a_gangs_victim_is_not_kept_for_its_replacement(world: W
     assert not len(world.store.vacancies)
 
 
-async def test_a_gang_of_mode_all_goes_whole(world: World) -> None:
+async def test_a_gang_of_mode_all_goes_whole(world: Harness) -> None:
     wait_gracefully(world, "v0", "v1")
     world.add(*small_nodes(2), pod_group("v").gang(2).disruption(Disruption.ALL))
     world.add(*(running(f"v{i}", f"n{i + 1}").scheduler(SCHEDULER).in_group("v") for i in range(2)))
@@ -138,7 +138,7 @@ async def test_a_gang_of_mode_all_goes_whole(world: World) -> None:
     assert not world.api.said("delete")
 
 
-async def test_a_budget_keeps_all_victims_and_others_are_looked_for(world: World) -> None:
+async def test_a_budget_keeps_all_victims_and_others_are_looked_for(world: Harness) -> None:
     world.api.guarded.add(Key("default", "low1"))
     wait_gracefully(world, "low2", "low3")
     full(world, nodes=3).add(gang(2).priority(HIGH), *urgent(2))
@@ -147,7 +147,7 @@ async def test_a_budget_keeps_all_victims_and_others_are_looked_for(world: World
     assert len(world.api.said("evict")) == 2
 
 
-async def test_nobody_is_evicted_where_a_budget_keeps_the_only_victims(world: World) -> None:
+async def test_nobody_is_evicted_where_a_budget_keeps_the_only_victims(world: Harness) -> None:
     world.api.guarded.add(Key("default", "low1"))
     full(world).add(gang(2).priority(HIGH), *urgent(2))
     await world.go()
@@ -160,7 +160,7 @@ async def test_nobody_is_evicted_where_a_budget_keeps_the_only_victims(world: Wo
 
 
 async def test_budgets_do_not_count_for_deletion() -> None:
-    world = World(preempt_by=Method.DELETION)
+    world = Harness(preempt_by=Method.DELETION)
     world.api.guarded.update([Key("default", "low1"), Key("default", "low2")])
     full(world).add(gang(2).priority(HIGH), *urgent(2))
     await world.go()
@@ -169,14 +169,14 @@ async def test_budgets_do_not_count_for_deletion() -> None:
 
 
 @pytest.mark.parametrize("priority", [HIGH, HIGH + 1])
-async def test_equal_and_higher_priority_stays(world: World, priority: int) -> None:
+async def test_equal_and_higher_priority_stays(world: Harness, priority: int) -> None:
     world.add(*small_nodes(1), running("other", "n1", priority), gang(1).priority(HIGH), *urgent(1))
     await world.go()
     assert world.reasons() == [Reason.NO_CAPACITY]
     assert not world.api.said("evict")
 
 
-async def test_nobody_goes_where_the_gang_would_not_fit_all_the_same(world: World) -> None:
+async def test_nobody_goes_where_the_gang_would_not_fit_all_the_same(world: Harness) -> None:
     full(world).add(gang(3).priority(HIGH), *urgent(3))
     await world.go()
     assert world.reasons() == [Reason.NO_CAPACITY]
@@ -185,7 +185,7 @@ async def test_nobody_goes_where_the_gang_would_not_fit_all_the_same(world: Worl
 
 @pytest.mark.parametrize("mode", [Mode.ADVICE, Mode.OFF])
 async def test_advice_is_given_and_nobody_goes(mode: Mode) -> None:
-    world = World(preemption=mode)
+    world = Harness(preemption=mode)
     full(world).add(gang(2).priority(HIGH), *urgent(2))
     await world.go()
     assert not world.api.said("rehearse")
@@ -195,7 +195,7 @@ async def test_advice_is_given_and_nobody_goes(mode: Mode) -> None:
     await world.close()
 
 
-async def test_a_gang_that_goes_before_the_first_eviction_takes_nobody_with_it(world: World) -> None:
+async def test_a_gang_that_goes_before_the_first_eviction_takes_nobody_with_it(world: Harness) -> None:
     world.api.hold("rehearse")
     await start(world)
     world.store.drop_group(GANG)
@@ -207,7 +207,7 @@ async def test_a_gang_that_goes_before_the_first_eviction_takes_nobody_with_it(w
     assert world.nothing_reserved
 
 
-async def test_a_gang_that_shrinks_before_the_first_eviction_takes_nobody_with_it(world: World) -> None:
+async def test_a_gang_that_shrinks_before_the_first_eviction_takes_nobody_with_it(world: Harness) -> None:
     world.api.hold("rehearse")
     await start(world)
     world.delete("m0")
@@ -218,7 +218,7 @@ async def test_a_gang_that_shrinks_before_the_first_eviction_takes_nobody_with_i
     assert world.nothing_reserved
 
 
-async def test_a_gang_that_goes_after_evictions_gives_the_room_back(world: World) -> None:
+async def test_a_gang_that_goes_after_evictions_gives_the_room_back(world: Harness) -> None:
     await start(world)
     for name in ("m0", "m1"):
         world.delete(name)
@@ -229,7 +229,7 @@ async def test_a_gang_that_goes_after_evictions_gives_the_room_back(world: World
     assert not len(world.store.yields)
 
 
-async def test_victims_that_do_not_end_are_waited_for_in_vain(world: World) -> None:
+async def test_victims_that_do_not_end_are_waited_for_in_vain(world: Harness) -> None:
     await start(world)
     await end(world, "low1")
     await world.pass_time(601)
@@ -240,7 +240,7 @@ async def test_victims_that_do_not_end_are_waited_for_in_vain(world: World) -> N
     assert world.reasons()[-1] is Reason.PLANNED
 
 
-async def test_after_a_failure_nobody_is_evicted_for_a_while(world: World) -> None:
+async def test_after_a_failure_nobody_is_evicted_for_a_while(world: Harness) -> None:
     await start(world)
     await world.pass_time(601)
     world.delete("low1")
@@ -252,7 +252,7 @@ async def test_after_a_failure_nobody_is_evicted_for_a_while(world: World) -> No
     assert [call.name for call in world.api.said("evict")] == ["low1", "low2", "next1", "next2"]
 
 
-async def test_a_budget_that_says_no_in_the_end_is_asked_again(world: World) -> None:
+async def test_a_budget_that_says_no_in_the_end_is_asked_again(world: Harness) -> None:
     world.api.fail("evict", error(429))
     await start(world)
     assert len(list_terminating(world)) == 1
@@ -262,7 +262,7 @@ async def test_a_budget_that_says_no_in_the_end_is_asked_again(world: World) -> 
     assert world.cycle().stage is CycleStage.GATHERING
 
 
-async def test_no_more_go_than_a_budget_allows(world: World) -> None:
+async def test_no_more_go_than_a_budget_allows(world: Harness) -> None:
     wait_gracefully(world, "low1", "low2", "low3")
     world.add(
         *small_nodes(3), *(running(f"low{i}", f"n{i}").label("app", "web") for i in (1, 2)), running("low3", "n3")
@@ -272,7 +272,7 @@ async def test_no_more_go_than_a_budget_allows(world: World) -> None:
     assert list_terminating(world) in (["low1", "low3"], ["low2", "low3"])
 
 
-async def test_nobody_goes_where_a_budget_allows_a_part_only(world: World) -> None:
+async def test_nobody_goes_where_a_budget_allows_a_part_only(world: Harness) -> None:
     full(world)
     world.add(*(running(f"low{i}", f"n{i}").label("app", "web") for i in (1, 2)))
     world.add(budget("web").selecting(app="web").allowing(1), gang(2).priority(HIGH), *urgent(2))
@@ -285,7 +285,7 @@ async def test_nobody_goes_where_a_budget_allows_a_part_only(world: World) -> No
 
 
 @pytest.mark.parametrize("who", ["member", "class"])
-async def test_a_gang_that_never_preempts_waits(world: World, who: str) -> None:
+async def test_a_gang_that_never_preempts_waits(world: Harness, who: str) -> None:
     world.add(priority_class("polite", HIGH).having("Never", "preemptionPolicy"))
     policy = ("Never", "spec", "preemptionPolicy") if who == "member" else ("polite", "spec", "priorityClassName")
     group = gang(2).priority(HIGH)
@@ -297,7 +297,7 @@ async def test_a_gang_that_never_preempts_waits(world: World, who: str) -> None:
 
 
 async def test_what_has_just_started_is_spared_where_others_will_do() -> None:
-    world = World(spare_seconds=600.0)
+    world = Harness(spare_seconds=600.0)
     wait_gracefully(world, "low1", "low2")
     now = write_time(world.wall())
     world.add(
@@ -309,7 +309,7 @@ async def test_what_has_just_started_is_spared_where_others_will_do() -> None:
     await world.close()
 
 
-async def test_two_gangs_never_evict_each_other_in_turn(world: World) -> None:
+async def test_two_gangs_never_evict_each_other_in_turn(world: Harness) -> None:
     """Each that was evicted comes back at once, with its own priority."""
     groups = {"g": HIGH, "h": 0}
     world.add(*small_nodes(1))
@@ -331,7 +331,7 @@ async def test_two_gangs_never_evict_each_other_in_turn(world: World) -> None:
     assert world.node_of("g0") == "n1"
 
 
-async def test_a_gang_that_goes_before_the_first_eviction_takes_its_conditions_back(world: World) -> None:
+async def test_a_gang_that_goes_before_the_first_eviction_takes_its_conditions_back(world: Harness) -> None:
     world.api.hold("apply")
     await start(world)
     world.store.drop_group(GANG)
@@ -342,14 +342,14 @@ async def test_a_gang_that_goes_before_the_first_eviction_takes_its_conditions_b
     assert [world.pod(name).disruption for name in ("low1", "low2")] == ["", ""]
 
 
-async def test_room_that_others_have_taken_meanwhile_is_found_elsewhere_or_the_gang_waits(world: World) -> None:
+async def test_room_that_others_have_taken_meanwhile_is_found_elsewhere_or_the_gang_waits(world: Harness) -> None:
     await start(world)
     world.add(running("thief", "n1"), *small_nodes(3))
     await end(world, "low1", "low2")
     assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n2", "n3"}
 
 
-async def test_a_gang_beside_the_victims_is_bound_all_the_same(world: World) -> None:
+async def test_a_gang_beside_the_victims_is_bound_all_the_same(world: Harness) -> None:
     wait_gracefully(world, "low1")
     world.add(*small_nodes(1, cpus=4), running("low1", "n1"), pod_group("h").gang(1).priority(1))
     world.add(pod("h0").cpu(2).scheduler(SCHEDULER).in_group("h").priority(1))
@@ -363,7 +363,7 @@ async def test_a_gang_beside_the_victims_is_bound_all_the_same(world: World) -> 
     assert world.cycle().stage is CycleStage.PREEMPTING
 
 
-async def test_nobody_goes_where_room_is_forecast_sooner(world: World) -> None:
+async def test_nobody_goes_where_room_is_forecast_sooner(world: Harness) -> None:
     soon = running("soon", "n1").started(write_time(world.wall())).lifetime(20)
     world.add(*small_nodes(2), soon, running("low2", "n2").priority(HIGH), gang(1).priority(HIGH), *urgent(1))
     await world.go()
@@ -371,7 +371,7 @@ async def test_nobody_goes_where_room_is_forecast_sooner(world: World) -> None:
     assert not world.api.said("rehearse")
 
 
-async def test_members_of_a_tree_go_as_their_highest_group_says(world: World) -> None:
+async def test_members_of_a_tree_go_as_their_highest_group_says(world: Harness) -> None:
     wait_gracefully(world, "a0", "b0")
     world.add(*small_nodes(2), composite("top").gang(2).disruption(Disruption.ALL))
     for index, name in enumerate("ab", start=1):

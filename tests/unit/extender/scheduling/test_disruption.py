@@ -13,7 +13,7 @@ from serried.model.pod import Pod
 from serried.model.verdict import Reason
 from tests.support.builders import PodBuilder, PodGroupBuilder, pod, pod_group
 from tests.support.composites import composite
-from tests.support.extender_harness import GANG, SCHEDULER, World, members, small_nodes
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, members, small_nodes
 from tests.support.fake_api import error
 
 ALL = Disruption.ALL
@@ -62,7 +62,7 @@ def preemptor(priority: int = 100) -> Pod:
     return pod("p").cpu(1).priority(priority).value()
 
 
-def may_go(world: World, *candidates: Candidate, priority: int = 100) -> dict[str, tuple[str, ...]]:
+def may_go(world: Harness, *candidates: Candidate, priority: int = 100) -> dict[str, tuple[str, ...]]:
     """Nodes and victims that are left to kube-scheduler."""
     return {each.node: each.victims for each in world.service.preempt(preemptor(priority), candidates)}
 
@@ -72,15 +72,15 @@ ON_N2 = Candidate("n2", ("pod-p2",))
 
 
 class TestTheQuestionWhereToPreempt:
-    async def test_a_gang_is_offered_when_nothing_else_is_left(self, world: World) -> None:
+    async def test_a_gang_is_offered_when_nothing_else_is_left(self, world: Harness) -> None:
         await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).go()
         assert may_go(world, ON_N1) == {"n1": ("pod-g0",)}
 
-    async def test_it_is_not_where_another_pod_of_its_priority_would_do(self, world: World) -> None:
+    async def test_it_is_not_where_another_pod_of_its_priority_would_do(self, world: Harness) -> None:
         await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3"), plain("p2", "n2")).go()
         assert may_go(world, ON_N1, ON_N2) == {"n2": ("pod-p2",)}
 
-    async def test_a_question_ends_nobody(self, world: World) -> None:
+    async def test_a_question_ends_nobody(self, world: Harness) -> None:
         await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).go()
         may_go(world, ON_N1)
         await world.go()
@@ -90,24 +90,24 @@ class TestTheQuestionWhereToPreempt:
         ("of_group", "of_pods"),
         [pytest.param(100, 0, id="of the group"), pytest.param(0, 100, id="of a member elsewhere")],
     )
-    async def test_no_gang_of_equal_priority_goes(self, world: World, of_group: int, of_pods: int) -> None:
+    async def test_no_gang_of_equal_priority_goes(self, world: Harness, of_group: int, of_pods: int) -> None:
         first, *rest = running("g", "n1", "n2", "n3", priority=of_pods)
         await world.add(*small_nodes(3), whole_gang(priority=of_group), first.priority(0), *rest).go()
         assert may_go(world, ON_N1) == {}
         assert may_go(world, ON_N1, priority=101) == {"n1": ("pod-g0",)}
 
-    async def test_a_gang_of_mode_single_loses_a_member_like_any_pod(self, world: World) -> None:
+    async def test_a_gang_of_mode_single_loses_a_member_like_any_pod(self, world: Harness) -> None:
         await world.add(*small_nodes(3), pod_group("g").gang(3), *running("g", "n1", "n2", "n3")).go()
         await world.add(plain("p2", "n2")).go()
         assert may_go(world, ON_N1, ON_N2) == {"n1": ("pod-g0",), "n2": ("pod-p2",)}
 
-    async def test_victims_on_other_nodes_are_left_out_as_kube_scheduler_wants_it(self, world: World) -> None:
+    async def test_victims_on_other_nodes_are_left_out_as_kube_scheduler_wants_it(self, world: Harness) -> None:
         """With gang scheduling of its own on, its candidates name the whole gang, and it refuses that in an answer."""
         await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).go()
         assert may_go(world, Candidate("n1", ("pod-g0", "pod-g1", "pod-g2"))) == {"n1": ("pod-g0",)}
         assert may_go(world, Candidate("n1", ("pod-g1",))) == {}
 
-    async def test_of_a_tree_those_go_that_are_below_the_highest_group_of_mode_all(self, world: World) -> None:
+    async def test_of_a_tree_those_go_that_are_below_the_highest_group_of_mode_all(self, world: Harness) -> None:
         group = pod_group("g").gang(1).under("root").priority(0)
         await world.add(*small_nodes(2), composite("root").gang(2).disruption(ALL), group).go()
         await world.add(pod_group("h").gang(1).under("root").priority(100)).go()
@@ -116,13 +116,13 @@ class TestTheQuestionWhereToPreempt:
         await world.add(composite("root").gang(2)).go()
         assert may_go(world, ON_N1) == {"n1": ("pod-g0",)}
 
-    async def test_nobody_who_waits_at_bind_for_the_others_goes(self, world: World) -> None:
+    async def test_nobody_who_waits_at_bind_for_the_others_goes(self, world: Harness) -> None:
         await world.add(*small_nodes(1), whole_gang(size=2), *members(2)).go()
         world.bind("m0")
         await world.settle()
         assert may_go(world, Candidate("n1", ("pod-m0",))) == {}
 
-    async def test_nobody_of_a_gang_that_is_just_being_bound_goes(self, world: World) -> None:
+    async def test_nobody_of_a_gang_that_is_just_being_bound_goes(self, world: Harness) -> None:
         await world.add(*small_nodes(1), whole_gang(size=2), *members(2)).go()
         world.api.fail("bind", error(403))  # which is tried again after a pause
         world.bind("m0")
@@ -133,38 +133,38 @@ class TestTheQuestionWhereToPreempt:
 
 
 @pytest.fixture
-async def careful() -> AsyncIterator[World]:
+async def careful() -> AsyncIterator[Harness]:
     """Where no gang is ended for one of its members."""
-    made = World(disrupted=Disrupted.KEEP)
+    made = Harness(disrupted=Disrupted.KEEP)
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def strict() -> AsyncIterator[World]:
+async def strict() -> AsyncIterator[Harness]:
     """Where a gang goes with a member whoever ends it."""
-    made = World(disrupted=Disrupted.ANY)
+    made = Harness(disrupted=Disrupted.ANY)
     yield made
     await made.close()
 
 
 class TestWhereNoGangMayBeEnded:
-    async def test_a_pod_that_could_only_take_one_member_waits(self, careful: World) -> None:
+    async def test_a_pod_that_could_only_take_one_member_waits(self, careful: Harness) -> None:
         await careful.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).go()
         assert may_go(careful, ON_N1) == {}
 
-    async def test_a_gang_whose_members_are_all_victims_is_offered(self, careful: World) -> None:
+    async def test_a_gang_whose_members_are_all_victims_is_offered(self, careful: Harness) -> None:
         await careful.add(*small_nodes(3, 3), whole_gang(), *running("g", "n1", "n1", "n1")).go()
         every = ("pod-g0", "pod-g1", "pod-g2")
         assert may_go(careful, Candidate("n1", every)) == {"n1": every}
 
-    async def test_nobody_follows_a_member_that_is_preempted_by_others(self, careful: World) -> None:
+    async def test_nobody_follows_a_member_that_is_preempted_by_others(self, careful: Harness) -> None:
         await start(careful)
         await careful.add(running("g", "n1")[0].disrupted()).go()
         assert ended(careful) == set()
 
 
-async def start(world: World, size: int = 3) -> None:
+async def start(world: Harness, size: int = 3) -> None:
     """Gang g of mode all runs, each member on a node of its own with a start of its own."""
     nodes = [f"n{number}" for number in range(1, size + 1)]
     pods = [each.started(EARLIER) for each in running("g", *nodes)]
@@ -172,17 +172,17 @@ async def start(world: World, size: int = 3) -> None:
     assert world.reasons() == [Reason.SCHEDULED]
 
 
-async def preempt_first(world: World) -> None:
+async def preempt_first(world: Harness) -> None:
     """kube-scheduler has written its condition on g0, and deletes it."""
     await world.add(running("g", "n1")[0].started(EARLIER).disrupted(at=SINCE)).go()
 
 
-def ended(world: World) -> set[str]:
+def ended(world: Harness) -> set[str]:
     return {call.name for verb in ("delete", "evict") for call in world.api.said(verb) if call.resource == "pods"}
 
 
 class TestAMemberThatIsPreempted:
-    async def test_all_others_are_deleted_and_say_before_that_they_go(self, world: World) -> None:
+    async def test_all_others_are_deleted_and_say_before_that_they_go(self, world: Harness) -> None:
         await start(world)
         await preempt_first(world)
         assert ended(world) == {"g1", "g2"}
@@ -191,7 +191,7 @@ class TestAMemberThatIsPreempted:
         conditions = {(each["type"], each["status"], each["reason"]) for each in world.api.conditions}
         assert conditions == {("DisruptionTarget", "True", "PreemptionByScheduler")}
 
-    async def test_it_is_said_once_with_who_was_first(self, world: World) -> None:
+    async def test_it_is_said_once_with_who_was_first(self, world: Harness) -> None:
         await start(world)
         await preempt_first(world)
         await world.pass_time(60.0)
@@ -199,14 +199,14 @@ class TestAMemberThatIsPreempted:
             "g0 is disrupted (PreemptionByScheduler); 2 more members are to go with it, as the disruption mode is all"
         ]
 
-    async def test_one_that_is_gone_at_once_is_followed_too(self, world: World) -> None:
+    async def test_one_that_is_gone_at_once_is_followed_too(self, world: Harness) -> None:
         await start(world)
         world.add(running("g", "n1")[0].disrupted(at=SINCE))
         world.delete("g0")
         await world.go()
         assert ended(world) == {"g1", "g2"}
 
-    async def test_the_slots_of_those_that_go_are_kept_for_nobody(self, world: World) -> None:
+    async def test_the_slots_of_those_that_go_are_kept_for_nobody(self, world: Harness) -> None:
         await start(world)
         await preempt_first(world)
         for name in ("g0", "g1", "g2"):
@@ -215,7 +215,7 @@ class TestAMemberThatIsPreempted:
         assert list(world.store.vacancies) == []
         assert world.nothing_reserved
 
-    async def test_the_gang_is_placed_anew_together(self, world: World) -> None:
+    async def test_the_gang_is_placed_anew_together(self, world: Harness) -> None:
         await start(world)
         await preempt_first(world)
         for name in ("g0", "g1", "g2"):
@@ -227,7 +227,7 @@ class TestAMemberThatIsPreempted:
         assert reservation is not None
         assert reservation.need == 3
 
-    async def test_the_new_gang_does_not_follow_the_old_member_that_still_ends(self, world: World) -> None:
+    async def test_the_new_gang_does_not_follow_the_old_member_that_still_ends(self, world: Harness) -> None:
         await start(world, size=2)
         await preempt_first(world)
         world.delete("g1")
@@ -235,21 +235,21 @@ class TestAMemberThatIsPreempted:
         await world.add(anew).go()
         assert ended(world) == {"g1"}
 
-    async def test_nor_does_it_after_a_restart(self, world: World) -> None:
+    async def test_nor_does_it_after_a_restart(self, world: Harness) -> None:
         old = running("g", "n1")[0].started(EARLIER).disrupted(at=SINCE)
         anew = [each.started(LATER) for each in running("h", "n2", "n3")]
         anew = [each.in_group("g") for each in anew]
         await world.add(*small_nodes(3), whole_gang(size=2), old, *anew).go()
         assert ended(world) == set()
 
-    async def test_a_restart_ends_those_that_were_left(self, world: World) -> None:
+    async def test_a_restart_ends_those_that_were_left(self, world: Harness) -> None:
         """The first one is gone, the second says that it goes, the third was not reached."""
         second, third = running("g", "n2", "n3")
         marked = second.started(EARLIER).disrupted(at=SINCE)
         await world.add(*small_nodes(3), whole_gang(size=3), marked, third.started(EARLIER)).go()
         assert ended(world) == {"g1"}
 
-    async def test_only_those_of_its_part_of_a_tree_go_with_it(self, world: World) -> None:
+    async def test_only_those_of_its_part_of_a_tree_go_with_it(self, world: Harness) -> None:
         await world.add(*small_nodes(4), composite("root").gang(2)).go()
         await world.add(pod_group("g").gang(2).under("root").disruption(ALL), pod_group("h").gang(2).under("root")).go()
         await world.add(*running("g", "n1", "n2"), *running("h", "n3", "n4")).go()
@@ -259,39 +259,39 @@ class TestAMemberThatIsPreempted:
     @pytest.mark.parametrize("verb", ["apply", "delete"])
     @pytest.mark.parametrize("fault", [error(403), error(404), error(409), error(500), error(0)], ids=str)
     async def test_one_that_cannot_be_written_to_keeps_no_other_one(
-        self, world: World, verb: str, fault: ApiError
+        self, world: Harness, verb: str, fault: ApiError
     ) -> None:
         await start(world)
         world.api.fail(verb, fault)
         await preempt_first(world)
         assert ended(world) == {"g1", "g2"}
 
-    async def test_a_gang_of_mode_single_goes_on_without_it(self, world: World) -> None:
+    async def test_a_gang_of_mode_single_goes_on_without_it(self, world: Harness) -> None:
         await world.add(*small_nodes(2), pod_group("g").gang(2), *running("g", "n1", "n2")).go()
         await world.add(running("g", "n1")[0].disrupted(at=SINCE)).go()
         assert ended(world) == set()
 
 
 class TestAMemberThatIsDrained:
-    async def test_the_others_stay_unless_that_is_asked_for(self, world: World) -> None:
+    async def test_the_others_stay_unless_that_is_asked_for(self, world: Harness) -> None:
         await start(world)
         await world.add(running("g", "n1")[0].disrupted(DRAINED, at=SINCE)).go()
         assert ended(world) == set()
 
-    async def test_the_others_are_evicted_after_all_budgets_were_asked(self, strict: World) -> None:
+    async def test_the_others_are_evicted_after_all_budgets_were_asked(self, strict: Harness) -> None:
         await start(strict)
         await strict.add(running("g", "n1")[0].disrupted(DRAINED, at=SINCE)).go()
         verbs = [call.verb for call in strict.api.calls if call.verb in ("rehearse", "evict")]
         assert verbs == ["rehearse", "rehearse", "evict", "evict"]
         assert ended(strict) == {"g1", "g2"}
 
-    async def test_a_budget_that_refuses_one_of_them_keeps_them_all(self, strict: World) -> None:
+    async def test_a_budget_that_refuses_one_of_them_keeps_them_all(self, strict: Harness) -> None:
         await start(strict)
         strict.api.fail("rehearse", error(429))
         await strict.add(running("g", "n1")[0].disrupted(DRAINED, at=SINCE)).go()
         assert ended(strict) == set()
 
-    async def test_then_the_one_that_went_is_replaced_in_its_place(self, strict: World) -> None:
+    async def test_then_the_one_that_went_is_replaced_in_its_place(self, strict: Harness) -> None:
         await start(strict)
         strict.api.fail("rehearse", error(429))
         strict.add(running("g", "n1")[0].disrupted(DRAINED, at=SINCE))
@@ -303,20 +303,20 @@ class TestAMemberThatIsDrained:
         assert slot is not None
         assert slot.node == "n1"
 
-    async def test_a_node_that_shuts_down_takes_the_gang_with_it(self, strict: World) -> None:
+    async def test_a_node_that_shuts_down_takes_the_gang_with_it(self, strict: Harness) -> None:
         await start(strict)
         failed = running("g", "n1")[0].disrupted("TerminationByKubelet", at=SINCE).phase("Failed")
         await strict.add(failed).go()
         assert ended(strict) == {"g1", "g2"}
 
-    async def test_one_that_just_fails_does_not(self, strict: World) -> None:
+    async def test_one_that_just_fails_does_not(self, strict: Harness) -> None:
         await start(strict)
         await strict.add(running("g", "n1")[0].phase("Failed")).go()
         assert ended(strict) == set()
 
 
 class TestAMemberAtBindThatIsDeleted:
-    async def test_another_one_takes_its_place_at_once(self, world: World) -> None:
+    async def test_another_one_takes_its_place_at_once(self, world: Harness) -> None:
         await world.add(*small_nodes(1, 2), whole_gang(size=2), *members(3)).go()
         call = world.bind("m0")
         await world.settle()
@@ -328,7 +328,7 @@ class TestAMemberAtBindThatIsDeleted:
         await world.go()
         assert (world.node_of("m1"), world.node_of("m2")) == ("n1", "n1")
 
-    async def test_without_another_one_the_barrier_fails_at_once(self, world: World) -> None:
+    async def test_without_another_one_the_barrier_fails_at_once(self, world: Harness) -> None:
         await world.add(*small_nodes(1, 3), whole_gang(size=3), *members(3)).go()
         call, other = world.bind("m0"), world.bind("m1")
         await world.settle()
