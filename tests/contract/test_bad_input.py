@@ -24,7 +24,7 @@ from serried.kube.events import EventWriter
 from serried.metrics import ExtenderMetrics
 from serried.model.level import FALLBACK
 from tests.support.builders import node, pod
-from tests.support.extender_harness import World, gang, members
+from tests.support.extender_harness import Harness, gang, members
 from tests.support.strategies import Json, odd_objects
 
 GOOD_POD = pod("p").cpu(1).raw()
@@ -57,7 +57,7 @@ class Extender:
     """The verbs on a real socket, over a small cluster with one gang that waits for its quorum."""
 
     def __init__(self) -> None:
-        self.world, self.switch = World(), Switch()
+        self.world, self.switch = Harness(), Switch()
         self.world.add(node("n1").cpu(4), node("n2").cpu(4), pod("p").cpu(1), gang(2), *members(1))
         verbs = Verbs(self.world.service, lambda: self.switch.active, ExtenderMetrics(), self.world.clock)
         self.listener = Listener(verbs.routes())

@@ -18,7 +18,7 @@ from extender.scheduling.nomination import NominationPolicy
 from serried.model.backoff import Backoff
 from serried.model.group import GroupKey, Key
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
-from tests.support.extender_harness import SCHEDULER, BindCall, World
+from tests.support.extender_harness import SCHEDULER, BindCall, Harness
 from tests.support.fake_api import error
 from tests.support.memory import read_memory
 
@@ -44,7 +44,7 @@ class Storm:
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)  # noqa: S311 - a seeded test
-        self.world = World(window=self.dice.choice([2, 100]), nomination=self.dice.choice(list(NominationPolicy)))
+        self.world = Harness(window=self.dice.choice([2, 100]), nomination=self.dice.choice(list(NominationPolicy)))
         self.calls: dict[str, BindCall] = {}
         self.aside: dict[str, int] = {}
         self.births = 0

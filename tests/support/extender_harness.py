@@ -44,8 +44,8 @@ EPOCH = 1_700_000_000.0
 DAY = 86_400.0
 
 
-class Listener(ExtenderMetrics):
-    """Keeps the verdicts, and the numbers that metrics would take."""
+class RecordingMetrics(ExtenderMetrics):
+    """A status sink and metrics that keep what they are told."""
 
     def __init__(self) -> None:
         self.verdicts: list[tuple[GroupKey, Verdict]] = []
@@ -82,7 +82,7 @@ class Listener(ExtenderMetrics):
         self.outcomes.append(outcome)
 
 
-class World:
+class Harness:
     """The extender's core around one Store. The scheduler looks when told to (``look``), tasks run in ``settle``."""
 
     def __init__(
@@ -94,7 +94,7 @@ class World:
         stopwatch: Callable[[], float] | None = None,
         api: FakeApi | None = None,
     ) -> None:
-        self.clock, self.api, self.heard = Clock(), api or FakeApi(), Listener()
+        self.clock, self.api, self.heard = Clock(), api or FakeApi(), RecordingMetrics()
         client = self.api.client()
         self.store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS)
         self.term = Term(lambda: True)
@@ -125,7 +125,7 @@ class World:
 
     # --- what exists -------------------------------------------------------------------------------------------
 
-    def add(self, *builders: Builder) -> "World":
+    def add(self, *builders: Builder) -> "Harness":
         """Nodes, pods, PodGroups and Jobs, seen by the watches at once."""
         for builder in builders:
             match builder:
@@ -236,7 +236,7 @@ class World:
         return call
 
     def cycle(self, group: GroupKey = GANG) -> BindingCycle:
-        """The group's round, which must exist."""
+        """The group's binding cycle, which must exist."""
         cycle = self.groups.states[group].cycle
         assert cycle is not None
         return cycle

@@ -9,13 +9,13 @@ import pytest
 
 from extender.http.handlers import Verbs
 from extender.http.server import Listener
-from tests.support.extender_harness import World, gang, members, small_nodes
+from tests.support.extender_harness import Harness, gang, members, small_nodes
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def world() -> AsyncIterator[Harness]:
     """A gang of two that is planned: both members may come to their bind call."""
-    made = World()
+    made = Harness()
     made.add(*small_nodes(1), gang(2), *members(2))
     await made.go()
     yield made
@@ -23,7 +23,7 @@ async def world() -> AsyncIterator[World]:
 
 
 @pytest.fixture
-async def http(world: World) -> AsyncIterator[httpx.AsyncClient]:
+async def http(world: Harness) -> AsyncIterator[httpx.AsyncClient]:
     listener = Listener(Verbs(world.service, lambda: True, Mock(), world.clock).routes())
     port = await listener.open("127.0.0.1", 0)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
@@ -36,13 +36,13 @@ def bind(http: httpx.AsyncClient, name: str, seconds: float = 5.0) -> asyncio.Ta
     return asyncio.create_task(http.post("/bind", json=body, timeout=seconds))
 
 
-async def until_at_bind(world: World, *uids: str) -> None:
+async def until_at_bind(world: Harness, *uids: str) -> None:
     async with asyncio.timeout(5):
         while world.cycle().at_bind != set(uids):  # noqa: ASYNC110 - it is seen from outside
             await asyncio.sleep(0.005)
 
 
-async def test_the_first_member_waits_for_the_second_and_both_are_told(world: World, http: httpx.AsyncClient) -> None:
+async def test_the_first_member_waits_for_the_second_and_both_are_told(world: Harness, http: httpx.AsyncClient) -> None:
     first = bind(http, "m0")
     await until_at_bind(world, "pod-m0")
     assert not first.done()
@@ -50,7 +50,7 @@ async def test_the_first_member_waits_for_the_second_and_both_are_told(world: Wo
     assert [(await call).json() for call in (first, second)] == [{"Error": ""}, {"Error": ""}]
 
 
-async def test_a_member_whose_scheduler_hangs_up_leaves_the_barrier(world: World, http: httpx.AsyncClient) -> None:
+async def test_a_member_whose_scheduler_hangs_up_leaves_the_barrier(world: Harness, http: httpx.AsyncClient) -> None:
     call = bind(http, "m0", seconds=0.2)
     await until_at_bind(world, "pod-m0")
     with pytest.raises(httpx.ReadTimeout):

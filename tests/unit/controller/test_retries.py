@@ -7,7 +7,7 @@ from serried.kube.wire import Failure
 from serried.model.backoff import Backoff
 
 
-class World:
+class RetryHarness:
     """A queue with long backoffs and a clock that stands until it is moved."""
 
     def __init__(self) -> None:
@@ -27,18 +27,18 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> RetryHarness:
+    return RetryHarness()
 
 
-def test_a_refused_task_waits_for_its_backoff(world: World) -> None:
+def test_a_refused_task_waits_for_its_backoff(world: RetryHarness) -> None:
     assert world.refuse("a") == [1]
     assert world.taken() == []
     world.now = 60.0
     assert world.taken() == ["a"]
 
 
-def test_one_after_the_other_is_tried_out_of_turn(world: World) -> None:
+def test_one_after_the_other_is_tried_out_of_turn(world: RetryHarness) -> None:
     world.refuse("a", "b")
     tried = []
     for _ in range(3):
@@ -47,7 +47,7 @@ def test_one_after_the_other_is_tried_out_of_turn(world: World) -> None:
     assert tried == ["a", "b", "a"]
 
 
-def test_when_one_succeeds_all_are_tried_at_once(world: World) -> None:
+def test_when_one_succeeds_all_are_tried_at_once(world: RetryHarness) -> None:
     world.refuse("a", "b", "c")
     world.retries.accept("b", wrote=True)
     assert world.taken() == ["a", "c"]
@@ -59,19 +59,19 @@ def test_when_one_succeeds_all_are_tried_at_once(world: World) -> None:
     assert world.taken() == ["c"]
 
 
-def test_a_success_without_a_write_says_nothing_about_the_api(world: World) -> None:
+def test_a_success_without_a_write_says_nothing_about_the_api(world: RetryHarness) -> None:
     world.refuse("a", "b")
     world.retries.accept("a", wrote=False)
     assert world.taken() == []
 
 
-def test_a_task_that_was_never_refused_wakes_nobody(world: World) -> None:
+def test_a_task_that_was_never_refused_wakes_nobody(world: RetryHarness) -> None:
     world.refuse("a")
     world.retries.accept("other", wrote=True)
     assert world.taken() == []
 
 
-def test_what_is_wrong_while_others_succeed_waits_for_its_own_change(world: World) -> None:
+def test_what_is_wrong_while_others_succeed_waits_for_its_own_change(world: RetryHarness) -> None:
     world.refuse("bad", kind=Invalid)
     world.now = 1.0
     world.retries.accept("good", wrote=True)
@@ -83,7 +83,7 @@ def test_what_is_wrong_while_others_succeed_waits_for_its_own_change(world: Worl
     assert world.taken() == []
 
 
-def test_what_is_wrong_for_all_is_tried_again(world: World) -> None:
+def test_what_is_wrong_for_all_is_tried_again(world: RetryHarness) -> None:
     world.refuse("a", kind=Invalid)
     world.now = 1.0
     assert world.refuse("a", kind=Invalid) == [2]

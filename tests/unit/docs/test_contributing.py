@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import extender_harness
-from tests.support.extender_harness import World
+from tests.support.extender_harness import Harness
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGES = ("README.md", "CONTRIBUTING.md")
@@ -70,7 +70,7 @@ async def test_the_example_of_a_test_passes() -> None:
     scope = vars(extender_harness) | {}
     exec(example, scope)  # noqa: S102 - it is a page of this repository
     (story,) = (made for name, made in scope.items() if name.startswith("test_"))
-    world = World()
+    world = Harness()
     await story(world)
     await world.close()
 

@@ -3,18 +3,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.scheduling.backfill import Mode
-from tests.support.extender_harness import World
+from tests.support.extender_harness import Harness
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    made = World()
+async def world() -> AsyncIterator[Harness]:
+    made = Harness()
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def world_without_backfill() -> AsyncIterator[World]:
-    made = World(backfill=Mode.OFF)
+async def world_without_backfill() -> AsyncIterator[Harness]:
+    made = Harness(backfill=Mode.OFF)
     yield made
     await made.close()

@@ -18,7 +18,7 @@ from serried.model.level import FALLBACK
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
 from tests.support.builders import CompatibleGroupBuilder, PodBuilder, compatible_group, pod
-from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members, small_nodes
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 
 THEIRS = GroupKey("default", "g", GroupKind.COMPATIBLE)
 
@@ -35,7 +35,7 @@ def their_members(count: int, first: int = 0) -> list[PodBuilder]:
     ]
 
 
-async def test_two_groups_of_one_name_are_two_gangs(world: World) -> None:
+async def test_two_groups_of_one_name_are_two_gangs(world: Harness) -> None:
     await world.add(*small_nodes(2), gang(2), theirs(3), *members(2), *their_members(2)).go()
     assert world.reasons()[-1] is Reason.PLANNED
     assert world.reasons(THEIRS) == [Reason.QUORUM_MISSING]
@@ -48,7 +48,7 @@ async def test_two_groups_of_one_name_are_two_gangs(world: World) -> None:
     assert not world.cycle(GANG).at_bind
 
 
-async def test_the_record_is_owned_by_the_object_and_found_again_by_its_group(world: World) -> None:
+async def test_the_record_is_owned_by_the_object_and_found_again_by_its_group(world: Harness) -> None:
     await world.add(*small_nodes(2), theirs(2), *their_members(2)).go()
     ((key, record),) = world.api.records.items()
     assert key.name.startswith("compatible.g-")
@@ -59,7 +59,7 @@ async def test_the_record_is_owned_by_the_object_and_found_again_by_its_group(wo
     assert loaded.group == THEIRS
 
 
-async def test_what_an_earlier_term_has_committed_is_rolled_forward(world: World) -> None:
+async def test_what_an_earlier_term_has_committed_is_rolled_forward(world: Harness) -> None:
     group = theirs(2).value()
     slots = {f"pod-c{index}": Slot(f"pod-c{index}", f"c{index}", "n1") for index in range(2)}
     left = Reservation(THEIRS, group.uid, "", 2, slots, frozenset(slots))
@@ -71,13 +71,13 @@ async def test_what_an_earlier_term_has_committed_is_rolled_forward(world: World
     assert world.nothing_reserved
 
 
-async def test_pods_without_their_group_are_held(world: World) -> None:
+async def test_pods_without_their_group_are_held(world: Harness) -> None:
     await world.add(*small_nodes(2), *their_members(2)).go()
     assert world.reasons(THEIRS) == [Reason.POD_GROUP_MISSING]
     assert isinstance(world.filter("c0"), Hold)
 
 
-async def test_pods_hear_of_the_api_that_their_own_group_lacks(world: World) -> None:
+async def test_pods_hear_of_the_api_that_their_own_group_lacks(world: Harness) -> None:
     world.store.meet_obstacle("no API of Workloads")
     await world.add(*small_nodes(2), *members(2), *their_members(2)).go()
     assert (world.reasons(), world.reasons(THEIRS)) == ([Reason.API_MISSING], [Reason.POD_GROUP_MISSING])
@@ -89,7 +89,7 @@ async def test_pods_hear_of_the_api_that_their_own_group_lacks(world: World) -> 
     assert world.reasons(THEIRS)[-1] is Reason.POD_GROUP_MISSING
 
 
-async def test_members_of_a_group_without_quorum_pass_one_by_one(world: World) -> None:
+async def test_members_of_a_group_without_quorum_pass_one_by_one(world: Harness) -> None:
     await world.add(*small_nodes(2), compatible_group("g"), *their_members(1)).go()
     assert isinstance(world.filter("c0"), Pass)
 
@@ -103,7 +103,7 @@ class TestTimeout:
         ],
     )
     async def test_a_gang_waits_at_bind_no_longer_than_it_says(
-        self, world: World, own: int, kept: float, over: float
+        self, world: Harness, own: int, kept: float, over: float
     ) -> None:
         await world.add(*small_nodes(2), theirs(2).timeout(own), *their_members(2)).go()
         call = world.bind("c0")
@@ -123,17 +123,17 @@ class TestOtherSchedulers:
         "group", [pytest.param([theirs(2)], id="whose group we see"), pytest.param([], id="whose group we do not see")]
     )
     async def test_of_a_gang_of_another_scheduler_nothing_is_said(
-        self, world: World, group: list[CompatibleGroupBuilder]
+        self, world: Harness, group: list[CompatibleGroupBuilder]
     ) -> None:
         foreign = [each.scheduler("scheduler-plugins-scheduler") for each in their_members(1)]
         await world.add(*small_nodes(2), *group, *foreign).go()
         assert world.reasons(THEIRS) == []
 
-    async def test_of_a_group_without_pods_nothing_is_said(self, world: World) -> None:
+    async def test_of_a_group_without_pods_nothing_is_said(self, world: Harness) -> None:
         await world.add(*small_nodes(2), theirs(2)).go()
         assert world.reasons(THEIRS) == []
 
-    async def test_one_member_of_ours_makes_it_ours_until_it_goes(self, world: World) -> None:
+    async def test_one_member_of_ours_makes_it_ours_until_it_goes(self, world: Harness) -> None:
         await world.add(*small_nodes(2), theirs(2), *their_members(1)).go()
         assert world.reasons(THEIRS) == [Reason.QUORUM_MISSING]
         world.delete("c0")
@@ -141,13 +141,13 @@ class TestOtherSchedulers:
         assert THEIRS not in world.groups.states
 
 
-async def test_its_turn_comes_by_the_priority_of_its_pods(world: World) -> None:
+async def test_its_turn_comes_by_the_priority_of_its_pods(world: Harness) -> None:
     important = [each.priority(10) for each in their_members(2)]
     world.add(*small_nodes(2), gang(2).priority(5), *members(2), theirs(2), *important)
     assert world.group_scheduler.in_turn({GANG, THEIRS}) == [THEIRS, GANG]
 
 
-async def test_debug_names_the_object(world: World) -> None:
+async def test_debug_names_the_object(world: Harness) -> None:
     await world.add(*small_nodes(2), theirs(3), *their_members(2)).go()
     app = FastAPI()
     app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
@@ -157,7 +157,7 @@ async def test_debug_names_the_object(world: World) -> None:
     assert (shown["minCount"], shown["reason"]) == (3, "QuorumMissing")
 
 
-async def test_events_are_about_the_object_and_its_status_is_left_alone(world: World) -> None:
+async def test_events_are_about_the_object_and_its_status_is_left_alone(world: Harness) -> None:
     said = Mock()
     reports = make_reports(world.api.client(), world.store, cast("EventWriter", said), FALLBACK, world.clock)
     world.add(theirs(3), *their_members(2))

@@ -16,7 +16,7 @@ from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
 from tests.support.builders import pod_group
 from tests.support.clock import Clock
-from tests.support.extender_harness import GANG, World, gang, members, small_nodes
+from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
 from tests.unit.extender.scheduling.test_group_scheduler_trees import TREE, group, pods, racks, root
 from tests.unit.extender.status.test_reports import MISSING, Office
@@ -33,7 +33,7 @@ class TestALeaseThatLapsesForAMoment:
         leadership.take(Lease("here_1", int(clock()), 15))  # the watch was late
         assert seen == [True, False, True]
 
-    async def test_loses_no_gang(self, world: World) -> None:
+    async def test_loses_no_gang(self, world: Harness) -> None:
         turns: list[bool] = []
         leadership = Leadership("here", turns.append, world.clock)
         leadership.take(Lease("here_1", int(world.clock()), 15))
@@ -55,7 +55,7 @@ class TestALeaseThatLapsesForAMoment:
 
 
 class TestARecoveryUnderWhichTheTermEnds:
-    async def test_takes_no_nomination_off(self, world: World) -> None:
+    async def test_takes_no_nomination_off(self, world: Harness) -> None:
         world.add(*small_nodes(2), gang(2), *members(2))
         for raw in world.api.pods.values():
             raw["status"] = {"nominatedNodeName": "n1"}
@@ -72,7 +72,7 @@ class TestARecoveryUnderWhichTheTermEnds:
         await asyncio.gather(task, return_exceptions=True)
         assert world.api.said("nominate") == []
 
-    async def test_is_none_of_the_next_term(self, world: World) -> None:
+    async def test_is_none_of_the_next_term(self, world: Harness) -> None:
         """The API server was away: our Lease was lost, another instance led and committed, and we lead again."""
         world.add(*small_nodes(2), gang(2), *members(2))
         world.term.active = False
@@ -88,7 +88,7 @@ class TestARecoveryUnderWhichTheTermEnds:
         assert task.done()
         assert await task is False  # the process must hear of it, or it goes on as if this term had been adopted
 
-    async def test_takes_no_record_back_from_the_next_leader(self, world: World) -> None:
+    async def test_takes_no_record_back_from_the_next_leader(self, world: Harness) -> None:
         world.add(*small_nodes(2), gang(2), *members(2))
         held = Reservation(GANG, "podgroup-g", "", 2, {"pod-m0": Slot("pod-m0", "m0", "n1")})
         await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), held)
@@ -104,7 +104,7 @@ class TestARecoveryUnderWhichTheTermEnds:
 
 
 class TestTheWriterOfNominations:
-    async def test_takes_nothing_back_after_the_end_of_the_term(self, world: World) -> None:
+    async def test_takes_nothing_back_after_the_end_of_the_term(self, world: Harness) -> None:
         world = world.add(*small_nodes(2, 1), gang(2), *members(2))
         world.nominate()
         world.api.hold("nominate")
@@ -118,7 +118,7 @@ class TestTheWriterOfNominations:
 
 
 class TestAPassUnderWhichTheTermEnds:
-    async def test_says_nothing_more(self, world: World) -> None:
+    async def test_says_nothing_more(self, world: Harness) -> None:
         other = GroupKey("default", "h")
         world.add(gang(2), *members(1), pod_group("h").gang(2), members(1, first=7)[0].in_group("h"))
         task = asyncio.create_task(world.core.loop.consider({GANG, other}))
@@ -131,7 +131,7 @@ class TestAPassUnderWhichTheTermEnds:
 
 
 class TestAGangThatGoesWhileAnotherInstanceLeads:
-    async def test_is_forgotten_when_our_turn_comes_again(self, world: World) -> None:
+    async def test_is_forgotten_when_our_turn_comes_again(self, world: Harness) -> None:
         await world.add(*small_nodes(1), gang(3), *members(3)).go()
         assert GANG in world.queue.backlog
         world.core.end_term()
@@ -147,7 +147,7 @@ class TestAGangThatGoesWhileAnotherInstanceLeads:
 
 
 class TestAPodGroupOfATree:
-    async def test_that_lost_its_quorum_gets_no_member_alone_though_the_tree_stands(self, world: World) -> None:
+    async def test_that_lost_its_quorum_gets_no_member_alone_though_the_tree_stands(self, world: Harness) -> None:
         tree = [root(1), group("a", 1), group("c", 2)]
         running = [*[each.on("n0") for each in pods("a", 1)], *[each.on("n1") for each in pods("c", 2)]]
         await world.add(*racks(4), *tree, *running).go()
@@ -162,7 +162,7 @@ class TestAPodGroupOfATree:
 
 
 class TestTheWorkerOfStudies:
-    async def test_that_is_cancelled_before_it_began_is_followed_by_another(self, world: World) -> None:
+    async def test_that_is_cancelled_before_it_began_is_followed_by_another(self, world: Harness) -> None:
         studies = world.core.studies
         tasks = world.core.tasks
         studies._set_to_work()
@@ -178,7 +178,7 @@ class TestTheWorkerOfStudies:
 
 class TestAGangThatIsBeingEvicted:
     async def test_is_not_taken_for_one_when_our_turn_comes_again_at_once(self) -> None:
-        world = World(rules=Rules(120.0, 10.0, Broken.EVICT))
+        world = Harness(rules=Rules(120.0, 10.0, Broken.EVICT))
         await world.add(*small_nodes(4, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))]).go()
         world.api.hold("evict")
         world.delete("m0")
@@ -202,7 +202,7 @@ async def office() -> AsyncIterator[Office]:
 
 
 class TestWhatIsSaid:
-    async def test_is_said_again_when_our_turn_comes_again(self, world: World) -> None:
+    async def test_is_said_again_when_our_turn_comes_again(self, world: Harness) -> None:
         """It may not have settled when the last term ended, or another instance may have said something else."""
         await world.add(gang(2), *members(1)).go()
         assert world.reasons() == [Reason.QUORUM_MISSING]
@@ -236,7 +236,7 @@ class TestWhatIsSaid:
 
 
 async def test_nobody_is_bound_before_the_commit_is_written_though_writing_it_failed_in_an_odd_way(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
     await world.add(*small_nodes(2), gang(2), *members(2)).go()

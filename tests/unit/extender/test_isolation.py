@@ -9,7 +9,7 @@ from extender.isolation import UNMARKED, Isolation
 from serried.kube.events import EventWriter
 from serried.model.pod import MARKERS
 from tests.support.builders import PodBuilder, job, pod, pod_group
-from tests.support.extender_harness import SCHEDULER, World, gang, members
+from tests.support.extender_harness import SCHEDULER, Harness, gang, members
 
 Make = Callable[..., Isolation]
 
@@ -26,14 +26,14 @@ def events() -> Mock:
 
 
 @pytest.fixture
-def make(world: World, events: Mock) -> Make:
+def make(world: Harness, events: Mock) -> Make:
     def make(*, isolated: bool = True) -> Isolation:
         return Isolation(world.store.members, world.store.groups, events, {SCHEDULER}, isolated=isolated)
 
     return make
 
 
-def see(world: World, isolation: Isolation, *pods: PodBuilder) -> None:
+def see(world: Harness, isolation: Isolation, *pods: PodBuilder) -> None:
     """The watch shows the pods, as they are now."""
     for builder in pods:
         old = world.store.pods.get(builder.value().uid)
@@ -45,7 +45,7 @@ def told(events: Mock) -> list[tuple[str, str, str]]:
     return [(call.args[0]["name"], call.args[1], call.args[2]) for call in events.emit.call_args_list]
 
 
-async def test_a_member_without_markers_is_told_of_once(world: World, make: Make, events: Mock) -> None:
+async def test_a_member_without_markers_is_told_of_once(world: Harness, make: Make, events: Mock) -> None:
     isolation = make()
     world.add(gang(2))
     first, second = members(2)
@@ -59,7 +59,7 @@ async def test_a_member_without_markers_is_told_of_once(world: World, make: Make
     }
 
 
-async def test_what_is_no_gang_s_pod_is_not(world: World, make: Make, events: Mock) -> None:
+async def test_what_is_no_gang_s_pod_is_not(world: Harness, make: Make, events: Mock) -> None:
     isolation = make()
     world.add(job("j").size(1).scheduler(SCHEDULER), pod_group("loose"), gang(2))
     see(
@@ -75,7 +75,7 @@ async def test_what_is_no_gang_s_pod_is_not(world: World, make: Make, events: Mo
     assert told(events) == []
 
 
-async def test_one_whose_group_comes_later_is_told_of_then(world: World, make: Make, events: Mock) -> None:
+async def test_one_whose_group_comes_later_is_told_of_then(world: Harness, make: Make, events: Mock) -> None:
     isolation = make()
     world.add(pod_group("g"))  # policy basic
     see(world, isolation, *members(1))
@@ -85,7 +85,7 @@ async def test_one_whose_group_comes_later_is_told_of_then(world: World, make: M
     assert [reason for _, _, reason in told(events)] == [UNMARKED]
 
 
-async def test_one_that_is_bound_or_gone_is_forgotten(world: World, make: Make) -> None:
+async def test_one_that_is_bound_or_gone_is_forgotten(world: Harness, make: Make) -> None:
     isolation = make()
     world.add(gang(3))
     first, second, _ = members(3)
@@ -96,7 +96,7 @@ async def test_one_that_is_bound_or_gone_is_forgotten(world: World, make: Make) 
 
 
 async def test_where_the_scheduler_asks_about_every_pod_they_are_counted_and_nothing_is_said(
-    world: World, make: Make, events: Mock
+    world: Harness, make: Make, events: Mock
 ) -> None:
     isolation = make(isolated=False)
     world.add(gang(2))

@@ -8,12 +8,12 @@ import pytest
 from extender.answers import Hold, Pass, Steer
 from extender.scheduling.nomination import NominationPolicy
 from tests.support.builders import PodBuilder, job, node, pod, pod_group
-from tests.support.extender_harness import SCHEDULER, World, gang, members, small_nodes
+from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
 
 
 @pytest.fixture
-async def planned(world: World) -> World:
+async def planned(world: Harness) -> Harness:
     """Gang g of two members on n1, planned and recorded."""
     world.add(*small_nodes(2), gang(2), *members(2))
     await world.go()
@@ -22,48 +22,50 @@ async def planned(world: World) -> World:
 
 
 @pytest.fixture
-async def sampled(world: World) -> World:
+async def sampled(world: Harness) -> Harness:
     """The same on more nodes than kube-scheduler always looks at."""
     world.add(*[node(f"n{index:03}").cpu(2) for index in range(1, 102)], gang(2), *members(2))
     await world.go()
     return world
 
 
-def slot_of(world: World, name: str) -> str:
+def slot_of(world: Harness, name: str) -> str:
     slot = world.ledger.slot_of(world.pod(name).uid)
     assert slot is not None
     return slot.node
 
 
 class TestFilter:
-    async def test_a_plain_pod_passes(self, world: World) -> None:
+    async def test_a_plain_pod_passes(self, world: Harness) -> None:
         world.add(*small_nodes(2), pod("p"))
         assert world.filter("p") == Pass()
 
-    async def test_a_plain_pod_passes_and_a_gangs_pod_is_held_before_the_caches_are_filled(self, world: World) -> None:
+    async def test_a_plain_pod_passes_and_a_gangs_pod_is_held_before_the_caches_are_filled(
+        self, world: Harness
+    ) -> None:
         world.service.synced = False
         assert world.service.filter(pod("p").value(), ["n1"]) == Pass()
         assert world.service.filter(members(1)[0].value(), ["n1"]) == Hold()
         assert world.service.filter(pod("j-0").of_job("j", 0).scheduler(SCHEDULER).value(), ["n1"]) == Hold()
         assert world.service.filter(pod("s-0").of_replica("s", 0).scheduler(SCHEDULER).value(), ["n1"]) == Hold()
 
-    async def test_a_member_of_a_gang_that_is_not_complete_is_held(self, world: World) -> None:
+    async def test_a_member_of_a_gang_that_is_not_complete_is_held(self, world: Harness) -> None:
         world.add(*small_nodes(2), gang(2), *members(1))
         await world.go()
         assert world.filter("m0") == Hold()
 
-    async def test_a_member_that_our_watch_has_not_shown_yet_is_held(self, world: World) -> None:
+    async def test_a_member_that_our_watch_has_not_shown_yet_is_held(self, world: Harness) -> None:
         world.add(*small_nodes(2), gang(2))
         assert world.service.filter(members(1)[0].value(), ["n1"]) == Hold()
 
-    async def test_a_member_of_a_basic_group_passes(self, world: World) -> None:
+    async def test_a_member_of_a_basic_group_passes(self, world: Harness) -> None:
         world.add(*small_nodes(2), pod_group("g"), *members(1))
         assert world.filter("m0") == Pass()
 
-    async def test_a_planned_member_gets_its_node_and_no_other(self, planned: World) -> None:
+    async def test_a_planned_member_gets_its_node_and_no_other(self, planned: Harness) -> None:
         assert planned.filter("m0") == Steer("n1")
 
-    async def test_a_member_of_another_groups_round_is_held(self, planned: World) -> None:
+    async def test_a_member_of_another_groups_round_is_held(self, planned: Harness) -> None:
         moved = members(1)[0].in_group("other")
         planned.add(moved, pod_group("other").gang(1))
         assert planned.filter("m0") == Hold()
@@ -84,7 +86,7 @@ class TestAnotherProfile:
     """Extenders are the whole kube-scheduler's: a pod of another of its profiles comes, too, and is not ours."""
 
     @pytest.mark.parametrize("there", [True, False], ids=["a gang", "a group that is not there"])
-    async def test_it_passes(self, world: World, foreign: PodBuilder, there: bool) -> None:  # noqa: FBT001
+    async def test_it_passes(self, world: Harness, foreign: PodBuilder, there: bool) -> None:  # noqa: FBT001
         world.add(*small_nodes(2), foreign, *([gang(2), *members(1)] if there else []))
         await world.go()
         assert world.filter("p") == Pass()
@@ -93,11 +95,11 @@ class TestAnotherProfile:
         await world.settle()
         assert (call.error, world.node_of("p")) == ("", "n1")
 
-    async def test_it_passes_before_the_caches_are_filled(self, world: World, foreign: PodBuilder) -> None:
+    async def test_it_passes_before_the_caches_are_filled(self, world: Harness, foreign: PodBuilder) -> None:
         world.service.synced = False
         assert world.filter_unknown(foreign) == Pass()
 
-    async def test_it_passes_before_our_watch_shows_it(self, world: World, foreign: PodBuilder) -> None:
+    async def test_it_passes_before_our_watch_shows_it(self, world: Harness, foreign: PodBuilder) -> None:
         world.add(gang(2), *members(1))
         assert world.filter_unknown(foreign) == Pass()
 
@@ -106,12 +108,12 @@ class TestEvidence:
     """A member without nomination teaches nothing under sampling. Here everybody is nominated."""
 
     @pytest.fixture
-    async def world(self) -> AsyncIterator[World]:
-        made = World(nomination=NominationPolicy.ALWAYS)
+    async def world(self) -> AsyncIterator[Harness]:
+        made = Harness(nomination=NominationPolicy.ALWAYS)
         yield made
         await made.close()
 
-    async def test_a_sample_without_the_node_refuses_nothing_and_nominates_again_once(self, sampled: World) -> None:
+    async def test_a_sample_without_the_node_refuses_nothing_and_nominates_again_once(self, sampled: Harness) -> None:
         sampled.nominate()
         await sampled.settle()
         node_name, uid = slot_of(sampled, "m0"), sampled.pod("m0").uid
@@ -124,14 +126,14 @@ class TestEvidence:
         assert len(sampled.api.said("nominate")) == before + 1
         assert sampled.cycle().member(uid).missed
 
-    async def test_a_nominated_node_that_is_missing_was_tried_and_refused(self, sampled: World) -> None:
+    async def test_a_nominated_node_that_is_missing_was_tried_and_refused(self, sampled: Harness) -> None:
         refused = slot_of(sampled, "m0")
         nominated = members(1)[0].nominated(refused).value()
         assert sampled.service.filter(nominated, ["n050", "n051"]) == Hold()
         await sampled.settle()
         assert slot_of(sampled, "m0") != refused
 
-    async def test_a_complete_list_without_the_node_is_a_refusal_the_second_time(self, planned: World) -> None:
+    async def test_a_complete_list_without_the_node_is_a_refusal_the_second_time(self, planned: Harness) -> None:
         assert planned.filter("m0", "n2") == Hold()
         await planned.settle()
         assert slot_of(planned, "m0") == "n1"
@@ -139,7 +141,7 @@ class TestEvidence:
         await planned.settle()
         assert slot_of(planned, "m0") == "n2"
 
-    async def test_a_list_from_before_the_room_was_freed_refuses_nothing(self, world: World) -> None:
+    async def test_a_list_from_before_the_room_was_freed_refuses_nothing(self, world: Harness) -> None:
         """Our watch may show the end of a pod before the scheduler, which is trying members just then, has seen it."""
         plain = pod("plain").cpu(2).on("n1")
         await world.add(*small_nodes(1), plain, gang(2), *members(2)).go()
@@ -150,7 +152,7 @@ class TestEvidence:
         await world.go()
         assert [world.filter(name) for name in ("m0", "m1")] == [Steer("n1"), Steer("n1")]
 
-    async def test_each_node_that_a_member_is_planned_on_gets_its_second_try(self, planned: World) -> None:
+    async def test_each_node_that_a_member_is_planned_on_gets_its_second_try(self, planned: Harness) -> None:
         for _ in range(2):
             planned.filter("m0", "n2")
             await planned.settle()
@@ -159,14 +161,14 @@ class TestEvidence:
         await planned.settle()
         assert slot_of(planned, "m0") == "n2"
 
-    async def test_an_outdated_nomination_tried_by_itself_says_nothing_about_the_plan(self, planned: World) -> None:
+    async def test_an_outdated_nomination_tried_by_itself_says_nothing_about_the_plan(self, planned: Harness) -> None:
         outdated = members(1)[0].nominated("n2").value()
         assert planned.service.filter(outdated, ["n2"]) == Hold()
         await planned.settle()
         assert slot_of(planned, "m0") == "n1"
         assert planned.service.filter(outdated, ["n1", "n2"]) == Steer("n1")
 
-    async def test_a_refusal_that_comes_after_the_member_moved_does_not_count(self, planned: World) -> None:
+    async def test_a_refusal_that_comes_after_the_member_moved_does_not_count(self, planned: Harness) -> None:
         planned.add(node("n2").cpu(1))
         nominated = members(1)[0].nominated("n1").value()
         planned.service.filter(nominated, ["n2", "n3"])
@@ -174,7 +176,7 @@ class TestEvidence:
         await planned.settle()
         assert slot_of(planned, "m0") == "n2"
 
-    async def test_a_gang_whose_refused_member_finds_no_other_slot_is_planned_anew(self, world: World) -> None:
+    async def test_a_gang_whose_refused_member_finds_no_other_slot_is_planned_anew(self, world: Harness) -> None:
         world.add(*small_nodes(1), gang(2), *members(2))
         await world.go()
         call = world.bind("m1")
@@ -185,7 +187,7 @@ class TestEvidence:
         assert call.error.startswith("serried: PlanOutdated")
         assert len(world.ledger) == 0
 
-    async def test_a_surplus_member_that_is_refused_costs_only_its_own_slot(self, world: World) -> None:
+    async def test_a_surplus_member_that_is_refused_costs_only_its_own_slot(self, world: Harness) -> None:
         world.add(node("n1").cpu(3), gang(2), *members(3))
         await world.go()
         for _ in range(2):
@@ -193,7 +195,7 @@ class TestEvidence:
             await world.settle()
         assert set(world.cycle().reservation.slots) == {"pod-m0", "pod-m1"}
 
-    async def test_a_committed_member_is_not_moved(self, planned: World) -> None:
+    async def test_a_committed_member_is_not_moved(self, planned: Harness) -> None:
         planned.api.hold("bind")
         calls = [planned.bind("m0"), planned.bind("m1")]
         await planned.settle()
@@ -209,7 +211,7 @@ class TestLooseMembers:
     """A gang with room to spare takes what is offered, if it is in its domain and has room."""
 
     @pytest.fixture
-    async def racked(self, world: World) -> World:
+    async def racked(self, world: Harness) -> Harness:
         """Gang g of two members in rack a, on a1; a2 has room too, and so has rack b."""
         world.add(node("a1").cpu(2).rack("a"), node("a2").cpu(3).rack("a"), node("b1").cpu(9).rack("b"))
         world.add(gang(2).topology(), *members(2))
@@ -217,41 +219,41 @@ class TestLooseMembers:
         assert (world.cycle().any_node, slot_of(world, "m0")) == (True, "a1")
         return world
 
-    async def test_the_planned_node_is_taken_if_it_is_offered(self, racked: World) -> None:
+    async def test_the_planned_node_is_taken_if_it_is_offered(self, racked: Harness) -> None:
         assert racked.filter("m0", "b1", "a2", "a1") == Steer("a1")
 
-    async def test_another_node_of_the_domain_takes_the_members_slot_along(self, racked: World) -> None:
+    async def test_another_node_of_the_domain_takes_the_members_slot_along(self, racked: Harness) -> None:
         assert racked.filter("m0", "b1", "a2") == Steer("a2")
         assert slot_of(racked, "m0") == "a2"
         assert racked.store.occupancy.used["a2"]["cpu"] == 1000
 
-    async def test_a_node_of_another_domain_is_never_taken(self, racked: World) -> None:
+    async def test_a_node_of_another_domain_is_never_taken(self, racked: Harness) -> None:
         assert racked.filter("m0", "b1") == Hold()
         assert slot_of(racked, "m0") == "a1"
 
-    async def test_a_node_without_room_in_the_ledger_is_not_taken(self, racked: World) -> None:
+    async def test_a_node_without_room_in_the_ledger_is_not_taken(self, racked: Harness) -> None:
         racked.add(pod("p").cpu(3).on("a2"))
         assert racked.filter("m0", "a2") == Hold()
 
-    async def test_a_node_where_a_mate_is_planned_comes_first(self, racked: World) -> None:
+    async def test_a_node_where_a_mate_is_planned_comes_first(self, racked: Harness) -> None:
         racked.add(node("a3").cpu(2).rack("a"))
         assert racked.filter("m0", "a3", "a2") == Steer("a3")
         assert racked.filter("m1", "a2", "a3") == Steer("a3")
 
-    async def test_a_member_at_bind_keeps_its_node(self, racked: World) -> None:
+    async def test_a_member_at_bind_keeps_its_node(self, racked: Harness) -> None:
         racked.bind("m0")
         await racked.settle()
         assert racked.filter("m0", "a2") == Hold()
         assert slot_of(racked, "m0") == "a1"
 
-    async def test_a_moved_member_binds_where_it_was_sent_and_its_gang_with_it(self, racked: World) -> None:
+    async def test_a_moved_member_binds_where_it_was_sent_and_its_gang_with_it(self, racked: Harness) -> None:
         assert racked.filter("m0", "a2") == Steer("a2")
         calls = [racked.bind("m0"), racked.bind("m1")]
         await racked.go()
         assert [call.error for call in calls] == ["", ""]
         assert (racked.node_of("m0"), racked.node_of("m1")) == ("a2", "a1")
 
-    async def test_after_a_sample_without_a_node_for_it_the_whole_gang_is_nominated(self, racked: World) -> None:
+    async def test_after_a_sample_without_a_node_for_it_the_whole_gang_is_nominated(self, racked: Harness) -> None:
         racked.add(*[node(f"c{index:03}").cpu(1) for index in range(101)])
         racked.nominate()
         assert racked.filter("m1", "b1") == Hold()
@@ -263,7 +265,7 @@ class TestLooseMembers:
 class TestWaking:
     """Nobody waits for a scheduler that was told no and hears nothing more."""
 
-    async def test_a_pod_held_before_the_caches_were_filled_is_woken_if_it_is_plain(self, world: World) -> None:
+    async def test_a_pod_held_before_the_caches_were_filled_is_woken_if_it_is_plain(self, world: Harness) -> None:
         plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
         world.service.synced = False
         assert world.service.filter(plain.value(), ["n1"]) == Hold()
@@ -274,7 +276,7 @@ class TestWaking:
         assert [call.name for call in world.api.said("activate")] == ["p"]
         assert list(world.core.held) == []
 
-    async def test_a_pod_held_before_its_job_was_seen_is_woken_if_the_job_is_plain(self, world: World) -> None:
+    async def test_a_pod_held_before_its_job_was_seen_is_woken_if_the_job_is_plain(self, world: Harness) -> None:
         plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
         world.add(plain)
         assert world.filter("p", "n1") == Hold()
@@ -283,7 +285,9 @@ class TestWaking:
         assert [call.name for call in world.api.said("activate")] == ["p"]
 
     @pytest.mark.parametrize("seconds", [1, 11, 300])
-    async def test_a_plain_jobs_pod_is_woken_however_late_our_watch_shows_it(self, world: World, seconds: int) -> None:
+    async def test_a_plain_jobs_pod_is_woken_however_late_our_watch_shows_it(
+        self, world: Harness, seconds: int
+    ) -> None:
         plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
         assert world.filter_unknown(plain) == Hold()
         for _ in range(seconds):
@@ -292,14 +296,14 @@ class TestWaking:
         await world.go()
         assert [call.name for call in world.api.said("activate")] == ["p"]
 
-    async def test_members_of_a_basic_group_are_woken_however_late_our_watch_shows_them(self, world: World) -> None:
+    async def test_members_of_a_basic_group_are_woken_however_late_our_watch_shows_them(self, world: Harness) -> None:
         assert [world.filter_unknown(member) for member in members(2)] == [Hold(), Hold()]
         await world.pass_time(60.0)
         world.add(pod_group("g"), *members(2))
         await world.go()
         assert {call.name for call in world.api.said("activate")} == {"m0", "m1"}
 
-    async def test_held_members_of_a_group_that_turns_out_basic_are_woken(self, world: World) -> None:
+    async def test_held_members_of_a_group_that_turns_out_basic_are_woken(self, world: Harness) -> None:
         world.add(*members(2))
         world.filter("m0", "n1")
         world.filter("m1", "n1")
@@ -307,7 +311,7 @@ class TestWaking:
         await world.go()
         assert {call.name for call in world.api.said("activate")} == {"m0", "m1"}
 
-    async def test_members_of_a_gang_stay_held_without_any_write(self, world: World) -> None:
+    async def test_members_of_a_gang_stay_held_without_any_write(self, world: Harness) -> None:
         world.add(gang(2), *members(1))
         world.filter("m0", "n1")
         await world.go()
@@ -316,13 +320,13 @@ class TestWaking:
 
 
 class TestPrioritizeAndPreempt:
-    async def test_every_node_has_the_same_score(self, world: World) -> None:
+    async def test_every_node_has_the_same_score(self, world: Harness) -> None:
         assert world.service.prioritize(["n1", "n2"]) == [{"Host": "n1", "Score": 0}, {"Host": "n2", "Score": 0}]
 
-    async def test_nothing_is_preempted_for_a_member(self, planned: World) -> None:
+    async def test_nothing_is_preempted_for_a_member(self, planned: Harness) -> None:
         assert planned.service.preempt(planned.pod("m0"), {"n1": ["x"]}) == []
 
-    async def test_a_plain_pod_may_preempt_but_not_members_at_bind(self, planned: World) -> None:
+    async def test_a_plain_pod_may_preempt_but_not_members_at_bind(self, planned: Harness) -> None:
         planned.bind("m0")
         await planned.settle()
         plain = pod("p").value()
@@ -330,7 +334,7 @@ class TestPrioritizeAndPreempt:
 
 
 class TestBindOfPlainPods:
-    async def test_it_is_bound_with_its_uid_and_counted_before_the_write(self, world: World) -> None:
+    async def test_it_is_bound_with_its_uid_and_counted_before_the_write(self, world: Harness) -> None:
         world.add(*small_nodes(1), pod("p").cpu(1))
         world.api.hold("bind")
         call = world.bind("p", "n1")
@@ -343,7 +347,7 @@ class TestBindOfPlainPods:
         assert world.store.occupancy.used["n1"]["cpu"] == 1000
 
     @pytest.mark.parametrize("status", [0, 403, 404, 429, 500])
-    async def test_a_failure_is_told_and_takes_the_claim_back(self, world: World, status: int) -> None:
+    async def test_a_failure_is_told_and_takes_the_claim_back(self, world: Harness, status: int) -> None:
         world.add(pod("p").cpu(1))
         world.api.fail("bind", error(status))
         call = world.bind("p", "n1")
@@ -351,7 +355,7 @@ class TestBindOfPlainPods:
         assert call.error
         assert world.store.occupancy.node_of("pod-p") is None
 
-    async def test_an_unexpected_exception_takes_the_claim_back_too(self, world: World) -> None:
+    async def test_an_unexpected_exception_takes_the_claim_back_too(self, world: Harness) -> None:
         world.add(pod("p").cpu(1))
         world.api.fail("bind", RuntimeError("bug"))
         call = world.bind("p", "n1")
@@ -359,7 +363,7 @@ class TestBindOfPlainPods:
         assert isinstance(call.task.exception(), RuntimeError)
         assert world.store.occupancy.used == {}
 
-    async def test_a_pod_that_was_deleted_during_the_write_leaves_nothing(self, world: World) -> None:
+    async def test_a_pod_that_was_deleted_during_the_write_leaves_nothing(self, world: Harness) -> None:
         world.add(pod("p").cpu(1))
         world.api.hold("bind")
         world.bind("p", "n1")
@@ -369,7 +373,7 @@ class TestBindOfPlainPods:
         await world.settle()
         assert world.store.occupancy.used == {}
 
-    async def test_a_pod_that_our_watch_has_not_shown_yet_is_read_and_bound(self, world: World) -> None:
+    async def test_a_pod_that_our_watch_has_not_shown_yet_is_read_and_bound(self, world: Harness) -> None:
         world.add(pod("p").cpu(1))
         world.store.drop_pod("pod-p")
         call = world.bind("p", "n1")
@@ -377,7 +381,7 @@ class TestBindOfPlainPods:
         assert (call.error, world.node_of("p")) == ("", "n1")
         assert world.store.occupancy.used == {}
 
-    async def test_a_pod_that_does_not_exist_is_an_error_and_nothing_is_sent(self, world: World) -> None:
+    async def test_a_pod_that_does_not_exist_is_an_error_and_nothing_is_sent(self, world: Harness) -> None:
         world.add(pod("p"))
         call = world.bind("p", "n1")
         world.delete("p")
@@ -385,7 +389,7 @@ class TestBindOfPlainPods:
         assert call.error == "pod default/p with UID pod-p does not exist"
         assert world.api.said("bind") == []
 
-    async def test_a_pod_made_anew_under_the_name_is_not_bound_for_the_old_one(self, world: World) -> None:
+    async def test_a_pod_made_anew_under_the_name_is_not_bound_for_the_old_one(self, world: Harness) -> None:
         world.add(pod("p"))
         call = world.bind("p", "n1")
         world.delete("p")
@@ -393,7 +397,7 @@ class TestBindOfPlainPods:
         await world.settle()
         assert call.error == "pod default/p with UID pod-p does not exist"
 
-    async def test_a_pod_that_cannot_be_read_is_an_error(self, world: World) -> None:
+    async def test_a_pod_that_cannot_be_read_is_an_error(self, world: Harness) -> None:
         world.add(pod("p"))
         call = world.bind("p", "n1")
         world.store.drop_pod("pod-p")
@@ -403,7 +407,7 @@ class TestBindOfPlainPods:
 
 
 class TestBindOfMembers:
-    async def test_a_call_waits_for_the_quorum_and_then_all_are_bound(self, planned: World) -> None:
+    async def test_a_call_waits_for_the_quorum_and_then_all_are_bound(self, planned: Harness) -> None:
         first = planned.bind("m0")
         await planned.settle()
         assert first.waiting
@@ -412,19 +416,19 @@ class TestBindOfMembers:
         assert (first.error, second.error) == ("", "")
         assert (planned.node_of("m0"), planned.node_of("m1")) == ("n1", "n1")
 
-    async def test_a_member_without_a_slot_is_refused(self, world: World) -> None:
+    async def test_a_member_without_a_slot_is_refused(self, world: Harness) -> None:
         world.add(gang(2), *members(1))
         call = world.bind("m0", "n1")
         await world.settle()
         assert "has no planned slot" in call.error
 
-    async def test_a_member_on_another_node_than_its_slot_is_refused(self, planned: World) -> None:
+    async def test_a_member_on_another_node_than_its_slot_is_refused(self, planned: Harness) -> None:
         call = planned.bind("m0", "n2")
         await planned.settle()
         assert "is planned on n1, not on n2" in call.error
         assert not planned.cycle().at_bind
 
-    async def test_a_member_whose_client_hangs_up_leaves_the_barrier_at_once(self, planned: World) -> None:
+    async def test_a_member_whose_client_hangs_up_leaves_the_barrier_at_once(self, planned: Harness) -> None:
         first = planned.bind("m0")
         await planned.settle()
         first.hang_up()
@@ -434,14 +438,14 @@ class TestBindOfMembers:
         await planned.settle()
         assert planned.api.said("bind") == []
 
-    async def test_a_handler_that_is_cancelled_leaves_the_barrier_too(self, planned: World) -> None:
+    async def test_a_handler_that_is_cancelled_leaves_the_barrier_too(self, planned: Harness) -> None:
         first = planned.bind("m0")
         await planned.settle()
         first.task.cancel()
         await planned.settle()
         assert not planned.cycle().at_bind
 
-    async def test_a_newer_call_of_the_same_pod_replaces_the_older(self, planned: World) -> None:
+    async def test_a_newer_call_of_the_same_pod_replaces_the_older(self, planned: Harness) -> None:
         old = planned.bind("m0")
         await planned.settle()
         new = planned.bind("m0")
@@ -451,7 +455,7 @@ class TestBindOfMembers:
         await planned.go()
         assert new.error == ""
 
-    async def test_a_call_for_a_member_that_is_bound_already_succeeds_at_once(self, planned: World) -> None:
+    async def test_a_call_for_a_member_that_is_bound_already_succeeds_at_once(self, planned: Harness) -> None:
         planned.cycle().mark_bound("pod-m0", planned.clock())
         call = planned.bind("m0")
         await asyncio.wait_for(call.task, 1)

@@ -4,7 +4,7 @@ from extender.binding import nominator
 from extender.scheduling.nomination import NominationPolicy
 from serried.model.backoff import Backoff
 from tests.support.builders import PodBuilder, node, pod
-from tests.support.extender_harness import SCHEDULER, World, gang, members
+from tests.support.extender_harness import SCHEDULER, Harness, gang, members
 from tests.support.fake_api import error
 from tests.support.memory import read_memory
 
@@ -15,7 +15,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nominator, "_RETRY", Backoff(0.0, 0.0))
 
 
-async def plan(world: World, count: int = 2, *, gated: bool = False, room: int = 0) -> World:
+async def plan(world: Harness, count: int = 2, *, gated: bool = False, room: int = 0) -> Harness:
     """Gang g planned on n1, which has just room for it unless ``room`` says more; the writers are at work."""
     world.nominate()
     pods = [each.gate() if gated else each for each in members(count)]
@@ -23,23 +23,23 @@ async def plan(world: World, count: int = 2, *, gated: bool = False, room: int =
     return world
 
 
-def names(world: World, verb: str) -> list[str]:
+def names(world: Harness, verb: str) -> list[str]:
     return [call.name for call in world.api.said(verb)]
 
 
 class TestNominations:
-    async def test_each_member_is_nominated_once_with_its_uid_as_precondition(self, world: World) -> None:
+    async def test_each_member_is_nominated_once_with_its_uid_as_precondition(self, world: Harness) -> None:
         await plan(world)
         assert sorted(names(world, "nominate")) == ["m0", "m1"]
         assert world.api.said("nominate")[0].body["metadata"]["uid"].startswith("pod-m")
         assert world.pod("m0").nominated == "n1"
 
-    async def test_the_record_is_written_before_the_first_nomination(self, world: World) -> None:
+    async def test_the_record_is_written_before_the_first_nomination(self, world: Harness) -> None:
         await plan(world)
         verbs = [call.verb for call in world.api.calls]
         assert verbs.index("create") < verbs.index("nominate")
 
-    async def test_a_member_that_filter_has_answered_already_needs_no_nomination(self, world: World) -> None:
+    async def test_a_member_that_filter_has_answered_already_needs_no_nomination(self, world: Harness) -> None:
         world.api.hold("create")
         await plan(world)
         world.filter("m0")
@@ -47,7 +47,7 @@ class TestNominations:
         await world.go()
         assert names(world, "nominate") == ["m1"]
 
-    async def test_a_nomination_of_another_node_is_cleared_first(self, world: World) -> None:
+    async def test_a_nomination_of_another_node_is_cleared_first(self, world: Harness) -> None:
         world.nominate()
         outdated, other = members(2)
         await world.add(node("n1").cpu(2), gang(2), outdated.nominated("gone"), other).go()
@@ -57,7 +57,7 @@ class TestNominations:
         assert nominated == [None, "n1"]
 
     async def test_the_window_bounds_the_members_that_no_filter_call_has_asked_about(self) -> None:
-        world = World(window=2)
+        world = Harness(window=2)
         await plan(world, 4)
         assert len(names(world, "nominate")) == 2
         world.filter(names(world, "nominate")[0])
@@ -66,14 +66,14 @@ class TestNominations:
         await world.close()
 
     async def test_a_nomination_that_fails_frees_its_place_in_the_window(self) -> None:
-        world = World(window=1)
+        world = Harness(window=1)
         world.api.fail("nominate", error(500))
         await plan(world, 2)
         assert names(world, "nominate") == ["m0", "m1"]
         await world.close()
 
     async def test_an_odd_member_does_not_stop_the_nominations_of_others(
-        self, world: World, caplog: pytest.LogCaptureFixture
+        self, world: Harness, caplog: pytest.LogCaptureFixture
     ) -> None:
         more_than_writers = [AttributeError("odd") for _ in range(20)]
         world.api.fail("nominate", *more_than_writers)
@@ -82,7 +82,7 @@ class TestNominations:
         assert len([record for record in caplog.records if record.exc_info]) == 20
 
     async def test_a_member_deleted_before_its_nomination_frees_its_place_for_the_next_gang(self) -> None:
-        world = World(window=1)
+        world = Harness(window=1)
         world.api.hold("nominate")
         await plan(world, 1)
         world.delete("m0")
@@ -93,7 +93,7 @@ class TestNominations:
         await world.close()
 
     async def test_if_nobody_is_to_be_nominated_members_that_are_put_aside_are_activated(self) -> None:
-        world = World(nomination=NominationPolicy.NEVER)
+        world = Harness(nomination=NominationPolicy.NEVER)
         world.filter_unknown(members(1)[0])
         await plan(world)
         assert (names(world, "nominate"), names(world, "activate")) == ([], ["m0"])
@@ -103,39 +103,39 @@ class TestNominations:
 class TestLooseRounds:
     """Room to spare: as much again as the gang needs. A write per member is saved."""
 
-    async def test_members_that_the_scheduler_will_try_anyway_cost_no_write(self, world: World) -> None:
+    async def test_members_that_the_scheduler_will_try_anyway_cost_no_write(self, world: Harness) -> None:
         await plan(world, room=4)
         assert [call.verb for call in world.api.calls] == ["create"]
 
-    async def test_less_room_than_for_another_gang_of_that_size_is_not_enough(self, world: World) -> None:
+    async def test_less_room_than_for_another_gang_of_that_size_is_not_enough(self, world: Harness) -> None:
         await plan(world, room=3)
         assert sorted(names(world, "nominate")) == ["m0", "m1"]
 
     async def test_everybody_is_nominated_if_that_is_asked_for(self) -> None:
-        world = World(nomination=NominationPolicy.ALWAYS)
+        world = Harness(nomination=NominationPolicy.ALWAYS)
         await plan(world, room=4)
         assert sorted(names(world, "nominate")) == ["m0", "m1"]
         await world.close()
 
-    async def test_a_member_that_filter_has_turned_away_is_nominated(self, world: World) -> None:
+    async def test_a_member_that_filter_has_turned_away_is_nominated(self, world: Harness) -> None:
         world.filter_unknown(members(1)[0])
         await plan(world, room=4)
         assert names(world, "nominate") == ["m0"]
 
-    async def test_a_member_that_the_scheduler_has_given_up_before_is_nominated(self, world: World) -> None:
+    async def test_a_member_that_the_scheduler_has_given_up_before_is_nominated(self, world: Harness) -> None:
         world.nominate()
         tried, fresh = members(2)
         await world.add(node("n1").cpu(4), gang(2), tried.tried(), fresh).go()
         assert names(world, "nominate") == ["m0"]
 
-    async def test_a_member_that_the_scheduler_gives_up_later_is_nominated_once(self, world: World) -> None:
+    async def test_a_member_that_the_scheduler_gives_up_later_is_nominated_once(self, world: Harness) -> None:
         await plan(world, room=4)
         world.give_up("m1")
         world.watch()
         await world.go()
         assert names(world, "nominate") == ["m1"]
 
-    async def test_a_member_given_up_while_the_record_is_written_is_nominated_after_it(self, world: World) -> None:
+    async def test_a_member_given_up_while_the_record_is_written_is_nominated_after_it(self, world: Harness) -> None:
         world.api.hold("create")
         await plan(world, room=4)
         world.give_up("m1")
@@ -146,36 +146,36 @@ class TestLooseRounds:
         await world.go()
         assert names(world, "nominate") == ["m1"]
 
-    async def test_a_gated_member_costs_the_gate_only(self, world: World) -> None:
+    async def test_a_gated_member_costs_the_gate_only(self, world: Harness) -> None:
         await plan(world, gated=True, room=4)
         assert (names(world, "nominate"), sorted(names(world, "ungate"))) == ([], ["m0", "m1"])
 
-    async def test_a_member_that_nobody_asks_about_is_activated(self, world: World) -> None:
+    async def test_a_member_that_nobody_asks_about_is_activated(self, world: Harness) -> None:
         await plan(world, 1, room=2)
         await world.pass_time(2.5)
         assert names(world, "activate") == ["m0"]
 
 
 class TestGates:
-    async def test_a_gate_is_lifted_after_the_nomination(self, world: World) -> None:
+    async def test_a_gate_is_lifted_after_the_nomination(self, world: Harness) -> None:
         await plan(world, gated=True)
         verbs = [call.verb for call in world.api.calls if call.name == "m0"]
         assert verbs == ["nominate", "ungate"]
         assert world.pod("m0").gates == ()
 
-    async def test_a_gate_of_another_owner_stays(self, world: World) -> None:
+    async def test_a_gate_of_another_owner_stays(self, world: Harness) -> None:
         world.add(members(1)[0].gate("example.com/quota").gate())
         world.nominator.activate(world.store.pods["pod-m0"])
         await world.settle()
         assert world.pod("m0").gates == ("example.com/quota",)
 
-    async def test_a_gate_that_could_not_be_lifted_is_tried_again(self, world: World) -> None:
+    async def test_a_gate_that_could_not_be_lifted_is_tried_again(self, world: Harness) -> None:
         world.api.fail("ungate", error(500))
         await plan(world, count=1, gated=True)
         await world.pass_time(2.5)
         assert world.pod("m0").gates == ()
 
-    async def test_a_pod_that_must_be_woken_is_woken_also_after_an_outage(self, world: World) -> None:
+    async def test_a_pod_that_must_be_woken_is_woken_also_after_an_outage(self, world: Harness) -> None:
         world.add(*members(1))
         world.api.fail("activate", error(500), error(0), error(429))
         world.nominator.activate(world.store.pods["pod-m0"])
@@ -183,7 +183,7 @@ class TestGates:
         assert names(world, "activate") == ["m0"] * 4
 
     @pytest.mark.parametrize("status", [403, 404, 409, 422])
-    async def test_what_the_api_server_will_never_take_is_not_repeated(self, world: World, status: int) -> None:
+    async def test_what_the_api_server_will_never_take_is_not_repeated(self, world: Harness, status: int) -> None:
         world.add(*members(1))
         world.api.fail("activate", error(status))
         world.nominator.activate(world.store.pods["pod-m0"])
@@ -192,12 +192,12 @@ class TestGates:
 
 
 class TestTheEndOfARound:
-    async def test_nominations_that_are_still_there_are_taken_off(self, world: World) -> None:
+    async def test_nominations_that_are_still_there_are_taken_off(self, world: Harness) -> None:
         await plan(world)
         await world.pass_time(61.0)
         assert [world.pod(name).nominated for name in ("m0", "m1")] == ["", ""]
 
-    async def test_a_nomination_in_flight_when_the_cycle_ends_is_taken_off(self, world: World) -> None:
+    async def test_a_nomination_in_flight_when_the_cycle_ends_is_taken_off(self, world: Harness) -> None:
         world.api.hold("nominate")
         await plan(world)
         await world.pass_time(61.0)
@@ -205,7 +205,7 @@ class TestTheEndOfARound:
         await world.go()
         assert [world.pod(name).nominated for name in ("m0", "m1")] == ["", ""]
 
-    async def test_no_gate_is_lifted_for_a_cycle_that_ended_under_the_nomination(self, world: World) -> None:
+    async def test_no_gate_is_lifted_for_a_cycle_that_ended_under_the_nomination(self, world: Harness) -> None:
         world.api.hold("nominate")
         await plan(world, gated=True)
         await world.pass_time(61.0)
@@ -214,13 +214,13 @@ class TestTheEndOfARound:
         assert names(world, "ungate") == []
 
     async def test_nothing_is_nominated_for_a_cycle_that_is_over(self) -> None:
-        world = World(window=1)
+        world = Harness(window=1)
         await plan(world, 2)
         await world.pass_time(61.0)
         assert [call.name for call in world.api.said("nominate") if call.body["status"]["nominatedNodeName"]] == ["m0"]
         await world.close()
 
-    async def test_taking_off_an_old_nomination_does_not_erase_a_newer_one(self, world: World) -> None:
+    async def test_taking_off_an_old_nomination_does_not_erase_a_newer_one(self, world: Harness) -> None:
         await plan(world)
         world.api.hold("nominate")
         old = world.store.pods["pod-m0"]
@@ -231,7 +231,7 @@ class TestTheEndOfARound:
         await world.go()
         assert world.pod("m0").nominated == "n1"
 
-    async def test_bound_members_are_left_alone(self, world: World) -> None:
+    async def test_bound_members_are_left_alone(self, world: Harness) -> None:
         await plan(world)
         calls = [world.bind(name) for name in ("m0", "m1")]
         await world.go()
@@ -241,7 +241,7 @@ class TestTheEndOfARound:
 
 class TestActivations:
     async def test_a_member_that_a_silent_scheduler_forgot_is_activated_at_growing_intervals(
-        self, world: World
+        self, world: Harness
     ) -> None:
         await plan(world, 1)
         activated = []
@@ -250,14 +250,14 @@ class TestActivations:
             activated.append(len(names(world, "activate")))
         assert (activated[0], activated[1], activated[-1]) == (0, 1, 3)
 
-    async def test_a_busy_scheduler_is_not_disturbed(self, world: World) -> None:
+    async def test_a_busy_scheduler_is_not_disturbed(self, world: Harness) -> None:
         await plan(world, 1)
         for _ in range(10):
             world.core.activity.note_call()
             await world.pass_time(1.0)
         assert names(world, "activate") == []
 
-    async def test_a_member_at_bind_is_not_activated(self, world: World) -> None:
+    async def test_a_member_at_bind_is_not_activated(self, world: Harness) -> None:
         await plan(world, 2)
         world.bind("m0")
         await world.settle()
@@ -265,13 +265,13 @@ class TestActivations:
         assert set(names(world, "activate")) == {"m1"}
 
     async def test_a_activated_member_does_not_keep_others_out_of_the_window(self) -> None:
-        world = World(window=1)
+        world = Harness(window=1)
         await plan(world, 2)
         await world.pass_time(2.5)
         assert {call.name for call in world.api.said("nominate")} == {"m0", "m1"}
         await world.close()
 
-    async def test_each_kick_changes_the_pod(self, world: World) -> None:
+    async def test_each_kick_changes_the_pod(self, world: Harness) -> None:
         await plan(world, 1)
         for _ in range(8):
             await world.pass_time(1.0)
@@ -297,7 +297,7 @@ class TestSignsOfWork:
             pytest.param(pod("other"), pod("other").on("n1"), False, id="another scheduler binds one"),
         ],
     )
-    async def test_it_is_busy_if(self, world: World, before: PodBuilder, after: PodBuilder, *, busy: bool) -> None:
+    async def test_it_is_busy_if(self, world: Harness, before: PodBuilder, after: PodBuilder, *, busy: bool) -> None:
         await plan(world, 1)
         for _ in range(10):
             world.core.activity.note_pod(before.value(), after.value())

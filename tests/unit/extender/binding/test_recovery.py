@@ -11,28 +11,30 @@ from serried.kube.errors import ApiError
 from serried.model.backoff import Backoff
 from serried.model.reservation import Reservation, Slot
 from tests.support.builders import node
-from tests.support.extender_harness import GANG, World, gang, members, small_nodes
+from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
 
 
-async def leave_behind(world: World, *names: str, committed: bool = False, nodes: str = "n1", domain: str = "") -> None:
+async def leave_behind(
+    world: Harness, *names: str, committed: bool = False, nodes: str = "n1", domain: str = ""
+) -> None:
     """An earlier term has written a record with these members on a node, and died."""
     slots = {f"pod-{name}": Slot(f"pod-{name}", name, nodes) for name in names}
     left = Reservation(GANG, "podgroup-g", domain, len(names), slots, slots.keys() if committed else ())
     await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), left)
 
 
-async def recover(world: World) -> None:
+async def recover(world: Harness) -> None:
     await world.recovery.recover()
     await world.settle()
 
 
 @pytest.fixture
-def cluster(world: World) -> World:
+def cluster(world: Harness) -> Harness:
     return world.add(*small_nodes(2), gang(2), *members(2))
 
 
-async def test_a_committed_record_is_rolled_forward_without_any_call_of_the_scheduler(cluster: World) -> None:
+async def test_a_committed_record_is_rolled_forward_without_any_call_of_the_scheduler(cluster: Harness) -> None:
     await leave_behind(cluster, "m0", "m1", committed=True)
     await recover(cluster)
     await cluster.go()
@@ -40,7 +42,7 @@ async def test_a_committed_record_is_rolled_forward_without_any_call_of_the_sche
     assert cluster.nothing_reserved
 
 
-async def test_half_a_burst_is_finished(cluster: World) -> None:
+async def test_half_a_burst_is_finished(cluster: Harness) -> None:
     cluster.add(members(1)[0].on("n1"))
     await leave_behind(cluster, "m0", "m1", committed=True)
     await recover(cluster)
@@ -49,7 +51,7 @@ async def test_half_a_burst_is_finished(cluster: World) -> None:
     assert cluster.nothing_reserved
 
 
-async def test_a_process_that_dies_in_the_burst_leaves_rank_and_domain_to_the_next(world: World) -> None:
+async def test_a_process_that_dies_in_the_burst_leaves_rank_and_domain_to_the_next(world: Harness) -> None:
     racked = [each.rack("a") for each in small_nodes(2)]
     first, second = (each.of_job("j", index) for index, each in enumerate(members(2)))
     world.add(*racked, gang(2).topology(), first.on("n1"), second)
@@ -60,7 +62,7 @@ async def test_a_process_that_dies_in_the_burst_leaves_rank_and_domain_to_the_ne
     assert told.items() <= world.annotations("m1").items()
 
 
-async def test_a_planned_record_is_taken_up_where_it_was_left(cluster: World) -> None:
+async def test_a_planned_record_is_taken_up_where_it_was_left(cluster: Harness) -> None:
     await leave_behind(cluster, "m0", "m1")
     await recover(cluster)
     assert {slot.node for slot in cluster.cycle().reservation.slots.values()} == {"n1"}
@@ -69,13 +71,13 @@ async def test_a_planned_record_is_taken_up_where_it_was_left(cluster: World) ->
     assert [call.error for call in calls] == ["", ""]
 
 
-async def test_a_planned_record_that_does_not_hold_any_more_is_dropped(cluster: World) -> None:
+async def test_a_planned_record_that_does_not_hold_any_more_is_dropped(cluster: Harness) -> None:
     await leave_behind(cluster, "m0", "m1", nodes="gone")
     await recover(cluster)
     assert cluster.nothing_reserved
 
 
-async def test_a_planned_record_that_misses_a_member_is_dropped(cluster: World) -> None:
+async def test_a_planned_record_that_misses_a_member_is_dropped(cluster: Harness) -> None:
     await leave_behind(cluster, "m0", "m1")
     cluster.delete("m1")
     await recover(cluster)
@@ -83,7 +85,7 @@ async def test_a_planned_record_that_misses_a_member_is_dropped(cluster: World) 
 
 
 @pytest.fixture(params=["gone", "made anew"])
-def orphaned(cluster: World, request: pytest.FixtureRequest) -> World:
+def orphaned(cluster: Harness, request: pytest.FixtureRequest) -> Harness:
     """The PodGroup that a record was made for is not there any more."""
     cluster.store.drop_group(GANG)
     if request.param == "made anew":
@@ -92,12 +94,12 @@ def orphaned(cluster: World, request: pytest.FixtureRequest) -> World:
 
 
 class TestARecordThatOutlivesItsPodGroup:
-    async def test_is_dropped_if_it_was_only_planned(self, orphaned: World) -> None:
+    async def test_is_dropped_if_it_was_only_planned(self, orphaned: Harness) -> None:
         await leave_behind(orphaned, "m0", "m1")
         await recover(orphaned)
         assert orphaned.nothing_reserved
 
-    async def test_is_rolled_forward_if_it_was_committed(self, orphaned: World) -> None:
+    async def test_is_rolled_forward_if_it_was_committed(self, orphaned: Harness) -> None:
         orphaned.add(members(1)[0].on("n1"))
         await leave_behind(orphaned, "m0", "m1", committed=True)
         await recover(orphaned)
@@ -105,13 +107,13 @@ class TestARecordThatOutlivesItsPodGroup:
         assert [call.body["node"] for call in orphaned.api.said("bind")] == ["n1"]
         assert orphaned.nothing_reserved
 
-    async def test_is_withdrawn_if_nobody_of_it_was_bound(self, orphaned: World) -> None:
+    async def test_is_withdrawn_if_nobody_of_it_was_bound(self, orphaned: Harness) -> None:
         await leave_behind(orphaned, "m0", committed=True)
         await recover(orphaned)
         assert orphaned.api.said("bind") == []
         assert orphaned.nothing_reserved
 
-    async def test_ends_also_if_its_pods_belong_elsewhere_by_now(self, cluster: World) -> None:
+    async def test_ends_also_if_its_pods_belong_elsewhere_by_now(self, cluster: Harness) -> None:
         cluster.store.drop_group(GANG)
         for each in (members(1)[0].on("n1"), *members(1, first=1)):
             cluster.add(each.having({"podGroupName": "h"}, "spec", "schedulingGroup"))
@@ -123,7 +125,7 @@ class TestARecordThatOutlivesItsPodGroup:
         assert cluster.nothing_reserved
 
     async def test_keeps_its_domain_when_a_node_of_it_is_lost(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+        self, world: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
         world.add(node("a1").cpu(2).rack("b"), node("b1").cpu(3).rack("a"), node("b2").cpu(2).rack("a"))
@@ -140,14 +142,14 @@ class TestARecordThatOutlivesItsPodGroup:
         assert (world.node_of("m0"), world.node_of("m1")) == ("b2", "b2")
 
 
-async def test_a_record_whose_members_are_all_bound_is_removed(cluster: World) -> None:
+async def test_a_record_whose_members_are_all_bound_is_removed(cluster: Harness) -> None:
     cluster.add(*[each.on("n1") for each in members(2)])
     await leave_behind(cluster, "m0", "m1", committed=True)
     await recover(cluster)
     assert cluster.nothing_reserved
 
 
-async def test_recovering_again_after_an_error_takes_nothing_twice(cluster: World) -> None:
+async def test_recovering_again_after_an_error_takes_nothing_twice(cluster: Harness) -> None:
     await leave_behind(cluster, "m0", "m1")
     await recover(cluster)
     await recover(cluster)
@@ -158,7 +160,7 @@ async def test_recovering_again_after_an_error_takes_nothing_twice(cluster: Worl
     assert cluster.nothing_reserved
 
 
-async def test_what_is_taken_up_goes_on_though_nothing_may_be_planned_yet(cluster: World) -> None:
+async def test_what_is_taken_up_goes_on_though_nothing_may_be_planned_yet(cluster: Harness) -> None:
     cluster.term.active = False
     await leave_behind(cluster, "m0", "m1")
     cluster.add(members(1, first=5)[0].nominated("n1"))  # a nomination to look at: the cycles have time to begin
@@ -168,7 +170,7 @@ async def test_what_is_taken_up_goes_on_though_nothing_may_be_planned_yet(cluste
     assert cluster.cycle().stage is CycleStage.GATHERING
 
 
-async def test_an_error_of_the_api_server_is_the_callers_to_wait_out(cluster: World) -> None:
+async def test_an_error_of_the_api_server_is_the_callers_to_wait_out(cluster: Harness) -> None:
     cluster.api.fail("list", error(500))
     with pytest.raises(ApiError):
         await recover(cluster)
@@ -178,12 +180,12 @@ MANAGED = {"manager": "serried", "fieldsV1": {"f:status": {"f:nominatedNodeName"
 
 
 class TestStrayNominations:
-    async def test_ours_are_taken_off_members_that_hold_no_slot(self, cluster: World) -> None:
+    async def test_ours_are_taken_off_members_that_hold_no_slot(self, cluster: Harness) -> None:
         left = members(1)[0].nominated("n1").having([MANAGED], "metadata", "managedFields")
         await recover(cluster.add(left))
         assert cluster.pod("m0").nominated == ""
 
-    async def test_they_are_looked_at_sixteen_at_a_time(self, cluster: World) -> None:
+    async def test_they_are_looked_at_sixteen_at_a_time(self, cluster: Harness) -> None:
         cluster.add(*[each.nominated("n1").having([MANAGED], "metadata", "managedFields") for each in members(40)])
         cluster.api.hold("get")
         recovering = asyncio.create_task(recover(cluster))
@@ -195,18 +197,18 @@ class TestStrayNominations:
             while any(cluster.pod(f"m{number}").nominated for number in range(40)):
                 await cluster.settle()
 
-    async def test_one_that_cannot_be_read_keeps_no_other(self, cluster: World) -> None:
+    async def test_one_that_cannot_be_read_keeps_no_other(self, cluster: Harness) -> None:
         cluster.add(*[each.nominated("n1").having([MANAGED], "metadata", "managedFields") for each in members(2)])
         cluster.api.fail("get", error(500))
         await recover(cluster)
         assert sorted(cluster.pod(name).nominated for name in ("m0", "m1")) == ["", "n1"]
 
-    async def test_those_of_others_stay(self, cluster: World) -> None:
+    async def test_those_of_others_stay(self, cluster: Harness) -> None:
         other = {**MANAGED, "manager": "kube-scheduler"}
         await recover(cluster.add(members(1)[0].nominated("n1").having([other], "metadata", "managedFields")))
         assert cluster.pod("m0").nominated == "n1"
 
-    async def test_those_of_recovered_members_stay(self, cluster: World) -> None:
+    async def test_those_of_recovered_members_stay(self, cluster: Harness) -> None:
         left = members(1)[0].nominated("n1").having([MANAGED], "metadata", "managedFields")
         cluster.add(left)
         await leave_behind(cluster, "m0", "m1")

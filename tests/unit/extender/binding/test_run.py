@@ -11,7 +11,7 @@ from extender.scheduling.effects import Activate
 from serried.model.backoff import Backoff
 from serried.model.verdict import Reason
 from tests.support.builders import node
-from tests.support.extender_harness import GANG, BindCall, World, gang, members, small_nodes
+from tests.support.extender_harness import GANG, BindCall, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
 
 
@@ -21,21 +21,21 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
 
 
-async def plan(world: World, count: int = 2, min_count: int = 2) -> World:
+async def plan(world: Harness, count: int = 2, min_count: int = 2) -> Harness:
     """Gang g with so many members, planned on n1 and n2, its record written."""
     await world.add(*small_nodes(2), gang(min_count), *members(count)).go()
     assert world.cycle().stage is CycleStage.GATHERING
     return world
 
 
-async def bind_all(world: World, count: int = 2) -> list[BindCall]:
+async def bind_all(world: Harness, count: int = 2) -> list[BindCall]:
     calls = [world.bind(f"m{index}") for index in range(count)]
     await world.go()
     return calls
 
 
 class TestTheWholeWay:
-    async def test_recorded_then_gathered_then_committed_then_bound_then_removed(self, world: World) -> None:
+    async def test_recorded_then_gathered_then_committed_then_bound_then_removed(self, world: Harness) -> None:
         await plan(world)
         assert world.api.phase() == "Planned"
         calls = await bind_all(world)
@@ -47,7 +47,7 @@ class TestTheWholeWay:
         assert world.reasons()[-1] is Reason.SCHEDULED
         assert world.heard.bursts == [2]
 
-    async def test_a_binding_tells_its_pod_rank_and_domain(self, world: World) -> None:
+    async def test_a_binding_tells_its_pod_rank_and_domain(self, world: Harness) -> None:
         racked = [each.rack("a") for each in small_nodes(2)]
         ranked = [each.of_job("j", 5 + index) for index, each in enumerate(members(2))]
         await world.add(*racked, gang(2).topology(), *ranked).go()
@@ -55,12 +55,12 @@ class TestTheWholeWay:
         told = {"scheduling.serried.dev/rank": "6", "scheduling.serried.dev/domain": "a"}
         assert told.items() <= world.annotations("m1").items()
 
-    async def test_it_does_not_tell_what_there_is_not(self, world: World) -> None:
+    async def test_it_does_not_tell_what_there_is_not(self, world: Harness) -> None:
         await plan(world)
         await bind_all(world)
         assert world.annotations("m0") == {}
 
-    async def test_no_binding_is_sent_before_the_commit_is_answered(self, world: World) -> None:
+    async def test_no_binding_is_sent_before_the_commit_is_answered(self, world: Harness) -> None:
         await plan(world)
         world.api.hold("replace")
         await bind_all(world)
@@ -69,7 +69,7 @@ class TestTheWholeWay:
         await world.go()
         assert len(world.api.said("bind")) == 2
 
-    async def test_nothing_is_committed_before_the_record_is_written(self, world: World) -> None:
+    async def test_nothing_is_committed_before_the_record_is_written(self, world: Harness) -> None:
         world.api.hold("create")
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         calls = await bind_all(world)
@@ -79,7 +79,7 @@ class TestTheWholeWay:
         await world.go()
         assert [call.error for call in calls] == ["", ""]
 
-    async def test_surplus_members_bind_as_they_come(self, world: World) -> None:
+    async def test_surplus_members_bind_as_they_come(self, world: Harness) -> None:
         await plan(world, count=3, min_count=2)
         calls = await bind_all(world, 2)
         assert [call.error for call in calls] == ["", ""]
@@ -89,7 +89,7 @@ class TestTheWholeWay:
         assert world.nothing_reserved
 
     async def test_members_at_bind_before_the_commit_go_with_it_and_the_rest_are_not_promised(
-        self, world: World
+        self, world: Harness
     ) -> None:
         await plan(world, count=3, min_count=2)
         await bind_all(world, 2)
@@ -97,7 +97,7 @@ class TestTheWholeWay:
         promised = [member["name"] for slot in committed.body["spec"]["slots"] for member in slot["members"]]
         assert sorted(promised) == ["m0", "m1"]
 
-    async def test_a_late_member_of_a_gang_that_stands_needs_no_record(self, world: World) -> None:
+    async def test_a_late_member_of_a_gang_that_stands_needs_no_record(self, world: Harness) -> None:
         await plan(world)
         await bind_all(world)
         recorded = len(world.api.said("create"))
@@ -110,7 +110,7 @@ class TestTheWholeWay:
 
 
 class TestBeforeTheCommit:
-    async def test_a_record_that_cannot_be_written_ends_the_round_and_it_is_tried_again(self, world: World) -> None:
+    async def test_a_record_that_cannot_be_written_ends_the_round_and_it_is_tried_again(self, world: Harness) -> None:
         world.api.fail("create", error(500))
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         assert world.reasons()[-1] is Reason.RECORD_FAILED
@@ -118,7 +118,7 @@ class TestBeforeTheCommit:
         await world.pass_time(1.0)
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_a_record_that_was_written_though_the_answer_was_lost_is_no_obstacle(self, world: World) -> None:
+    async def test_a_record_that_was_written_though_the_answer_was_lost_is_no_obstacle(self, world: Harness) -> None:
         world.api.lose("create")
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         assert world.nothing_reserved
@@ -130,7 +130,7 @@ class TestBeforeTheCommit:
         [pytest.param(61.0, id="after the idle deadline"), pytest.param(301.0, id="after the total deadline")],
     )
     async def test_the_deadline_fails_all_calls_together_and_gives_everything_back(
-        self, world: World, seconds: float
+        self, world: Harness, seconds: float
     ) -> None:
         await plan(world, count=3, min_count=3)
         calls = await bind_all(world, 2)
@@ -141,7 +141,7 @@ class TestBeforeTheCommit:
         assert world.nothing_reserved
         assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
 
-    async def test_every_new_member_at_bind_extends_the_idle_deadline(self, world: World) -> None:
+    async def test_every_new_member_at_bind_extends_the_idle_deadline(self, world: Harness) -> None:
         await plan(world, count=3, min_count=3)
         for name in ("m0", "m1"):
             await world.pass_time(50.0)
@@ -150,7 +150,7 @@ class TestBeforeTheCommit:
         await world.pass_time(50.0)
         assert len(world.cycle().at_bind) == 2
 
-    async def test_no_progress_extends_the_total_deadline(self, world: World) -> None:
+    async def test_no_progress_extends_the_total_deadline(self, world: Harness) -> None:
         await plan(world)
         for _ in range(8):
             await world.pass_time(50.0)
@@ -160,13 +160,13 @@ class TestBeforeTheCommit:
             await world.settle()
         assert Reason.DEADLINE_EXCEEDED in world.reasons()
 
-    async def test_it_is_late_however_its_time_passes_if_the_scheduler_does_nothing(self, world: World) -> None:
+    async def test_it_is_late_however_its_time_passes_if_the_scheduler_does_nothing(self, world: Harness) -> None:
         await plan(world)
         for _ in range(61):
             await world.pass_time(1.0)
         assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
 
-    async def test_after_the_deadline_the_gang_waits_for_room_and_does_not_spin(self, world: World) -> None:
+    async def test_after_the_deadline_the_gang_waits_for_room_and_does_not_spin(self, world: Harness) -> None:
         await plan(world)
         await world.pass_time(61.0)
         planned = len(world.heard.plans)
@@ -176,7 +176,7 @@ class TestBeforeTheCommit:
         await world.go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_a_plan_that_does_not_hold_any_more_is_made_anew_and_not_committed(self, world: World) -> None:
+    async def test_a_plan_that_does_not_hold_any_more_is_made_anew_and_not_committed(self, world: Harness) -> None:
         await plan(world)
         planned_on = world.cycle().reservation.slots["pod-m0"].node
         first = world.bind("m0")
@@ -189,7 +189,7 @@ class TestBeforeTheCommit:
         await world.go()
         assert planned_on not in {slot.node for slot in world.cycle().reservation.slots.values()}
 
-    async def test_a_planned_member_that_is_deleted_before_the_commit_ends_the_round(self, world: World) -> None:
+    async def test_a_planned_member_that_is_deleted_before_the_commit_ends_the_round(self, world: Harness) -> None:
         await plan(world)
         call = world.bind("m0")
         await world.settle()
@@ -199,7 +199,7 @@ class TestBeforeTheCommit:
         assert world.nothing_reserved
         assert world.reasons()[-1] is Reason.QUORUM_MISSING
 
-    async def test_a_replacement_refills_the_round_of_a_deleted_member(self, world: World) -> None:
+    async def test_a_replacement_refills_the_round_of_a_deleted_member(self, world: Harness) -> None:
         await plan(world, count=3, min_count=2)
         call = world.bind("m0")
         await world.settle()
@@ -211,19 +211,19 @@ class TestBeforeTheCommit:
         await world.go()
         assert (call.error, other.error) == ("", "")
 
-    async def test_an_unexpected_exception_ends_the_round_and_leaves_nothing(self, world: World) -> None:
+    async def test_an_unexpected_exception_ends_the_round_and_leaves_nothing(self, world: Harness) -> None:
         world.api.fail("create", RuntimeError("bug"))
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_a_bug_that_stays_is_tried_again_at_leisure(self, world: World) -> None:
+    async def test_a_bug_that_stays_is_tried_again_at_leisure(self, world: Harness) -> None:
         world.api.fail("create", *[RuntimeError("bug")] * 1000)
         world.add(*small_nodes(2), gang(2), *members(2))
         for _ in range(20):
             await world.go()
         assert len(world.api.said("create")) < 8
 
-    async def test_members_that_ran_at_the_plan_and_have_ended_since_are_no_quorum(self, world: World) -> None:
+    async def test_members_that_ran_at_the_plan_and_have_ended_since_are_no_quorum(self, world: Harness) -> None:
         running = [each.on("n3") for each in members(2)]
         await world.add(*small_nodes(3), gang(3), *running, *members(1, first=2)).go()
         assert world.cycle().reservation.need == 1
@@ -238,14 +238,14 @@ class TestBeforeTheCommit:
 
 
 class TestTheCommitItself:
-    async def test_a_commit_that_was_done_though_the_answer_was_lost_is_rolled_forward(self, world: World) -> None:
+    async def test_a_commit_that_was_done_though_the_answer_was_lost_is_rolled_forward(self, world: Harness) -> None:
         await plan(world)
         world.api.lose("replace")
         calls = await bind_all(world)
         assert [call.error for call in calls] == ["", ""]
         assert (world.node_of("m0"), world.node_of("m1")) != ("", "")
 
-    async def test_a_commit_that_was_not_done_is_given_up_and_nothing_is_bound(self, world: World) -> None:
+    async def test_a_commit_that_was_not_done_is_given_up_and_nothing_is_bound(self, world: Harness) -> None:
         await plan(world)
         world.api.fail("replace", error(500))
         calls = await bind_all(world)
@@ -253,7 +253,7 @@ class TestTheCommitItself:
         assert world.api.said("bind") == []
         assert world.nothing_reserved
 
-    async def test_nobody_decides_until_the_api_server_says_whether_it_was_done(self, world: World) -> None:
+    async def test_nobody_decides_until_the_api_server_says_whether_it_was_done(self, world: Harness) -> None:
         await plan(world)
         world.api.lose("replace")
         world.api.fail("get", error(500), error(0), error(503))
@@ -263,7 +263,7 @@ class TestTheCommitItself:
         assert [call.error for call in calls] == ["", ""]
         assert len(world.api.said("get")) == 4
 
-    async def test_another_leaders_commit_is_not_taken_for_ours(self, world: World) -> None:
+    async def test_another_leaders_commit_is_not_taken_for_ours(self, world: Harness) -> None:
         await plan(world)
         record = world.api.records[GANG.object_key]
         record["metadata"]["resourceVersion"] = "of another leader"
@@ -273,7 +273,7 @@ class TestTheCommitItself:
         assert [call.error for call in calls] == ["serried: RecordFailed"] * 2
         assert world.api.said("bind") == []
 
-    async def test_no_deadline_stops_a_commit_on_its_way(self, world: World) -> None:
+    async def test_no_deadline_stops_a_commit_on_its_way(self, world: Harness) -> None:
         await plan(world)
         world.api.hold("replace")
         calls = [world.bind("m0"), world.bind("m1")]
@@ -285,21 +285,21 @@ class TestTheCommitItself:
         assert [call.error for call in calls] == ["", ""]
 
 
-def bound_by_another(world: World) -> None:
+def bound_by_another(world: Harness) -> None:
     world.api.pods[world.pod_key("m0")]["spec"]["nodeName"] = "n9"
 
 
-def made_anew(world: World) -> None:
+def made_anew(world: Harness) -> None:
     world.api.pods[world.pod_key("m0")]["metadata"]["uid"] = "another"
 
 
-def gone(world: World) -> None:
+def gone(world: Harness) -> None:
     del world.api.pods[world.pod_key("m0")]
 
 
 class TestAfterTheCommit:
     @pytest.mark.parametrize("status", [0, 403, 429, 500, 503])
-    async def test_a_refused_binding_is_sent_again_until_it_stands(self, world: World, status: int) -> None:
+    async def test_a_refused_binding_is_sent_again_until_it_stands(self, world: Harness, status: int) -> None:
         await plan(world)
         world.api.fail("bind", *[error(status)] * 3)
         calls = await bind_all(world)
@@ -309,7 +309,7 @@ class TestAfterTheCommit:
         assert len(world.api.said("bind")) == 5
         assert world.nothing_reserved
 
-    async def test_while_a_binding_is_refused_the_reason_says_why_and_no_longer(self, world: World) -> None:
+    async def test_while_a_binding_is_refused_the_reason_says_why_and_no_longer(self, world: Harness) -> None:
         await plan(world)
         world.api.fail("bind", *[error(403)] * 1000)
         await bind_all(world)
@@ -321,7 +321,7 @@ class TestAfterTheCommit:
         await world.go()
         assert world.heard.verdicts[-1][1].detail == ""
 
-    async def test_a_binding_that_was_done_though_the_answer_was_lost_is_a_success(self, world: World) -> None:
+    async def test_a_binding_that_was_done_though_the_answer_was_lost_is_a_success(self, world: Harness) -> None:
         await plan(world)
         world.api.lose("bind")
         calls = await bind_all(world)
@@ -337,7 +337,7 @@ class TestAfterTheCommit:
         ],
     )
     async def test_a_member_lost_after_the_commit_fails_alone_and_the_others_are_bound(
-        self, world: World, happen: Callable[[World], None], answer: str
+        self, world: Harness, happen: Callable[[Harness], None], answer: str
     ) -> None:
         await plan(world)
         world.api.hold("replace")
@@ -349,7 +349,7 @@ class TestAfterTheCommit:
         assert answer in calls[0].error
         assert calls[1].error == ""
 
-    async def test_a_committed_member_whose_client_hung_up_is_bound_all_the_same(self, world: World) -> None:
+    async def test_a_committed_member_whose_client_hung_up_is_bound_all_the_same(self, world: Harness) -> None:
         await plan(world)
         world.api.hold("replace")
         calls = [world.bind("m0"), world.bind("m1")]
@@ -360,7 +360,7 @@ class TestAfterTheCommit:
         await world.go()
         assert (world.node_of("m0") != "", world.node_of("m1") != "") == (True, True)
 
-    async def test_an_unexpected_exception_does_not_end_what_is_committed(self, world: World) -> None:
+    async def test_an_unexpected_exception_does_not_end_what_is_committed(self, world: Harness) -> None:
         await plan(world)
         world.api.fail("bind", RuntimeError("bug"))
         calls = await bind_all(world)
@@ -368,7 +368,7 @@ class TestAfterTheCommit:
         assert [call.error for call in calls] == ["", ""]
         assert world.nothing_reserved
 
-    async def test_a_committed_member_whose_node_is_gone_gets_another_in_its_domain(self, world: World) -> None:
+    async def test_a_committed_member_whose_node_is_gone_gets_another_in_its_domain(self, world: Harness) -> None:
         await plan(world)
         lost = world.cycle().reservation.slots["pod-m0"].node
         world.api.hold("bind")
@@ -381,7 +381,7 @@ class TestAfterTheCommit:
         assert [call.error for call in calls] == ["", ""]
         assert lost not in {world.node_of("m0"), world.node_of("m1")}
 
-    async def test_slots_stay_until_our_own_watch_shows_the_members_bound(self, world: World) -> None:
+    async def test_slots_stay_until_our_own_watch_shows_the_members_bound(self, world: Harness) -> None:
         await plan(world)
         for name in ("m0", "m1"):
             world.bind(name)
@@ -391,7 +391,7 @@ class TestAfterTheCommit:
         await world.go()
         assert len(world.ledger) == 0
 
-    async def test_a_surplus_member_whose_binding_fails_hears_of_it_and_may_come_again(self, world: World) -> None:
+    async def test_a_surplus_member_whose_binding_fails_hears_of_it_and_may_come_again(self, world: Harness) -> None:
         await plan(world, count=3, min_count=2)
         await bind_all(world, 2)
         world.api.fail("bind", error(500))
@@ -403,7 +403,7 @@ class TestAfterTheCommit:
         assert again.error == ""
 
     async def test_a_surplus_member_that_we_cannot_bind_for_a_defect_of_ours_hears_of_it(
-        self, world: World, caplog: pytest.LogCaptureFixture
+        self, world: Harness, caplog: pytest.LogCaptureFixture
     ) -> None:
         await plan(world, count=3, min_count=2)
         await bind_all(world, 2)
@@ -413,7 +413,7 @@ class TestAfterTheCommit:
         assert "internal error" in call.error
         assert "odd" in caplog.text
 
-    async def test_a_surplus_member_that_comes_again_while_its_binding_fails_is_bound(self, world: World) -> None:
+    async def test_a_surplus_member_that_comes_again_while_its_binding_fails_is_bound(self, world: Harness) -> None:
         await plan(world, count=3, min_count=2)
         await bind_all(world, 2)
         world.api.hold("bind")
@@ -427,7 +427,7 @@ class TestAfterTheCommit:
         assert again.error == ""
 
     async def test_surplus_members_cost_one_task_each_however_many_wait(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+        self, world: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         many = 60
         await world.add(node("n1").cpu(many).pods(many), gang(2), *members(many)).go()
@@ -443,19 +443,19 @@ class TestAfterTheCommit:
         assert not any(call.waiting for call in calls)
         assert spawn.call_count == many - 2
 
-    async def test_a_surplus_member_that_never_comes_does_not_keep_the_round_open(self, world: World) -> None:
+    async def test_a_surplus_member_that_never_comes_does_not_keep_the_round_open(self, world: Harness) -> None:
         await plan(world, count=3, min_count=2)
         await bind_all(world, 2)
         await world.pass_time(61.0)
         assert "Committed" not in {record["spec"]["phase"] for record in world.api.records.values()}
 
-    async def test_a_record_is_removed_also_after_an_outage(self, world: World) -> None:
+    async def test_a_record_is_removed_also_after_an_outage(self, world: Harness) -> None:
         await plan(world)
         world.api.fail("delete", error(500), error(0), error(429))
         await bind_all(world)
         assert world.nothing_reserved
 
-    async def test_a_record_that_is_removed_late_does_not_take_that_of_the_next_round(self, world: World) -> None:
+    async def test_a_record_that_is_removed_late_does_not_take_that_of_the_next_round(self, world: Harness) -> None:
         await plan(world)
         world.api.hold("delete")
         await bind_all(world)
@@ -469,7 +469,7 @@ class TestAfterTheCommit:
 
 
 async def test_an_effect_that_fails_takes_none_of_those_behind_it_with_it(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(world.nominator, "activate", Mock(side_effect=RuntimeError("bug")))
     world.add(*small_nodes(2), gang(2), *members(2))

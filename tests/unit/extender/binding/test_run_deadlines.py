@@ -9,11 +9,11 @@ from extender.scheduling.cycle import CycleStage
 from extender.scheduling.nomination import NominationPolicy
 from serried.model.verdict import Reason
 from tests.support.builders import pod
-from tests.support.extender_harness import World
+from tests.support.extender_harness import Harness
 from tests.unit.extender.binding.test_run import bind_all, plan
 
 
-async def work_on_others(world: World, seconds: int) -> None:
+async def work_on_others(world: Harness, seconds: int) -> None:
     """kube-scheduler asks about another pod each second."""
     for _ in range(seconds):
         world.filter("plain")
@@ -24,32 +24,32 @@ class TestAQueueBeforeTheGang:
     """The scheduler has others to see to first: for minutes, if need be."""
 
     @pytest.fixture
-    async def queued(self, world: World) -> World:
+    async def queued(self, world: Harness) -> Harness:
         world.add(pod("plain").scheduler("serried"))
         return await plan(world)
 
-    async def test_the_gang_stays_planned_and_goes_when_its_turn_comes(self, queued: World) -> None:
+    async def test_the_gang_stays_planned_and_goes_when_its_turn_comes(self, queued: Harness) -> None:
         await work_on_others(queued, 1000)
         assert queued.reasons() == [Reason.PLANNED]
         calls = await bind_all(queued)
         assert [call.error for call in calls] == ["", ""]
         assert len(queued.api.said("create")) == 1
 
-    async def test_when_the_queue_is_empty_and_nobody_has_come_the_gang_is_late(self, queued: World) -> None:
+    async def test_when_the_queue_is_empty_and_nobody_has_come_the_gang_is_late(self, queued: Harness) -> None:
         await work_on_others(queued, 1000)
         await queued.pass_time(59.0)
         assert queued.cycle().stage is CycleStage.GATHERING
         await queued.pass_time(3.0)
         assert queued.reasons()[-1] is Reason.DEADLINE_EXCEEDED
 
-    async def test_a_call_now_and_then_is_no_queue(self, queued: World) -> None:
+    async def test_a_call_now_and_then_is_no_queue(self, queued: Harness) -> None:
         for second in range(90):
             if second % 5 == 0:
                 queued.filter("plain")
             await queued.pass_time(1.0)
         assert queued.reasons()[-1] is Reason.DEADLINE_EXCEEDED
 
-    async def test_from_the_first_member_at_bind_on_the_rest_has_as_long_as_ever(self, queued: World) -> None:
+    async def test_from_the_first_member_at_bind_on_the_rest_has_as_long_as_ever(self, queued: Harness) -> None:
         await work_on_others(queued, 1000)
         first = queued.bind("m0")
         await work_on_others(queued, 299)
@@ -58,12 +58,12 @@ class TestAQueueBeforeTheGang:
         assert first.error == "serried: DeadlineExceeded"
         assert queued.nothing_reserved
 
-    async def test_a_member_that_filter_has_sent_on_its_way_counts_as_the_first(self, queued: World) -> None:
+    async def test_a_member_that_filter_has_sent_on_its_way_counts_as_the_first(self, queued: Harness) -> None:
         assert queued.filter("m0") == Steer("n1")
         await work_on_others(queued, 302)
         assert queued.reasons()[-1] is Reason.DEADLINE_EXCEEDED
 
-    async def test_when_the_scheduler_has_hung_up_on_all_it_comes_to_the_gang_anew(self, queued: World) -> None:
+    async def test_when_the_scheduler_has_hung_up_on_all_it_comes_to_the_gang_anew(self, queued: Harness) -> None:
         first = queued.bind("m0")
         await work_on_others(queued, 250)
         first.hang_up()
@@ -72,7 +72,7 @@ class TestAQueueBeforeTheGang:
         await work_on_others(queued, 250)
         assert again.waiting
 
-    async def test_a_gang_to_which_nobody_ever_comes_gives_its_room_back(self, queued: World) -> None:
+    async def test_a_gang_to_which_nobody_ever_comes_gives_its_room_back(self, queued: Harness) -> None:
         await work_on_others(queued, 1802)
         assert queued.reasons()[-1] is Reason.DEADLINE_EXCEEDED
         assert queued.nothing_reserved
@@ -82,14 +82,14 @@ class TestARefusedMember:
     """The scheduler erases the nomination of a member tried in vain: it was there, and no queue excuses that."""
 
     @pytest.fixture
-    async def world(self) -> AsyncIterator[World]:
-        made = World(nomination=NominationPolicy.ALWAYS)
+    async def world(self) -> AsyncIterator[Harness]:
+        made = Harness(nomination=NominationPolicy.ALWAYS)
         made.nominate()
         made.add(pod("plain").scheduler("serried"))
         yield made
         await made.close()
 
-    async def test_its_gang_is_late_although_the_scheduler_is_busy(self, world: World) -> None:
+    async def test_its_gang_is_late_although_the_scheduler_is_busy(self, world: Harness) -> None:
         await plan(world)
         world.give_up("m1")
         await world.go()
@@ -98,13 +98,13 @@ class TestARefusedMember:
         await work_on_others(world, 62)
         assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
 
-    async def test_one_that_has_its_nomination_still_is_waiting_for_its_turn(self, world: World) -> None:
+    async def test_one_that_has_its_nomination_still_is_waiting_for_its_turn(self, world: Harness) -> None:
         await plan(world)
         world.give_up("m1")
         await work_on_others(world, 200)
         assert world.reasons() == [Reason.PLANNED]
 
-    async def test_one_beyond_the_quorum_keeps_nobody_from_waiting(self, world: World) -> None:
+    async def test_one_beyond_the_quorum_keeps_nobody_from_waiting(self, world: Harness) -> None:
         await plan(world, count=3, min_count=2)
         for _ in range(2):
             world.erase_nomination("m2")

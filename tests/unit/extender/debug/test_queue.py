@@ -10,11 +10,11 @@ from fastapi import FastAPI
 from extender.debug.routes import debug_routes
 from serried.model.level import FALLBACK
 from tests.support.builders import node, pod, pod_group
-from tests.support.extender_harness import SCHEDULER, World, gang, members
+from tests.support.extender_harness import SCHEDULER, Harness, gang, members
 
 
 @pytest.fixture
-def http(world: World) -> httpx.AsyncClient:
+def http(world: Harness) -> httpx.AsyncClient:
     app = FastAPI()
     app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug")
@@ -31,7 +31,7 @@ def smalls(group: str, count: int) -> list[Any]:
     return [pod_group(group).gang(count), *pods]
 
 
-async def scene(world: World) -> None:
+async def scene(world: Harness) -> None:
     """Gang g wants both nodes; x, which ends in ten minutes, is on one of them. Gangs h and k are behind."""
     began = pod("x").cpu(2).on("n1").lifetime(600).started("2023-11-14T22:30:00Z")
     await world.add(node("n1").cpu(2), node("n2").cpu(2), began, gang(4), *members(4)).go()
@@ -44,7 +44,7 @@ async def test_an_empty_queue_has_no_head(http: httpx.AsyncClient) -> None:
     assert await show(http) == {"head": None, "waiting": [], "leftOff": 0}
 
 
-async def test_the_head_its_forecast_and_who_passed_it(world: World, http: httpx.AsyncClient) -> None:
+async def test_the_head_its_forecast_and_who_passed_it(world: Harness, http: httpx.AsyncClient) -> None:
     await scene(world)
     assert (await show(http))["head"] == {
         "namespace": "default",
@@ -59,7 +59,7 @@ async def test_the_head_its_forecast_and_who_passed_it(world: World, http: httpx
     }
 
 
-async def test_who_waits_in_which_order_and_why(world: World, http: httpx.AsyncClient) -> None:
+async def test_who_waits_in_which_order_and_why(world: Harness, http: httpx.AsyncClient) -> None:
     await scene(world)
     shown = await show(http)
     assert [(each["name"], each["message"].partition(":")[0]) for each in shown["waiting"]] == [
@@ -69,7 +69,7 @@ async def test_who_waits_in_which_order_and_why(world: World, http: httpx.AsyncC
     assert shown["waiting"][0]["since"] == "2023-11-14T22:30:00Z"
 
 
-async def test_a_limit_says_how_many_it_leaves_off(world: World, http: httpx.AsyncClient) -> None:
+async def test_a_limit_says_how_many_it_leaves_off(world: Harness, http: httpx.AsyncClient) -> None:
     await scene(world)
     shown = await show(http, "?limit=1")
     assert ([each["name"] for each in shown["waiting"]], shown["leftOff"]) == (["g"], 1)

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from extender.debug.routes import LEFT_OFF, debug_routes
 from serried.model.level import FALLBACK
 from tests.support.builders import pod, pod_group
-from tests.support.extender_harness import SCHEDULER, World, gang, members, small_nodes
+from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
 
 Answer = tuple[list[str], str]
 
@@ -40,7 +40,7 @@ class Page:
 
 
 @pytest.fixture
-async def page(world: World) -> AsyncIterator[Page]:
+async def page(world: Harness) -> AsyncIterator[Page]:
     world.add(*small_nodes(2), gang(2), *members(2))
     for namespace, name in (("default", "w0"), ("default", "w1"), ("default", "w2"), ("other", "w3"), ("other", "w4")):
         world.add(pod_group(name).namespace(namespace).gang(2))
@@ -73,7 +73,7 @@ async def test_groups_are_chosen_by(page: Page, query: str, names: list[str], le
     assert await page.names(query) == (names, str(left_off))
 
 
-async def test_no_more_than_500_unless_asked_for(page: Page, world: World) -> None:
+async def test_no_more_than_500_unless_asked_for(page: Page, world: Harness) -> None:
     world.add(*[pod_group(f"many{number:03}").gang(2) for number in range(600)])
     names, left_off = await page.names("")
     assert (len(names), left_off) == (500, "106")
@@ -102,7 +102,7 @@ async def test_a_bad_value_is_400_with_a_sentence_that_helps(page: Page, query: 
     assert answer.json()["detail"].endswith(sentence)
 
 
-async def test_the_slots_that_are_kept_are_shown_with_their_heirs(page: Page, world: World) -> None:
+async def test_the_slots_that_are_kept_are_shown_with_their_heirs(page: Page, world: Harness) -> None:
     first, second = (pod(name).cpu(1).scheduler(SCHEDULER).in_group("k") for name in ("k0", "k1"))
     await world.add(pod_group("k").gang(2), first.index(0).on("n1"), second.index(1).on("n2")).go()
     world.delete("k0")
@@ -116,7 +116,9 @@ async def test_the_slots_that_are_kept_are_shown_with_their_heirs(page: Page, wo
     ]
 
 
-async def test_a_group_without_an_object_is_shown_with_its_kind_and_found_by_its_name(page: Page, world: World) -> None:
+async def test_a_group_without_an_object_is_shown_with_its_kind_and_found_by_its_name(
+    page: Page, world: Harness
+) -> None:
     await world.add(pod("j-0").of_job("j", 0).scheduler(SCHEDULER)).go()
     assert "default/job:j" in (await page.names(""))[0]
     shown = await page.group("job:j")

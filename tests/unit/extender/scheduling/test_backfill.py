@@ -12,13 +12,13 @@ from serried.decode.times import write_time
 from serried.model.group import GroupKey
 from serried.model.verdict import Reason, Verdict, render
 from tests.support.builders import Builder, JobBuilder, PodBuilder, PodGroupBuilder, job, node, pod, pod_group
-from tests.support.extender_harness import DAY, EPOCH, GANG, SCHEDULER, World, gang, members
+from tests.support.extender_harness import DAY, EPOCH, GANG, SCHEDULER, Harness, gang, members
 
 SMALL = GroupKey("default", "h")
 MINUTE = 60
 
 
-def wall(world: World, seconds: float = 0.0) -> str:
+def wall(world: Harness, seconds: float = 0.0) -> str:
     """A moment from now, as the API writes it."""
     return write_time(EPOCH + world.clock() + seconds)
 
@@ -36,7 +36,7 @@ def smalls(count: int = 2, group: str = "h", first: int = 10) -> list[PodBuilder
     return [each.in_group(group) for each in members(count, first)]
 
 
-def racks(world: World) -> World:
+def racks(world: Harness) -> Harness:
     """The scene without the gangs: who runs in rack a has ten minutes, who runs in rack b has an hour."""
     world.add(*[node(f"{rack}{place}").cpu(2).rack(rack) for rack in "ab" for place in (1, 2)])
     for name, host, minutes in (("x", "a1", 10), ("y", "b1", 60), ("z", "b2", 60)):
@@ -62,23 +62,23 @@ def small_job(count: int = 2, **lasting: int) -> list[Builder]:
     return [pod_group("h").gang(count), *pods]
 
 
-def verdict(world: World, group: GroupKey = GANG) -> Verdict:
+def verdict(world: Harness, group: GroupKey = GANG) -> Verdict:
     found = world.groups.states[group].verdict
     assert found is not None
     return found
 
 
-def planned(world: World) -> set[str]:
+def planned(world: Harness) -> set[str]:
     return {reservation.group.name for reservation in world.ledger}
 
 
-def kept(world: World) -> set[str]:
+def kept(world: Harness) -> set[str]:
     head = world.queue.backfill.head
     return set() if head is None else set(head.forecast.nodes)
 
 
 class TestTheHead:
-    async def test_the_rack_that_is_free_first_is_kept_for_it_and_it_says_so(self, world: World) -> None:
+    async def test_the_rack_that_is_free_first_is_kept_for_it_and_it_says_so(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         assert kept(world) == {"a1", "a2"}
         told = f"2 nodes of a are kept for it, and are expected to have room at {wall(world, 600)}"
@@ -86,7 +86,7 @@ class TestTheHead:
         assert render(verdict(world)).endswith(told)
         assert world.heard.promises == [600.0]
 
-    async def test_it_starts_as_soon_as_it_fits_anywhere(self, world: World) -> None:
+    async def test_it_starts_as_soon_as_it_fits_anywhere(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         for name in ("y", "z"):
             world.delete(name)
@@ -94,7 +94,7 @@ class TestTheHead:
         assert world.cycle().reservation.domain == "b"
         assert kept(world) == set()
 
-    async def test_a_smaller_gang_waits_behind_it_and_is_told_so(self, world: World) -> None:
+    async def test_a_smaller_gang_waits_behind_it_and_is_told_so(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         await world.add(*small()).go()
         assert planned(world) == set()
@@ -106,7 +106,7 @@ class TestTheHead:
         await world.go()
         assert planned(world) == {"g"}
 
-    async def test_small_gangs_that_keep_coming_do_not_keep_it_from_starting(self, world: World) -> None:
+    async def test_small_gangs_that_keep_coming_do_not_keep_it_from_starting(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         for number in range(20):
             await world.add(*small(1, f"s{number}", first=100 + number)).pass_time(MINUTE / 2)
@@ -115,14 +115,14 @@ class TestTheHead:
         await world.go()
         assert planned(world) == {"g"}
 
-    async def test_without_backfill_small_gangs_take_its_room(self, world_without_backfill: World) -> None:
+    async def test_without_backfill_small_gangs_take_its_room(self, world_without_backfill: Harness) -> None:
         world = world_without_backfill
         await racks(world).add(*large()).go()
         await world.add(*small()).go()
         assert planned(world) == {"h"}
         assert kept(world) == set()
 
-    async def test_those_behind_it_are_let_on_when_it_goes(self, world: World) -> None:
+    async def test_those_behind_it_are_let_on_when_it_goes(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         await world.add(*small()).go()
         world.store.drop_group(GANG)
@@ -132,14 +132,14 @@ class TestTheHead:
         assert planned(world) == {"h"}
         assert world.heard.settlements == [("withdrawn", None)]
 
-    async def test_those_behind_it_are_let_on_when_it_loses_its_quorum(self, world: World) -> None:
+    async def test_those_behind_it_are_let_on_when_it_loses_its_quorum(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         await world.add(*small()).go()
         world.delete("m0")
         await world.go()
         assert planned(world) == {"h"}
 
-    async def test_the_next_gang_that_does_not_fit_follows_it(self, world: World) -> None:
+    async def test_the_next_gang_that_does_not_fit_follows_it(self, world: Harness) -> None:
         second = [pod_group("second").gang(4).topology(), *smalls(4, "second", 20)]
         await racks(world).add(*large()).go()
         await world.add(*second).go()
@@ -151,24 +151,24 @@ class TestTheHead:
         assert head.group == GroupKey("default", "second")
         assert kept(world) == {"b1", "b2"}
 
-    async def test_a_gang_that_no_rack_could_ever_hold_is_never_the_head(self, world: World) -> None:
+    async def test_a_gang_that_no_rack_could_ever_hold_is_never_the_head(self, world: Harness) -> None:
         await racks(world).add(gang(5).topology(), *members(5)).go()
         await world.add(*small()).go()
         assert planned(world) == {"h"}
         assert "kept" not in render(verdict(world))
 
-    async def test_pods_that_stay_leave_no_room(self, world: World) -> None:
+    async def test_pods_that_stay_leave_no_room(self, world: Harness) -> None:
         world.add(node("a1").cpu(2), pod("web").cpu(1).on("a1").controlled_by("ReplicaSet", "web"))
         await world.add(gang(2), *members(2)).go()
         await world.add(*small(1)).go()
         assert planned(world) == {"h"}
 
-    async def test_without_a_key_only_the_nodes_that_it_needs_are_kept(self, world: World) -> None:
+    async def test_without_a_key_only_the_nodes_that_it_needs_are_kept(self, world: Harness) -> None:
         racks(world)
         await world.add(gang(4), *members(4)).go()
         assert kept(world) == {"a1", "a2"}
 
-    async def test_a_forecast_that_its_nodes_are_gone_from_is_made_anew(self, world: World) -> None:
+    async def test_a_forecast_that_its_nodes_are_gone_from_is_made_anew(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         world.store.drop_node("a2")
         await world.go()
@@ -176,7 +176,7 @@ class TestTheHead:
 
 
 class TestDeadMembers:
-    async def test_a_slot_that_is_kept_for_the_next_member_ends_as_that_will(self, world: World) -> None:
+    async def test_a_slot_that_is_kept_for_the_next_member_ends_as_that_will(self, world: Harness) -> None:
         await racks(world).go()
         world.delete("x")
         running = [each.in_group("r").of_job("run", place).on("a1") for place, each in enumerate(members(2, first=20))]
@@ -188,7 +188,7 @@ class TestDeadMembers:
         assert kept(world) == {"a1", "a2"}
         assert render(verdict(world)).endswith(f"are expected to have room at {wall(world, 600)}")
 
-    async def test_what_is_left_of_the_head_itself_is_not_counted_on_to_leave(self, world: World) -> None:
+    async def test_what_is_left_of_the_head_itself_is_not_counted_on_to_leave(self, world: Harness) -> None:
         await racks(world).go()
         left, *others = [each.cpu(2) for each in members(3)]
         began = left.on("a2").started(wall(world)).lifetime(5 * MINUTE)
@@ -196,7 +196,7 @@ class TestDeadMembers:
         assert "a2" not in kept(world)
         assert render(verdict(world)).endswith(f"are expected to have room at {wall(world, 3600)}")
 
-    async def test_slots_that_are_kept_for_the_head_are_room_for_it(self, world: World) -> None:
+    async def test_slots_that_are_kept_for_the_head_are_room_for_it(self, world: Harness) -> None:
         await racks(world).add(node("c1").cpu(2)).go()
         group = gang(2).controlled_by("Job", "train", "job-train")
         pods = [each.of_job("train", place).cpu(2) for place, each in enumerate(members(2))]
@@ -210,7 +210,7 @@ class TestDeadMembers:
 
 
 class TestPassing:
-    async def test_a_gang_that_finds_room_elsewhere_passes(self, world: World) -> None:
+    async def test_a_gang_that_finds_room_elsewhere_passes(self, world: Harness) -> None:
         await racks(world).add(node("c1").cpu(2).rack("c"), *large()).go()
         await world.add(*small()).go()
         assert {slot.node for slot in world.cycle(SMALL).reservation.slots.values()} == {"c1"}
@@ -223,12 +223,12 @@ class TestPassing:
             pytest.param(11 * MINUTE, False, id="ends after"),
         ],
     )
-    async def test_a_gang_may_use_the_heads_nodes_if_it(self, world: World, seconds: int, *, passes: bool) -> None:
+    async def test_a_gang_may_use_the_heads_nodes_if_it(self, world: Harness, seconds: int, *, passes: bool) -> None:
         await racks(world).add(*large()).go()
         await world.add(*small_job(seconds=seconds)).go()
         assert planned(world) == ({"h"} if passes else set())
 
-    async def test_the_head_still_starts_when_those_that_passed_have_ended(self, world: World) -> None:
+    async def test_the_head_still_starts_when_those_that_passed_have_ended(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         await world.add(*small_job(seconds=9 * MINUTE)).go()
         for name in ("m10", "m11"):
@@ -243,7 +243,7 @@ class TestPassing:
         assert planned(world) == {"g"}
         assert world.heard.settlements == [("kept", -30.0)]
 
-    async def test_what_was_measured_lets_pass_until_a_forecast_was_missed(self, world: World) -> None:
+    async def test_what_was_measured_lets_pass_until_a_forecast_was_missed(self, world: Harness) -> None:
         racks(world)
         work = job("again").size(2).scheduler(SCHEDULER)
         done = pod("done").of_job("again", 0).started(wall(world, -120)).succeeded(wall(world))
@@ -261,12 +261,12 @@ class TestPassing:
         await world.go()
         assert GroupKey("default", "k") not in world.queue.backfill.head.passed
 
-    async def test_a_gang_of_higher_priority_takes_what_it_needs(self, world: World) -> None:
+    async def test_a_gang_of_higher_priority_takes_what_it_needs(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         await world.add(pod_group("h").gang(2).priority(5), *smalls()).go()
         assert planned(world) == {"h"}
 
-    async def test_a_late_member_of_a_gang_that_runs_is_not_kept_away(self, world: World) -> None:
+    async def test_a_late_member_of_a_gang_that_runs_is_not_kept_away(self, world: Harness) -> None:
         racks(world).add(pod_group("h").gang(1).topology(), *[each.lifetime(5 * MINUTE) for each in smalls(1)])
         await world.go()
         world.bind("m10")
@@ -277,7 +277,7 @@ class TestPassing:
         await world.add(*smalls(1, first=11)).go()
         assert world.ledger.slot_of("pod-m11") is not None
 
-    async def test_a_member_that_takes_any_offered_node_does_not_take_one_of_the_heads(self, world: World) -> None:
+    async def test_a_member_that_takes_any_offered_node_does_not_take_one_of_the_heads(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         await world.add(node("c1").cpu(2).rack("c"), *small(1)).go()
         assert world.cycle(SMALL).any_node
@@ -286,7 +286,7 @@ class TestPassing:
 
 
 class TestItsEnd:
-    async def scene(self, world: World) -> World:
+    async def scene(self, world: Harness) -> Harness:
         """In rack a runs a pod of which nobody knows when it ends, in rack b pods that stay."""
         world.add(*[node(f"{rack}{place}").cpu(2).rack(rack) for rack in "ab" for place in (1, 2)])
         world.add(runner_job("x"), runner("x", "a1"))
@@ -296,19 +296,19 @@ class TestItsEnd:
         await world.add(*small()).go()
         return world
 
-    async def test_room_is_kept_for_a_time_if_nobody_can_tell_when_it_will_be_enough(self, world: World) -> None:
+    async def test_room_is_kept_for_a_time_if_nobody_can_tell_when_it_will_be_enough(self, world: Harness) -> None:
         await self.scene(world)
         assert kept(world) == {"a1", "a2"}
         assert "nobody can tell when" in render(verdict(world))
         await world.pass_time(PATIENCE_SECONDS - 1)
         assert planned(world) == set()
 
-    async def test_then_those_behind_it_go_on(self, world: World) -> None:
+    async def test_then_those_behind_it_go_on(self, world: Harness) -> None:
         await self.scene(world)
         await world.pass_time(PATIENCE_SECONDS)
         assert planned(world) == {"h"}
 
-    async def test_after_they_had_their_turn_it_has_a_longer_one(self, world: World) -> None:
+    async def test_after_they_had_their_turn_it_has_a_longer_one(self, world: Harness) -> None:
         await self.scene(world)
         await world.pass_time(PATIENCE_SECONDS)
         assert kept(world) == set()
@@ -317,7 +317,7 @@ class TestItsEnd:
         await world.pass_time(2 * PATIENCE_SECONDS - 1)
         assert kept(world) == {"a1", "a2"}
 
-    async def test_while_it_rests_another_gang_may_be_the_head(self, world: World) -> None:
+    async def test_while_it_rests_another_gang_may_be_the_head(self, world: Harness) -> None:
         await self.scene(world)
         await world.add(pod_group("k").gang(4), *smalls(4, "k", 30)).go()
         await world.pass_time(PATIENCE_SECONDS)
@@ -326,14 +326,16 @@ class TestItsEnd:
         assert head is not None
         assert head.group == GroupKey("default", "k")
 
-    async def test_a_gang_without_a_forecast_that_starts_after_all_is_counted_as_unforeseen(self, world: World) -> None:
+    async def test_a_gang_without_a_forecast_that_starts_after_all_is_counted_as_unforeseen(
+        self, world: Harness
+    ) -> None:
         await self.scene(world)
         world.delete("x")
         await world.go()
         assert planned(world) == {"g"}
         assert world.heard.settlements == [("unforeseen", None)]
 
-    async def test_a_forecast_that_is_missed_is_made_anew_and_counted(self, world: World) -> None:
+    async def test_a_forecast_that_is_missed_is_made_anew_and_counted(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         await world.pass_time(10 * MINUTE + 1)
         head = world.queue.backfill.head
@@ -347,7 +349,7 @@ class TestItsEnd:
 
 
 class TestAgeing:
-    async def test_after_a_day_a_gang_counts_as_of_the_next_priority_and_goes_first(self, world: World) -> None:
+    async def test_after_a_day_a_gang_counts_as_of_the_next_priority_and_goes_first(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         await world.pass_time(DAY)
         await world.add(pod_group("h").gang(2).priority(5), *smalls()).pass_time(MINUTE)
@@ -358,7 +360,7 @@ class TestAgeing:
 
 
 class TestWakingUp:
-    async def test_of_many_gangs_only_those_are_planned_again_that_freed_room_could_help(self, world: World) -> None:
+    async def test_of_many_gangs_only_those_are_planned_again_that_freed_room_could_help(self, world: Harness) -> None:
         world.add(node("n1").cpu(8), pod("p").cpu(1).on("n1"), pod("q").cpu(7).on("n1"))
         for number in range(6):
             world.add(*small(2 + number, f"s{number}", first=100 * number))
@@ -373,7 +375,7 @@ class TestWakingUp:
         await world.go()
         assert "s0" in planned(world)
 
-    async def test_a_round_that_failed_rests_the_longer_the_larger_it_is(self, world: World) -> None:
+    async def test_a_round_that_failed_rests_the_longer_the_larger_it_is(self, world: Harness) -> None:
         await world.add(node("n1").cpu(8), gang(4), *members(4)).go()
         world.clock.advance(61.0)
         world.cycle().changed.set()

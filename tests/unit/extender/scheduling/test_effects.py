@@ -4,16 +4,16 @@ from extender.scheduling.cycle import CycleStage
 from extender.scheduling.effects import Activate, Effect, Nominate, Outbox, Release, StartCycle
 from extender.scheduling.nomination import NominationPolicy
 from tests.support.builders import pod_group
-from tests.support.extender_harness import GANG, World, gang, members, small_nodes
+from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
 
-def decide(world: World) -> list[Effect]:
+def decide(world: Harness) -> list[Effect]:
     """Gang g is looked at; what that asks for."""
     world.group_scheduler.consider(GANG)
     return world.core.outbox.take()
 
 
-async def begin(world: World) -> World:
+async def begin(world: Harness) -> Harness:
     """Gang g of two is planned, and its record is written."""
     await world.add(*small_nodes(3), gang(2), *members(2)).go()
     assert world.cycle().stage is CycleStage.GATHERING
@@ -30,30 +30,30 @@ class TestTheOutbox:
 
 
 class TestADecision:
-    async def test_about_a_gang_that_fits_holds_its_slots_and_asks_for_its_cycle(self, world: World) -> None:
+    async def test_about_a_gang_that_fits_holds_its_slots_and_asks_for_its_cycle(self, world: Harness) -> None:
         world.add(*small_nodes(2), gang(2), *members(2))
         effects = decide(world)
         assert effects == [StartCycle(world.cycle())]
         assert len(world.ledger) == 1
 
-    async def test_writes_nothing_itself(self, world: World) -> None:
+    async def test_writes_nothing_itself(self, world: Harness) -> None:
         world.add(*small_nodes(2), gang(2), *members(2))
         decide(world)
         await world.settle()
         assert world.api.calls == []
 
-    async def test_about_a_gang_that_does_not_fit_asks_for_nothing(self, world: World) -> None:
+    async def test_about_a_gang_that_does_not_fit_asks_for_nothing(self, world: Harness) -> None:
         world.add(*small_nodes(1, cpus=1), gang(2), *members(2))
         assert decide(world) == []
 
-    async def test_about_held_pods_of_no_gang_has_them_tried(self, world: World) -> None:
+    async def test_about_held_pods_of_no_gang_has_them_tried(self, world: Harness) -> None:
         world.add(*members(1))
         world.filter("m0", "n1")
         world.add(pod_group("g"))
         assert decide(world) == [Activate(world.store.pods["pod-m0"])]
 
     async def test_to_give_up_a_cycle_takes_nominations_off_and_no_slot_is_left(self) -> None:
-        world = World(nomination=NominationPolicy.ALWAYS)
+        world = Harness(nomination=NominationPolicy.ALWAYS)
         world.nominate()
         await begin(world)
         world.store.drop_group(GANG)
@@ -64,7 +64,7 @@ class TestADecision:
         assert not len(world.ledger)
         await world.close()
 
-    async def test_that_a_node_will_not_do_sends_the_member_to_another(self, world: World) -> None:
+    async def test_that_a_node_will_not_do_sends_the_member_to_another(self, world: Harness) -> None:
         cycle = (await begin(world)).cycle()
         node = cycle.reservation.slots["pod-m0"].node
         world.core.tending.refuse("pod-m0", node)
@@ -72,7 +72,7 @@ class TestADecision:
         assert cycle.reservation.slots["pod-m0"].node != node
 
 
-async def test_the_runner_carries_out_what_was_decided(world: World) -> None:
+async def test_the_runner_carries_out_what_was_decided(world: Harness) -> None:
     world.add(*small_nodes(2), gang(2), *members(2))
     world.group_scheduler.consider(GANG)
     world.core.runner.carry_out()
@@ -80,7 +80,7 @@ async def test_the_runner_carries_out_what_was_decided(world: World) -> None:
     assert world.api.phase() == "Planned"
 
 
-async def test_an_effect_that_came_before_the_end_of_a_term_is_not_written_after_it(world: World) -> None:
+async def test_an_effect_that_came_before_the_end_of_a_term_is_not_written_after_it(world: Harness) -> None:
     world.add(*members(1))
     world.filter("m0", "n1")
     world.add(pod_group("g"))

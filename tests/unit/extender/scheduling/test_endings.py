@@ -1,10 +1,10 @@
 """How cycles end, where that is no part of another story."""
 
 from extender.scheduling.endings import CycleEndings
-from tests.support.extender_harness import World, gang, members, small_nodes
+from tests.support.extender_harness import Harness, gang, members, small_nodes
 
 
-async def test_the_end_of_an_old_cycle_leaves_the_room_of_the_next_one_alone(world: World) -> None:
+async def test_the_end_of_an_old_cycle_leaves_the_room_of_the_next_one_alone(world: Harness) -> None:
     """A surplus Binding of the old cycle may still be on its way when the Lease lapses."""
     core = world.core
     endings = CycleEndings(world.store, world.ledger, world.groups, world.queue, outbox=core.outbox, clock=world.clock)

@@ -11,36 +11,38 @@ from serried.model.group import GroupKey, GroupKind
 from serried.model.parent import ParentKind
 from serried.model.verdict import Reason
 from tests.support.builders import RACK, job, node, pod, pod_group, workload
-from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members, small_nodes
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.parents import job_set
 from tests.support.volumes import volume, volume_claim
 
 
-def verdict_of(world: World, group: GroupKey = GANG) -> tuple[Reason, int, int]:
+def verdict_of(world: Harness, group: GroupKey = GANG) -> tuple[Reason, int, int]:
     verdict = world.groups.states[group].verdict
     assert verdict is not None
     return verdict.reason, verdict.have, verdict.need
 
 
 class TestBeforeAPlan:
-    async def test_a_missing_quorum_is_said_with_its_numbers(self, world: World) -> None:
+    async def test_a_missing_quorum_is_said_with_its_numbers(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(3), *members(2)).go()
         assert verdict_of(world) == (Reason.QUORUM_MISSING, 2, 3)
         assert world.api.calls == []
 
-    async def test_the_last_member_completes_the_quorum(self, world: World) -> None:
+    async def test_the_last_member_completes_the_quorum(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(3), *members(2)).go()
         await world.add(*members(1, first=2)).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_a_member_with_a_gate_of_another_owner_holds_all(self, world: World) -> None:
+    async def test_a_member_with_a_gate_of_another_owner_holds_all(self, world: Harness) -> None:
         gated = members(1)[0].gate("example.com/quota")
         await world.add(*small_nodes(2), gang(2), gated, *members(2, first=1)).go()
         assert verdict_of(world) == (Reason.MEMBER_GATED, 1, 2)
         await world.add(members(1)[0]).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_a_gang_that_its_volume_confines_waits_whole_until_the_volume_is_reached(self, world: World) -> None:
+    async def test_a_gang_that_its_volume_confines_waits_whole_until_the_volume_is_reached(
+        self, world: Harness
+    ) -> None:
         racked = [each.rack(f"r{index}") for index, each in enumerate(small_nodes(2))]
         here = {"matchExpressions": [{"key": RACK, "operator": "In", "values": ["r0"]}]}
         world.store.put_volume(volume("v").reached_from(here).value())
@@ -51,23 +53,23 @@ class TestBeforeAPlan:
         await world.go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_claims_without_a_volume_are_said_with_the_plan(self, world: World) -> None:
+    async def test_claims_without_a_volume_are_said_with_the_plan(self, world: Harness) -> None:
         world.store.put_volume_claim(volume_claim("c").value())
         await world.add(*small_nodes(2), gang(2), members(1)[0].mounting("c"), *members(1, first=1)).go()
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
         assert planned.detail == "1 members mount volume claims that are not bound yet"
 
-    async def test_our_own_gate_holds_nobody(self, world: World) -> None:
+    async def test_our_own_gate_holds_nobody(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.gate() for each in members(2)]).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_members_of_a_group_that_does_not_exist_wait_for_it(self, world: World) -> None:
+    async def test_members_of_a_group_that_does_not_exist_wait_for_it(self, world: Harness) -> None:
         await world.add(*small_nodes(2), *members(2)).go()
         assert verdict_of(world)[0] is Reason.POD_GROUP_MISSING
         await world.add(gang(2)).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_members_are_told_if_the_api_of_their_group_is_not_there(self, world: World) -> None:
+    async def test_members_are_told_if_the_api_of_their_group_is_not_there(self, world: Harness) -> None:
         world.store.meet_obstacle("the API server does not serve podgroups")
         await world.add(*small_nodes(2), *members(2)).go()
         assert verdict_of(world)[0] is Reason.API_MISSING
@@ -75,64 +77,64 @@ class TestBeforeAPlan:
         await world.go()
         assert verdict_of(world)[0] is Reason.POD_GROUP_MISSING
 
-    async def test_nothing_is_said_of_the_group_of_a_suspended_job_before_it_is_resumed(self, world: World) -> None:
+    async def test_nothing_is_said_of_the_group_of_a_suspended_job_before_it_is_resumed(self, world: Harness) -> None:
         suspended = job("train").size(2).scheduler(SCHEDULER).suspended()
         await world.add(suspended, gang(2).controlled_by("Job", "train", "job-train")).go()
         assert world.reasons() == []
         await world.add(suspended.having(False, "spec", "suspend")).go()  # noqa: FBT003 - a JSON value
         assert world.reasons() == [Reason.QUORUM_MISSING]
 
-    async def test_a_class_without_a_value_holds_the_group(self, world: World) -> None:
+    async def test_a_class_without_a_value_holds_the_group(self, world: Harness) -> None:
         named = gang(2).having("high", "spec", "priorityClassName")
         await world.add(*small_nodes(2), named, *members(2)).go()
         assert verdict_of(world)[0] is Reason.PRIORITY_UNKNOWN
         await world.add(named.having(1000, "spec", "priority")).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_a_group_of_another_scheduler_is_left_to_it(self, world: World) -> None:
+    async def test_a_group_of_another_scheduler_is_left_to_it(self, world: Harness) -> None:
         theirs = [each.scheduler("default-scheduler") for each in members(2)]
         await world.add(*small_nodes(2), gang(2), *theirs).go()
         assert GANG not in world.groups.states
         assert world.reasons() == []
 
-    async def test_a_verdict_is_said_once_while_it_does_not_change(self, world: World) -> None:
+    async def test_a_verdict_is_said_once_while_it_does_not_change(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(3), *members(2)).go()
         world.store.touched.add(GANG)
         await world.go()
         assert world.reasons() == [Reason.QUORUM_MISSING]
 
-    async def test_a_group_that_is_gone_is_forgotten(self, world: World) -> None:
+    async def test_a_group_that_is_gone_is_forgotten(self, world: Harness) -> None:
         await world.add(gang(2), *members(1)).go()
         world.delete("m0")
         world.store.drop_group(GANG)
         await world.go()
         assert world.groups.states == {}
 
-    async def test_bound_members_of_a_deleted_group_are_no_news(self, world: World) -> None:
+    async def test_bound_members_of_a_deleted_group_are_no_news(self, world: Harness) -> None:
         await world.add(members(1)[0].on("n1")).go()
         assert world.reasons() == []
 
 
 class TestThePlan:
-    async def test_it_is_held_in_the_ledger_before_anything_is_written(self, world: World) -> None:
+    async def test_it_is_held_in_the_ledger_before_anything_is_written(self, world: Harness) -> None:
         world.add(*small_nodes(2), gang(2), *members(2))
         world.look()
         assert set(world.ledger.of_group(GANG).slots) == {"pod-m0", "pod-m1"}  # type: ignore[union-attr]
         assert world.api.calls == []
 
-    async def test_two_gangs_that_need_the_same_room_never_hold_halves(self, world: World) -> None:
+    async def test_two_gangs_that_need_the_same_room_never_hold_halves(self, world: Harness) -> None:
         other = [each.in_group("h") for each in members(3, first=10)]
         await world.add(*small_nodes(2), gang(3), *members(3), pod_group("h").gang(3), *other).go()
         assert len(world.ledger) == 1
         assert verdict_of(world, GroupKey("default", "h")) == (Reason.NO_CAPACITY, 1, 3)
 
-    async def test_the_higher_priority_goes_first_then_the_older_quorum(self, world: World) -> None:
+    async def test_the_higher_priority_goes_first_then_the_older_quorum(self, world: Harness) -> None:
         urgent = [each.in_group("urgent").priority(10) for each in members(3, first=10)]
         world.add(*small_nodes(2), gang(3), *members(3), pod_group("urgent").gang(3).priority(10), *urgent)
         await world.go()
         assert [reservation.group.name for reservation in world.ledger] == ["urgent"]
 
-    async def test_a_gang_that_does_not_fit_is_not_planned_again_until_room_is_freed(self, world: World) -> None:
+    async def test_a_gang_that_does_not_fit_is_not_planned_again_until_room_is_freed(self, world: Harness) -> None:
         await world.add(*small_nodes(1), gang(3), *members(3)).go()
         planned = len(world.heard.plans)
         world.store.touched.add(GANG)
@@ -141,28 +143,28 @@ class TestThePlan:
         await world.add(node("n2").cpu(2)).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_a_pod_that_ends_anywhere_frees_room(self, world: World) -> None:
+    async def test_a_pod_that_ends_anywhere_frees_room(self, world: Harness) -> None:
         await world.add(*small_nodes(1), pod("p").cpu(1).on("n1"), gang(2), *members(2)).go()
         assert verdict_of(world)[0] is Reason.NO_CAPACITY
         world.delete("p")
         await world.go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_a_nomination_that_ends_frees_room(self, world: World) -> None:
+    async def test_a_nomination_that_ends_frees_room(self, world: Harness) -> None:
         await world.add(*small_nodes(1), pod("p").cpu(1).nominated("n1"), gang(2), *members(2)).go()
         assert verdict_of(world)[0] is Reason.NO_CAPACITY
         world.delete("p")
         await world.go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_a_toleration_that_is_added_to_its_members_unblocks_a_gang(self, world: World) -> None:
+    async def test_a_toleration_that_is_added_to_its_members_unblocks_a_gang(self, world: Harness) -> None:
         await world.add(node("n1").cpu(2).taint("dedicated"), gang(2), *members(2)).go()
         assert world.groups.states[GANG].cycle is None
         await world.add(*[each.tolerating("dedicated") for each in members(2)]).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_the_room_of_an_aborted_gang_goes_to_the_next_although_its_nominations_are_still_there(
-        self, world: World
+        self, world: Harness
     ) -> None:
         world.nominate()
         other = [each.in_group("h") for each in members(2, first=10)]
@@ -176,7 +178,7 @@ _ONCE_EACH = 3
 """Looks at what the watch showed last, when the rest after a failure is over, and when it is time to try again."""
 
 
-def considered(world: World, seconds: int) -> int:
+def considered(world: Harness, seconds: int) -> int:
     """How often any group is looked at in so many seconds without any change."""
     consider, looks = world.group_scheduler.consider, 0
 
@@ -195,7 +197,7 @@ def considered(world: World, seconds: int) -> int:
 class TestAnObstacle:
     """This term cannot plan yet: what was promised before is not known."""
 
-    async def test_gangs_are_told_and_planned_when_it_is_over(self, world: World) -> None:
+    async def test_gangs_are_told_and_planned_when_it_is_over(self, world: Harness) -> None:
         world.group_scheduler.meet_obstacle("no records")
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         assert world.reasons() == [Reason.RECORDS_UNREADABLE]
@@ -205,12 +207,12 @@ class TestAnObstacle:
         await world.go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_a_gang_without_quorum_hears_that_first(self, world: World) -> None:
+    async def test_a_gang_without_quorum_hears_that_first(self, world: Harness) -> None:
         world.group_scheduler.meet_obstacle("no records")
         await world.add(*small_nodes(2), gang(2), *members(1)).go()
         assert world.reasons() == [Reason.QUORUM_MISSING]
 
-    async def test_members_of_a_basic_group_and_pods_of_lost_jobs_go(self, world: World) -> None:
+    async def test_members_of_a_basic_group_and_pods_of_lost_jobs_go(self, world: Harness) -> None:
         world.group_scheduler.meet_obstacle("no records")
         lost = pod("lost").of_job("nobody", 0).scheduler(SCHEDULER)
         world.add(*small_nodes(2), *members(1), lost)
@@ -224,7 +226,7 @@ class TestAtRest:
     """Where nothing happens nothing is looked at, whatever has happened before."""
 
     @pytest.fixture
-    async def late(self, world: World) -> World:
+    async def late(self, world: Harness) -> Harness:
         """A gang whose members did not come to bind in time."""
         world.add(*small_nodes(1, 1), gang(1), *members(1))
         await world.go()
@@ -232,22 +234,22 @@ class TestAtRest:
         assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
         return world
 
-    async def test_a_gang_that_failed_and_lost_its_quorum_then(self, late: World) -> None:
+    async def test_a_gang_that_failed_and_lost_its_quorum_then(self, late: Harness) -> None:
         late.delete("m0")
         await late.go()
         assert considered(late, 300) <= _ONCE_EACH
 
-    async def test_a_gang_that_failed_and_was_deleted_then(self, late: World) -> None:
+    async def test_a_gang_that_failed_and_was_deleted_then(self, late: Harness) -> None:
         late.store.drop_group(GANG)
         await late.go()
         assert considered(late, 300) <= _ONCE_EACH
 
-    async def test_a_gang_that_failed_and_was_bound_by_another_hand_then(self, late: World) -> None:
+    async def test_a_gang_that_failed_and_was_bound_by_another_hand_then(self, late: Harness) -> None:
         late.add(members(1)[0].on("n1"))
         await late.go()
         assert considered(late, 300) <= _ONCE_EACH
 
-    async def test_pods_whose_job_nobody_will_ever_see(self, world: World) -> None:
+    async def test_pods_whose_job_nobody_will_ever_see(self, world: Harness) -> None:
         await world.add(*small_nodes(1), pod("p").of_job("lost", 0).scheduler(SCHEDULER)).go()
         await world.pass_time(31.0)
         assert world.filter("p") == Pass()
@@ -255,13 +257,13 @@ class TestAtRest:
 
 
 class TestTopology:
-    async def test_a_rack_bound_gang_lands_in_one_rack(self, world: World) -> None:
+    async def test_a_rack_bound_gang_lands_in_one_rack(self, world: Harness) -> None:
         racks = [node(f"{rack}-{place}").cpu(1).rack(rack) for rack in ("r1", "r2") for place in (1, 2)]
         await world.add(*racks, gang(2).topology(), *members(2)).go()
         nodes = {slot.node for slot in world.cycle().reservation.slots.values()}
         assert len({name.split("-")[0] for name in nodes}) == 1
 
-    async def test_a_late_member_goes_to_the_gangs_rack_or_waits_for_it(self, world: World) -> None:
+    async def test_a_late_member_goes_to_the_gangs_rack_or_waits_for_it(self, world: Harness) -> None:
         world.add(node("a").cpu(2).rack("r1"), node("b").cpu(8).rack("r2"), gang(2).topology())
         await world.add(members(2)[0].on("a"), members(2)[1].on("a"), *members(1, first=2)).go()
         assert verdict_of(world)[0] is Reason.DOMAIN_FULL
@@ -269,12 +271,12 @@ class TestTopology:
         assert world.cycle().reservation.slots["pod-m2"].node == "c"
         assert world.cycle().reservation.need == 0
 
-    async def test_a_basic_group_with_a_key_keeps_its_members_together(self, world: World) -> None:
+    async def test_a_basic_group_with_a_key_keeps_its_members_together(self, world: Harness) -> None:
         world.add(node("a").cpu(2).rack("r1"), node("b").cpu(8).rack("r2"), pod_group("g").topology())
         await world.add(members(1)[0].on("a"), *members(1, first=1)).go()
         assert world.filter("m1") == Steer("a")
 
-    async def test_the_shortage_of_each_rack_is_said(self, world: World) -> None:
+    async def test_the_shortage_of_each_rack_is_said(self, world: Harness) -> None:
         await (
             world.add(*[node(f"n{rack}").cpu(1).rack(f"r{rack}") for rack in (1, 2)])
             .add(gang(2).topology(), *members(2))
@@ -287,7 +289,7 @@ class TestTopology:
 
 
 class TestDuringARound:
-    async def test_a_late_member_joins_the_round_in_its_domain(self, world: World) -> None:
+    async def test_a_late_member_joins_the_round_in_its_domain(self, world: Harness) -> None:
         world.add(node("a").cpu(3).rack("r1"), node("b").cpu(8).rack("r2"), gang(2).topology(), *members(2))
         world.add(node("c").cpu(3).rack("r2"))
         await world.go()
@@ -296,7 +298,7 @@ class TestDuringARound:
         slot = world.cycle().reservation.slots["pod-m2"]
         assert world.store.nodes[slot.node].labels[RACK] == home
 
-    async def test_a_late_member_of_a_group_that_is_gone_does_not_join_what_was_committed(self, world: World) -> None:
+    async def test_a_late_member_of_a_group_that_is_gone_does_not_join_what_was_committed(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         world.api.hold("bind")
         for name in ("m0", "m1"):
@@ -308,7 +310,7 @@ class TestDuringARound:
         await world.go()
         assert set(world.cycle().reservation.slots) == {"pod-m0", "pod-m1"}
 
-    async def test_a_refused_surplus_member_does_not_end_what_was_committed(self, world: World) -> None:
+    async def test_a_refused_surplus_member_does_not_end_what_was_committed(self, world: Harness) -> None:
         await world.add(*small_nodes(3, 1), gang(2), *members(3)).go()
         nodes = {slot.name: slot.node for slot in world.cycle().reservation.slots.values()}
         world.api.hold("bind")
@@ -325,7 +327,7 @@ class TestDuringARound:
         await world.go()
         assert world.node_of("m1") == nodes["m1"]
 
-    async def test_a_late_member_need_not_wait_for_a_surplus_member_that_never_comes(self, world: World) -> None:
+    async def test_a_late_member_need_not_wait_for_a_surplus_member_that_never_comes(self, world: Harness) -> None:
         await world.add(*small_nodes(3), gang(2), *members(3)).go()
         for name in ("m0", "m1"):
             world.bind(name)
@@ -335,7 +337,7 @@ class TestDuringARound:
         await world.go()
         assert late.error == ""
 
-    async def test_members_that_do_not_fit_are_not_planned_again_at_every_event(self, world: World) -> None:
+    async def test_members_that_do_not_fit_are_not_planned_again_at_every_event(self, world: Harness) -> None:
         await world.add(*small_nodes(1), gang(2), *members(4)).go()
         planned = len(world.heard.plans)
         for _ in range(5):
@@ -343,7 +345,7 @@ class TestDuringARound:
             await world.go()
         assert len(world.heard.plans) <= planned + 1
 
-    async def test_the_podgroup_is_deleted(self, world: World) -> None:
+    async def test_the_podgroup_is_deleted(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         call = world.bind("m0")
         await world.settle()
@@ -353,13 +355,13 @@ class TestDuringARound:
         assert world.nothing_reserved
         assert world.filter("m0") == Hold()
 
-    async def test_the_podgroup_is_deleted_and_made_anew(self, world: World) -> None:
+    async def test_the_podgroup_is_deleted_and_made_anew(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         await world.add(gang(2).uid("another")).go()
         assert world.cycle().group.uid == "another"
         assert world.api.records[GANG.object_key]["spec"]["podGroupUID"] == "another"
 
-    async def test_everything_is_deleted_at_once(self, world: World) -> None:
+    async def test_everything_is_deleted_at_once(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         call = world.bind("m0")
         await world.settle()
@@ -371,7 +373,7 @@ class TestDuringARound:
         assert world.nothing_reserved
         assert world.groups.states == {}
 
-    async def test_a_member_that_leaves_the_group_leaves_its_slot_and_its_call(self, world: World) -> None:
+    async def test_a_member_that_leaves_the_group_leaves_its_slot_and_its_call(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *members(3)).go()
         call = world.bind("m0")
         await world.settle()
@@ -379,7 +381,7 @@ class TestDuringARound:
         assert "has left the group" in call.error
         assert set(world.cycle().reservation.slots) == {"pod-m1", "pod-m2"}
 
-    async def test_a_committed_member_that_leaves_the_group_is_bound_all_the_same(self, world: World) -> None:
+    async def test_a_committed_member_that_leaves_the_group_is_bound_all_the_same(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         world.api.hold("bind")
         calls = [world.bind(name) for name in ("m0", "m1")]
@@ -392,7 +394,7 @@ class TestDuringARound:
         assert [call.error for call in calls] == ["", ""]
 
     async def test_a_member_that_another_hand_binds_elsewhere_counts_and_gives_its_slot_back(
-        self, world: World
+        self, world: Harness
     ) -> None:
         await world.add(*small_nodes(3), gang(2), *members(2)).go()
         other = world.bind("m1")
@@ -408,7 +410,7 @@ class TestJobs:
     WAITING = GroupKey("default", "j", GroupKind.JOB)
 
     async def test_pods_of_a_gang_job_are_held_from_the_first_on_and_planned_with_the_podgroup(
-        self, world: World
+        self, world: Harness
     ) -> None:
         world.store.put_job(self.JOB.value())
         await world.add(*small_nodes(2), *self.PODS).go()
@@ -419,7 +421,7 @@ class TestJobs:
         assert isinstance(world.filter("j-0"), Steer)
         assert self.WAITING not in world.groups.states
 
-    async def test_a_job_that_nobody_has_seen_holds_its_pods_for_a_bounded_time(self, world: World) -> None:
+    async def test_a_job_that_nobody_has_seen_holds_its_pods_for_a_bounded_time(self, world: Harness) -> None:
         await world.add(*small_nodes(2), *self.PODS).go()
         assert world.filter("j-0") == Hold()
         assert verdict_of(world, self.WAITING)[0] is Reason.JOB_UNKNOWN
@@ -429,7 +431,7 @@ class TestJobs:
         assert world.filter("j-0") == Pass()
         assert [call.name for call in world.api.said("activate")] == ["j-0"]
 
-    async def test_a_job_set_that_nobody_has_seen_holds_its_pods_for_a_bounded_time(self, world: World) -> None:
+    async def test_a_job_set_that_nobody_has_seen_holds_its_pods_for_a_bounded_time(self, world: Harness) -> None:
         world.store.membership.followed.add(ParentKind.JOB_SET)
         world.store.put_job(job("s-a-0").size(2).scheduler(SCHEDULER).controlled_by("JobSet", "s").value())
         await world.add(*small_nodes(1), pod("p").of_job_set("s", "a").scheduler(SCHEDULER)).go()
@@ -438,7 +440,7 @@ class TestJobs:
         assert world.filter("p") == Pass()
 
     async def test_pods_of_a_job_set_are_held_from_the_first_on_and_planned_with_the_podgroup(
-        self, world: World
+        self, world: Harness
     ) -> None:
         world.store.put_parent(job_set("s").asking().replicated("a", replicas=2).value())
         first, second = (pod(f"p-{n}").of_job_set("s", "a", n).cpu(1).scheduler(SCHEDULER) for n in range(2))
@@ -448,20 +450,20 @@ class TestJobs:
         await world.add(second, pod_group("g").gang(2).of("w", "t")).go()
         assert isinstance(world.filter("p-0"), Steer)
 
-    async def test_a_gated_pod_that_comes_when_its_job_is_given_up_is_let_go_at_once(self, world: World) -> None:
+    async def test_a_gated_pod_that_comes_when_its_job_is_given_up_is_let_go_at_once(self, world: Harness) -> None:
         await world.add(*small_nodes(1), pod("p").of_job("lost", 0).scheduler(SCHEDULER)).go()
         await world.pass_time(31.0)
         await world.add(pod("late").of_job("lost", 1).scheduler(SCHEDULER).gate()).go()
         assert "late" in {call.name for call in world.api.said("ungate")}
 
-    async def test_a_job_that_is_seen_late_holds_again(self, world: World) -> None:
+    async def test_a_job_that_is_seen_late_holds_again(self, world: Harness) -> None:
         await world.add(*small_nodes(2), *self.PODS).go()
         await world.pass_time(31.0)
         world.store.put_job(self.JOB.value())
         await world.go()
         assert world.filter("j-1") == Hold()
 
-    async def test_a_pod_that_is_a_gangs_again_before_we_look_keeps_its_gate(self, world: World) -> None:
+    async def test_a_pod_that_is_a_gangs_again_before_we_look_keeps_its_gate(self, world: Harness) -> None:
         world.store.put_job(self.JOB.value())
         await world.add(*[each.gate() for each in self.PODS]).go()
         world.store.put_job(job("j").size(1).scheduler(SCHEDULER).value())
@@ -469,7 +471,7 @@ class TestJobs:
         await world.go()
         assert world.api.said("ungate") == []
 
-    async def test_the_pods_of_a_job_that_turns_out_plain_are_woken_and_ungated(self, world: World) -> None:
+    async def test_the_pods_of_a_job_that_turns_out_plain_are_woken_and_ungated(self, world: Harness) -> None:
         await world.add(*small_nodes(2), self.PODS[0].gate(), self.PODS[1]).go()
         world.filter("j-1")
         world.store.put_job(job("j").size(1).scheduler(SCHEDULER).value())
@@ -479,19 +481,19 @@ class TestJobs:
 
 
 class TestBasicGroups:
-    async def test_its_members_pass_and_the_group_is_scheduled_with_the_first(self, world: World) -> None:
+    async def test_its_members_pass_and_the_group_is_scheduled_with_the_first(self, world: Harness) -> None:
         await world.add(*small_nodes(2), pod_group("g"), members(1)[0].on("n1"), *members(1, first=1)).go()
         assert world.filter("m1") == Pass()
         assert verdict_of(world) == (Reason.SCHEDULED, 1, 0)
 
-    async def test_members_with_our_gate_are_let_go(self, world: World) -> None:
+    async def test_members_with_our_gate_are_let_go(self, world: Harness) -> None:
         await world.add(*small_nodes(2), pod_group("g"), members(1)[0].gate()).go()
         assert [call.name for call in world.api.said("ungate")] == ["m0"]
         assert not world.pod("m0").gates
 
 
 async def test_an_exception_about_one_group_stops_no_other_and_the_group_is_tried_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = [each.in_group("h") for each in members(2, first=10)]
     world.add(*small_nodes(3), gang(2), *members(2), pod_group("h").gang(2), *other)
@@ -506,7 +508,7 @@ async def test_an_exception_about_one_group_stops_no_other_and_the_group_is_trie
     assert world.cycle().stage is CycleStage.GATHERING
 
 
-async def test_work_in_the_background_never_fails_in_silence(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_work_in_the_background_never_fails_in_silence(world: Harness, caplog: pytest.LogCaptureFixture) -> None:
     async def fail() -> None:
         raise AttributeError("odd")
 
@@ -516,7 +518,7 @@ async def test_work_in_the_background_never_fails_in_silence(world: World, caplo
     assert not len(world.core.tasks)
 
 
-async def test_a_pause_of_members_that_wanted_to_join_a_round_ends_with_it(world: World) -> None:
+async def test_a_pause_of_members_that_wanted_to_join_a_round_ends_with_it(world: Harness) -> None:
     await world.add(*small_nodes(2), gang(2), *members(2)).go()
     world.groups.states[GANG].not_before = world.clock() + 1000.0
     for name in ("m0", "m1"):

@@ -4,18 +4,18 @@ from serried.decode.preferences import EXCLUSIVE, PREFERRED_TOPOLOGY
 from serried.model.group import GroupKey
 from serried.model.verdict import Reason
 from tests.support.builders import RACK, PodGroupBuilder, node, pod, pod_group
-from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
 
 
 def patient(seconds: int) -> PodGroupBuilder:
     return gang(3).annotation(PREFERRED_TOPOLOGY, f"{RACK}={seconds}s")
 
 
-def racks(world: World) -> World:
+def racks(world: Harness) -> Harness:
     return world.add(*(node(f"n{place}").cpu(2).rack(f"r{place}") for place in range(3)))
 
 
-async def test_it_steps_up_when_its_wait_is_over_though_nothing_else_happens(world: World) -> None:
+async def test_it_steps_up_when_its_wait_is_over_though_nothing_else_happens(world: Harness) -> None:
     await racks(world).add(patient(30), *members(3)).go()
     verdict = world.groups.states[GANG].verdict
     assert verdict is not None
@@ -26,13 +26,13 @@ async def test_it_steps_up_when_its_wait_is_over_though_nothing_else_happens(wor
     assert len({slot.node for slot in world.cycle().reservation.slots.values()}) == 2
 
 
-async def test_room_in_one_rack_ends_the_wait(world: World) -> None:
+async def test_room_in_one_rack_ends_the_wait(world: Harness) -> None:
     await racks(world).add(patient(3600), *members(3)).go()
     await world.add(node("n9").cpu(3).rack("r9")).go()
     assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n9"}
 
 
-async def test_members_of_a_gang_with_a_preference_are_never_given_any_node(world: World) -> None:
+async def test_members_of_a_gang_with_a_preference_are_never_given_any_node(world: Harness) -> None:
     await racks(world).add(node("n9").cpu(30).rack("r9"), patient(0), *members(3)).go()
     assert not world.cycle().any_node
 
@@ -42,16 +42,16 @@ class TestExclusive:
 
     OTHER = GroupKey("default", "other")
 
-    def cluster(self, world: World) -> World:
+    def cluster(self, world: Harness) -> Harness:
         return world.add(*(node(f"n{place}").cpu(4).rack(f"r{place}") for place in range(2)))
 
     def alone(self, name: str = "g") -> PodGroupBuilder:
         return pod_group(name).gang(2).topology().annotation(EXCLUSIVE, "true")
 
-    def rack(self, world: World, key: GroupKey) -> str:
+    def rack(self, world: Harness, key: GroupKey) -> str:
         return world.cycle(key).reservation.domain
 
-    async def test_two_of_them_are_in_two_racks_and_a_third_waits(self, world: World) -> None:
+    async def test_two_of_them_are_in_two_racks_and_a_third_waits(self, world: Harness) -> None:
         others = [pod(f"o{place}").cpu(1).scheduler(SCHEDULER).in_group("other") for place in range(2)]
         thirds = [pod(f"t{place}").cpu(1).scheduler(SCHEDULER).in_group("third") for place in range(2)]
         await self.cluster(world).add(self.alone(), self.alone("other"), *members(2), *others).go()
@@ -64,7 +64,7 @@ class TestExclusive:
             "2 more are exclusively others', the whole cluster has room for 4",
         )
 
-    async def test_one_that_waits_takes_the_rack_of_the_one_that_ends(self, world: World) -> None:
+    async def test_one_that_waits_takes_the_rack_of_the_one_that_ends(self, world: Harness) -> None:
         others = [pod(f"o{place}").cpu(1).scheduler(SCHEDULER).in_group("other") for place in range(2)]
         running = [each.on(f"n{place}") for place, each in enumerate(members(2))]
         first, second = self.alone(), pod_group("second").gang(1).topology().annotation(EXCLUSIVE, "true")
@@ -76,7 +76,7 @@ class TestExclusive:
         await world.go()
         assert self.rack(world, self.OTHER) == "r1"
 
-    async def test_a_gang_that_says_nothing_goes_anywhere(self, world: World) -> None:
+    async def test_a_gang_that_says_nothing_goes_anywhere(self, world: Harness) -> None:
         others = [pod(f"o{place}").cpu(1).scheduler(SCHEDULER).in_group("other") for place in range(2)]
         await self.cluster(world).add(self.alone(), *members(2)).go()
         await world.add(pod_group("other").gang(2).topology(), *others).go()

@@ -8,7 +8,7 @@ from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
 from tests.support.builders import RACK, Builder, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.composites import CompositeBuilder, composite
-from tests.support.extender_harness import SCHEDULER, BindCall, World
+from tests.support.extender_harness import SCHEDULER, BindCall, Harness
 
 ZONE = "example.com/zone"
 TREE = GroupKey("default", "root", GroupKind.COMPOSITE)
@@ -32,22 +32,22 @@ def pods(name: str, count: int, first: int = 0) -> list[PodBuilder]:
     return [pod(f"{name}{number}").cpu(1).scheduler(SCHEDULER).in_group(name) for number in range(first, first + count)]
 
 
-async def bind(world: World, *names: str) -> list[BindCall]:
+async def bind(world: Harness, *names: str) -> list[BindCall]:
     calls = [world.bind(name) for name in names]
     await world.go()
     return calls
 
 
-def bound(world: World) -> set[str]:
+def bound(world: Harness) -> set[str]:
     return {key.name for key in world.api.pods if world.node_of(key.name)}
 
 
-def where(world: World, label: str, *names: str) -> set[str]:
+def where(world: Harness, label: str, *names: str) -> set[str]:
     return {world.store.nodes[world.node_of(name)].labels[label] for name in names}
 
 
 class TestTheWholeWay:
-    async def test_all_groups_wait_for_each_other_and_are_bound_together(self, world: World) -> None:
+    async def test_all_groups_wait_for_each_other_and_are_bound_together(self, world: Harness) -> None:
         await world.add(*racks(4), root(2), group("a", 1), group("b", 2), *pods("a", 1), *pods("b", 2)).go()
         early = await bind(world, "a0", "b0")
         assert all(call.waiting for call in early)
@@ -57,7 +57,7 @@ class TestTheWholeWay:
         assert world.nothing_reserved
         assert world.reasons(TREE)[-1] is Reason.SCHEDULED
 
-    async def test_there_is_one_record_which_names_the_groups_and_the_root_owns_it(self, world: World) -> None:
+    async def test_there_is_one_record_which_names_the_groups_and_the_root_owns_it(self, world: Harness) -> None:
         await world.add(*racks(4), root(2), group("a", 1), group("b", 2), *pods("a", 1), *pods("b", 2)).go()
         (written,) = world.api.said("create")
         assert written.body["metadata"]["ownerReferences"][0]["kind"] == "CompositePodGroup"
@@ -69,14 +69,14 @@ class TestTheWholeWay:
         members = {m["name"]: m["podGroup"] for slot in written.body["spec"]["slots"] for m in slot["members"]}
         assert members == {"a0": "a", "b0": "b", "b1": "b"}
 
-    async def test_every_level_keeps_its_domain(self, world: World) -> None:
+    async def test_every_level_keeps_its_domain(self, world: Harness) -> None:
         tree = [root(2).topology(ZONE), group("a", 2).topology(), group("b", 2).topology()]
         await world.add(*racks(4), *tree, *pods("a", 2), *pods("b", 2)).go()
         await bind(world, "a0", "a1", "b0", "b1")
         assert len(where(world, RACK, "a0", "a1")) == len(where(world, RACK, "b0", "b1")) == 1
         assert len(where(world, ZONE, "a0", "a1", "b0", "b1")) == 1
 
-    async def test_members_beyond_the_quorums_come_along(self, world: World) -> None:
+    async def test_members_beyond_the_quorums_come_along(self, world: Harness) -> None:
         await world.add(*racks(4), root(2), group("a", 1), group("b", 1), *pods("a", 2), *pods("b", 2)).go()
         await bind(world, "a0", "b0")
         assert bound(world) == {"a0", "b0"}
@@ -85,7 +85,7 @@ class TestTheWholeWay:
 
 
 class TestWhatIsMissing:
-    async def test_a_tree_waits_until_enough_groups_have_their_quorum(self, world: World) -> None:
+    async def test_a_tree_waits_until_enough_groups_have_their_quorum(self, world: Harness) -> None:
         await world.add(*racks(4), root(2), group("a", 1), group("b", 2), *pods("a", 1), *pods("b", 1)).go()
         assert world.reasons(TREE)[-1] is Reason.QUORUM_MISSING
         verdict = world.groups.states[TREE].verdict
@@ -93,13 +93,13 @@ class TestWhatIsMissing:
         assert (verdict.have, verdict.need, verdict.detail) == (2, 3, "b has 1 of 2")
         assert not world.api.said("create")
 
-    async def test_a_tree_without_enough_groups_says_so(self, world: World) -> None:
+    async def test_a_tree_without_enough_groups_says_so(self, world: Harness) -> None:
         await world.add(*racks(4), root(3), group("a", 1), *pods("a", 1)).go()
         verdict = world.groups.states[TREE].verdict
         assert verdict is not None
         assert (verdict.reason, verdict.detail) == (Reason.QUORUM_MISSING, "root has 1 of 3 groups")
 
-    async def test_members_whose_root_is_not_there_are_held_and_told(self, world: World) -> None:
+    async def test_members_whose_root_is_not_there_are_held_and_told(self, world: Harness) -> None:
         await world.add(*racks(4), group("a", 1), *pods("a", 1)).go()
         verdict = world.groups.states[TREE].verdict
         assert verdict is not None
@@ -111,16 +111,16 @@ class TestWhatIsMissing:
         await bind(world, "a0")
         assert bound(world) == {"a0"}
 
-    async def test_a_gated_member_holds_its_group_and_with_it_the_tree(self, world: World) -> None:
+    async def test_a_gated_member_holds_its_group_and_with_it_the_tree(self, world: Harness) -> None:
         gated = pods("b", 2)[1].gate("example.com/later")
         await world.add(*racks(4), root(2), group("a", 1), group("b", 2), *pods("a", 1), *pods("b", 1), gated).go()
         assert world.reasons(TREE)[-1] is Reason.MEMBER_GATED
 
-    async def test_the_groups_are_no_gangs_of_their_own(self, world: World) -> None:
+    async def test_the_groups_are_no_gangs_of_their_own(self, world: Harness) -> None:
         await world.add(*racks(4), root(2), group("a", 1), group("b", 2), *pods("a", 1)).go()
         assert list(world.groups.states) == [TREE]
 
-    async def test_what_does_not_fit_together_waits_whole(self, world: World) -> None:
+    async def test_what_does_not_fit_together_waits_whole(self, world: Harness) -> None:
         tree = [root(2).topology(ZONE), group("a", 2).topology(), group("b", 2).topology()]
         small = node("n1").cpu(1).rack("r1").label(ZONE, "z0")
         unracked = node("n2").cpu(9).label(ZONE, "z0")
@@ -142,7 +142,7 @@ class TestPreferences:
         patient = group("b", 3).annotation(PREFERRED_TOPOLOGY, f"{RACK}{wait}")
         return [*racks(2), root(2), group("a", 1), patient, *pods("a", 1), *pods("b", 3)]
 
-    async def test_the_tree_waits_as_long_as_one_of_its_groups_would(self, world: World) -> None:
+    async def test_the_tree_waits_as_long_as_one_of_its_groups_would(self, world: Harness) -> None:
         await world.add(*self.tree("=30s")).go()
         assert world.reasons(TREE)[-1] is Reason.GROUPS_UNPLACED
         await world.pass_time(29)
@@ -150,20 +150,20 @@ class TestPreferences:
         await world.pass_time(1)
         assert world.cycle(TREE).reservation.parts == {"a": 1, "b": 3}
 
-    async def test_a_group_gets_the_rack_that_it_prefers(self, world: World) -> None:
+    async def test_a_group_gets_the_rack_that_it_prefers(self, world: Harness) -> None:
         await world.add(node("n9").cpu(3).rack("r9"), *self.tree("")).go()
         assert {slot.node for slot in world.cycle(TREE).reservation.slots.values() if slot.part == "b"} == {"n9"}
 
 
 class TestMoreGroupsThanNeeded:
-    async def test_those_that_fit_come_along(self, world: World) -> None:
+    async def test_those_that_fit_come_along(self, world: Harness) -> None:
         await world.add(*racks(4), root(1), group("a", 2), group("b", 2), *pods("a", 2), *pods("b", 2)).go()
         await bind(world, "a0", "a1", "b0")
         assert not bound(world)
         await bind(world, "b1")
         assert len(bound(world)) == 4
 
-    async def test_one_that_comes_later_starts_whole_where_the_tree_is(self, world: World) -> None:
+    async def test_one_that_comes_later_starts_whole_where_the_tree_is(self, world: Harness) -> None:
         await world.add(*racks(4, slots=4), root(1).topology(ZONE), group("a", 2), *pods("a", 2)).go()
         await bind(world, "a0", "a1")
         await world.add(group("b", 2), *pods("b", 1)).go()
@@ -174,7 +174,7 @@ class TestMoreGroupsThanNeeded:
         await bind(world, "b1")
         assert len(where(world, ZONE, "a0", "a1", "b0", "b1")) == 1
 
-    async def test_one_that_does_not_come_to_bind_is_left_out_in_the_end(self, world: World) -> None:
+    async def test_one_that_does_not_come_to_bind_is_left_out_in_the_end(self, world: Harness) -> None:
         await world.add(*racks(4), root(1), group("a", 2), group("b", 2), *pods("a", 2), *pods("b", 2)).go()
         calls = await bind(world, "a0", "a1", "b0")
         await world.pass_time(61.0)
@@ -183,7 +183,7 @@ class TestMoreGroupsThanNeeded:
         await bind(world, "b0", "b1")
         assert len(bound(world)) == 4
 
-    async def test_one_that_loses_a_member_is_left_out_at_once(self, world: World) -> None:
+    async def test_one_that_loses_a_member_is_left_out_at_once(self, world: Harness) -> None:
         await world.add(*racks(4), root(1), group("a", 2), group("b", 2), *pods("a", 2), *pods("b", 2)).go()
         world.delete("b0")
         await world.go()
@@ -191,7 +191,7 @@ class TestMoreGroupsThanNeeded:
         await bind(world, "a0", "a1")
         assert bound(world) == {"a0", "a1"}
 
-    async def test_where_all_are_needed_the_round_is_over_when_one_loses_a_member(self, world: World) -> None:
+    async def test_where_all_are_needed_the_round_is_over_when_one_loses_a_member(self, world: Harness) -> None:
         await world.add(*racks(4), root(2), group("a", 2), group("b", 2), *pods("a", 2), *pods("b", 2)).go()
         (call,) = await bind(world, "a0")
         world.delete("b0")
@@ -203,7 +203,7 @@ class TestMoreGroupsThanNeeded:
 
 
 class TestWhenSomethingChanges:
-    async def test_a_replacement_before_the_commit_takes_the_place_in_its_own_group(self, world: World) -> None:
+    async def test_a_replacement_before_the_commit_takes_the_place_in_its_own_group(self, world: Harness) -> None:
         tree = [root(2), group("a", 2).topology(), group("b", 2).topology()]
         await world.add(*racks(4, slots=3), *tree, *pods("a", 2), *pods("b", 3)).go()
         world.delete("b0")
@@ -213,7 +213,7 @@ class TestWhenSomethingChanges:
         assert bound(world) == {"a0", "a1", "b1", "b2", "b9"}
         assert len(where(world, RACK, "b1", "b2", "b9")) == 1
 
-    async def test_a_node_that_the_scheduler_refuses_is_left_for_one_in_the_same_domain(self, world: World) -> None:
+    async def test_a_node_that_the_scheduler_refuses_is_left_for_one_in_the_same_domain(self, world: Harness) -> None:
         tree = [root(1), group("a", 1).topology()]
         await world.add(node("n0").cpu(1).rack("r"), *tree, *pods("a", 1)).go()
         await world.add(node("n1").cpu(1).rack("r")).go()
@@ -222,7 +222,7 @@ class TestWhenSomethingChanges:
         await bind(world, "a0")
         assert world.node_of("a0") == "n1"
 
-    async def test_nodes_that_change_racks_before_the_commit_end_the_round(self, world: World) -> None:
+    async def test_nodes_that_change_racks_before_the_commit_end_the_round(self, world: Harness) -> None:
         tree = [root(1), group("a", 2).topology()]
         await world.add(*[node(f"n{number}").cpu(1).rack("r") for number in range(2)], *tree, *pods("a", 2)).go()
         calls = [world.bind("a0")]
@@ -232,7 +232,7 @@ class TestWhenSomethingChanges:
         assert Reason.PLAN_OUTDATED in world.reasons(TREE)
         assert not bound(world)
 
-    async def test_a_dead_member_is_replaced_alone_in_its_groups_domain(self, world: World) -> None:
+    async def test_a_dead_member_is_replaced_alone_in_its_groups_domain(self, world: Harness) -> None:
         tree = [root(2), group("a", 2).topology(), group("b", 2).topology()]
         await world.add(*racks(4), *tree, *pods("a", 2), *pods("b", 2)).go()
         await bind(world, "a0", "a1", "b0", "b1")
@@ -243,7 +243,7 @@ class TestWhenSomethingChanges:
         await bind(world, "b0")
         assert world.node_of("b0") == home
 
-    async def test_a_replacement_does_not_wait_for_that_of_another_dead_member(self, world: World) -> None:
+    async def test_a_replacement_does_not_wait_for_that_of_another_dead_member(self, world: Harness) -> None:
         tree = [root(2), group("a", 1), group("b", 3)]
         await world.add(*racks(4), *tree, *pods("a", 1), *pods("b", 3)).go()
         await bind(world, "a0", "b0", "b1", "b2")
@@ -255,7 +255,7 @@ class TestWhenSomethingChanges:
         await bind(world, "b0")
         assert world.node_of("b0") == home
 
-    async def test_a_tree_that_is_to_have_more_groups_is_not_broken(self, world: World) -> None:
+    async def test_a_tree_that_is_to_have_more_groups_is_not_broken(self, world: Harness) -> None:
         await world.add(*racks(4), root(1), group("a", 2), *pods("a", 2)).go()
         await bind(world, "a0", "a1")
         await world.add(root(2), group("b", 1)).go()
@@ -264,20 +264,20 @@ class TestWhenSomethingChanges:
         await world.go()
         assert world.groups.states[TREE].broken_since is not None
 
-    async def test_a_gated_member_beyond_its_quorum_holds_nothing(self, world: World) -> None:
+    async def test_a_gated_member_beyond_its_quorum_holds_nothing(self, world: Harness) -> None:
         await world.add(*racks(4), root(1), group("a", 1), *pods("a", 1)).go()
         await bind(world, "a0")
         await world.add(*[each.gate("example.com/later") for each in pods("a", 1, first=1)]).go()
         assert Reason.MEMBER_GATED not in world.reasons(TREE)
 
-    async def test_a_group_that_came_along_keeps_the_slot_of_its_dead_member_too(self, world: World) -> None:
+    async def test_a_group_that_came_along_keeps_the_slot_of_its_dead_member_too(self, world: Harness) -> None:
         await world.add(*racks(4), root(1), group("a", 2), group("b", 2), *pods("a", 2), *pods("b", 2)).go()
         await bind(world, "a0", "a1", "b0", "b1")
         world.delete("b0")
         await world.go()
         assert [vacancy.pod.name for vacancy in world.store.vacancies.of_group(TREE)] == ["b0"]
 
-    async def test_the_root_goes_before_the_commit(self, world: World) -> None:
+    async def test_the_root_goes_before_the_commit(self, world: Harness) -> None:
         await world.add(*racks(4), root(1), group("a", 2), *pods("a", 2)).go()
         (call,) = await bind(world, "a0")
         world.store.drop_composite(Key("default", "root"))
@@ -290,7 +290,7 @@ class TestWhenSomethingChanges:
 class TestAfterARestart:
     """A record of an earlier term is there, and its process is gone."""
 
-    async def leave_behind(self, world: World, *committed: str) -> None:
+    async def leave_behind(self, world: Harness, *committed: str) -> None:
         world.add(*racks(4), root(2), group("a", 1), group("b", 2), *pods("a", 1), *pods("b", 2))
         slots = {f"pod-{name}": Slot(f"pod-{name}", name, "n0" if name == "a0" else "n1", name[0]) for name in ALL}
         chosen = [f"pod-{name}" for name in committed]
@@ -299,20 +299,20 @@ class TestAfterARestart:
         await world.recovery.recover()
         await world.settle()
 
-    async def test_a_planned_tree_still_waits_for_all_its_groups(self, world: World) -> None:
+    async def test_a_planned_tree_still_waits_for_all_its_groups(self, world: Harness) -> None:
         await self.leave_behind(world)
         await bind(world, "a0", "b0")
         assert not bound(world)
         await bind(world, "b1")
         assert bound(world) == set(ALL)
 
-    async def test_a_committed_tree_is_rolled_forward_without_any_call(self, world: World) -> None:
+    async def test_a_committed_tree_is_rolled_forward_without_any_call(self, world: Harness) -> None:
         await self.leave_behind(world, *ALL)
         await world.go()
         assert bound(world) == set(ALL)
 
 
-async def test_members_that_run_in_two_domains_are_an_error_not_mended(world: World) -> None:
+async def test_members_that_run_in_two_domains_are_an_error_not_mended(world: Harness) -> None:
     tree = [root(1).topology(ZONE), group("a", 1)]
     strays = [each.on(f"n{number * 2}") for number, each in enumerate(pods("a", 2))]
     await world.add(*racks(4), *tree, *strays, *pods("a", 1, first=5)).go()
@@ -321,7 +321,7 @@ async def test_members_that_run_in_two_domains_are_an_error_not_mended(world: Wo
     assert (verdict.reason, verdict.key, verdict.detail) == (Reason.DOMAIN_CONFLICT, ZONE, "root: z0, z1")
 
 
-async def test_a_tree_that_starts_anew_takes_its_old_places_where_it_has_them(world: World) -> None:
+async def test_a_tree_that_starts_anew_takes_its_old_places_where_it_has_them(world: Harness) -> None:
     tree = [root(2), group("a", 2).topology(), group("b", 2).topology()]
     await world.add(*racks(4), *tree, *pods("a", 2), *pods("b", 2)).go()
     await bind(world, "a0", "a1", "b0", "b1")

@@ -8,7 +8,7 @@ from serried.model.verdict import Reason, Verdict, render
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.devices import device_class, objection, offer
-from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members, small_nodes
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 
 GPU = "example.com/gpu"
 CLASS = device_class("gpu").providing(GPU)
@@ -28,13 +28,13 @@ def claiming(count: int) -> list[PodBuilder]:
     return [each.having(CLAIMS, "spec", "resourceClaims") for each in members(count)]
 
 
-def verdict_of(world: World) -> Verdict:
+def verdict_of(world: Harness) -> Verdict:
     verdict = world.groups.states[GANG].verdict
     assert verdict is not None
     return verdict
 
 
-async def refuse(world: World, *names: str, message: str = NO_DEVICE) -> None:
+async def refuse(world: Harness, *names: str, message: str = NO_DEVICE) -> None:
     for name in names:
         world.give_up(name, message)
     world.watch()
@@ -42,26 +42,26 @@ async def refuse(world: World, *names: str, message: str = NO_DEVICE) -> None:
 
 
 class TestAResourceThatAClassProvides:
-    async def test_a_gang_is_planned_where_the_scheduler_may_have_it(self, world: World) -> None:
+    async def test_a_gang_is_planned_where_the_scheduler_may_have_it(self, world: Harness) -> None:
         await world.add(*small_nodes(2), CLASS, gang(2), *asking(2)).go()
         assert world.cycle().stage is CycleStage.GATHERING
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
         assert planned.detail == f"2 members ask for {GPU}, which only the scheduler can count"
 
-    async def test_nodes_that_have_it_are_counted_beside_those_that_do_not(self, world: World) -> None:
+    async def test_nodes_that_have_it_are_counted_beside_those_that_do_not(self, world: Harness) -> None:
         own = [each.allocatable(GPU, 1).rack("own") for each in small_nodes(1, 8)]
         slices = [node("slices").cpu(8).rack("slices")]
         await world.add(*own, *slices, CLASS, gang(2).topology(), *asking(2)).go()
         assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"slices"}
 
-    async def test_the_gang_is_bound_whole(self, world: World) -> None:
+    async def test_the_gang_is_bound_whole(self, world: Harness) -> None:
         await world.add(*small_nodes(2), CLASS, gang(2), *asking(2)).go()
         calls = [world.bind("m0"), world.bind("m1")]
         await world.go()
         assert [call.error for call in calls] == ["", ""]
         assert world.reasons()[-1] is Reason.SCHEDULED
 
-    async def test_a_node_that_the_scheduler_refuses_is_learnt(self, world: World) -> None:
+    async def test_a_node_that_the_scheduler_refuses_is_learnt(self, world: Harness) -> None:
         racked = [each.rack(each.value().name) for each in small_nodes(2)]
         await world.add(*racked, CLASS, gang(2).topology(), *asking(2)).go()
         first = world.cycle().reservation.domain
@@ -76,7 +76,7 @@ class TestAResourceThatAClassProvides:
         assert world.filter("m0", other) == Steer(other)
 
     async def test_a_gang_that_was_refused_before_the_class_came_is_planned_when_the_scheduler_has_a_node(
-        self, world: World
+        self, world: Harness
     ) -> None:
         racks = [*small_nodes(2), node("plugin").cpu(1).allocatable(GPU, 1)]
         await world.add(*racks, gang(2), *[each.tried(message=NO_GPU) for each in asking(2)]).go()
@@ -89,19 +89,19 @@ class TestAResourceThatAClassProvides:
 
 
 class TestAResourceThatNoNodeHas:
-    async def test_a_gang_is_offered_to_the_scheduler_without_it(self, world: World) -> None:
+    async def test_a_gang_is_offered_to_the_scheduler_without_it(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.gate() for each in asking(2)]).go()
         assert world.cycle().stage is CycleStage.GATHERING
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
         assert planned.detail == f"2 members ask for {GPU}, which no node has"
 
-    async def test_what_the_scheduler_places_all_the_same_is_bound(self, world: World) -> None:
+    async def test_what_the_scheduler_places_all_the_same_is_bound(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *asking(2)).go()
         calls = [world.bind("m0"), world.bind("m1")]
         await world.go()
         assert [call.error for call in calls] == ["", ""]
 
-    async def test_refused_it_waits_and_says_for_what_and_holds_nothing(self, world: World) -> None:
+    async def test_refused_it_waits_and_says_for_what_and_holds_nothing(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *asking(2)).go()
         await refuse(world, "m0", message=NO_GPU)
         assert render(verdict_of(world)) == (
@@ -110,7 +110,7 @@ class TestAResourceThatNoNodeHas:
         )
         assert world.nothing_reserved
 
-    async def test_it_is_not_offered_again_while_nothing_changes(self, world: World) -> None:
+    async def test_it_is_not_offered_again_while_nothing_changes(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *asking(2)).go()
         await refuse(world, "m0", "m1", message=NO_GPU)
         plans, said = len(world.heard.plans), len(world.heard.verdicts)
@@ -121,14 +121,14 @@ class TestAResourceThatNoNodeHas:
         assert (len(world.heard.plans), len(world.heard.verdicts)) == (plans, said)
         assert world.nothing_reserved
 
-    async def test_the_scheduler_finding_a_node_is_what_has_it_planned_again(self, world: World) -> None:
+    async def test_the_scheduler_finding_a_node_is_what_has_it_planned_again(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_GPU) for each in asking(2)]).go()
         assert world.heard.plans == []
         assert world.filter("m0") == Hold()
         await refuse(world, "m0", "m1", message=offer(f"1 Insufficient {GPU}"))
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_a_node_that_has_it_ends_the_guessing(self, world: World) -> None:
+    async def test_a_node_that_has_it_ends_the_guessing(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_GPU) for each in asking(2)]).go()
         world.add(node("n3").cpu(8).allocatable(GPU, 1))
         await world.go()
@@ -137,12 +137,12 @@ class TestAResourceThatNoNodeHas:
         await world.go()
         assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n3"}
 
-    async def test_what_a_plan_can_count_is_still_counted(self, world: World) -> None:
+    async def test_what_a_plan_can_count_is_still_counted(self, world: Harness) -> None:
         await world.add(*small_nodes(1), gang(3), *[each.tried(message=NO_GPU) for each in asking(3)]).go()
         await refuse(world, "m0", "m1", "m2", message=offer())
         assert verdict_of(world) == Verdict(Reason.NO_CAPACITY, have=2, need=3)
 
-    async def test_others_are_planned_meanwhile(self, world: World) -> None:
+    async def test_others_are_planned_meanwhile(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_GPU) for each in asking(2)]).go()
         plain = members(2, first=8)
         await world.add(*[each.in_group("h") for each in plain]).go()
@@ -151,18 +151,18 @@ class TestAResourceThatNoNodeHas:
 
 
 class TestClaimsOfDevices:
-    async def test_they_are_said_with_the_plan(self, world: World) -> None:
+    async def test_they_are_said_with_the_plan(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *claiming(1), *members(1, first=1)).go()
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
         assert planned.detail == "1 members claim devices, which only the scheduler can count"
 
-    async def test_so_are_those_of_the_group(self, world: World) -> None:
+    async def test_so_are_those_of_the_group(self, world: Harness) -> None:
         group = gang(2).having(CLAIMS, "spec", "resourceClaims")
         await world.add(*small_nodes(2), group, *members(2)).go()
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
         assert planned.detail == "the PodGroup claims devices, which only the scheduler can count"
 
-    async def test_a_gang_waits_until_its_claims_are_made_and_says_so(self, world: World) -> None:
+    async def test_a_gang_waits_until_its_claims_are_made_and_says_so(self, world: Harness) -> None:
         pods = [each.having(TEMPLATES, "spec", "resourceClaims") for each in members(2)]
         await world.add(*small_nodes(2), gang(2), *pods).go()
         assert render(verdict_of(world)) == (
@@ -172,7 +172,7 @@ class TestClaimsOfDevices:
         await world.add(*[each.having(MADE, "status", "resourceClaimStatuses") for each in pods]).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_a_gang_that_the_scheduler_has_no_devices_for_waits_and_says_so(self, world: World) -> None:
+    async def test_a_gang_that_the_scheduler_has_no_devices_for_waits_and_says_so(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_DEVICE) for each in claiming(2)]).go()
         assert world.heard.plans == []
         assert render(verdict_of(world)) == (
@@ -182,7 +182,7 @@ class TestClaimsOfDevices:
         await refuse(world, "m0", "m1", message=offer())
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_devices_for_half_a_gang_are_given_back_at_once(self, world: World) -> None:
+    async def test_devices_for_half_a_gang_are_given_back_at_once(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *claiming(2)).go()
         world.filter("m0")
         first = world.bind("m0")
@@ -195,7 +195,7 @@ class TestClaimsOfDevices:
         await world.pass_time(2)
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_a_member_that_the_quorum_does_not_need_just_waits(self, world: World) -> None:
+    async def test_a_member_that_the_quorum_does_not_need_just_waits(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *claiming(3)).go()
         await refuse(world, "m2")
         calls = [world.bind("m0"), world.bind("m1")]
@@ -205,23 +205,23 @@ class TestClaimsOfDevices:
         assert verdict_of(world).reason is Reason.SCHEDULED
         assert world.nothing_reserved
 
-    async def test_what_was_said_of_a_member_before_it_came_is_old(self, world: World) -> None:
+    async def test_what_was_said_of_a_member_before_it_came_is_old(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *claiming(2)).go()
         world.filter("m0", world.cycle().reservation.slots["pod-m0"].node)
         await refuse(world, "m0")
         assert "pod-m0" in world.cycle().reservation.slots
 
-    async def test_a_refusal_for_what_we_count_ourselves_changes_nothing(self, world: World) -> None:
+    async def test_a_refusal_for_what_we_count_ourselves_changes_nothing(self, world: Harness) -> None:
         busy = objection("12 Insufficient cpu")
         await world.add(*small_nodes(2), gang(2), *[each.tried(message=busy) for each in claiming(2)]).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
-    async def test_nor_does_one_of_a_gang_that_asks_for_nothing_else(self, world: World) -> None:
+    async def test_nor_does_one_of_a_gang_that_asks_for_nothing_else(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_DEVICE) for each in members(2)]).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
 
-def unoffered(world: World) -> frozenset[str]:
+def unoffered(world: Harness) -> frozenset[str]:
     return world.groups.states[GANG].unoffered(world.store.members.of_group(GANG), world.clock(), world.store.nodes)
 
 
@@ -231,7 +231,7 @@ def racks(count: int, size: int = 3) -> list[NodeBuilder]:
 
 
 class TestWhatIsOffered:
-    async def test_one_list_of_the_scheduler_says_more_than_a_refusal(self, world: World) -> None:
+    async def test_one_list_of_the_scheduler_says_more_than_a_refusal(self, world: Harness) -> None:
         await world.add(*racks(20), gang(3).topology(), *claiming(3)).go()
         assert world.cycle().reservation.domain != "r17"
         for _ in range(2):  # the first list may be older than the room that was planned on
@@ -240,14 +240,14 @@ class TestWhatIsOffered:
         assert world.cycle().reservation.domain == "r17"
         assert len(world.heard.plans) <= 4
 
-    async def test_a_held_gang_is_planned_where_it_was_offered_room(self, world: World) -> None:
+    async def test_a_held_gang_is_planned_where_it_was_offered_room(self, world: Harness) -> None:
         await world.add(*racks(20), gang(3).topology(), *claiming(2)).go()
         world.filter("m0", "a9", "b9")
         await world.add(claiming(3)[2]).go()
         assert world.cycle().reservation.domain == "r9"
         assert {slot.node for slot in world.cycle().reservation.slots.values()} <= {"a9", "b9"}
 
-    async def test_a_gang_that_does_not_fit_there_waits_until_it_is_offered_more(self, world: World) -> None:
+    async def test_a_gang_that_does_not_fit_there_waits_until_it_is_offered_more(self, world: Harness) -> None:
         await world.add(*racks(20), gang(2).topology(), *[each.cpu(5) for each in claiming(1)]).go()
         world.filter("m0", "a9")
         await world.add(claiming(2)[1].cpu(5)).go()
@@ -257,7 +257,7 @@ class TestWhatIsOffered:
         await world.go()
         assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"a9", "b9"}
 
-    async def test_what_was_offered_is_believed_for_half_a_minute(self, world: World) -> None:
+    async def test_what_was_offered_is_believed_for_half_a_minute(self, world: Harness) -> None:
         await world.add(*racks(2), gang(2).topology(), *claiming(1)).go()
         world.filter("m0", "a1")
         world.clock.advance(29)
@@ -265,29 +265,29 @@ class TestWhatIsOffered:
         world.clock.advance(2)
         assert unoffered(world) == frozenset()
 
-    async def test_a_list_that_may_be_a_sample_says_nothing(self, world: World) -> None:
+    async def test_a_list_that_may_be_a_sample_says_nothing(self, world: Harness) -> None:
         await world.add(*racks(2), gang(2).topology(), *claiming(1)).go()
         world.filter("m0", *[f"n{number}" for number in range(100)])
         assert world.groups.states[GANG].offers == {}
 
-    async def test_nor_does_the_nomination_that_is_tried_by_itself(self, world: World) -> None:
+    async def test_nor_does_the_nomination_that_is_tried_by_itself(self, world: Harness) -> None:
         await world.add(*racks(2), gang(2).topology(), claiming(1)[0].nominated("a0")).go()
         world.filter("m0", "a0")
         assert world.groups.states[GANG].offers == {}
 
-    async def test_nor_what_is_offered_to_a_member_that_we_count_for(self, world: World) -> None:
+    async def test_nor_what_is_offered_to_a_member_that_we_count_for(self, world: Harness) -> None:
         await world.add(*racks(2), gang(2).topology(), *members(1)).go()
         world.filter("m0", "a0")
         assert world.groups.states[GANG].offers == {}
 
-    async def test_members_of_which_nothing_was_offered_yet_are_not_confined_by_others(self, world: World) -> None:
+    async def test_members_of_which_nothing_was_offered_yet_are_not_confined_by_others(self, world: Harness) -> None:
         await world.add(*racks(2), gang(2).topology(), *claiming(1)).go()
         world.filter("m0", "a1")
         await world.add(*members(1, first=1)).go()
         assert unoffered(world) == frozenset()
 
     async def test_a_node_that_is_full_of_mates_stays_open_to_them(self) -> None:
-        world = World(nomination=NominationPolicy.ALWAYS)
+        world = Harness(nomination=NominationPolicy.ALWAYS)
         await world.add(*racks(1), gang(2).topology(), *claiming(2)).go()
         first = world.cycle().reservation.slots["pod-m0"].node
         second, third = {"a0", "b0", "c0"} - {first}
@@ -300,7 +300,7 @@ class TestWhatIsOffered:
         await world.close()
 
 
-async def test_a_gang_keeps_its_place_in_the_queue_while_it_is_refused(world: World) -> None:
+async def test_a_gang_keeps_its_place_in_the_queue_while_it_is_refused(world: Harness) -> None:
     await world.add(*small_nodes(1), gang(3), *claiming(3)).go()
     since = world.groups.states[GANG].quorum_since
     world.clock.advance(5)
@@ -310,7 +310,7 @@ async def test_a_gang_keeps_its_place_in_the_queue_while_it_is_refused(world: Wo
 
 
 class TestATree:
-    async def test_the_groups_that_have_their_devices_go_on_without_the_others(self, world: World) -> None:
+    async def test_the_groups_that_have_their_devices_go_on_without_the_others(self, world: Harness) -> None:
         tree = [composite("root").gang(1), *[pod_group(name).gang(1).under("root") for name in ("a", "b")]]
         pods = [pod(f"{name}0").cpu(1).scheduler(SCHEDULER).in_group(name) for name in ("a", "b")]
         await world.add(*small_nodes(2), *tree, *[each.having(CLAIMS, "spec", "resourceClaims") for each in pods]).go()
@@ -318,7 +318,7 @@ class TestATree:
         assert world.cycle(TREE).reservation.slots.keys() == {"pod-a0"}
         assert world.cycle(TREE).stage is CycleStage.GATHERING
 
-    async def test_one_that_lacks_groups_waits_whole_and_says_for_what(self, world: World) -> None:
+    async def test_one_that_lacks_groups_waits_whole_and_says_for_what(self, world: Harness) -> None:
         tree = [composite("root").gang(2), *[pod_group(name).gang(1).under("root") for name in ("a", "b")]]
         pods = [pod(f"{name}0").cpu(1).scheduler(SCHEDULER).in_group(name) for name in ("a", "b")]
         await world.add(*small_nodes(2), *tree, *[each.having(CLAIMS, "spec", "resourceClaims") for each in pods]).go()

@@ -14,7 +14,7 @@ from serried.model.group import GroupKey, Key
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
 from tests.support.builders import PodBuilder, node, pod, pod_group
-from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members, small_nodes
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
 
 
@@ -28,13 +28,13 @@ def replacement(name: str, group: str = "g") -> PodBuilder:
     return pod(name).cpu(1).scheduler(SCHEDULER).in_group(group)
 
 
-def bound_of(world: World) -> dict[str, str]:
+def bound_of(world: Harness) -> dict[str, str]:
     """Node names by pod name, of those that the API server has bound."""
     return {key.name: found for key in world.api.pods if (found := world.node_of(key.name))}
 
 
 class TestMembersThatAreBeingDeleted:
-    async def test_are_no_quorum_for_those_that_replace_them(self, world: World) -> None:
+    async def test_are_no_quorum_for_those_that_replace_them(self, world: Harness) -> None:
         old = [replacement(f"o{i}").cpu(2).on(f"n{i + 1}").deleting() for i in range(4)]
         new = [replacement(f"m{i}").cpu(2) for i in range(4)]
         await world.add(*small_nodes(5, 2), gang(4), *old, *new).go()
@@ -45,7 +45,7 @@ class TestMembersThatAreBeingDeleted:
         await world.go()
         assert len(world.cycle().reservation.slots) == world.cycle().reservation.need == 4
 
-    async def test_two_gangs_that_are_drained_at_once_never_hold_halves(self, world: World) -> None:
+    async def test_two_gangs_that_are_drained_at_once_never_hold_halves(self, world: Harness) -> None:
         groups = ("g", "h")
         world.add(*[node(f"n{index}").cpu(1).cordoned() for index in range(1, 5)])
         world.add(node("free1").cpu(1), node("free2").cpu(1), gang(2), pod_group("h").gang(2))
@@ -66,7 +66,7 @@ class TestMembersThatAreBeingDeleted:
         await world.go()
         assert sorted(bound_of(world)) in (["g-new0", "g-new1"], ["h-new0", "h-new1"])
 
-    async def test_one_of_four_is_replaced_as_soon_as_there_is_room(self, world: World) -> None:
+    async def test_one_of_four_is_replaced_as_soon_as_there_is_room(self, world: Harness) -> None:
         running = [each.on(f"n{index + 1}") for index, each in enumerate(members(3))]
         ending = members(1, first=3)[0].on("n4").deleting()
         await world.add(*small_nodes(5, 1), gang(4), *running, ending, replacement("r")).go()
@@ -75,7 +75,7 @@ class TestMembersThatAreBeingDeleted:
         await world.go()
         assert (call.error, world.node_of("r")) == ("", "n5")
 
-    async def test_keep_the_gang_in_their_domain_until_they_are_gone(self, world: World) -> None:
+    async def test_keep_the_gang_in_their_domain_until_they_are_gone(self, world: Harness) -> None:
         racked = [node("a1").cpu(2).rack("a").cordoned(), node("b1").cpu(2).rack("b")]
         old = [each.on("a1").deleting() for each in members(2)]
         await world.add(*racked, gang(2).topology(), *old, replacement("r0"), replacement("r1")).go()
@@ -85,7 +85,7 @@ class TestMembersThatAreBeingDeleted:
         await world.go()
         assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"b1"}
 
-    async def test_on_a_node_that_nobody_hears_of_keep_nobody(self, world: World) -> None:
+    async def test_on_a_node_that_nobody_hears_of_keep_nobody(self, world: Harness) -> None:
         silent = node("a1").cpu(2).rack("a").taint("node.kubernetes.io/unreachable", "NoExecute")
         old = [each.on("a1").deleting() for each in members(2)]
         world.add(silent, node("b1").cpu(2).rack("b"), gang(2).topology(), *old)
@@ -95,7 +95,7 @@ class TestMembersThatAreBeingDeleted:
 
 class TestThePodGroup:
     async def test_that_is_made_anew_while_a_committed_round_drains_starts_whole_or_not_at_all(
-        self, world: World
+        self, world: Harness
     ) -> None:
         await world.add(*small_nodes(3, 1), gang(2), *members(2)).go()
         for name in ("m0", "m1"):
@@ -112,7 +112,7 @@ class TestThePodGroup:
         assert late.error
         assert sorted(bound_of(world)) == ["m0", "m1"]
 
-    async def test_that_goes_while_the_commit_is_on_its_way_binds_nobody(self, world: World) -> None:
+    async def test_that_goes_while_the_commit_is_on_its_way_binds_nobody(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         world.api.hold("replace")
         calls = [world.bind("m0"), world.bind("m1")]
@@ -125,7 +125,7 @@ class TestThePodGroup:
         assert world.nothing_reserved
         assert world.reasons()[-1] is Reason.POD_GROUP_MISSING
 
-    async def test_that_goes_in_the_middle_of_the_burst_stops_nobody(self, world: World) -> None:
+    async def test_that_goes_in_the_middle_of_the_burst_stops_nobody(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         world.api.before_bind = lambda _: world.store.drop_group(GANG)
         world.api.fail("bind", error(500))
@@ -137,7 +137,7 @@ class TestThePodGroup:
 
 
 class TestTheQuorum:
-    async def test_that_dies_while_a_late_member_is_on_its_way_is_waited_for_by_all(self, world: World) -> None:
+    async def test_that_dies_while_a_late_member_is_on_its_way_is_waited_for_by_all(self, world: Harness) -> None:
         world.add(*small_nodes(4, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))])
         await world.go()
         await world.add(*members(1, first=3)).go()
@@ -152,7 +152,7 @@ class TestTheQuorum:
         await world.go()
         assert bound_of(world) == {}
 
-    async def test_that_breaks_while_the_commit_is_on_its_way_binds_nobody(self, world: World) -> None:
+    async def test_that_breaks_while_the_commit_is_on_its_way_binds_nobody(self, world: Harness) -> None:
         running = [each.on("n3") for each in members(2)]
         await world.add(*small_nodes(3), gang(3), *running, *members(1, first=2)).go()
         world.api.hold("replace")
@@ -166,7 +166,7 @@ class TestTheQuorum:
         assert world.node_of("m2") == ""
         assert world.nothing_reserved
 
-    async def test_that_loses_a_member_in_the_middle_of_the_burst_stops_nobody(self, world: World) -> None:
+    async def test_that_loses_a_member_in_the_middle_of_the_burst_stops_nobody(self, world: Harness) -> None:
         await world.add(*small_nodes(3), gang(3), *members(3)).go()
 
         def lose_the_last(_: Key) -> None:
@@ -181,7 +181,7 @@ class TestTheQuorum:
             await world.go()
         assert sorted(bound_of(world)) == ["m0", "m1"]
 
-    async def test_is_not_asked_for_by_a_member_whose_own_slot_is_kept(self, world: World) -> None:
+    async def test_is_not_asked_for_by_a_member_whose_own_slot_is_kept(self, world: Harness) -> None:
         world.add(*small_nodes(3, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))])
         await world.go()
         world.delete("m2")
@@ -191,7 +191,7 @@ class TestTheQuorum:
         await world.go()
         assert (call.error, world.node_of("m2")) == ("", "n3")
 
-    async def test_is_asked_for_by_members_whose_own_slots_will_not_do(self, world: World) -> None:
+    async def test_is_asked_for_by_members_whose_own_slots_will_not_do(self, world: Harness) -> None:
         world.add(*small_nodes(3, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))])
         await world.go()
         world.store.put_node(node("n2").cpu(1).cordoned().value())
@@ -206,7 +206,7 @@ class TestTheQuorum:
 
 
 class TestTheDomain:
-    async def test_a_late_member_is_not_bound_to_a_node_that_left_it(self, world: World) -> None:
+    async def test_a_late_member_is_not_bound_to_a_node_that_left_it(self, world: Harness) -> None:
         world.add(node("a1").cpu(4).rack("a"), node("a2").cpu(4).rack("a"), gang(2).topology())
         world.add(members(1)[0].on("a1"), members(1, 1)[0].cpu(3).on("a1"))
         await world.go()
@@ -219,7 +219,7 @@ class TestTheDomain:
         assert "a2" in call.error
         assert world.node_of("m2") == ""
 
-    async def test_a_late_member_is_not_bound_where_the_gang_is_no_more(self, world: World) -> None:
+    async def test_a_late_member_is_not_bound_where_the_gang_is_no_more(self, world: Harness) -> None:
         world.add(node("a1").cpu(2).rack("a"), node("a2").cpu(4).rack("a"), gang(2).topology())
         world.add(*[each.on("a1") for each in members(2)])
         await world.go()
@@ -230,7 +230,7 @@ class TestTheDomain:
         assert "runs in b" in call.error
         assert world.node_of("m2") == ""
 
-    async def test_a_surplus_member_goes_to_another_node_if_its_own_is_gone(self, world: World) -> None:
+    async def test_a_surplus_member_goes_to_another_node_if_its_own_is_gone(self, world: Harness) -> None:
         await world.add(*small_nodes(3, 1), gang(2), *members(3)).go()
         world.bind("m0")
         world.bind("m1")
@@ -247,7 +247,7 @@ class TestTheDomain:
 
 
 class TestARecordOfAnEarlierTerm:
-    async def leave_behind(self, world: World, nodes: dict[str, str], domain: str = "", need: int = 2) -> None:
+    async def leave_behind(self, world: Harness, nodes: dict[str, str], domain: str = "", need: int = 2) -> None:
         slots = {f"pod-{name}": Slot(f"pod-{name}", name, home) for name, home in nodes.items()}
         left = Reservation(GANG, "podgroup-g", domain, need, slots, frozenset(slots))
         await Records(world.api.client(), "v1", "earlier").write(gang(need).value(), left)
@@ -255,7 +255,9 @@ class TestARecordOfAnEarlierTerm:
         for _ in range(3):
             await world.go()
 
-    async def test_whose_node_is_gone_is_withdrawn_and_the_scheduler_is_asked_about_others(self, world: World) -> None:
+    async def test_whose_node_is_gone_is_withdrawn_and_the_scheduler_is_asked_about_others(
+        self, world: Harness
+    ) -> None:
         world.add(node("n2").cpu(4), gang(2), *members(2))
         await self.leave_behind(world, {"m0": "gone", "m1": "gone"})
         assert bound_of(world) == {}
@@ -266,14 +268,14 @@ class TestARecordOfAnEarlierTerm:
         assert bound_of(world) == {"m0": "n2", "m1": "n2"}
         assert {call.body["node"] for call in world.api.said("bind")} == {"n2"}
 
-    async def test_that_fits_nowhere_any_more_is_withdrawn_and_planned_anew(self, world: World) -> None:
+    async def test_that_fits_nowhere_any_more_is_withdrawn_and_planned_anew(self, world: Harness) -> None:
         world.add(node("n2").cpu(1), gang(2), *members(2))
         await self.leave_behind(world, {"m0": "gone", "m1": "gone"})
         assert bound_of(world) == {}
         assert world.nothing_reserved
         assert world.reasons()[-1] is Reason.NO_CAPACITY
 
-    async def test_whose_node_is_in_another_rack_waits_for_room_beside_the_others(self, world: World) -> None:
+    async def test_whose_node_is_in_another_rack_waits_for_room_beside_the_others(self, world: Harness) -> None:
         world.add(node("n1").cpu(1).rack("a"), node("n2").cpu(4).rack("b"), gang(2).topology())
         world.add(members(1)[0].on("n1"), members(1, 1)[0])
         await self.leave_behind(world, {"m0": "n1", "m1": "n2"}, "a")
@@ -284,19 +286,19 @@ class TestARecordOfAnEarlierTerm:
             await world.go()
         assert world.node_of("m1") == "n3"
 
-    async def test_follows_those_that_run_into_the_rack_that_theirs_is_called_now(self, world: World) -> None:
+    async def test_follows_those_that_run_into_the_rack_that_theirs_is_called_now(self, world: Harness) -> None:
         world.add(node("n1").cpu(1).rack("b"), node("n2").cpu(4).rack("a"), node("n3").cpu(1).rack("b"))
         world.add(gang(2).topology(), members(1)[0].on("n1"), members(1, 1)[0])
         await self.leave_behind(world, {"m0": "n1", "m1": "n2"}, "a")
         assert world.node_of("m1") == "n3"
 
-    async def test_of_a_podgroup_made_anew_binds_nobody_for_the_new_one(self, world: World) -> None:
+    async def test_of_a_podgroup_made_anew_binds_nobody_for_the_new_one(self, world: Harness) -> None:
         world.add(*small_nodes(2, 1), gang(3).uid("another"), *members(4))
         await self.leave_behind(world, {"m0": "n1"}, need=1)
         assert bound_of(world) == {}
 
 
-async def test_a_member_is_asked_about_again_before_each_attempt(world: World) -> None:
+async def test_a_member_is_asked_about_again_before_each_attempt(world: Harness) -> None:
     await world.add(*small_nodes(2), gang(2), *members(2)).go()
     assert world.cycle().stage is CycleStage.GATHERING
     world.api.fail("bind", error(500))

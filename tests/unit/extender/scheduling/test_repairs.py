@@ -9,7 +9,7 @@ from extender.scheduling.repairs import Broken, Rules
 from serried.model.group import GroupKey, Key
 from serried.model.verdict import Reason, render
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
-from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members, small_nodes
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
 from tests.support.parents import leader_worker_set
 from tests.support.volumes import volume, volume_claim
@@ -31,7 +31,7 @@ def rack(name: str, count: int, cpus: int = 1) -> list[object]:
     return [node(f"{name}-{place}").cpu(cpus).rack(name) for place in range(1, count + 1)]
 
 
-async def run_gang(world: World, *, rack_bound: bool = False) -> None:
+async def run_gang(world: Harness, *, rack_bound: bool = False) -> None:
     """Gang g of two, with one member on n1 and one on n2."""
     group = gang(2).topology() if rack_bound else gang(2)
     nodes = [node(f"n{place}").cpu(1).rack("r1") for place in (1, 2)]
@@ -39,32 +39,32 @@ async def run_gang(world: World, *, rack_bound: bool = False) -> None:
     assert world.reasons() == [Reason.SCHEDULED]
 
 
-async def run_job(world: World, size: int) -> None:
+async def run_job(world: Harness, size: int) -> None:
     """A gang Job, each pod on a node of its own: index 0 on n1, index 1 on n2."""
     group = gang(size).controlled_by("Job", "train", "job-train")
     pods = [each.on(f"n{place}") for place, each in enumerate(job_pods(*range(size)), 1)]
     await world.add(*small_nodes(size, 1), job_gang(size), group, *pods).go()
 
 
-async def wait_for_room(world: World) -> None:
+async def wait_for_room(world: Harness) -> None:
     """Gang h, of one pod, wants whatever room there is."""
     await world.add(pod_group("h").gang(1), pod("h0").cpu(1).scheduler(SCHEDULER).in_group("h")).go()
     assert OTHER not in [reservation.group for reservation in world.ledger]
 
 
-def slot(world: World, name: str) -> str:
+def slot(world: Harness, name: str) -> str:
     found = world.ledger.slot_of(world.pod(name).uid)
     return found.node if found is not None else ""
 
 
-def message(world: World, group: GroupKey = GANG) -> str:
+def message(world: Harness, group: GroupKey = GANG) -> str:
     verdict = world.groups.states[group].verdict
     assert verdict is not None
     return render(verdict)
 
 
 class TestTheSlotOfADeadMember:
-    async def test_it_is_kept_for_its_heir_although_another_gang_waits_for_the_room(self, world: World) -> None:
+    async def test_it_is_kept_for_its_heir_although_another_gang_waits_for_the_room(self, world: Harness) -> None:
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -73,7 +73,7 @@ class TestTheSlotOfADeadMember:
         await world.add(*members(1, first=2)).go()
         assert slot(world, "m2") == "n1"
 
-    async def test_its_heir_is_bound_alone_without_a_record(self, world: World) -> None:
+    async def test_its_heir_is_bound_alone_without_a_record(self, world: Harness) -> None:
         await run_gang(world)
         world.delete("m0")
         await world.add(*members(1, first=2)).go()
@@ -82,7 +82,7 @@ class TestTheSlotOfADeadMember:
         assert (call.error, world.node_of("m2")) == ("", "n1")
         assert world.api.said("create") == []
 
-    async def test_two_that_die_together_are_replaced_one_by_one(self, world: World) -> None:
+    async def test_two_that_die_together_are_replaced_one_by_one(self, world: Harness) -> None:
         await run_job(world, 3)
         world.delete("train-0")
         world.delete("train-2")
@@ -94,14 +94,14 @@ class TestTheSlotOfADeadMember:
         await world.add(*job_pods(0, generation="b")).go()
         assert slot(world, "train-0b") == "n1"
 
-    async def test_each_index_gets_its_own_node_again(self, world: World) -> None:
+    async def test_each_index_gets_its_own_node_again(self, world: Harness) -> None:
         await run_job(world, 3)
         world.delete("train-0")
         world.delete("train-1")
         await world.add(*job_pods(1, 0, generation="b")).go()
         assert (slot(world, "train-0b"), slot(world, "train-1b")) == ("n1", "n2")
 
-    async def test_one_whose_place_is_taken_gives_way_to_one_that_is_wanted(self, world: World) -> None:
+    async def test_one_whose_place_is_taken_gives_way_to_one_that_is_wanted(self, world: Harness) -> None:
         """Index 0 was replaced while its first pod still ended; index 1 dies before that pod is gone."""
         await run_job(world, 3)
         await world.add(node("n4").cpu(1), job_pods(0)[0].on("n1").deleting()).go()
@@ -117,7 +117,7 @@ class TestTheSlotOfADeadMember:
         assert slot(world, "train-1b") == "n2"
 
     async def test_an_heir_that_came_before_the_slot_was_free_gets_it_though_another_is_being_bound(
-        self, world: World
+        self, world: Harness
     ) -> None:
         await run_job(world, 3)
         world.delete("train-0")
@@ -128,7 +128,7 @@ class TestTheSlotOfADeadMember:
         await world.go()
         assert slot(world, "train-1b") == "n2"
 
-    async def test_a_larger_heir_takes_no_room_that_another_member_is_planned_on(self, world: World) -> None:
+    async def test_a_larger_heir_takes_no_room_that_another_member_is_planned_on(self, world: Harness) -> None:
         await run_job(world, 3)
         await world.add(node("n1").cpu(3)).go()
         world.delete("train-0")
@@ -138,20 +138,20 @@ class TestTheSlotOfADeadMember:
         await world.add(larger, job_pods(1, generation="b")[0].cpu(2)).go()
         assert (slot(world, "train-0b"), slot(world, "train-1b")) == ("n1", "")
 
-    async def test_a_failed_pod_leaves_its_slot_although_its_object_stays(self, world: World) -> None:
+    async def test_a_failed_pod_leaves_its_slot_although_its_object_stays(self, world: Harness) -> None:
         await run_job(world, 2)
         await world.add(job_pods(0)[0].on("n1").phase("Failed")).go()
         await wait_for_room(world)
         await world.add(*job_pods(0, generation="b")).go()
         assert slot(world, "train-0b") == "n1"
 
-    async def test_a_pod_that_succeeds_leaves_none(self, world: World) -> None:
+    async def test_a_pod_that_succeeds_leaves_none(self, world: Harness) -> None:
         await run_job(world, 2)
         await wait_for_room(world)
         await world.add(job_pods(0)[0].on("n1").phase("Succeeded")).go()
         assert slot(world, "h0") == "n1"
 
-    async def test_an_heir_that_dies_before_it_is_bound_leaves_the_slot_to_the_next(self, world: World) -> None:
+    async def test_an_heir_that_dies_before_it_is_bound_leaves_the_slot_to_the_next(self, world: Harness) -> None:
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -162,7 +162,7 @@ class TestTheSlotOfADeadMember:
         await world.add(*members(1, first=3)).go()
         assert slot(world, "m3") == "n1"
 
-    async def test_an_heir_whose_round_ends_early_keeps_its_slot(self, world: World) -> None:
+    async def test_an_heir_whose_round_ends_early_keeps_its_slot(self, world: Harness) -> None:
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -171,7 +171,7 @@ class TestTheSlotOfADeadMember:
         assert world.groups.states[OTHER].cycle is None
         assert slot(world, "m2") == "n1"
 
-    async def test_a_plain_pod_may_take_the_room_and_the_heir_gets_it_when_that_ends(self, world: World) -> None:
+    async def test_a_plain_pod_may_take_the_room_and_the_heir_gets_it_when_that_ends(self, world: Harness) -> None:
         await run_gang(world)
         world.delete("m0")
         await world.add(pod("plain").cpu(1).on("n1"), *members(1, first=2)).go()
@@ -180,14 +180,14 @@ class TestTheSlotOfADeadMember:
         await world.pass_time(1.0)
         assert slot(world, "m2") == "n1"
 
-    async def test_a_larger_heir_goes_where_it_fits(self, world: World) -> None:
+    async def test_a_larger_heir_goes_where_it_fits(self, world: Harness) -> None:
         await run_gang(world)
         await world.add(node("n3").cpu(4)).go()
         world.delete("m0")
         await world.add(members(1)[0].uid("anew").cpu(3)).go()
         assert slot(world, "m0") == "n3"
 
-    async def test_a_member_that_died_in_the_burst_leaves_its_slot_too(self, world: World) -> None:
+    async def test_a_member_that_died_in_the_burst_leaves_its_slot_too(self, world: Harness) -> None:
         await world.add(*small_nodes(1), gang(2), *members(2)).go()
         await wait_for_room(world)
         calls = [world.bind(name) for name in ("m0", "m1")]
@@ -200,7 +200,7 @@ class TestTheSlotOfADeadMember:
         await world.add(*members(1, first=2)).go()
         assert slot(world, "m2") == "n1"
 
-    async def test_it_is_not_free_while_its_heir_is_being_bound_though_the_group_goes(self, world: World) -> None:
+    async def test_it_is_not_free_while_its_heir_is_being_bound_though_the_group_goes(self, world: Harness) -> None:
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -218,7 +218,7 @@ class TestTheSlotOfADeadMember:
         await world.go()
         assert slot(world, "h0") == "n1"
 
-    async def test_it_is_kept_when_its_heir_is_deleted_while_it_is_being_bound(self, world: World) -> None:
+    async def test_it_is_kept_when_its_heir_is_deleted_while_it_is_being_bound(self, world: Harness) -> None:
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -235,13 +235,13 @@ class TestTheSlotOfADeadMember:
         await world.add(*members(1, first=3)).go()
         assert slot(world, "m3") == "n1"
 
-    async def test_whoever_is_left_over_takes_no_slot_that_is_kept_for_an_index(self, world: World) -> None:
+    async def test_whoever_is_left_over_takes_no_slot_that_is_kept_for_an_index(self, world: Harness) -> None:
         await run_job(world, 2)
         world.delete("train-0")
         await world.add(*job_pods(7, generation="b")).go()
         assert slot(world, "train-7b") == ""
 
-    async def test_how_it_was_mended_is_counted(self, world: World) -> None:
+    async def test_how_it_was_mended_is_counted(self, world: Harness) -> None:
         await run_gang(world)
         world.delete("m0")
         await world.go()
@@ -259,7 +259,7 @@ class TestTheSlotOfADeadMember:
 
 
 class TestTheEndOfAVacancy:
-    async def test_its_time_is_over(self, world: World) -> None:
+    async def test_its_time_is_over(self, world: Harness) -> None:
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -270,7 +270,7 @@ class TestTheEndOfAVacancy:
         assert slot(world, "h0") == "n1"
         assert world.heard.repairs == [("Lost", 120.0)]
 
-    async def test_then_the_rest_of_the_quorum_is_placed_together_or_not_at_all(self, world: World) -> None:
+    async def test_then_the_rest_of_the_quorum_is_placed_together_or_not_at_all(self, world: Harness) -> None:
         await run_job(world, 3)
         world.delete("train-0")
         world.delete("train-1")
@@ -282,7 +282,7 @@ class TestTheEndOfAVacancy:
         assert world.cycle().reservation.need == 2
 
     async def test_none_is_kept_where_the_setting_says_so(self) -> None:
-        world = World(rules=Rules(seconds=0.0))
+        world = Harness(rules=Rules(seconds=0.0))
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -301,7 +301,7 @@ class TestTheEndOfAVacancy:
             pytest.param(job_gang(1), id="the Job is scaled down"),
         ],
     )
-    async def test_its_job_does_not_want_it_any_more(self, world: World, change: JobBuilder) -> None:
+    async def test_its_job_does_not_want_it_any_more(self, world: Harness, change: JobBuilder) -> None:
         await run_job(world, 2)
         await wait_for_room(world)
         world.delete("train-0")
@@ -309,7 +309,7 @@ class TestTheEndOfAVacancy:
         await world.add(change).go()
         assert slot(world, "h0") == "n1"
 
-    async def test_its_job_is_gone(self, world: World) -> None:
+    async def test_its_job_is_gone(self, world: Harness) -> None:
         await run_job(world, 2)
         await wait_for_room(world)
         world.delete("train-0")
@@ -318,7 +318,7 @@ class TestTheEndOfAVacancy:
         await world.go()
         assert slot(world, "h0") == "n1"
 
-    async def test_its_group_is_gone(self, world: World) -> None:
+    async def test_its_group_is_gone(self, world: Harness) -> None:
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -327,7 +327,7 @@ class TestTheEndOfAVacancy:
         await world.go()
         assert slot(world, "h0") == "n1"
 
-    async def test_its_member_was_replaced_before_it_died(self, world: World) -> None:
+    async def test_its_member_was_replaced_before_it_died(self, world: Harness) -> None:
         """podReplacementPolicy TerminatingOrFailed: the heir comes while the old one still has its node."""
         await run_job(world, 2)
         await world.add(node("n3").cpu(1), job_pods(0)[0].on("n1").deleting()).go()
@@ -340,7 +340,7 @@ class TestTheEndOfAVacancy:
         await world.go()
         assert slot(world, "h0") == "n1"
 
-    async def test_nobody_is_left_of_a_gang_that_nobody_makes_anew(self, world: World) -> None:
+    async def test_nobody_is_left_of_a_gang_that_nobody_makes_anew(self, world: Harness) -> None:
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -348,7 +348,7 @@ class TestTheEndOfAVacancy:
         await world.go()
         assert slot(world, "h0") in {"n1", "n2"}
 
-    async def test_a_surplus_member_that_nobody_asked_for_leaves_none(self, world: World) -> None:
+    async def test_a_surplus_member_that_nobody_asked_for_leaves_none(self, world: Harness) -> None:
         await run_gang(world)
         await world.add(node("n3").cpu(1), members(3)[2].on("n3")).go()
         await wait_for_room(world)
@@ -356,7 +356,7 @@ class TestTheEndOfAVacancy:
         await world.go()
         assert slot(world, "h0") == "n3"
 
-    async def test_bound_members_of_a_gang_that_never_ran_leave_none(self, world: World) -> None:
+    async def test_bound_members_of_a_gang_that_never_ran_leave_none(self, world: Harness) -> None:
         await world.add(*small_nodes(1, 1), gang(2), members(1)[0].on("n1")).go()
         await wait_for_room(world)
         world.delete("m0")
@@ -365,7 +365,7 @@ class TestTheEndOfAVacancy:
 
 
 class TestLostNodes:
-    async def test_heirs_stay_in_the_domain_of_the_gang(self, world: World) -> None:
+    async def test_heirs_stay_in_the_domain_of_the_gang(self, world: Harness) -> None:
         await run_gang(world, rack_bound=True)
         await world.add(*[node(f"a{place}").cpu(8).rack("r2") for place in (1, 2)], node("n3").cpu(1).rack("r1")).go()
         world.store.drop_node("n1")
@@ -373,7 +373,7 @@ class TestLostNodes:
         await world.add(*members(1, first=2)).go()
         assert slot(world, "m2") == "n3"
 
-    async def test_no_heir_goes_elsewhere_while_members_on_lost_nodes_count(self, world: World) -> None:
+    async def test_no_heir_goes_elsewhere_while_members_on_lost_nodes_count(self, world: Harness) -> None:
         """The pods of a node that is gone are deleted one by one: the first heir must not lead the gang away."""
         await run_gang(world, rack_bound=True)
         await world.add(node("a1").cpu(8).rack("r2")).go()
@@ -387,7 +387,7 @@ class TestLostNodes:
         await world.add(*members(1, first=3)).go()
         assert {slot(world, "m2"), slot(world, "m3")} == {"a1"}
 
-    async def test_a_node_that_comes_back_in_time_gets_its_member_back(self, world: World) -> None:
+    async def test_a_node_that_comes_back_in_time_gets_its_member_back(self, world: Harness) -> None:
         await run_gang(world)
         world.store.drop_node("n1")
         world.delete("m0")
@@ -396,7 +396,7 @@ class TestLostNodes:
         await world.add(node("n1").cpu(1)).go()
         assert slot(world, "m2") == "n1"
 
-    async def test_a_cordoned_node_gets_nobody_back(self, world: World) -> None:
+    async def test_a_cordoned_node_gets_nobody_back(self, world: Harness) -> None:
         await run_gang(world)
         await world.add(node("n1").cpu(1).cordoned(), node("n3").cpu(1)).go()
         world.delete("m0")
@@ -405,7 +405,7 @@ class TestLostNodes:
 
 
 class TestAGangOfWhichNobodyRuns:
-    async def test_it_starts_anew_with_its_whole_quorum_and_its_room_is_kept_until_then(self, world: World) -> None:
+    async def test_it_starts_anew_with_its_whole_quorum_and_its_room_is_kept_until_then(self, world: Harness) -> None:
         await run_job(world, 2)
         await wait_for_room(world)
         world.delete("train-0")
@@ -417,7 +417,7 @@ class TestAGangOfWhichNobodyRuns:
         assert (slot(world, "train-0b"), slot(world, "train-1b")) == ("n1", "n2")
         assert world.cycle().reservation.need == 2
 
-    async def test_it_leaves_its_old_slots_if_the_whole_fits_elsewhere_only(self, world: World) -> None:
+    async def test_it_leaves_its_old_slots_if_the_whole_fits_elsewhere_only(self, world: Harness) -> None:
         await run_gang(world, rack_bound=True)
         two = [each.controlled_by("ReplicaSet", "s") for each in members(2, first=2)]
         await world.add(*[node(f"a{place}").cpu(1).rack("r2") for place in (1, 2)]).go()
@@ -429,7 +429,7 @@ class TestAGangOfWhichNobodyRuns:
         assert {slot(world, "m2"), slot(world, "m3")} == {"a1", "a2"}
         assert len(world.store.vacancies) == 0
 
-    async def test_it_keeps_its_old_slots_while_the_whole_fits_nowhere(self, world: World) -> None:
+    async def test_it_keeps_its_old_slots_while_the_whole_fits_nowhere(self, world: Harness) -> None:
         await run_job(world, 2)
         await wait_for_room(world)
         world.store.drop_node("n2")
@@ -441,7 +441,7 @@ class TestAGangOfWhichNobodyRuns:
         await world.add(node("n2").cpu(1)).go()
         assert (slot(world, "train-0b"), slot(world, "train-1b")) == ("n1", "n2")
 
-    async def test_its_old_slots_help_it_as_soon_as_they_take_it_again(self, world: World) -> None:
+    async def test_its_old_slots_help_it_as_soon_as_they_take_it_again(self, world: Harness) -> None:
         await run_job(world, 2)
         await world.add(*[node(f"n{place}").cpu(1).cordoned() for place in (1, 2)]).go()
         world.delete("train-0")
@@ -451,7 +451,7 @@ class TestAGangOfWhichNobodyRuns:
         await world.add(*small_nodes(2, 1)).go()
         assert (slot(world, "train-0b"), slot(world, "train-1b")) == ("n1", "n2")
 
-    async def test_a_replica_that_is_made_anew_as_a_whole_gets_its_nodes_back(self, world: World) -> None:
+    async def test_a_replica_that_is_made_anew_as_a_whole_gets_its_nodes_back(self, world: Harness) -> None:
         """LeaderWorkerSet, RecreateGroupOnPodRestart: same names, other UIDs."""
         world.add(*small_nodes(2, 1), gang(2).controlled_by("LeaderWorkerSet", "s").replica(0))
         world.store.put_parent(leader_worker_set("s").asking().size(1, 2).value())
@@ -469,7 +469,7 @@ class TestAGangOfWhichNobodyRuns:
 
 
 class TestARefusalByTheKubelet:
-    async def test_only_that_slot_is_planned_anew_in_the_domain_and_without_that_node(self, world: World) -> None:
+    async def test_only_that_slot_is_planned_anew_in_the_domain_and_without_that_node(self, world: Harness) -> None:
         await run_gang(world, rack_bound=True)
         await world.add(node("n3").cpu(1).rack("r1"), node("a1").cpu(8).rack("r2")).go()
         await world.add(members(1)[0].on("n1").refused("OutOfcpu")).go()
@@ -477,7 +477,7 @@ class TestARefusalByTheKubelet:
         assert slot(world, "m2") == "n3"
         assert world.node_of("m1") == "n2"
 
-    async def test_the_node_is_out_for_the_class_until_the_time_is_over(self, world: World) -> None:
+    async def test_the_node_is_out_for_the_class_until_the_time_is_over(self, world: Harness) -> None:
         await run_gang(world)
         await world.add(members(1)[0].on("n1").refused("OutOfpods")).go()
         await world.add(*members(1, first=2)).go()
@@ -487,14 +487,14 @@ class TestARefusalByTheKubelet:
         await world.pass_time(31.0)
         assert slot(world, "m2") == "n1"
 
-    async def test_the_node_is_open_again_once_it_changes(self, world: World) -> None:
+    async def test_the_node_is_open_again_once_it_changes(self, world: Harness) -> None:
         await run_gang(world)
         await world.add(members(1)[0].on("n1").refused("NodeAffinity")).go()
         await world.add(*members(1, first=2)).go()
         await world.add(node("n1").cpu(2)).go()
         assert slot(world, "m2") == "n1"
 
-    async def test_the_node_is_out_for_members_with_volumes_too(self, world: World) -> None:
+    async def test_the_node_is_out_for_members_with_volumes_too(self, world: Harness) -> None:
         world.store.put_volume(volume("v").local_to("n1", "n2").value())
         world.store.put_volume_claim(volume_claim("c").bound_to("v").value())
         nodes = [node(name).label("kubernetes.io/hostname", name).cpu(2) for name in ("n1", "n2")]
@@ -503,7 +503,7 @@ class TestARefusalByTheKubelet:
         await world.add(first.on("n1").refused("OutOfcpu"), heir).go()
         assert slot(world, "m2") == "n2"
 
-    async def test_its_room_is_not_kept(self, world: World) -> None:
+    async def test_its_room_is_not_kept(self, world: Harness) -> None:
         await run_gang(world)
         await wait_for_room(world)
         await world.add(members(1)[0].on("n1").refused("UnexpectedAdmissionError")).go()
@@ -511,7 +511,7 @@ class TestARefusalByTheKubelet:
 
 
 class TestABrokenGang:
-    async def test_it_is_marked_at_once_but_nothing_is_said_while_nobody_waits(self, world: World) -> None:
+    async def test_it_is_marked_at_once_but_nothing_is_said_while_nobody_waits(self, world: Harness) -> None:
         await run_gang(world)
         world.delete("m0")
         await world.go()
@@ -520,7 +520,7 @@ class TestABrokenGang:
         )
         assert world.reasons() == [Reason.SCHEDULED]
 
-    async def test_its_heir_is_told_that_it_is_broken_and_what_it_waits_for(self, world: World) -> None:
+    async def test_its_heir_is_told_that_it_is_broken_and_what_it_waits_for(self, world: Harness) -> None:
         await run_gang(world, rack_bound=True)
         world.store.drop_node("n1")
         world.delete("m0")
@@ -528,7 +528,7 @@ class TestABrokenGang:
         assert world.reasons() == [Reason.SCHEDULED, Reason.BROKEN]
         assert "DomainFull: the gang's domain" in message(world)
 
-    async def test_it_goes_before_gangs_that_wait_for_longer(self, world: World) -> None:
+    async def test_it_goes_before_gangs_that_wait_for_longer(self, world: Harness) -> None:
         await run_gang(world)
         await wait_for_room(world)
         world.store.drop_node("n1")
@@ -537,7 +537,7 @@ class TestABrokenGang:
         await world.add(node("n3").cpu(1)).go()
         assert (slot(world, "m2"), slot(world, "h0")) == ("n3", "")
 
-    async def test_but_not_before_gangs_of_higher_priority(self, world: World) -> None:
+    async def test_but_not_before_gangs_of_higher_priority(self, world: Harness) -> None:
         await run_gang(world)
         urgent = pod("h0").cpu(1).scheduler(SCHEDULER).in_group("h").priority(5)
         await world.add(pod_group("h").gang(1).priority(5), urgent).go()
@@ -547,7 +547,7 @@ class TestABrokenGang:
         await world.add(node("n3").cpu(1)).go()
         assert (slot(world, "m2"), slot(world, "h0")) == ("", "n3")
 
-    async def test_it_is_reported_once_after_the_grace(self, world: World) -> None:
+    async def test_it_is_reported_once_after_the_grace(self, world: Harness) -> None:
         await run_gang(world)
         world.delete("m0")
         await world.go()
@@ -558,7 +558,9 @@ class TestABrokenGang:
         ((group, verdict),) = world.heard.broken
         assert (group, verdict.have, verdict.need) == (GANG, 1, 2)
 
-    async def test_one_that_is_mended_in_time_is_not_reported_and_the_next_time_counts_anew(self, world: World) -> None:
+    async def test_one_that_is_mended_in_time_is_not_reported_and_the_next_time_counts_anew(
+        self, world: Harness
+    ) -> None:
         await run_gang(world)
         world.delete("m0")
         await world.go()
@@ -572,7 +574,7 @@ class TestABrokenGang:
         await world.pass_time(100.0)
         assert len(world.heard.broken) == 1
 
-    async def test_a_job_that_is_over_is_not_broken(self, world: World) -> None:
+    async def test_a_job_that_is_over_is_not_broken(self, world: Harness) -> None:
         await run_job(world, 2)
         await world.add(job_gang(2).condition("Failed")).go()
         world.delete("train-0")
@@ -581,11 +583,11 @@ class TestABrokenGang:
         assert world.heard.broken == []
         assert Reason.BROKEN not in world.reasons()
 
-    async def test_a_gang_that_never_had_its_quorum_is_not_broken(self, world: World) -> None:
+    async def test_a_gang_that_never_had_its_quorum_is_not_broken(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), members(1)[0].on("n1")).go()
         assert message(world) == "QuorumMissing: 1 of 2 members exist"
 
-    async def test_a_gang_that_is_to_have_more_members_than_fit_is_not_broken(self, world: World) -> None:
+    async def test_a_gang_that_is_to_have_more_members_than_fit_is_not_broken(self, world: Harness) -> None:
         await run_gang(world)
         for each in small_nodes(2):
             world.add(each.cordoned())
@@ -595,12 +597,12 @@ class TestABrokenGang:
         await world.go()
         assert message(world).startswith("Broken: 1 of 3 members of a gang that ran are left; ")
 
-    async def test_after_a_restart_the_groups_condition_says_that_it_ran(self, world: World) -> None:
+    async def test_after_a_restart_the_groups_condition_says_that_it_ran(self, world: Harness) -> None:
         ran = gang(2).condition("True", "Scheduled")
         await world.add(*small_nodes(2), ran, members(1)[0].on("n1")).go()
         assert message(world).startswith("Broken: 1 of 2")
 
-    async def test_one_whose_group_is_gone_is_not_reported(self, world: World) -> None:
+    async def test_one_whose_group_is_gone_is_not_reported(self, world: Harness) -> None:
         await run_gang(world)
         world.delete("m0")
         await world.go()
@@ -612,12 +614,12 @@ class TestABrokenGang:
 
 class TestEvictingTheRest:
     @pytest.fixture
-    async def world(self) -> AsyncIterator[World]:
-        world = World(rules=Rules(grace=10.0, broken=Broken.EVICT))
+    async def world(self) -> AsyncIterator[Harness]:
+        world = Harness(rules=Rules(grace=10.0, broken=Broken.EVICT))
         yield world
         await world.close()
 
-    async def test_what_is_left_is_evicted_after_the_grace_and_its_room_is_everybodys(self, world: World) -> None:
+    async def test_what_is_left_is_evicted_after_the_grace_and_its_room_is_everybodys(self, world: Harness) -> None:
         await run_job(world, 3)
         world.delete("train-0")
         await world.go()
@@ -629,7 +631,7 @@ class TestEvictingTheRest:
         await world.go()
         assert len(world.store.vacancies) == 0
 
-    async def test_of_members_that_take_their_time_to_end_no_slot_is_kept_either(self, world: World) -> None:
+    async def test_of_members_that_take_their_time_to_end_no_slot_is_kept_either(self, world: Harness) -> None:
         await run_job(world, 3)
         world.delete("train-0")
         await world.go()
@@ -642,7 +644,7 @@ class TestEvictingTheRest:
         await world.go()
         assert len(world.store.vacancies) == 0
 
-    async def test_a_budget_that_refuses_keeps_its_pod(self, world: World) -> None:
+    async def test_a_budget_that_refuses_keeps_its_pod(self, world: Harness) -> None:
         await run_gang(world)
         world.api.fail("evict", error(429))
         world.delete("m0")
@@ -651,7 +653,7 @@ class TestEvictingTheRest:
         assert [call.name for call in world.api.said("evict")] == ["m1"]
         assert world.groups.states[GANG].evicting
 
-    async def test_a_gang_that_is_whole_again_keeps_what_it_has(self, world: World) -> None:
+    async def test_a_gang_that_is_whole_again_keeps_what_it_has(self, world: Harness) -> None:
         await run_job(world, 3)
         world.delete("train-0")
         await world.go()
@@ -662,7 +664,7 @@ class TestEvictingTheRest:
         await world.go()
         assert len(world.api.said("evict")) == 1
 
-    async def test_a_new_term_takes_nothing_for_broken_that_an_earlier_one_has_seen(self, world: World) -> None:
+    async def test_a_new_term_takes_nothing_for_broken_that_an_earlier_one_has_seen(self, world: Harness) -> None:
         """Another process has mended the gang meanwhile."""
         await run_job(world, 3)
         world.delete("train-0")
@@ -678,7 +680,7 @@ class TestEvictingTheRest:
         assert (world.heard.broken, world.api.said("evict")) == ([], [])
 
     async def test_before_the_records_are_read_nobody_is_evicted_and_the_grace_begins_after_it(
-        self, world: World
+        self, world: Harness
     ) -> None:
         """Half a gang may be the half of a commit that is still to be rolled forward."""
         ran = gang(3).condition("True", "Scheduled")
@@ -694,24 +696,24 @@ class TestEvictingTheRest:
         assert len(world.api.said("evict")) == 2
 
 
-async def wait_for_room_at_last(world: World) -> None:
+async def wait_for_room_at_last(world: Harness) -> None:
     await world.add(pod_group("h").gang(1), pod("h0").cpu(1).scheduler(SCHEDULER).in_group("h")).go()
     assert slot(world, "h0") == "n1"
 
 
 class TestWhatOthersDid:
-    async def test_a_member_that_another_scheduler_bound_to_another_domain_is_reported(self, world: World) -> None:
+    async def test_a_member_that_another_scheduler_bound_to_another_domain_is_reported(self, world: Harness) -> None:
         await run_gang(world, rack_bound=True)
         await world.add(node("a1").cpu(8).rack("r2"), members(3)[2].on("a1")).go()
         assert world.reasons()[-1] is Reason.DOMAIN_CONFLICT
         assert message(world).endswith("; r1, r2")
 
-    async def test_and_nobody_is_sent_to_either_side(self, world: World) -> None:
+    async def test_and_nobody_is_sent_to_either_side(self, world: Harness) -> None:
         await run_gang(world, rack_bound=True)
         await world.add(node("a1").cpu(8).rack("r2"), members(3)[2].on("a1"), *members(1, first=3)).go()
         assert slot(world, "m3") == ""
 
-    async def test_the_burst_goes_on_without_a_member_that_is_bound_elsewhere(self, world: World) -> None:
+    async def test_the_burst_goes_on_without_a_member_that_is_bound_elsewhere(self, world: Harness) -> None:
         racks = [node("n1").cpu(2).rack("r1"), node("a1").cpu(1).rack("r2")]
         await world.add(*racks, gang(2).topology(), *members(2)).go()
 
@@ -728,13 +730,13 @@ class TestWhatOthersDid:
 
 
 class TestARestart:
-    async def test_a_restart_forgets_the_slot_but_not_the_domain(self, world: World) -> None:
+    async def test_a_restart_forgets_the_slot_but_not_the_domain(self, world: Harness) -> None:
         ran = gang(2).topology().condition("True", "Scheduled")
         racks = [node("n1").cpu(1).rack("r1"), node("n2").cpu(1).rack("r1"), node("a1").cpu(8).rack("r2")]
         await world.add(*racks, ran, members(2)[1].on("n2"), *members(1, first=2)).go()
         assert (slot(world, "m2"), world.cycle().stage) == ("n1", CycleStage.GATHERING)
 
-    async def test_a_standby_keeps_no_slots(self, world: World) -> None:
+    async def test_a_standby_keeps_no_slots(self, world: Harness) -> None:
         await run_gang(world)
         world.delete("m0")
         world.term.active = False

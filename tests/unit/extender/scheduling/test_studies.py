@@ -19,7 +19,7 @@ from serried.model.group import GroupKey
 from serried.model.plan import Plan, PlanRequest
 from serried.model.verdict import Reason, Verdict, render
 from tests.support.builders import Builder, PodBuilder, job, node, pod, pod_group
-from tests.support.extender_harness import GANG, SCHEDULER, World, gang, members
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
 from tests.support.memory import read_memory
 
 SMALL = GroupKey("default", "h")
@@ -47,7 +47,7 @@ def odd(shapes: int, least: int = 1000) -> list[Builder]:
     return [gang(shapes).topology(), *pods]
 
 
-def racks(world: World, cpus: int = 16, size: int = 3) -> World:
+def racks(world: Harness, cpus: int = 16, size: int = 3) -> Harness:
     return world.add(*[node(f"{rack}{place}").cpu(cpus).rack(rack) for rack in "abc" for place in range(size)])
 
 
@@ -55,7 +55,7 @@ def small(name: str = "h") -> list[Builder]:
     return [pod_group(name).gang(2), *[each.in_group(name) for each in members(2, first=100)]]
 
 
-async def until(world: World, happens: Callable[[], bool], turns: int = 60) -> None:
+async def until(world: Harness, happens: Callable[[], bool], turns: int = 60) -> None:
     """Let the group scheduler look, and everybody work for some turns of the loop, until something is so."""
     for _ in range(2000):
         world.look()
@@ -66,7 +66,7 @@ async def until(world: World, happens: Callable[[], bool], turns: int = 60) -> N
     raise AssertionError("it never happened")
 
 
-async def begin(world: World) -> None:
+async def begin(world: Harness) -> None:
     """The first slice of a plan is done, and not the last one."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -75,11 +75,11 @@ async def begin(world: World) -> None:
     assert not study.done
 
 
-def is_planned(world: World, group: GroupKey = GANG) -> bool:
+def is_planned(world: Harness, group: GroupKey = GANG) -> bool:
     return group in world.groups.states and world.groups.states[group].cycle is not None
 
 
-def is_over_committed(world: World) -> bool:
+def is_over_committed(world: Harness) -> bool:
     return any(
         used.get("cpu", 0) > world.store.nodes[name].allocatable["cpu"]
         for name, used in world.store.occupancy.used.items()
@@ -87,18 +87,18 @@ def is_over_committed(world: World) -> bool:
 
 
 @pytest.fixture
-def slow() -> World:
-    return racks(World(stopwatch=ticking()))
+def slow() -> Harness:
+    return racks(Harness(stopwatch=ticking()))
 
 
-async def test_a_small_plan_runs_straight_through(slow: World) -> None:
+async def test_a_small_plan_runs_straight_through(slow: Harness) -> None:
     slow.add(*small()).look()
     assert is_planned(slow, SMALL)
     assert not len(slow.core.studies)
     await slow.close()
 
 
-async def test_while_an_odd_gang_is_planned_filter_answers_and_another_gang_is_planned(slow: World) -> None:
+async def test_while_an_odd_gang_is_planned_filter_answers_and_another_gang_is_planned(slow: Harness) -> None:
     slow.add(*odd(12)).look()
     assert len(slow.core.studies) == 1
     slow.add(pod("plain").scheduler(SCHEDULER), *small())
@@ -111,7 +111,7 @@ async def test_while_an_odd_gang_is_planned_filter_answers_and_another_gang_is_p
     await slow.close()
 
 
-async def test_what_a_gang_was_refused_for_holds_while_its_next_plan_is_made(slow: World) -> None:
+async def test_what_a_gang_was_refused_for_holds_while_its_next_plan_is_made(slow: Harness) -> None:
     slow.groups.states[GANG] = GroupState(0.0, Verdict(Reason.NO_CAPACITY, 1, 12))
     slow.add(*odd(12)).look()
     assert len(slow.core.studies) == 1
@@ -119,7 +119,7 @@ async def test_what_a_gang_was_refused_for_holds_while_its_next_plan_is_made(slo
     await slow.close()
 
 
-async def test_a_burst_of_gangs_of_one_new_shape_counts_it_once(slow: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_burst_of_gangs_of_one_new_shape_counts_it_once(slow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.scheduling.studies._MAX_NODES_COUNTED_AT_ONCE", 0)
     for number in range(30):
         name = f"g{number}"
@@ -134,7 +134,7 @@ async def test_a_burst_of_gangs_of_one_new_shape_counts_it_once(slow: World, mon
 
 
 async def test_many_odd_gangs_take_turns_and_the_shortest_comes_first() -> None:
-    world = racks(World(stopwatch=ticking()), cpus=64)
+    world = racks(Harness(stopwatch=ticking()), cpus=64)
     long = [pod(f"l{i}").cpu(f"{500 + i}m").scheduler(SCHEDULER).in_group("long") for i in range(150)]
     world.add(pod_group("long").gang(150), *long)
     world.look()
@@ -146,7 +146,7 @@ async def test_many_odd_gangs_take_turns_and_the_shortest_comes_first() -> None:
     await world.close()
 
 
-async def test_a_plan_whose_ground_has_changed_meanwhile_is_made_anew(slow: World) -> None:
+async def test_a_plan_whose_ground_has_changed_meanwhile_is_made_anew(slow: Harness) -> None:
     slow.add(*odd(12)).look()
     await begin(slow)
     # Somebody else takes what the plan will have counted on, wherever that is but in one rack.
@@ -162,7 +162,7 @@ async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_
 ) -> None:
     monkeypatch.setattr("extender.scheduling.studies._MAX_RESTARTS", 0)
     stopwatch = Stopwatch(0.005)
-    world = racks(World(stopwatch=stopwatch))
+    world = racks(Harness(stopwatch=stopwatch))
     world.add(*odd(12)).look()
     for _ in range(500):
         await asyncio.sleep(0)
@@ -178,7 +178,7 @@ async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_
     await world.close()
 
 
-async def test_what_the_scheduler_has_nominated_meanwhile_is_ground_that_has_changed(slow: World) -> None:
+async def test_what_the_scheduler_has_nominated_meanwhile_is_ground_that_has_changed(slow: Harness) -> None:
     slow.add(*odd(12)).look()
     await begin(slow)
     slow.add(*[pod(f"x{name}").cpu(16).nominated(name).priority(1) for name in slow.store.nodes if name[0] in "ab"])
@@ -187,7 +187,7 @@ async def test_what_the_scheduler_has_nominated_meanwhile_is_ground_that_has_cha
     await slow.close()
 
 
-async def test_nothing_is_reserved_on_ground_that_changes_all_the_time(slow: World) -> None:
+async def test_nothing_is_reserved_on_ground_that_changes_all_the_time(slow: Harness) -> None:
     slow.add(*odd(12)).look()
     for turn in range(200):
         full = "abc"[turn % 3]
@@ -203,7 +203,7 @@ async def test_nothing_is_reserved_on_ground_that_changes_all_the_time(slow: Wor
     await slow.close()
 
 
-async def test_what_was_refused_after_long_work_is_tried_again_after_ten_times_as_long(slow: World) -> None:
+async def test_what_was_refused_after_long_work_is_tried_again_after_ten_times_as_long(slow: Harness) -> None:
     slow.add(*odd(40, least=2000)).look()
     await until(slow, lambda: Reason.NO_DOMAIN_FITS in slow.reasons())
     pause = slow.groups.states[GANG].not_before - slow.clock()
@@ -217,7 +217,7 @@ async def test_what_was_refused_after_long_work_is_tried_again_after_ten_times_a
     await slow.close()
 
 
-async def test_short_plans_in_vain_count_for_the_pause_of_all_and_others_do_not(slow: World) -> None:
+async def test_short_plans_in_vain_count_for_the_pause_of_all_and_others_do_not(slow: Harness) -> None:
     slow.add(*small()).look()
     assert slow.core.planning.vain_seconds == 0
     slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
@@ -230,7 +230,7 @@ async def test_short_plans_in_vain_count_for_the_pause_of_all_and_others_do_not(
     await slow.close()
 
 
-async def test_a_time_that_has_come_is_looked_at_once(slow: World) -> None:
+async def test_a_time_that_has_come_is_looked_at_once(slow: Harness) -> None:
     slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
     gone = slow.groups.states[GroupKey("default", "big")]
     gone.not_before = gone.retry_at = slow.clock() + 5
@@ -243,7 +243,7 @@ async def test_a_time_that_has_come_is_looked_at_once(slow: World) -> None:
 
 
 async def test_what_cannot_be_planned_in_its_time_says_so_and_gets_more_time_later() -> None:
-    world = racks(World(stopwatch=ticking(step=0.1)))
+    world = racks(Harness(stopwatch=ticking(step=0.1)))
     world.add(*odd(12)).look()
     await until(world, lambda: Reason.PLAN_UNFINISHED in world.reasons())
     assert world.heard.plans == ["PlanUnfinished"]
@@ -257,7 +257,7 @@ async def test_what_cannot_be_planned_in_its_time_says_so_and_gets_more_time_lat
 
 
 async def test_a_forecast_is_made_in_slices_too() -> None:
-    world = World(stopwatch=ticking())
+    world = Harness(stopwatch=ticking())
     racks(world, cpus=16, size=6)
     for number, name in enumerate(sorted(world.store.nodes)):
         world.add(
@@ -280,7 +280,7 @@ async def test_a_forecast_is_made_in_slices_too() -> None:
     await world.close()
 
 
-async def test_late_members_of_many_shapes_get_their_slots_when_these_are_found(slow: World) -> None:
+async def test_late_members_of_many_shapes_get_their_slots_when_these_are_found(slow: Harness) -> None:
     slow.add(gang(1), *members(1)).look()
     await until(slow, lambda: slow.cycle().steers)
     late: list[PodBuilder] = [pod(f"m{i}").cpu(f"{500 + i}m").scheduler(SCHEDULER).in_group("g") for i in range(5, 20)]
@@ -291,7 +291,7 @@ async def test_late_members_of_many_shapes_get_their_slots_when_these_are_found(
 
 
 async def test_a_question_about_newer_versions_of_the_same_pods_is_the_same_question() -> None:
-    world = racks(World())
+    world = racks(Harness())
     studies = Studies(
         world.store.nodes,
         world.store.members,
@@ -315,7 +315,7 @@ async def test_a_question_about_newer_versions_of_the_same_pods_is_the_same_ques
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2], ids=["before it began", "in its first slice", "in the middle"])
-async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(slow: World, turns: int) -> None:
+async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(slow: Harness, turns: int) -> None:
     slow.add(*odd(12)).look()
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -329,7 +329,7 @@ async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(sl
     await slow.close()
 
 
-async def test_a_plan_that_fails_is_told_to_whoever_asked(slow: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_plan_that_fails_is_told_to_whoever_asked(slow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     slow.add(*odd(12)).look()
     assert len(slow.core.studies) == 1
     monkeypatch.setattr("extender.scheduling.studies.Studies._begin", _fail)
