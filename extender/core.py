@@ -27,6 +27,7 @@ from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
+from extender.scheduling.kept_slots import KeptSlotPlanner, KeptSlots
 from extender.scheduling.moves import Moves
 from extender.scheduling.nomination import NominationPolicy
 from extender.scheduling.offers import Offers
@@ -37,7 +38,6 @@ from extender.scheduling.pod_ends import PodEnds
 from extender.scheduling.queue import Queue
 from extender.scheduling.repairs import USUAL, Repairs, Rules
 from extender.scheduling.scheduling_cycle import SchedulingCycle
-from extender.scheduling.seats import SeatPlanner, Seats
 from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.studies import Studies
 from extender.scheduling.tending import CycleTending
@@ -125,7 +125,7 @@ class Core:
             rest=rest,
         )
         self.planning = Planning(store.members, self.studies, self.groups, clock, metrics=metrics)
-        seats = Seats(store)
+        kept_slots = KeptSlots(store)
         order = QueueOrder(store.groups, store.members, store.vacancies, clock, ageing_seconds=options.ageing_seconds)
         pod_ends = PodEnds(
             store.pods,
@@ -152,12 +152,12 @@ class Core:
             Backlog(store.nodes, store.occupancy.used),
             backfill,
             self.studies,
-            planner=SeatPlanner(store, seats, self.planning.plan).plan,
+            planner=KeptSlotPlanner(store, kept_slots, self.planning.plan).plan,
             occupancy=store.occupancy,
             nominations=store.nominations,
             clock=clock,
         )
-        repairs = Repairs(store, seats, self.outbox, clock, status=status, metrics=metrics, rules=options.rules)
+        repairs = Repairs(store, kept_slots, self.outbox, clock, status=status, metrics=metrics, rules=options.rules)
         permit = Permit(store, term.leads)
         moves = Moves(
             store,
@@ -167,7 +167,7 @@ class Core:
             permit=permit,
             repairs=repairs,
             planning=self.planning,
-            planner=SeatPlanner(store, seats, self.planning.plan_at_once),
+            planner=KeptSlotPlanner(store, kept_slots, self.planning.plan_at_once),
             outbox=self.outbox,
             clock=clock,
         )
@@ -180,7 +180,7 @@ class Core:
             self.ledger,
             self.queue,
             self.planning,
-            seats=seats,
+            kept_slots=kept_slots,
             held=self.held,
             outbox=self.outbox,
             clock=clock,

@@ -128,7 +128,7 @@ class VacancyView(BaseModel):
     refusal: str
     """Why the kubelet would not run the member, "" for any other end."""
 
-    heir: str
+    replacement: str
     """The pod that comes in its place, "" while there is none."""
 
     seconds: float
@@ -316,7 +316,7 @@ def _view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
 
 
 def _view_vacancy(core: Core, vacancy: Vacancy) -> VacancyView:
-    heir = core.store.pods.get(vacancy.heir)
+    replacement = core.store.pods.get(vacancy.replacement)
     now = core.clock()
     return VacancyView(
         namespace=vacancy.group.namespace,
@@ -327,7 +327,7 @@ def _view_vacancy(core: Core, vacancy: Vacancy) -> VacancyView:
         node=vacancy.pod.node,
         claimed=core.store.occupancy.node_of(vacancy.claimant) is not None,
         refusal=vacancy.refusal,
-        heir=heir.name if heir is not None else "",
+        replacement=replacement.name if replacement is not None else "",
         seconds=round(now - (now if vacancy.since is None else vacancy.since), 1),
     )
 

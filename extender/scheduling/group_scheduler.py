@@ -11,7 +11,7 @@ from collections.abc import Callable
 from extender.scheduling.checks import find_conflict, find_shortage, is_foreign, is_suspended
 from extender.scheduling.effects import Activate, Outbox
 from extender.scheduling.endings import CycleEndings
-from extender.scheduling.group_state import GroupState, Mending
+from extender.scheduling.group_state import GroupState, Repair
 from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
 from extender.scheduling.planning import Planning
@@ -191,13 +191,13 @@ class GroupScheduler:
             for pod in group_members.waiting:
                 self._let_go(pod.uid)
             return Verdict(Reason.SCHEDULED, have=group_members.placed) if group_members.placed else None
-        mending = self._repairs.settle(state, group, group_members)
-        return self._repairs.judge(state, group, group_members, self._advance(state, group, group_members, mending))
+        repair = self._repairs.settle(state, group, group_members)
+        return self._repairs.judge(state, group, group_members, self._advance(state, group, group_members, repair))
 
     def _advance(
-        self, state: GroupState, group: PodGroup, group_members: GroupMembers, mending: Mending
+        self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair
     ) -> Verdict | None:
-        shortage = find_shortage(group, group_members, self._store, mending)
+        shortage = find_shortage(group, group_members, self._store, repair)
         if shortage is not None or not group_members.waiting:
             self._queue.leave(group.key)
         quiet = shortage is not None and not (group_members.waiting or group_members.gated or group_members.refused)
@@ -216,7 +216,7 @@ class GroupScheduler:
         if self._term.obstacle:
             self._queue.leave(group.key)
             return Verdict(Reason.RECORDS_UNREADABLE, detail=self._term.obstacle)
-        return self._scheduling_cycle.run(state, group, group_members, mending)
+        return self._scheduling_cycle.run(state, group, group_members, repair)
 
     def _assess_missing(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict | None:
         if not any(pod.pending for pod in members):

@@ -80,17 +80,18 @@ class GroupState:
 
 
 @dataclass(frozen=True, slots=True)
-class Mending:
-    """What of a gang is being repaired: ``seated`` are the members whose own kept slot takes them now (UIDs).
+class Repair:
+    """What of a gang is being repaired."""
 
-    Nobody frees it for them, so the queue cannot wake them for it. ``heirs`` are those of them that are bound to it
-    alone, because members of the gang run and with the kept slots they are its quorum. Whoever finds no room in its own
-    slot is a member like any other.
+    replacements: tuple[Pod, ...] = ()
+    """The members that take their kept slots alone, without a quorum: with the gang that runs, they are its quorum.
+
+    A replacement that finds no room in its own slot is a member like any other.
     """
 
-    heirs: tuple[Pod, ...] = ()
-    seated: frozenset[str] = frozenset()
+    fitting: frozenset[str] = frozenset()
+    """The UIDs of all members whose own kept slot takes them now, so that the queue need not wake them for room."""
 
 
-WHOLE = Mending()
-"""Nothing is to be mended."""
+WHOLE = Repair()
+"""Nothing is to be repaired."""

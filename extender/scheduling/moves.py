@@ -4,15 +4,15 @@ from collections.abc import Callable, Collection, Sequence
 
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.effects import Nominate, Outbox, Release
-from extender.scheduling.group_state import GroupState, Mending
+from extender.scheduling.group_state import GroupState, Repair
 from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
+from extender.scheduling.kept_slots import KeptSlotPlanner
 from extender.scheduling.member import MemberStage
 from extender.scheduling.permit import Permit
 from extender.scheduling.planning import Planning
 from extender.scheduling.repairs import Repairs
 from extender.scheduling.requests import build_joining_request
-from extender.scheduling.seats import SeatPlanner
 from extender.scheduling.slots import find_offered, find_parts_to_leave
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
@@ -23,7 +23,7 @@ from serried.model.verdict import Verdict
 
 
 class Moves:
-    """Changes the slots of cycles. ``planner`` finds nodes for late members, of which some may be heirs."""
+    """Changes the slots of cycles. ``planner`` finds nodes for late members, of which some may be replacements."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Moves:
         permit: Permit,
         repairs: Repairs,
         planning: Planning,
-        planner: SeatPlanner,
+        planner: KeptSlotPlanner,
         outbox: Outbox,
         clock: Callable[[], float],
     ) -> None:
@@ -67,14 +67,14 @@ class Moves:
     def refill(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
         """Give members a slot that came after the plan, or in the place of one that died: in the same domain."""
         group_members = self._store.members.classify(group.key)
-        mending = self._repairs.settle(gang, group, group_members)
+        repair = self._repairs.settle(gang, group, group_members)
         slots, parts = cycle.reservation.slots.keys() | cycle.bound, cycle.reservation.parts
         late = tuple(pod for pod in group_members.waiting if pod.uid not in slots)
         # The others' PodGroups are not in this cycle: each starts whole, in the next one.
         late = tuple(pod for pod in late if self._store.members.leaf_of(pod.uid) in parts)
         if not cycle.reservation.need or cycle.reservation.committed:
-            late = self._list_permitted(cycle, group, late, mending)
-        room = self._store.occupancy.freed, self._store.nominations.withdrawn, mending.seated
+            late = self._list_permitted(cycle, group, late, repair)
+        room = self._store.occupancy.freed, self._store.nominations.withdrawn, repair.fitting
         tried = (room, tuple((pod.uid, pod.shape) for pod in late))
         if not late or tried == cycle.refill_tried:
             return
@@ -91,12 +91,14 @@ class Moves:
             self._outbox.put(Nominate(cycle, tuple(answer.nodes)))
 
     def _list_permitted(
-        self, cycle: BindingCycle, group: PodGroup, late: Sequence[Pod], mending: Mending
+        self, cycle: BindingCycle, group: PodGroup, late: Sequence[Pod], repair: Repair
     ) -> tuple[Pod, ...]:
         """Those that the door would let pass one by one; the others wait to be bound together."""
         one_of = {self._store.members.leaf_of(pod.uid): pod.uid for pod in late}
         closed = {leaf for leaf, uid in one_of.items() if self._permit.count_missing(cycle, group, [uid])}
-        return tuple(pod for pod in late if self._store.members.leaf_of(pod.uid) not in closed or pod in mending.heirs)
+        return tuple(
+            pod for pod in late if self._store.members.leaf_of(pod.uid) not in closed or pod in repair.replacements
+        )
 
     def relocate(self, cycle: BindingCycle, uid: str, names: Sequence[str]) -> str | None:
         """Move a member's slot to one of the offered nodes if any will do; None if it stays where it is."""

@@ -1,7 +1,7 @@
 """Whether a member may be bound: the one door for Bindings, asked at every send.
 
-First burst, roll-forward, surplus, late member, heir of a dead one, record of an earlier term: all of them come through
-here, again for each attempt. The stage of a cycle says how far it is; it permits nothing.
+First burst, roll-forward, surplus, late member, replacement of a dead one, record of an earlier term: all of them come
+through here, again for each attempt. The stage of a cycle says how far it is; it permits nothing.
 """
 
 from collections import Counter
@@ -114,7 +114,7 @@ class Permit:
 
     def has_own_slot(self, cycle: BindingCycle, uid: str) -> bool:
         """Whether a member has the slot that is kept for it, and with those kept its PodGroup, which runs, is whole."""
-        slot, vacancy = cycle.reservation.slots.get(uid), self._store.vacancies.of_heir(uid)
+        slot, vacancy = cycle.reservation.slots.get(uid), self._store.vacancies.of_replacement(uid)
         if slot is None or vacancy is None or vacancy.pod.node != slot.node:
             return False
         group = self._store.groups.get(cycle.reservation.group)

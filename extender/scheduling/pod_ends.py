@@ -69,7 +69,7 @@ class PodEnds:
         for vacancy in self._vacancies:
             node = self._occupancy.node_of(vacancy.claimant)
             own = vacancy.group == group
-            if node and (own or not vacancy.heir):
+            if node and (own or not vacancy.replacement):
                 at = self._clock() if own else self._expect(vacancy.pod)
                 endings.append(Ending(node, vacancy.pod.shape.requests, at))
         return endings

@@ -11,13 +11,13 @@ from enum import StrEnum
 
 from extender.scheduling.checks import find_repairable
 from extender.scheduling.effects import Evict, Outbox
-from extender.scheduling.group_state import KUBELET_EXCLUSION_SECONDS, WHOLE, GroupState, Mending
+from extender.scheduling.group_state import KUBELET_EXCLUSION_SECONDS, WHOLE, GroupState, Repair
 from extender.scheduling.homes import find_home
-from extender.scheduling.seats import Seats
+from extender.scheduling.kept_slots import KeptSlots
 from extender.scheduling.status_sink import StatusSink
 from serried.cluster.demand import count_wanted
 from serried.cluster.store import Store
-from serried.cluster.vacancies import Vacancy, find_taken, match_heirs
+from serried.cluster.vacancies import Vacancy, find_taken, match_replacements
 from serried.metrics import ExtenderMetrics
 from serried.model.group import BARE_KINDS, GroupKey, PodGroup
 from serried.model.plan import PlanRequest
@@ -62,7 +62,7 @@ class Repairs:
     def __init__(
         self,
         store: Store,
-        seats: Seats,
+        kept_slots: KeptSlots,
         outbox: Outbox,
         clock: Callable[[], float],
         *,
@@ -71,7 +71,7 @@ class Repairs:
         rules: Rules = USUAL,
     ) -> None:
         self._store = store
-        self._seats = seats
+        self._kept_slots = kept_slots
         self._outbox = outbox
         self._clock = clock
         self._status = status
@@ -80,7 +80,7 @@ class Repairs:
 
     # --- one group ---------------------------------------------------------------------------------------------
 
-    def settle(self, gang: GroupState, group: PodGroup, group_members: GroupMembers) -> Mending:
+    def settle(self, gang: GroupState, group: PodGroup, group_members: GroupMembers) -> Repair:
         """Bring the vacancies of a group, and whether it is broken, up to date. Any state of its cycle will do."""
         committed = gang.cycle is not None and bool(gang.cycle.reservation.committed)
         intact = is_whole(group, group_members)
@@ -96,7 +96,7 @@ class Repairs:
         if found:
             self._close_old(gang, found)
             self._trim(gang, group.key, group_members, wanted)
-            self._find_heirs(group.key, group_members)
+            self._find_replacements(group.key, group_members)
         found = self._store.vacancies.of_group(group.key)
         # What has stood still does: the gang lost nobody, but is to have more.
         grown = gang.stood is not None and not count_missing(gang.stood, group_members.placed_by_leaf)
@@ -127,41 +127,45 @@ class Repairs:
         kept = 0 if gang.evicting or not self._rules.seconds else max(0, wanted - len(placed))
         vacancies = self._store.vacancies.of_group(key)
         taken = find_taken(vacancies, placed)
-        vacancies.sort(key=lambda vacancy: (bool(vacancy.heir), id(vacancy) not in taken))
+        vacancies.sort(key=lambda vacancy: (bool(vacancy.replacement), id(vacancy) not in taken))
         for vacancy in vacancies[: max(0, len(vacancies) - kept)]:
             self._store.vacancies.close(vacancy)
 
     def _is_placed(self, pod: Pod) -> bool:
-        return self._store.vacancies.of_heir(pod.uid) is None and self._store.occupancy.node_of(pod.uid) is not None
+        return (
+            self._store.vacancies.of_replacement(pod.uid) is None and self._store.occupancy.node_of(pod.uid) is not None
+        )
 
-    def _find_heirs(self, key: GroupKey, group_members: GroupMembers) -> None:
-        free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.heir]
+    def _find_replacements(self, key: GroupKey, group_members: GroupMembers) -> None:
+        free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.replacement]
         unplaced = [pod for pod in group_members.waiting if self._store.occupancy.node_of(pod.uid) is None]
-        waiting = [pod for pod in unplaced if self._store.vacancies.of_heir(pod.uid) is None]
-        for vacancy, pod in match_heirs(free, waiting):
-            self._store.vacancies.bequeath(vacancy, pod.uid)
+        waiting = [pod for pod in unplaced if self._store.vacancies.of_replacement(pod.uid) is None]
+        for vacancy, pod in match_replacements(free, waiting):
+            self._store.vacancies.assign(vacancy, pod.uid)
 
     def _describe(
         self, gang: GroupState, group: PodGroup, vacancies: Sequence[Vacancy], group_members: GroupMembers
-    ) -> Mending:
-        heirs = tuple(pod for pod in group_members.waiting if self._store.vacancies.of_heir(pod.uid) is not None)
-        if not heirs:
+    ) -> Repair:
+        replacements = tuple(
+            pod for pod in group_members.waiting if self._store.vacancies.of_replacement(pod.uid) is not None
+        )
+        if not replacements:
             return WHOLE
-        seated = frozenset(self._seat_heirs(gang, group, heirs, group_members))
-        heirs = tuple(pod for pod in heirs if pod.uid in seated)
+        fitting = frozenset(self._place_replacements(gang, group, replacements, group_members))
+        replacements = tuple(pod for pod in replacements if pod.uid in fitting)
         # With fewer slots than the quorum a gang is not mended but starts anew: as a replica that gets another size.
         mended = find_repairable(group, group_members, vacancies)
-        return Mending(tuple(pod for pod in heirs if self._store.members.leaf_of(pod.uid) in mended), seated)
+        return Repair(tuple(pod for pod in replacements if self._store.members.leaf_of(pod.uid) in mended), fitting)
 
-    def _seat_heirs(
-        self, gang: GroupState, group: PodGroup, heirs: Sequence[Pod], group_members: GroupMembers
+    def _place_replacements(
+        self, gang: GroupState, group: PodGroup, replacements: Sequence[Pod], group_members: GroupMembers
     ) -> dict[str, str]:
-        """The heirs whose own slot takes them now, each with its node, as a plan would see it."""
+        """The replacements whose own slot takes them now, each with its node, as a plan would see it."""
         key, nodes = group.topology_key, self._store.nodes
         homes = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
         pinned = frozenset(home.labels.get(key, "") for home in homes) if key is not None else frozenset[str]()
-        ask = PlanRequest(heirs, 0, key, pinned, gang.exclusions(heirs, self._clock(), nodes))
-        return self._seats.find(ask, self._store.snapshots.take(ask.priority, heirs).used)
+        ask = PlanRequest(replacements, 0, key, pinned, gang.exclusions(replacements, self._clock(), nodes))
+        return self._kept_slots.find(ask, self._store.snapshots.take(ask.priority, replacements).used)
 
     def judge(
         self, gang: GroupState, group: PodGroup, group_members: GroupMembers, verdict: Verdict | None

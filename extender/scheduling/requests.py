@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from extender.scheduling.checks import find_conflict, is_able
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.group_state import WHOLE, Mending
+from extender.scheduling.group_state import WHOLE, Repair
 from extender.scheduling.homes import Homes, find_homes, homes_of
 from serried.cluster.store import Store
 from serried.model.group import GroupKey, GroupKind, PodGroup
@@ -54,10 +54,10 @@ def build_request(
     excluded: frozenset[tuple[str, str]],
     nodes: Mapping[str, Node],
     waited: float,
-    mending: Mending = WHOLE,
+    repair: Repair = WHOLE,
     home: str = "",
 ) -> PlanRequest | Verdict:
-    """The planner's request for every PodGroup that has its quorum, or for heirs alone if there are any.
+    """The planner's request for every PodGroup that has its quorum, or for replacements alone if there are any.
 
     A Verdict where the group's bound members contradict its constraints. ``waited`` is for how many seconds its quorum
     stands. ``home`` is the domain of members whose nodes are gone: as long as they count, nobody goes elsewhere.
@@ -66,8 +66,10 @@ def build_request(
     if conflict is not None:
         return conflict
     leaves = group_members.leaves
-    members, need = _list_heirs(leaves, mending.heirs) if mending.heirs else _list_able(group.tree, leaves)
-    common = PlanRequest((), 0, excluded=excluded, style=group.preference.style, own_slots=bool(mending.heirs))
+    members, need = (
+        _list_replacements(leaves, repair.replacements) if repair.replacements else _list_able(group.tree, leaves)
+    )
+    common = PlanRequest((), 0, excluded=excluded, style=group.preference.style, own_slots=bool(repair.replacements))
     homes = {name: [pod.node for pod in each.bound] for name, each in leaves.items()}
     wish = _Wish(members, need, find_homes(group_members, nodes), homes, nodes, waited, common)
     request = _build_root(group, wish)
@@ -83,9 +85,9 @@ def _list_able(tree: Tree, leaves: Mapping[str, GroupMembers]) -> tuple[_Members
     return {name: leaves[name].waiting for name in need}, need
 
 
-def _list_heirs(leaves: Mapping[str, GroupMembers], heirs: Iterable[Pod]) -> tuple[_Members, _Need]:
-    """Heirs by PodGroup, none of which any quorum needs."""
-    uids = {pod.uid for pod in heirs}
+def _list_replacements(leaves: Mapping[str, GroupMembers], replacements: Iterable[Pod]) -> tuple[_Members, _Need]:
+    """Replacements by PodGroup, none of which any quorum needs."""
+    uids = {pod.uid for pod in replacements}
     members = {name: [pod for pod in each.waiting if pod.uid in uids] for name, each in leaves.items()}
     return members, dict.fromkeys(leaves, 0)
 
@@ -155,17 +157,17 @@ def _build_leaf(leaf: Leaf, base: PlanRequest, wish: _Wish) -> PlanRequest:
     )
 
 
-def leave_out(request: PlanRequest, seats: Mapping[str, str], nodes: Mapping[str, Node]) -> PlanRequest:
+def leave_out(request: PlanRequest, kept_slots: Mapping[str, str], nodes: Mapping[str, Node]) -> PlanRequest:
     """The request for the others when these members have their nodes (UID to node): they join them there."""
-    homes = [seats[member.uid] for member in request.members if member.uid in seats]
+    homes = [kept_slots[member.uid] for member in request.members if member.uid in kept_slots]
     key, pinned = request.topology_key, request.pinned
     if key is not None and homes:
         pinned = frozenset(nodes[home].labels[key] for home in homes)
-    parts = tuple(leave_out(part, seats, nodes) for part in request.parts)
+    parts = tuple(leave_out(part, kept_slots, nodes) for part in request.parts)
     whole = sum(now.need == 0 < before.need for now, before in zip(parts, request.parts, strict=True))
     return replace(
         request,
-        members=tuple(member for member in request.members if member.uid not in seats),
+        members=tuple(member for member in request.members if member.uid not in kept_slots),
         need=max(0, request.need - len(homes)),
         pinned=pinned,
         homes=request.homes | frozenset(homes),

@@ -10,13 +10,13 @@ from dataclasses import replace
 from extender.scheduling.checks import describe_claims, find_taken
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.effects import Outbox, StartCycle
-from extender.scheduling.group_state import GroupState, Mending
+from extender.scheduling.group_state import GroupState, Repair
 from extender.scheduling.held import HeldPods
+from extender.scheduling.kept_slots import KeptSlots
 from extender.scheduling.nomination import NominationPolicy
 from extender.scheduling.planning import Planning
 from extender.scheduling.queue import Queue
 from extender.scheduling.requests import build_request, find_next_opening
-from extender.scheduling.seats import Seats
 from extender.scheduling.slots import make_reservation
 from extender.scheduling.studies import Unfinished
 from serried.cluster.ledger import Ledger
@@ -45,7 +45,7 @@ class SchedulingCycle:
         queue: Queue,
         planning: Planning,
         *,
-        seats: Seats,
+        kept_slots: KeptSlots,
         held: HeldPods,
         outbox: Outbox,
         clock: Callable[[], float],
@@ -55,13 +55,13 @@ class SchedulingCycle:
         self._ledger = ledger
         self._queue = queue
         self._planning = planning
-        self._seats = seats
+        self._kept_slots = kept_slots
         self._held = held
         self._outbox = outbox
         self._clock = clock
         self._nomination = nomination
 
-    def run(self, state: GroupState, group: PodGroup, group_members: GroupMembers, mending: Mending) -> Verdict | None:
+    def run(self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair) -> Verdict | None:
         """Try to place a group that has its quorum, unless nothing has changed since the last try.
 
         What is to be said of the group then; None if that is what was said last.
@@ -73,7 +73,7 @@ class SchedulingCycle:
             tuple((pod.uid, pod.shape) for pod in group_members.waiting),
             (group_members.placed, len(group_members.terminating)),
             (group.policy, group.tree),
-            mending,
+            repair,
         )
         state.not_before = 0.0
         if group.key in self._queue and state.tried == tried and now < state.retry_at:
@@ -82,7 +82,7 @@ class SchedulingCycle:
         state.tried = tried
         excluded = state.exclusions(group_members.waiting, now, self._store.nodes)
         waited = now - (now if state.quorum_since is None else state.quorum_since)
-        request = build_request(group, group_members, excluded, self._store.nodes, waited, mending, state.home)
+        request = build_request(group, group_members, excluded, self._store.nodes, waited, repair, state.home)
         if isinstance(request, Verdict):
             self._queue.leave(group.key)
             state.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
@@ -112,7 +112,7 @@ class SchedulingCycle:
         reservation = make_reservation(group, request, plan, self._store)
         self._ledger.reserve(reservation, pods)
         if request.need:
-            self._seats.move_out(plan)
+            self._kept_slots.move_out(plan)
         # Every member of a tree has a domain of its own, which an offered node may not be in.
         plain = group.preference == NO_PREFERENCE and isinstance(group.tree, Leaf)
         any_node = plain and self._nomination.allows_any_node(plan)

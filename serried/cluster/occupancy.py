@@ -99,8 +99,8 @@ class Occupancy:
         if not claims:
             del self._claims[uid]
 
-    def hand_over(self, uid: str, kind: ClaimKind, heir: str) -> None:
-        """The claim of one kind on ``uid`` becomes the VACANT claim of ``heir``; other claims on ``uid`` are dropped.
+    def hand_over(self, uid: str, kind: ClaimKind, replacement: str) -> None:
+        """The claim of one kind on ``uid`` becomes the VACANT one of ``replacement``; others on ``uid`` are dropped.
 
         Nothing happens if there is no such claim. ``freed`` does not change if the claim only gets another name: the
         room was never free.
@@ -111,12 +111,12 @@ class Occupancy:
         del self._claims[uid]
         before = _strongest(claims)
         kept = claims[kind]
-        heirs = self._claims.setdefault(heir, {})
-        already = _strongest(heirs)
-        heirs[ClaimKind.VACANT] = kept
+        replacements = self._claims.setdefault(replacement, {})
+        already = _strongest(replacements)
+        replacements[ClaimKind.VACANT] = kept
         if already is None and before == kept:
             return
-        self._settle(already, _strongest(heirs))
+        self._settle(already, _strongest(replacements))
         self._settle(before, None)
 
     def forget(self, uid: str) -> None:

@@ -150,7 +150,7 @@ class Store:
         if pod.bound:
             self.vacancies.fill(pod.uid, pod.node)
         elif not pod.pending:
-            self.vacancies.disinherit(pod.uid)
+            self.vacancies.forget_replacement(pod.uid)
         self.nominations.follow(pod.uid, pod if pod.nominated and pod.pending else None)
         if pod.phase is Phase.SUCCEEDED and (old is None or old.phase is not Phase.SUCCEEDED):
             self.endings.learn(pod)
@@ -165,7 +165,7 @@ class Store:
             return
         if pod.bound:
             self._vacate(pod)
-        self.vacancies.disinherit(uid)
+        self.vacancies.forget_replacement(uid)
         self.occupancy.forget(uid)
         self.volumes.forget(uid)
         self.uncounted.forget(uid)

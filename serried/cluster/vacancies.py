@@ -1,8 +1,8 @@
 """The slots of members that have ended: each stays claimed for a while, for the member that comes in its place.
 
-A slot passes from the dead member to its vacancy, and from there to its heir, within one transition of the Store: no
-plan can ever see its room as free in between (docs/decisions/0013-repair-in-place.md). Times are the caller's loop
-seconds.
+A slot passes from the dead member to its vacancy, and from there to its replacement, within one transition of the
+Store: no plan can ever see its room as free in between (docs/decisions/0013-repair-in-place.md). Times are the caller's
+loop seconds.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -31,13 +31,13 @@ class Vacancy:
     since: float | None = None
     """When the vacancy was first looked at, in loop seconds; None before that."""
 
-    heir: str = ""
+    replacement: str = ""
     """The UID of the member in its place, "" while there is none."""
 
     @property
     def claimant(self) -> str:
         """The name under which the slot is claimed; no UID of a pod contains a colon."""
-        return self.heir or f"vacancy:{self.pod.uid}"
+        return self.replacement or f"vacancy:{self.pod.uid}"
 
 
 class Vacancies:
@@ -45,11 +45,11 @@ class Vacancies:
 
     def __init__(self, occupancy: Occupancy) -> None:
         self.filled: list[tuple[Vacancy, str]] = []
-        """Those whose heir was bound, with the node that it got; the reader empties the list."""
+        """Those whose replacement was bound, with the node that it got; the reader empties the list."""
 
         self._occupancy = occupancy
         self._by_group: dict[GroupKey, dict[str, Vacancy]] = {}
-        self._by_heir: dict[str, Vacancy] = {}
+        self._by_replacement: dict[str, Vacancy] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._by_group.values()))
@@ -68,9 +68,9 @@ class Vacancies:
         """The vacancies of a group, the oldest first."""
         return list(self._by_group.get(group, {}).values())
 
-    def of_heir(self, uid: str) -> Vacancy | None:
-        """The vacancy that this member is the heir of."""
-        return self._by_heir.get(uid)
+    def of_replacement(self, uid: str) -> Vacancy | None:
+        """The vacancy that this member is the replacement of."""
+        return self._by_replacement.get(uid)
 
     def open(self, group: GroupKey, pod: Pod, refusal: str = "", leaf: str = "") -> None:
         """A bound member has ended: its BOUND claim becomes the vacancy's, unless the kubelet had refused it."""
@@ -79,33 +79,33 @@ class Vacancies:
         if not refusal:
             self._occupancy.hand_over(pod.uid, ClaimKind.BOUND, vacancy.claimant)
 
-    def bequeath(self, vacancy: Vacancy, heir: str) -> None:
-        """A member that waits gets this slot, which must have no heir yet. It still has to be planned and bound."""
-        self._occupancy.hand_over(vacancy.claimant, ClaimKind.VACANT, heir)
-        vacancy.heir = heir
-        self._by_heir[heir] = vacancy
+    def assign(self, vacancy: Vacancy, replacement: str) -> None:
+        """A member that waits gets this slot, which has no replacement yet. It still has to be planned and bound."""
+        self._occupancy.hand_over(vacancy.claimant, ClaimKind.VACANT, replacement)
+        vacancy.replacement = replacement
+        self._by_replacement[replacement] = vacancy
 
-    def disinherit(self, uid: str) -> None:
+    def forget_replacement(self, uid: str) -> None:
         """A member is gone; the slot that it was to get waits for another one. Nothing happens if it had none."""
-        vacancy = self._by_heir.pop(uid, None)
+        vacancy = self._by_replacement.pop(uid, None)
         if vacancy is not None:
-            vacancy.heir = ""
+            vacancy.replacement = ""
             self._occupancy.hand_over(uid, ClaimKind.VACANT, vacancy.claimant)
 
     def fill(self, uid: str, node: str) -> None:
-        """A member is bound to ``node``; nothing happens if it is the heir of no vacancy."""
-        vacancy = self._by_heir.get(uid)
+        """A member is bound to ``node``; nothing happens if it is the replacement of no vacancy."""
+        vacancy = self._by_replacement.get(uid)
         if vacancy is not None:
             self.close(vacancy)
             self.filled.append((vacancy, node))
 
     def close(self, vacancy: Vacancy) -> None:
-        """The slot is kept no longer. What its heir got by a plan stays the heir's."""
+        """The slot is kept no longer. What its replacement got by a plan stays the replacement's."""
         those = self._by_group[vacancy.group]
         del those[vacancy.pod.uid]
         if not those:
             del self._by_group[vacancy.group]
-        self._by_heir.pop(vacancy.heir, None)
+        self._by_replacement.pop(vacancy.replacement, None)
         self._occupancy.release(vacancy.claimant, ClaimKind.VACANT)
 
     def close_group(self, group: GroupKey) -> None:
@@ -120,7 +120,7 @@ class Vacancies:
         self.filled.clear()
 
 
-def match_heirs(vacancies: Iterable[Vacancy], waiting: Iterable[Pod]) -> list[tuple[Vacancy, Pod]]:
+def match_replacements(vacancies: Iterable[Vacancy], waiting: Iterable[Pod]) -> list[tuple[Vacancy, Pod]]:
     """Which pod takes which vacancy: by name, else by index under the same owner, else by shape under the same owner.
 
     A pod with an index takes the slot of that index or none. Each vacancy and each pod is in one pair at most; earlier
@@ -128,13 +128,13 @@ def match_heirs(vacancies: Iterable[Vacancy], waiting: Iterable[Pod]) -> list[tu
     """
     pairs: list[tuple[Vacancy, Pod]] = []
     open_slots = list(vacancies)
-    heirs = list(waiting)
+    replacements = list(waiting)
     for tell in (_name, _index, _kind):
-        found = _pair(tell, open_slots, heirs)
+        found = _pair(tell, open_slots, replacements)
         slots = {id(vacancy) for vacancy, _ in found}
         pods = {pod.uid for _, pod in found}
         open_slots = [vacancy for vacancy in open_slots if id(vacancy) not in slots]
-        heirs = [pod for pod in heirs if pod.uid not in pods]
+        replacements = [pod for pod in replacements if pod.uid not in pods]
         pairs += found
     return pairs
 

@@ -95,7 +95,7 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         self._repairs = self._counter("serried_repairs", "Slots of dead members by what became of them.", "outcome")
         self._repair_seconds = self._histogram(
             "serried_repair_seconds",
-            "Time from a member's end to the binding of its heir.",
+            "Time from a member's end to the binding of its replacement.",
             _REPAIR_SECONDS,
         )
         self._vacancies = self._gauge("serried_vacancies", "Slots that are kept for the members to come.")

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import EndedMembers, Store
-from serried.cluster.vacancies import Vacancy, match_heirs
+from serried.cluster.vacancies import Vacancy, match_replacements
 from serried.model.group import GroupKey, PodGroup, Policy
 from serried.model.pod import ControllerRef, Phase, Pod, Shape
 
@@ -42,11 +42,11 @@ class Kept:
 
     node: str
     shape: Shape
-    heir: str = ""
+    replacement: str = ""
 
 
 class VacancyMachine(RuleBasedStateMachine):
-    """Pods live and die, heirs are found and lost, plans come and go."""
+    """Pods live and die, replacements are found and lost, plans come and go."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class VacancyMachine(RuleBasedStateMachine):
         pod = self.pods.pop(data.draw(st.sampled_from(sorted(self.pods))))
         if pod.bound:
             self._vacate(pod, "")
-        self._lose_heir(pod.uid)
+        self._lose_replacement(pod.uid)
         self.slots.pop(pod.uid, None)
         self.store.drop_pod(pod.uid)
 
@@ -103,9 +103,9 @@ class VacancyMachine(RuleBasedStateMachine):
         if before is not None and before.bound and pod.phase is Phase.FAILED:
             self._vacate(before, pod.refusal)
         if pod.bound:
-            self.kept = {uid: kept for uid, kept in self.kept.items() if kept.heir != pod.uid}
+            self.kept = {uid: kept for uid, kept in self.kept.items() if kept.replacement != pod.uid}
         elif not pod.pending:
-            self._lose_heir(pod.uid)
+            self._lose_replacement(pod.uid)
         if pod.node and not pod.bound:
             self.slots.pop(pod.uid, None)
         self.pods[pod.uid] = pod
@@ -115,24 +115,24 @@ class VacancyMachine(RuleBasedStateMachine):
         if pod.group is not None and GROUP in self.store.groups:
             self.kept[pod.uid] = Kept("" if refusal else pod.node, pod.shape)
 
-    def _lose_heir(self, uid: str) -> None:
+    def _lose_replacement(self, uid: str) -> None:
         for kept in self.kept.values():
-            if kept.heir == uid:
-                kept.heir = ""
+            if kept.replacement == uid:
+                kept.replacement = ""
                 self.slots.pop(uid, None)
 
     # --- what the extender does --------------------------------------------------------------------------------
 
     @rule()
-    def find_heirs(self) -> None:
+    def find_replacements(self) -> None:
         waiting = [pod for pod in self.pods.values() if pod.pending and pod.group and pod.uid not in self.slots]
-        heirs = {kept.heir for kept in self.kept.values()}
-        free = [vacancy for vacancy in self.store.vacancies.of_group(GROUP) if not vacancy.heir]
-        for vacancy, pod in match_heirs(free, [pod for pod in waiting if pod.uid not in heirs]):
+        replacements = {kept.replacement for kept in self.kept.values()}
+        free = [vacancy for vacancy in self.store.vacancies.of_group(GROUP) if not vacancy.replacement]
+        for vacancy, pod in match_replacements(free, [pod for pod in waiting if pod.uid not in replacements]):
             self._check_claimant(vacancy, pod)
-            assert not self.kept[vacancy.pod.uid].heir
-            self.kept[vacancy.pod.uid].heir = pod.uid
-            self.store.vacancies.bequeath(vacancy, pod.uid)
+            assert not self.kept[vacancy.pod.uid].replacement
+            self.kept[vacancy.pod.uid].replacement = pod.uid
+            self.store.vacancies.assign(vacancy, pod.uid)
 
     def _check_claimant(self, vacancy: Vacancy, pod: Pod) -> None:
         if pod.name != vacancy.pod.name:
@@ -170,29 +170,29 @@ class VacancyMachine(RuleBasedStateMachine):
     # --- what must hold ----------------------------------------------------------------------------------------
 
     @invariant()
-    def the_same_slots_are_kept_for_the_same_heirs(self) -> None:
-        found = {vacancy.pod.uid: vacancy.heir for vacancy in self.store.vacancies}
-        assert found == {uid: kept.heir for uid, kept in self.kept.items()}
-        heirs = [heir for heir in found.values() if heir]
-        assert len(heirs) == len(set(heirs))
-        for heir in heirs:
-            vacancy = self.store.vacancies.of_heir(heir)
+    def the_same_slots_are_kept_for_the_same_replacements(self) -> None:
+        found = {vacancy.pod.uid: vacancy.replacement for vacancy in self.store.vacancies}
+        assert found == {uid: kept.replacement for uid, kept in self.kept.items()}
+        replacements = [replacement for replacement in found.values() if replacement]
+        assert len(replacements) == len(set(replacements))
+        for replacement in replacements:
+            vacancy = self.store.vacancies.of_replacement(replacement)
             assert vacancy is not None
-            assert vacancy.heir == heir
+            assert vacancy.replacement == replacement
 
     @invariant()
     def each_pod_and_each_kept_slot_counts_once(self) -> None:
         used: dict[str, Counter[str]] = {}
         for uid, pod in self.pods.items():
-            inherited = next((kept for kept in self.kept.values() if kept.heir == uid), None)
+            kept = next((kept for kept in self.kept.values() if kept.replacement == uid), None)
             if pod.bound:
                 self._count(used, pod.node, pod.shape)
             elif uid in self.slots:
                 self._count(used, self.slots[uid], pod.shape)
-            elif inherited is not None:
-                self._count(used, inherited.node, inherited.shape)
+            elif kept is not None:
+                self._count(used, kept.node, kept.shape)
         for kept in self.kept.values():
-            if not kept.heir:
+            if not kept.replacement:
                 self._count(used, kept.node, kept.shape)
         assert dict(self.store.occupancy.used) == used
 

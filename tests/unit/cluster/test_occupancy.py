@@ -122,7 +122,7 @@ def test_the_last_weaker_claims_go_without_freeing_anything() -> None:
 
 
 class TestHandingOver:
-    def test_the_claim_goes_on_under_the_heirs_name_and_no_room_is_ever_free(self) -> None:
+    def test_the_claim_goes_on_under_the_replacements_name_and_no_room_is_ever_free(self) -> None:
         occupancy = Occupancy()
         occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
         occupancy.hand_over("p", ClaimKind.BOUND, "q")
@@ -137,7 +137,7 @@ class TestHandingOver:
         occupancy.hand_over("p", ClaimKind.VACANT, "q")
         assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
 
-    def test_an_heir_that_counts_elsewhere_goes_on_counting_there(self) -> None:
+    def test_a_replacement_that_counts_elsewhere_goes_on_counting_there(self) -> None:
         occupancy = Occupancy()
         occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
         occupancy.claim("q", ClaimKind.RESERVED, "n2", ONE_CPU)

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 
 from serried.cluster.store import Store
-from serried.cluster.vacancies import Vacancy, match_heirs
+from serried.cluster.vacancies import Vacancy, match_replacements
 from serried.model.group import GroupKey
 from tests.support.builders import PodBuilder, pod, pod_group
 
@@ -13,7 +13,10 @@ GROUP = GroupKey("default", "g")
 def matched(dead: Sequence[PodBuilder], waiting: Sequence[PodBuilder]) -> dict[str, str]:
     """Who comes in whose place: names of the waiting by names of the dead."""
     vacancies = [Vacancy(GROUP, each.value()) for each in dead]
-    return {vacancy.pod.name: heir.name for vacancy, heir in match_heirs(vacancies, [each.value() for each in waiting])}
+    return {
+        vacancy.pod.name: replacement.name
+        for vacancy, replacement in match_replacements(vacancies, [each.value() for each in waiting])
+    }
 
 
 def of_set(name: str) -> PodBuilder:

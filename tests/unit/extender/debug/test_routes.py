@@ -102,7 +102,7 @@ async def test_a_bad_value_is_400_with_a_sentence_that_helps(page: Page, query: 
     assert answer.json()["detail"].endswith(sentence)
 
 
-async def test_the_slots_that_are_kept_are_shown_with_their_heirs(page: Page, world: Harness) -> None:
+async def test_the_slots_that_are_kept_are_shown_with_their_replacements(page: Page, world: Harness) -> None:
     first, second = (pod(name).cpu(1).scheduler(SCHEDULER).in_group("k") for name in ("k0", "k1"))
     await world.add(pod_group("k").gang(2), first.index(0).on("n1"), second.index(1).on("n2")).go()
     world.delete("k0")
@@ -111,8 +111,8 @@ async def test_the_slots_that_are_kept_are_shown_with_their_heirs(page: Page, wo
     await world.pass_time(5.0)
     slot = {"namespace": "default", "group": "k", "kind": "PodGroup", "claimed": True, "refusal": "", "seconds": 5.0}
     assert await page.vacancies() == [
-        slot | {"member": "k0", "index": 0, "node": "n1", "heir": ""},
-        slot | {"member": "k1", "index": 1, "node": "n2", "heir": "k2"},
+        slot | {"member": "k0", "index": 0, "node": "n1", "replacement": ""},
+        slot | {"member": "k1", "index": 1, "node": "n2", "replacement": "k2"},
     ]
 
 

@@ -1,4 +1,4 @@
-"""Life after binding: slots of dead members are kept for their heirs, and broken gangs go first and are told of."""
+"""Life after binding: slots of dead members are kept for their replacements, and broken gangs go first."""
 
 from collections.abc import AsyncIterator
 
@@ -64,7 +64,9 @@ def message(world: Harness, group: GroupKey = GANG) -> str:
 
 
 class TestTheSlotOfADeadMember:
-    async def test_it_is_kept_for_its_heir_although_another_gang_waits_for_the_room(self, world: Harness) -> None:
+    async def test_it_is_kept_for_its_replacement_although_another_gang_waits_for_the_room(
+        self, world: Harness
+    ) -> None:
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -73,7 +75,7 @@ class TestTheSlotOfADeadMember:
         await world.add(*members(1, first=2)).go()
         assert slot(world, "m2") == "n1"
 
-    async def test_its_heir_is_bound_alone_without_a_record(self, world: Harness) -> None:
+    async def test_its_replacement_is_bound_alone_without_a_record(self, world: Harness) -> None:
         await run_gang(world)
         world.delete("m0")
         await world.add(*members(1, first=2)).go()
@@ -116,7 +118,7 @@ class TestTheSlotOfADeadMember:
         await world.add(*job_pods(1, generation="b")).go()
         assert slot(world, "train-1b") == "n2"
 
-    async def test_an_heir_that_came_before_the_slot_was_free_gets_it_though_another_is_being_bound(
+    async def test_a_replacement_that_came_before_the_slot_was_free_gets_it_though_another_is_being_bound(
         self, world: Harness
     ) -> None:
         await run_job(world, 3)
@@ -128,7 +130,7 @@ class TestTheSlotOfADeadMember:
         await world.go()
         assert slot(world, "train-1b") == "n2"
 
-    async def test_a_larger_heir_takes_no_room_that_another_member_is_planned_on(self, world: Harness) -> None:
+    async def test_a_larger_replacement_takes_no_room_that_another_member_is_planned_on(self, world: Harness) -> None:
         await run_job(world, 3)
         await world.add(node("n1").cpu(3)).go()
         world.delete("train-0")
@@ -151,7 +153,7 @@ class TestTheSlotOfADeadMember:
         await world.add(job_pods(0)[0].on("n1").phase("Succeeded")).go()
         assert slot(world, "h0") == "n1"
 
-    async def test_an_heir_that_dies_before_it_is_bound_leaves_the_slot_to_the_next(self, world: Harness) -> None:
+    async def test_a_replacement_that_dies_before_it_is_bound_leaves_the_slot_to_the_next(self, world: Harness) -> None:
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -162,7 +164,7 @@ class TestTheSlotOfADeadMember:
         await world.add(*members(1, first=3)).go()
         assert slot(world, "m3") == "n1"
 
-    async def test_an_heir_whose_round_ends_early_keeps_its_slot(self, world: Harness) -> None:
+    async def test_a_replacement_whose_round_ends_early_keeps_its_slot(self, world: Harness) -> None:
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -171,7 +173,9 @@ class TestTheSlotOfADeadMember:
         assert world.groups.states[OTHER].cycle is None
         assert slot(world, "m2") == "n1"
 
-    async def test_a_plain_pod_may_take_the_room_and_the_heir_gets_it_when_that_ends(self, world: Harness) -> None:
+    async def test_a_plain_pod_may_take_the_room_and_the_replacement_gets_it_when_that_ends(
+        self, world: Harness
+    ) -> None:
         await run_gang(world)
         world.delete("m0")
         await world.add(pod("plain").cpu(1).on("n1"), *members(1, first=2)).go()
@@ -180,7 +184,7 @@ class TestTheSlotOfADeadMember:
         await world.pass_time(1.0)
         assert slot(world, "m2") == "n1"
 
-    async def test_a_larger_heir_goes_where_it_fits(self, world: Harness) -> None:
+    async def test_a_larger_replacement_goes_where_it_fits(self, world: Harness) -> None:
         await run_gang(world)
         await world.add(node("n3").cpu(4)).go()
         world.delete("m0")
@@ -200,7 +204,9 @@ class TestTheSlotOfADeadMember:
         await world.add(*members(1, first=2)).go()
         assert slot(world, "m2") == "n1"
 
-    async def test_it_is_not_free_while_its_heir_is_being_bound_though_the_group_goes(self, world: Harness) -> None:
+    async def test_it_is_not_free_while_its_replacement_is_being_bound_though_the_group_goes(
+        self, world: Harness
+    ) -> None:
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -218,7 +224,7 @@ class TestTheSlotOfADeadMember:
         await world.go()
         assert slot(world, "h0") == "n1"
 
-    async def test_it_is_kept_when_its_heir_is_deleted_while_it_is_being_bound(self, world: Harness) -> None:
+    async def test_it_is_kept_when_its_replacement_is_deleted_while_it_is_being_bound(self, world: Harness) -> None:
         await run_gang(world)
         await wait_for_room(world)
         world.delete("m0")
@@ -247,7 +253,7 @@ class TestTheSlotOfADeadMember:
         await world.go()
         await world.pass_time(5.0)
         await world.add(members(3)[2].on("n1")).go()
-        assert world.heard.repairs == []  # bound by another hand: nobody's heir
+        assert world.heard.repairs == []  # bound by another hand: nobody's replacement
         assert len(world.store.vacancies) == 0
         world.delete("m2")
         await world.go()
@@ -328,7 +334,7 @@ class TestTheEndOfAVacancy:
         assert slot(world, "h0") == "n1"
 
     async def test_its_member_was_replaced_before_it_died(self, world: Harness) -> None:
-        """podReplacementPolicy TerminatingOrFailed: the heir comes while the old one still has its node."""
+        """podReplacementPolicy TerminatingOrFailed: the replacement comes while the old one still has its node."""
         await run_job(world, 2)
         await world.add(node("n3").cpu(1), job_pods(0)[0].on("n1").deleting()).go()
         await world.add(*job_pods(0, generation="b")).go()
@@ -365,7 +371,7 @@ class TestTheEndOfAVacancy:
 
 
 class TestLostNodes:
-    async def test_heirs_stay_in_the_domain_of_the_gang(self, world: Harness) -> None:
+    async def test_replacements_stay_in_the_domain_of_the_gang(self, world: Harness) -> None:
         await run_gang(world, rack_bound=True)
         await world.add(*[node(f"a{place}").cpu(8).rack("r2") for place in (1, 2)], node("n3").cpu(1).rack("r1")).go()
         world.store.drop_node("n1")
@@ -373,8 +379,8 @@ class TestLostNodes:
         await world.add(*members(1, first=2)).go()
         assert slot(world, "m2") == "n3"
 
-    async def test_no_heir_goes_elsewhere_while_members_on_lost_nodes_count(self, world: Harness) -> None:
-        """The pods of a node that is gone are deleted one by one: the first heir must not lead the gang away."""
+    async def test_no_replacement_goes_elsewhere_while_members_on_lost_nodes_count(self, world: Harness) -> None:
+        """The pods of a node that is gone are deleted one by one: the first replacement must not lead the gang away."""
         await run_gang(world, rack_bound=True)
         await world.add(node("a1").cpu(8).rack("r2")).go()
         world.store.drop_node("n1")
@@ -498,9 +504,9 @@ class TestARefusalByTheKubelet:
         world.store.put_volume(volume("v").local_to("n1", "n2").value())
         world.store.put_volume_claim(volume_claim("c").bound_to("v").value())
         nodes = [node(name).label("kubernetes.io/hostname", name).cpu(2) for name in ("n1", "n2")]
-        first, second, heir = (each.mounting("c") for each in members(3))
+        first, second, replacement = (each.mounting("c") for each in members(3))
         await world.add(*nodes, gang(2), first.on("n1"), second.on("n1")).go()
-        await world.add(first.on("n1").refused("OutOfcpu"), heir).go()
+        await world.add(first.on("n1").refused("OutOfcpu"), replacement).go()
         assert slot(world, "m2") == "n2"
 
     async def test_its_room_is_not_kept(self, world: Harness) -> None:
@@ -520,7 +526,7 @@ class TestABrokenGang:
         )
         assert world.reasons() == [Reason.SCHEDULED]
 
-    async def test_its_heir_is_told_that_it_is_broken_and_what_it_waits_for(self, world: Harness) -> None:
+    async def test_its_replacement_is_told_that_it_is_broken_and_what_it_waits_for(self, world: Harness) -> None:
         await run_gang(world, rack_bound=True)
         world.store.drop_node("n1")
         world.delete("m0")
