@@ -96,16 +96,17 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What of a gang is being repaired: ``seated`` are the members whose own kept slot takes them now (UIDs).
-
-    Nobody frees it for them, so the queue cannot wake them for it. ``replacements`` are those of them that are bound to it
-    alone, because members of the gang run and with the kept slots they are its quorum. Whoever finds no room in its own
-    slot is a member like any other.
-    """
+    """What of a gang is being repaired."""
 
     replacements: tuple[Pod, ...] = ()
-    seated: frozenset[str] = frozenset()
+    """The members that take their kept slots alone, without a quorum: with the gang that runs, they are its quorum.
+
+    A replacement that finds no room in its own slot is a member like any other.
+    """
+
+    fitting: frozenset[str] = frozenset()
+    """The UIDs of all members whose own kept slot takes them now, so that the queue need not wake them for room."""
 
 
 WHOLE = Repair()
-"""Nothing is to be mended."""
+"""Nothing is to be repaired."""

@@ -46,7 +46,9 @@ class HeldPods:
 
     def forget(self, uid: str) -> bool:
         """This pod is held no longer; whether it was."""
-        return self._strangers.pop(uid, "") is None or self._known.pop(uid, "") is None
+        # Asked for each filter answer, when nearly always nobody is a stranger: a pop would look at the clock first.
+        was_stranger = self._strangers.currsize > 0 and self._strangers.pop(uid, "") is None
+        return was_stranger or self._known.pop(uid, "") is None
 
     def needs_activation(self, pod: Pod) -> bool:
         """Whether the scheduler has put a pod aside, and tries it again only when a write of ours wakes it."""

@@ -36,7 +36,7 @@ class KeptSlots:
         return [vacancy for vacancy in found if vacancy is not None]
 
     def find(self, ask: PlanRequest, base: Mapping[str, Resources]) -> dict[str, str]:
-        """Member UID to node: the replacements whose own slot takes them, all in one domain; ``base`` is what is used."""
+        """Member UID to node: the replacements that their own slots take, in one domain; ``base`` is what is used."""
         replacements = [
             (pod, found) for pod in ask.members if (found := self._store.vacancies.of_replacement(pod.uid)) is not None
         ]

@@ -74,7 +74,7 @@ class Moves:
         late = tuple(pod for pod in late if self._store.members.leaf_of(pod.uid) in parts)
         if not cycle.reservation.need or cycle.reservation.committed:
             late = self._list_permitted(cycle, group, late, repair)
-        room = self._store.occupancy.freed, self._store.nominations.withdrawn, repair.seated
+        room = self._store.occupancy.freed, self._store.nominations.withdrawn, repair.fitting
         tried = (room, tuple((pod.uid, pod.shape) for pod in late))
         if not late or tried == cycle.refill_tried:
             return

@@ -1,7 +1,7 @@
 """Whether a member may be bound: the one door for Bindings, asked at every send.
 
-First burst, roll-forward, surplus, late member, replacement of a dead one, record of an earlier term: all of them come through
-here, again for each attempt. The stage of a cycle says how far it is; it permits nothing.
+First burst, roll-forward, surplus, late member, replacement of a dead one, record of an earlier term: all of them come
+through here, again for each attempt. The stage of a cycle says how far it is; it permits nothing.
 """
 
 from collections import Counter

@@ -141,7 +141,7 @@ class Repairs:
         unplaced = [pod for pod in group_members.waiting if self._store.occupancy.node_of(pod.uid) is None]
         waiting = [pod for pod in unplaced if self._store.vacancies.of_replacement(pod.uid) is None]
         for vacancy, pod in match_replacements(free, waiting):
-            self._store.vacancies.bequeath(vacancy, pod.uid)
+            self._store.vacancies.assign(vacancy, pod.uid)
 
     def _describe(
         self, gang: GroupState, group: PodGroup, vacancies: Sequence[Vacancy], group_members: GroupMembers
@@ -151,11 +151,11 @@ class Repairs:
         )
         if not replacements:
             return WHOLE
-        seated = frozenset(self._place_replacements(gang, group, replacements, group_members))
-        replacements = tuple(pod for pod in replacements if pod.uid in seated)
+        fitting = frozenset(self._place_replacements(gang, group, replacements, group_members))
+        replacements = tuple(pod for pod in replacements if pod.uid in fitting)
         # With fewer slots than the quorum a gang is not mended but starts anew: as a replica that gets another size.
         mended = find_repairable(group, group_members, vacancies)
-        return Repair(tuple(pod for pod in replacements if self._store.members.leaf_of(pod.uid) in mended), seated)
+        return Repair(tuple(pod for pod in replacements if self._store.members.leaf_of(pod.uid) in mended), fitting)
 
     def _place_replacements(
         self, gang: GroupState, group: PodGroup, replacements: Sequence[Pod], group_members: GroupMembers

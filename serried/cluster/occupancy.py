@@ -100,7 +100,7 @@ class Occupancy:
             del self._claims[uid]
 
     def hand_over(self, uid: str, kind: ClaimKind, replacement: str) -> None:
-        """The claim of one kind on ``uid`` becomes the VACANT claim of ``replacement``; other claims on ``uid`` are dropped.
+        """The claim of one kind on ``uid`` becomes the VACANT one of ``replacement``; others on ``uid`` are dropped.
 
         Nothing happens if there is no such claim. ``freed`` does not change if the claim only gets another name: the
         room was never free.

@@ -1,8 +1,8 @@
 """The slots of members that have ended: each stays claimed for a while, for the member that comes in its place.
 
-A slot passes from the dead member to its vacancy, and from there to its replacement, within one transition of the Store: no
-plan can ever see its room as free in between (docs/decisions/0013-repair-in-place.md). Times are the caller's loop
-seconds.
+A slot passes from the dead member to its vacancy, and from there to its replacement, within one transition of the
+Store: no plan can ever see its room as free in between (docs/decisions/0013-repair-in-place.md). Times are the caller's
+loop seconds.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -79,8 +79,8 @@ class Vacancies:
         if not refusal:
             self._occupancy.hand_over(pod.uid, ClaimKind.BOUND, vacancy.claimant)
 
-    def bequeath(self, vacancy: Vacancy, replacement: str) -> None:
-        """A member that waits gets this slot, which must have no replacement yet. It still has to be planned and bound."""
+    def assign(self, vacancy: Vacancy, replacement: str) -> None:
+        """A member that waits gets this slot, which has no replacement yet. It still has to be planned and bound."""
         self._occupancy.hand_over(vacancy.claimant, ClaimKind.VACANT, replacement)
         vacancy.replacement = replacement
         self._by_replacement[replacement] = vacancy

@@ -132,7 +132,7 @@ class VacancyMachine(RuleBasedStateMachine):
             self._check_claimant(vacancy, pod)
             assert not self.kept[vacancy.pod.uid].replacement
             self.kept[vacancy.pod.uid].replacement = pod.uid
-            self.store.vacancies.bequeath(vacancy, pod.uid)
+            self.store.vacancies.assign(vacancy, pod.uid)
 
     def _check_claimant(self, vacancy: Vacancy, pod: Pod) -> None:
         if pod.name != vacancy.pod.name:

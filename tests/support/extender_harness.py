@@ -52,7 +52,7 @@ DAY = 86_400.0
 
 
 class RecordingMetrics(ExtenderMetrics):
-    """Keeps the verdicts, and the numbers that metrics would take."""
+    """A status sink and metrics that keep what they are told."""
 
     def __init__(self) -> None:
         self.verdicts: list[tuple[GroupKey, Verdict]] = []
@@ -278,7 +278,7 @@ class Harness:
         return call
 
     def cycle(self, group: GroupKey = GANG) -> BindingCycle:
-        """The group's round, which must exist."""
+        """The group's binding cycle, which must exist."""
         cycle = self.groups.states[group].cycle
         assert cycle is not None
         return cycle

@@ -1,4 +1,4 @@
-"""Life after binding: slots of dead members are kept for their replacements, and broken gangs go first and are told of."""
+"""Life after binding: slots of dead members are kept for their replacements, and broken gangs go first."""
 
 from collections.abc import AsyncIterator
 
