@@ -21,7 +21,8 @@ from serried.cluster.store import Store
 from serried.feed import Item
 from serried.kube.errors import ApiError
 from serried.metrics import ControllerMetrics
-from serried.model.group import Job, Key, PodGroup, Workload
+from serried.model.composite import Composite
+from serried.model.group import GroupKey, Job, Key, PodGroup, Workload
 from serried.model.parent import JOB, OwnerKey, Parent, ParentKind, owner_key_of
 from serried.model.pod import Pod
 from serried.model.priority import PriorityClass
@@ -42,6 +43,8 @@ class Subject(Enum):
     """A namespace, in a key without name: the PodGroups of one namespace are freed together."""
     PRIORITY = "priority of"
     """A PodGroup that lacks its priority."""
+    COMPOSITE_PRIORITY = "priority of composite"
+    """A CompositePodGroup that lacks its priority."""
 
 
 _OWNER_KINDS = frozenset({JOB, *ParentKind})
@@ -108,17 +111,26 @@ class Loop:
             case Pod():
                 self._note_pod(item, old, new)
             case PriorityClass() if self._priorities is not None:
-                for key in self._priorities.waiting_for(item):
-                    self._add(Subject.PRIORITY, key)
+                for group in self._priorities.waiting_for(item):
+                    self._note_priority(group)
+            case Composite():
+                self._note_priority(item)
 
     def _note_group(self, group: PodGroup) -> None:
         self._expectations.settle(group)
-        if self._priorities is not None and self._priorities.awaiting(group) is not None:
-            self._add(Subject.PRIORITY, group.key.object_key)
+        self._note_priority(group)
         if self._protection.note(group.key):
             self._look_later(group.key.namespace)
         if group.workload is not None:
             self._add_owner_of(self._store.workloads.get(Key(group.key.namespace, group.workload)))
+
+    def _note_priority(self, group: PodGroup | Composite) -> None:
+        if self._priorities is None or self._priorities.awaiting(group) is None:
+            return
+        if isinstance(group, PodGroup):
+            self._add(Subject.PRIORITY, group.key.object_key)
+        else:
+            self._add(Subject.COMPOSITE_PRIORITY, group.key)
 
     def _note_pod(self, pod: Pod, old: Item | None, new: Item | None) -> None:
         if pod.place is not None and pod.place.replica and _has_moved(old, new):
@@ -210,8 +222,10 @@ class Loop:
             return await self._reconciler.reconcile(OwnerKey(task.subject.value, task.key), self.queue.failures(task))
         if task.subject is Subject.LEAVING:
             await self._free_groups(task.key.namespace)
+        elif self._priorities is not None and task.subject is Subject.PRIORITY:
+            await self._priorities.settle_group(GroupKey(*task.key))
         elif self._priorities is not None:
-            await self._priorities.settle(task.key)
+            await self._priorities.settle_composite(task.key)
         return Result()
 
     async def _free_groups(self, namespace: str) -> None:

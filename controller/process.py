@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from controller.diff.duty import Elastic, GangSettings, Suspended, Track
 from controller.diff.owner import Follow
 from controller.diff.sentences import tell_malformed
+from controller.diff.templates import resolve_class
 from controller.expectations import Expectations
 from controller.loop import Loop, Task
 from controller.priorities import Priorities
@@ -49,7 +50,7 @@ class Controller:
         clock = asyncio.get_running_loop().time
         self._settings = settings
         gang_settings = _gang_settings(settings)
-        self.store = Store(gang_settings.schedulers, gang_settings.gang_jobs)
+        self.store = Store(gang_settings.schedulers, gang_settings.gang_jobs, level=level)
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
         self.events = self._make_events(client)
         self.feed = self._make_feed(client, level)
@@ -64,7 +65,7 @@ class Controller:
                 writes,
                 gang_settings,
                 follow=_follow(gang_settings, level),
-                resolve_priority=priorities.resolve if priorities is not None else _leave_unresolved,
+                resolve_class=partial(resolve_class, classes=self.store.priority_classes, level=level),
                 read_pods=partial(read_pods_of, client),
                 metrics=metrics,
                 clock=clock,
@@ -133,10 +134,6 @@ class Controller:
     def routes(self) -> Sequence[APIRouter]:
         """Nothing beside probes and metrics."""
         return []
-
-
-def _leave_unresolved(_: str) -> None:
-    """No priority is written at the native level: an admission plugin gives PodGroups theirs."""
 
 
 def _gang_settings(settings: ControllerSettings) -> GangSettings:

@@ -17,7 +17,7 @@ LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 _KINDS = (
     *(Kind.PODS, Kind.LEADERS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS),
-    *(Kind.JOB_SETS, Kind.LEADER_WORKER_SETS),
+    *(Kind.JOB_SETS, Kind.LEADER_WORKER_SETS, Kind.PRIORITY_CLASSES),
 )
 
 JOB_PODS = Selection(labels="batch.kubernetes.io/job-name")
@@ -32,8 +32,8 @@ LEADER_PODS = Selection(labels=f"{WORKER_INDEX}=0")
 
 
 def watched_kinds(level: ApiLevel) -> tuple[Kind, ...]:
-    """The kinds that are watched. PriorityClasses only where no admission plugin gives PodGroups their priority."""
-    return (*_KINDS, Kind.PRIORITY_CLASSES) if level == FALLBACK else _KINDS
+    """The kinds that are watched. CompositePodGroups only where no admission plugin gives them their priority."""
+    return (*_KINDS, Kind.COMPOSITES) if level == FALLBACK else _KINDS
 
 
 async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[GroupKey]:

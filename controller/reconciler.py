@@ -7,7 +7,7 @@ is left.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from controller.diff.changes import (
@@ -38,7 +38,7 @@ from serried.cluster.owners import counts_as_started
 from serried.cluster.store import Store
 from serried.kube.errors import ApiError
 from serried.metrics import ControllerMetrics
-from serried.model.group import GroupKey, Job, Key
+from serried.model.group import GroupKey, Job, Key, Template
 from serried.model.parent import REPLICA, Owner, OwnerKey, Parent, owner_key_of
 from serried.model.pod import Pod
 
@@ -72,7 +72,7 @@ class Reconciler:
         settings: GangSettings,
         *,
         follow: Follow,
-        resolve_priority: Callable[[str], int | None],
+        resolve_class: Callable[[Template], Template],
         read_pods: Callable[[Parent], Awaitable[Sequence[Pod]]],
         metrics: ControllerMetrics,
         clock: Callable[[], float],
@@ -83,8 +83,8 @@ class Reconciler:
         self._settings = settings
         self._follow = follow
         """How minCount follows the size of an owner."""
-        self._resolve_priority = resolve_priority
-        """The priority to be written for the name of a PriorityClass ("" for no class); None for none."""
+        self._resolve_class = resolve_class
+        """Adds to a template what its PodGroup has to say of its PriorityClass (`diff.templates.resolve_class`)."""
         self._read_pods = read_pods
         """Reads the pods of a parent from the API server (`reads.read_pods_of`)."""
         self._metrics = metrics
@@ -269,8 +269,8 @@ class Reconciler:
             case CreateWorkload():
                 await self._create_workload(write)
             case CreatePodGroup():
-                priority = self._resolve_priority(write.template.priority_class)
-                self._expectations.expect(await self._writes.create_pod_group(write, priority))
+                resolved = replace(write, template=self._resolve_class(write.template))
+                self._expectations.expect(await self._writes.create_pod_group(resolved))
             case SetMinCount():
                 await self._writes.set_min_count(write)
             case Delete():

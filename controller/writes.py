@@ -11,7 +11,8 @@ from serried.decode.malformed import Malformed
 from serried.kube.client import ApiClient
 from serried.kube.errors import Conflict, NotFound
 from serried.kube.events import EventWriter
-from serried.kube.wire import pod_groups, workloads
+from serried.kube.wire import composites, pod_groups, workloads
+from serried.model.composite import Composite
 from serried.model.group import PodGroup, Workload
 from serried.model.level import ApiLevel
 from serried.model.parent import Owner, api_version_of, kind_of
@@ -28,6 +29,7 @@ class Writes:
         self._events = events
         self._workloads = workloads(level.group, level.version)
         self._groups = pod_groups(level.group, level.version)
+        self._composites = composites(level.api_version)
 
     async def create_workload(self, change: CreateWorkload) -> Workload:
         """Create the Workload; returns it as the API server has stored it."""
@@ -37,13 +39,10 @@ class Writes:
         self.emit(owner, "Normal", tell_created("Workload", made.key.name, owner))
         return made
 
-    async def create_pod_group(self, change: CreatePodGroup, priority: int | None = None) -> PodGroup:
-        """Create the PodGroup; returns it as the API server has stored it.
-
-        ``priority`` is written where the template has none.
-        """
+    async def create_pod_group(self, change: CreatePodGroup) -> PodGroup:
+        """Create the PodGroup; returns it as the API server has stored it."""
         owner = change.owner
-        body = pod_group_body(change, self._level, priority)
+        body = pod_group_body(change, self._level)
         made = _usable(decode_pod_group(await self._client.create(self._groups, owner.key.namespace, body)))
         self.emit(owner, "Normal", tell_created("PodGroup", made.key.name, owner))
         return made
@@ -53,10 +52,11 @@ class Writes:
         metadata: dict[str, Any] = {"resourceVersion": change.version, "finalizers": list(change.remaining) or None}
         await self._client.patch_merge(self._groups, change.group.namespace, change.group.name, {"metadata": metadata})
 
-    async def set_priority(self, group: PodGroup, priority: int) -> None:
-        """Write the priority of a PodGroup that has none; raises Conflict if it has changed, NotFound if gone."""
+    async def set_priority(self, group: PodGroup | Composite, priority: int) -> None:
+        """Write the priority of a group that has none; raises Conflict if it has changed, NotFound if gone."""
         patch = {"metadata": {"resourceVersion": group.version}, "spec": {"priority": priority}}
-        await self._client.patch_merge(self._groups, group.key.namespace, group.key.name, patch)
+        resource = self._groups if isinstance(group, PodGroup) else self._composites
+        await self._client.patch_merge(resource, group.key.namespace, group.key.name, patch)
 
     async def set_min_count(self, change: SetMinCount) -> None:
         """Change minCount. An object that has gone, or was made anew, is left alone."""

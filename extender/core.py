@@ -126,7 +126,7 @@ class Core:
         )
         self.planning = Planning(store.members, self.studies, self.groups, clock, metrics=metrics)
         seats = Seats(store)
-        order = QueueOrder(store.groups, store.members, store.vacancies, clock, ageing_seconds=options.ageing_seconds)
+        order = QueueOrder(store.priorities, store.vacancies, clock, ageing_seconds=options.ageing_seconds)
         pod_ends = PodEnds(
             store.pods,
             store.members,

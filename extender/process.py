@@ -31,7 +31,7 @@ from extender.status.conditions import Conditions
 from extender.status.reports import Reports
 from extender.takeover import Takeover
 from serried.cluster.store import EndedMembers, Store
-from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item, Kind
+from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
 from serried.kube.client import ApiClient
 from serried.kube.events import EventWriter
 from serried.model.eligibility import GangJobs
@@ -44,10 +44,6 @@ from serried.settings import ExtenderSettings, extender_settings
 log = logging.getLogger(__name__)
 
 
-KINDS = tuple(kind for kind in ALL_KINDS if kind is not Kind.PRIORITY_CLASSES)
-"""What the extender watches: all but what the controller alone asks for."""
-
-
 class Extender:
     """The wired parts of one process. ``client`` is open, ``level`` is what discovery found."""
 
@@ -58,7 +54,7 @@ class Extender:
         self.settings = settings
         self.level = level
         self._client = client
-        self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs), EndedMembers.KEEP_SLOTS)
+        self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs), EndedMembers.KEEP_SLOTS, level)
         self.events = EventWriter(client, "serried")
         self.reports = make_reports(client, self.store, self.events, level, clock)
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
@@ -85,7 +81,7 @@ class Extender:
         self.verbs = Verbs(self.core.service, lambda: self.leadership.active, metrics, clock)
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
-        self.feed = Feed(client, level, self.store, KINDS, on_change=self._note, optional=optional)
+        self.feed = Feed(client, level, self.store, ALL_KINDS, on_change=self._note, optional=optional)
         self.selfcheck = SelfCheck(
             self.core, self.feed, level, self.leadership, holding=self.holding, isolation=self.isolation
         )
@@ -164,7 +160,16 @@ def make_reports(
 ) -> Reports:
     """The reports over one Store."""
     conditions = Conditions(client, level, store.groups, store.forest, members=store.members)
-    return Reports(conditions, events, level, clock, groups=store.groups, members=store.members, owners=store.owners)
+    return Reports(
+        conditions,
+        events,
+        level,
+        clock,
+        groups=store.groups,
+        members=store.members,
+        owners=store.owners,
+        priorities=store.priorities,
+    )
 
 
 def _read_options(settings: ExtenderSettings) -> Options:

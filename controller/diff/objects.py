@@ -40,11 +40,10 @@ def workload_body(change: CreateWorkload, level: ApiLevel) -> Body:
     return {"apiVersion": level.api_version, "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
-def pod_group_body(change: CreatePodGroup, level: ApiLevel, priority: int | None = None) -> Body:
+def pod_group_body(change: CreatePodGroup, level: ApiLevel) -> Body:
     """The PodGroup to create from a template of a Workload, which may be a user's.
 
     The owner controls it, and the Workload is a second, plain owner: the PodGroup is deleted with either of them.
-    ``priority`` is written where the template has none; it is None where an admission plugin will resolve the class.
     """
     owner = change.owner
     workload = change.workload
@@ -62,17 +61,13 @@ def pod_group_body(change: CreatePodGroup, level: ApiLevel, priority: int | None
         "apiVersion": level.api_version,
         "kind": "PodGroup",
         "metadata": metadata,
-        "spec": {**_reference(workload, template, level), **_default(priority), **_scheduling(template, level)},
+        "spec": {**_reference(workload, template, level), **_scheduling(template, level)},
     }
 
 
 def _annotate(metadata: Body, said: dict[str, str]) -> None:
     if said:
         metadata["annotations"] = metadata.get("annotations", {}) | said
-
-
-def _default(priority: int | None) -> Body:
-    return {} if priority is None else {"priority": priority}
 
 
 def _reference(workload: Workload, template: Template, level: ApiLevel) -> Body:
@@ -120,6 +115,8 @@ def _scheduling(template: Template, level: ApiLevel) -> Body:
         said["priorityClassName"] = template.priority_class
     if template.priority is not None:
         said["priority"] = template.priority
+    if template.preemption is not None:
+        said["preemptionPolicy"] = template.preemption.value
     if template.claims:
         said["resourceClaims"] = [_claim(claim) for claim in template.claims]
     return said

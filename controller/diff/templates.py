@@ -1,11 +1,14 @@
 """The PodGroup templates that an owner's Workload should have, and the minCount in each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from controller.diff.names import template_name
 from serried.cluster.membership import find_template
 from serried.model.group import BASIC, Job, Policy, Template, Workload
+from serried.model.level import FALLBACK, ApiLevel
 from serried.model.parent import WHOLE, Owner, Parent, Stage, gangs_of, stages_of
+from serried.model.priority import PreemptionPolicy, PriorityClass, find_class, resolve_priority
 
 
 def desired_templates(owner: Owner) -> tuple[Template, ...]:
@@ -63,6 +66,23 @@ def counting_templates(owner: Owner, workload: Workload) -> list[Template]:
     names: Sequence[str] = [WHOLE] if isinstance(owner, Job) else [stage.name for stage in owner.stages]
     found = (find_template(workload, owner, name) for name in names)
     return list(dict.fromkeys(template for template in found if template is not None))
+
+
+def resolve_class(template: Template, classes: Mapping[str, PriorityClass], level: ApiLevel) -> Template:
+    """The template with what its PodGroup has to say of its class.
+
+    At the fallback level that is the priority, and no other: what a template says is written by whoever made the
+    Workload, and no admission plugin compares it with the class there. In 1.37 it is ``preemptionPolicy``: admission
+    refuses a PodGroup that leaves it out, and so has the default, where the class says Never (seen on 1.37.1). An API
+    server without the gate PodGroupPreemptionPolicy drops the field.
+    """
+    if level == FALLBACK:
+        return replace(template, priority=resolve_priority(template.priority_class, classes), preemption=None)
+    if not level.has_preemption or template.preemption is not None:
+        return template
+    found = find_class(template.priority_class, classes)
+    never = found is not None and found.preemption is PreemptionPolicy.NEVER
+    return replace(template, preemption=PreemptionPolicy.NEVER) if never else template
 
 
 def _name_template(parent: Parent, stage: Stage) -> str:

@@ -70,6 +70,12 @@ class GroupView(BaseModel):
     waiting: int
     """How many members wait for a node, gated and refused ones among them."""
 
+    priority: int
+    """The one that counts, for the group and each member."""
+
+    preempts: bool
+    """Whether others may be evicted for the group."""
+
     topologyKey: str  # noqa: N815
     domain: str
     state: str
@@ -230,6 +236,8 @@ def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
         members=len(members),
         placed=group_members.placed,
         waiting=len(group_members.waiting) + len(group_members.gated) + len(group_members.refused),
+        priority=core.store.priorities.of_group(key),
+        preempts=core.store.priorities.may_preempt(key),
         topologyKey=(group.topology_key or "") if group else "",
         domain=_domain(core, group, state, group_members.bound),
         state=_name_state(state),

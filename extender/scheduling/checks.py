@@ -13,6 +13,7 @@ from serried.cluster.vacancies import Vacancy
 from serried.model.group import GroupKind, PodGroup
 from serried.model.node import Node
 from serried.model.pod import Pod
+from serried.model.priority import HIGHEST_GROUP_PRIORITY
 from serried.model.tree import Leaf, Tree, list_branches, list_groups, list_leaves
 from serried.model.verdict import Reason, Verdict
 from serried.plan.quorum import GroupMembers, count_missing
@@ -22,8 +23,8 @@ def find_shortage(
     group: PodGroup, group_members: GroupMembers, store: Store, mending: Mending = WHOLE
 ) -> Verdict | None:
     """Why there is nobody to plan for yet; None if the quorum exists, or an heir can be placed without one."""
-    if group.priority_class and group.priority is None:
-        return Verdict(Reason.PRIORITY_UNKNOWN, key=group.priority_class)
+    if store.priorities.lacks_class(group):
+        return _describe_class(group, store)
     if mending.heirs or not _has_task(group, group_members):
         return None
     leaves = group_members.leaves
@@ -40,6 +41,12 @@ def find_shortage(
     if group_members.refused and _would_stand(group, leaves, coming):
         return describe_refused(group_members, min_count, store.uncounted)
     return _describe_missing(group.tree, leaves, coming)
+
+
+def _describe_class(group: PodGroup, store: Store) -> Verdict:
+    exists = group.priority_class in store.priority_classes
+    detail = f"no PodGroup may have more than {HIGHEST_GROUP_PRIORITY}" if exists else ""
+    return Verdict(Reason.PRIORITY_UNKNOWN, key=group.priority_class, detail=detail)
 
 
 def _has_task(group: PodGroup, group_members: GroupMembers) -> bool:

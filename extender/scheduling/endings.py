@@ -85,7 +85,9 @@ class CycleEndings:
 
     def _put_aside(self, cycle: BindingCycle) -> None:
         waiting = self._store.members.classify(cycle.reservation.group).waiting
-        self._queue.put_aside(cycle.reservation.group, PlanRequest(waiting, 1, cycle.group.topology_key, cycle.pinned))
+        priority = self._store.priorities.find_own(cycle.reservation.group)
+        ask = PlanRequest(waiting, 1, cycle.group.topology_key, cycle.pinned, group_priority=priority)
+        self._queue.put_aside(cycle.reservation.group, ask)
 
     def _close(self, cycle: BindingCycle, error: str) -> None:
         nominated = _list_nominated(cycle)

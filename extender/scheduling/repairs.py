@@ -161,7 +161,8 @@ class Repairs:
         homes = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
         pinned = frozenset(home.labels.get(key, "") for home in homes) if key is not None else frozenset[str]()
         ask = PlanRequest(heirs, 0, key, pinned, gang.exclusions(heirs, self._clock(), nodes))
-        return self._seats.find(ask, self._store.snapshots.take(ask.priority, heirs).used)
+        ask = replace(ask, group_priority=self._store.priorities.find_own(group.key))
+        return self._seats.find(ask, self._store.snapshots.take(ask.yielding_priority, heirs).used)
 
     def judge(
         self, gang: GroupState, group: PodGroup, group_members: GroupMembers, verdict: Verdict | None

@@ -113,7 +113,8 @@ def build_joining_request(
     around = {name: [*homes.get(name, ()), *residents.get(name, ())] for name in joining}
     common = PlanRequest((), 0, excluded=excluded, closed=cycle.closed, style=group.preference.style)
     wish = _Wish(joining, dict.fromkeys(joining, 0), around, around, store.nodes, math.inf, common)
-    return replace(_build_root(group, wish), need=need, pinned=cycle.pinned)
+    priority = store.priorities.find_own(group.key)
+    return replace(_build_root(group, wish), need=need, pinned=cycle.pinned, group_priority=priority)
 
 
 def _build_root(group: PodGroup, wish: _Wish) -> PlanRequest:

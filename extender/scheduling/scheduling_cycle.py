@@ -67,12 +67,13 @@ class SchedulingCycle:
         What is to be said of the group then; None if that is what was said last.
         """
         now = self._clock()
+        priority = self._store.priorities.find_own(group.key)
         if now < state.not_before:
             return self._queue.foresee(self._queue.describe(group.key, state))
         tried = (
             tuple((pod.uid, pod.shape) for pod in group_members.waiting),
             (group_members.placed, len(group_members.terminating)),
-            (group.policy, group.tree),
+            (group.policy, group.tree, priority),
             mending,
         )
         state.not_before = 0.0
@@ -87,7 +88,7 @@ class SchedulingCycle:
             self._queue.leave(group.key)
             state.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
             return request
-        request = replace(request, taken=find_taken(group, self._store, self._ledger))
+        request = replace(request, taken=find_taken(group, self._store, self._ledger), group_priority=priority)
         request = request.avoiding(state.unoffered(request.members, now, self._store.nodes))
         place = self._queue.describe(group.key, state)
         try:

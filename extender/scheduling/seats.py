@@ -78,7 +78,7 @@ class SeatPlanner:
         inherited = self._seats.list_inherited(ask.members)
         if not inherited and not ask.own_slots:
             return self._plan(ask)
-        seats = self._seats.find(ask, self._store.snapshots.take(ask.priority, ask.members).used)
+        seats = self._seats.find(ask, self._store.snapshots.take(ask.yielding_priority, ask.members).used)
         if ask.own_slots:
             return self._take_seats(ask, seats)
         found = self._plan_beside(seats, ask) if seats else None

@@ -267,7 +267,7 @@ class Studies:
         self, request: PlanRequest, leaving: tuple[Vacancy, ...], make: Make, limit: float
     ) -> Answer | None:
         begun = self._stopwatch()
-        work = make(self._snapshots.take(request.priority, request.members, leaving), self._capacity)
+        work = make(self._snapshots.take(request.yielding_priority, request.members, leaving), self._capacity)
         try:
             while self._stopwatch() - begun < limit:
                 next(work)
@@ -290,7 +290,7 @@ class Studies:
     def _holds(self, study: _Study, request: PlanRequest) -> bool:
         if not isinstance(study.found, Plan):
             return True
-        now = self._snapshots.take(request.priority, request.members, study.leaving)
+        now = self._snapshots.take(request.yielding_priority, request.members, study.leaving)
         return still_holds(study.found, request, study.nodes, now)
 
     def _renew(self, study: _Study, request: PlanRequest) -> Answer:
@@ -427,7 +427,7 @@ class Studies:
             self._groups.note_study(study.group)
 
     def _begin(self, study: _Study) -> Work[Any]:
-        snapshot = self._snapshots.take(study.request.priority, study.request.members, study.leaving)
+        snapshot = self._snapshots.take(study.request.yielding_priority, study.request.members, study.leaving)
         frozen = self._capacity.freeze()
         shown = frozen.show(snapshot)
         study.nodes = shown.nodes

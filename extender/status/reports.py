@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from extender.status.conditions import Conditions, tell_time
 from serried.cluster.members import Members
 from serried.cluster.owners import Owners
+from serried.cluster.priorities import GroupPriorities
 from serried.cluster.provisional import owner_of_provisional
 from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.events import EventWriter
@@ -19,7 +20,7 @@ from serried.model.group import GroupKey, Key, PodGroup
 from serried.model.level import ApiLevel
 from serried.model.parent import JOB, PARENT_APIS, api_version_of, kind_of
 from serried.model.tree import list_leaves
-from serried.model.verdict import Reason, Verdict, render
+from serried.model.verdict import Reason, Verdict, describe_mismatch, render
 from serried.observe.log import name_group
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,9 @@ _GOOD_NEWS = _PASSING | {Reason.SCHEDULED}
 
 _OWNERS = {JOB: "batch/v1"} | {kind.value: api.api_version for kind, api in PARENT_APIS.items()}
 """The kinds that hear the reasons of their gangs, and their apiVersions."""
+
+PRIORITY_MISMATCH = "PriorityMismatch"
+"""The event of a group that says another priority than its members; once for each."""
 
 GANG_BROKEN = "GangBroken"
 """The event of a gang that stays below its quorum; there is no condition for it (decision 13)."""
@@ -111,6 +115,7 @@ class Reports:
         groups: Mapping[GroupKey, PodGroup],
         members: Members,
         owners: Owners,
+        priorities: GroupPriorities,
     ) -> None:
         self.decisions: deque[Said] = deque(maxlen=1000)
         """The last decisions, the oldest first."""
@@ -122,6 +127,7 @@ class Reports:
         self._groups = groups
         self._members = members
         self._owners = owners
+        self._priorities = priorities
 
         self._pending: dict[GroupKey, _Pending] = {}
         """What is to be told."""
@@ -137,6 +143,9 @@ class Reports:
 
         self._told: dict[GroupKey, tuple[str, Verdict]] = {}
         """The last event of each group: the UID of its object, and the verdict."""
+
+        self._mismatched: dict[GroupKey, str] = {}
+        """Groups of which it was said that they have two priorities, with the UID of their object."""
 
         self._terms = 0
         """How many terms have ended."""
@@ -162,6 +171,7 @@ class Reports:
         self._pending.clear()
         self._refused.clear()
         self._told.clear()
+        self._mismatched.clear()
         self._conditions.forget()
 
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
@@ -238,6 +248,8 @@ class Reports:
         group = self._groups.get(key)
         term = self._terms
         self._emit(key, group, verdict)
+        if group is not None:
+            self._emit_mismatch(key, group)
         try:
             if group is not None and not group.deleting and not self._is_paused(key):
                 await self._conditions.write(group, verdict)
@@ -283,6 +295,16 @@ class Reports:
             for owner in self._list_owners(group):
                 self._events.emit(owner, kind, verdict.reason.value, render(verdict))
 
+    def _emit_mismatch(self, key: GroupKey, group: PodGroup) -> None:
+        """Say once of a group that it, or a member of it, has another priority than the one that counts."""
+        if self._mismatched.get(key) == group.uid:
+            return
+        found = self._priorities.find_mismatch(key)
+        about = self._subject(key, group)
+        if found is not None and about is not None:
+            self._mismatched[key] = group.uid
+            self._events.emit(about, "Warning", PRIORITY_MISMATCH, describe_mismatch(found))
+
     def _is_old(self, key: GroupKey, uid: str, group: PodGroup | None, verdict: Verdict) -> bool:
         """Whether an event would say again what the last one about this object said."""
         told_uid, told = self._told.get(key, ("", None))
@@ -302,6 +324,7 @@ class Reports:
     def _forget_gone(self) -> None:
         known = self._groups.keys() | set(self._members.groups())
         self._told = {key: told for key, told in self._told.items() if key in known}
+        self._mismatched = {key: uid for key, uid in self._mismatched.items() if key in known}
 
     def _subject(self, key: GroupKey, group: PodGroup | None) -> dict[str, str] | None:
         if group is not None:

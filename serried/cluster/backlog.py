@@ -176,7 +176,12 @@ def _is_plain(request: PlanRequest) -> bool:
 def _demand(request: PlanRequest, *, counted: bool) -> Demand:
     shapes = frozenset(member.shape for member in request.members)
     return Demand(
-        shapes, request.topology_key, request.pinned, request.closed, priority=request.priority, counted=counted
+        shapes,
+        request.topology_key,
+        request.pinned,
+        request.closed,
+        priority=request.yielding_priority,
+        counted=counted,
     )
 
 

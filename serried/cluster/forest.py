@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from serried.cluster.indexes import reindex
 from serried.model.composite import Composite
 from serried.model.group import GroupKey, GroupKind, Key, PodGroup, Policy
-from serried.model.tree import Branch, Leaf, Tree, list_leaves
+from serried.model.tree import Branch, Leaf, Tree
 
 _MAX_DEPTH = 8
 """How many CompositePodGroups above each other are followed; the API takes trees of four levels."""
@@ -93,7 +93,8 @@ class Forest:
             policy=Policy(count_least(branch)),
             topology_key=root.topology_key,
             priority_class=root.priority_class,
-            priority=self._find_priority(root, branch),
+            priority=root.priority,
+            preemption=root.preemption,
             owners=root.owners,
             generation=root.generation,
             version=root.version,
@@ -119,14 +120,6 @@ class Forest:
                 below.append(group.leaf(group_key.name))
         need = composite.min_group_count or 1
         return Branch(composite.key.name, need, composite.topology_key, tuple(below))
-
-    def _find_priority(self, root: Composite, branch: Branch) -> int | None:
-        # All templates of a Workload have one priority. That of a CompositePodGroup is not resolved in the
-        # fallback API: there its PodGroups have it.
-        if root.priority is not None:
-            return root.priority
-        leaves = [self._groups.get(GroupKey(root.key.namespace, leaf.name)) for leaf in list_leaves(branch)]
-        return max((leaf.priority for leaf in leaves if leaf is not None and leaf.priority is not None), default=None)
 
 
 def count_least(tree: Tree) -> int:

@@ -12,6 +12,7 @@ from serried.cluster.nominations import Nominations
 from serried.cluster.obstacles import Obstacles
 from serried.cluster.occupancy import ClaimKind, Occupancy
 from serried.cluster.owners import Owners
+from serried.cluster.priorities import GroupPriorities
 from serried.cluster.snapshots import Snapshots
 from serried.cluster.touched import Touched
 from serried.cluster.uncounted import Uncounted
@@ -21,6 +22,7 @@ from serried.model.composite import Composite
 from serried.model.device import DeviceClass
 from serried.model.eligibility import GangJobs
 from serried.model.group import GroupKey, Job, Key, PodGroup, Workload
+from serried.model.level import NATIVE, ApiLevel
 from serried.model.node import Node
 from serried.model.parent import JOB, REPLICA, OwnerKey, Parent, owner_key_of
 from serried.model.pod import Phase, Pod
@@ -47,6 +49,8 @@ class Store:
 
     The methods are for whoever follows the watches (`serried.feed`). Each ``put_*`` and ``drop_*`` is one change of one
     object. It costs O(what that touches), and when it returns, every map and facet agrees with every other.
+
+    ``level`` is where PodGroups live.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Store:
         schedulers: Collection[str],
         gang_jobs: GangJobs = GangJobs.BY_SHAPE,
         ended: EndedMembers = EndedMembers.FREE_SLOTS,
+        level: ApiLevel = NATIVE,
     ) -> None:
         self.schedulers = frozenset(schedulers)
         self._ended = ended
@@ -95,6 +100,7 @@ class Store:
             gang_jobs=gang_jobs,
         )
         self.members = Members(self.pods, self.groups, self.parents, self.membership, self.schedulers)
+        self.priorities = GroupPriorities(self.groups, self.members, self.priority_classes, level)
 
         self.touched = Touched()
 
@@ -325,11 +331,15 @@ class Store:
 
     def put_priority_class(self, found: PriorityClass) -> None:
         """A PriorityClass came or changed."""
+        self.drop_priority_class(found.name)
         self.priority_classes[found.name] = found
+        self.touched.update(self.priorities.list_naming(found))
 
     def drop_priority_class(self, name: str) -> None:
         """A PriorityClass went."""
-        self.priority_classes.pop(name, None)
+        found = self.priority_classes.pop(name, None)
+        if found is not None:
+            self.touched.update(self.priorities.list_naming(found))
 
     def put_job(self, job: Job) -> None:
         """A Job came or changed."""

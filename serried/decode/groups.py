@@ -30,6 +30,7 @@ from serried.decode.identity import (
 )
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.preferences import read_levels, read_preference
+from serried.decode.priority import read_preemption
 from serried.model.composite import Composite
 from serried.model.group import BASIC, Claim, Disruption, GroupKey, PodGroup, Policy, Template, Workload
 from serried.model.level import COMPOSITE_CONDITION, FALLBACK, NATIVE_LEVELS, V1ALPHA2_DISRUPTION
@@ -70,6 +71,7 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         template=template,
         priority_class=read_name(spec, "priorityClassName"),
         priority=None if spec.get("priority") is None else read_int(spec, "priority"),
+        preemption=read_preemption(spec),
         owners=read_owners(obj),
         finalizers=read_texts(metadata, "finalizers"),
         labels=read_labels(metadata, "labels"),
@@ -96,6 +98,7 @@ def _decode_composite(obj: Raw) -> Composite:
         parent=read_name(spec, "parentCompositePodGroupName") or None,
         priority_class=read_name(spec, "priorityClassName"),
         priority=None if spec.get("priority") is None else read_int(spec, "priority"),
+        preemption=read_preemption(spec),
         owners=read_owners(obj),
         deleting=is_deleting(obj),
         generation=read_int(metadata, "generation"),
@@ -173,6 +176,7 @@ def _read_template(raw: Raw) -> Template:
         disruption=read_disruption(raw),
         priority_class=read_text(raw, "priorityClassName"),
         priority=None if raw.get("priority") is None else read_int(raw, "priority"),
+        preemption=read_preemption(raw),
         claims=read_claims(raw),
         preference=Preference(levels) if (levels := read_levels(raw)) else NO_PREFERENCE,
     )

@@ -18,6 +18,7 @@ from serried.decode.lifetimes import read_end, read_lifetime
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.objections import read_objection
 from serried.decode.parents import WORKER_INDEX, read_place
+from serried.decode.priority import read_preemption
 from serried.decode.requests import is_marked
 from serried.decode.shapes import decode_shape
 from serried.decode.volumes import read_claims
@@ -63,6 +64,7 @@ def _decode(obj: Raw) -> Pod:
         node=read_name(spec, "nodeName"),
         nominated=read_name(status, "nominatedNodeName"),
         priority=read_int(spec, "priority"),
+        preemption=read_preemption(spec),
         phase=phase,
         group=group,
         link=link,

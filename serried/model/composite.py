@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from serried.model.group import Key, OwnerRef
+from serried.model.priority import PreemptionPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Composite:
 
     priority_class: str = ""
     priority: int | None = None
+    preemption: PreemptionPolicy | None = None
     owners: tuple[OwnerRef, ...] = ()
     deleting: bool = False
     generation: int = 0

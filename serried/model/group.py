@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from serried.model.preference import NO_PREFERENCE, Preference
+from serried.model.priority import PreemptionPolicy
 from serried.model.selectors import Labels
 from serried.model.tree import Branch, Leaf, Tree
 
@@ -163,7 +164,8 @@ class PodGroup:
     least. ``tree`` is what is planned as one: that branch, or the PodGroup alone as a tree of one leaf.
 
     ``device_claims`` are the names of its claims of devices, which its members may share.
-    ``priority`` is None until admission (native) or our controller (fallback) has resolved ``priority_class``.
+    ``priority`` is None until admission (native) or our controller (fallback) has resolved ``priority_class``; which
+    priority counts, `cluster.priorities` says. ``preemption`` is ``preemptionPolicy``, which the fallback lacks.
     ``workload`` and ``template`` are ``spec.workloadRef``. ``scheduled`` is whether the condition
     PodGroupInitiallyScheduled is True already; ``condition`` is that condition's (status, reason, message).
     """
@@ -176,6 +178,7 @@ class PodGroup:
     template: str | None = None
     priority_class: str = ""
     priority: int | None = None
+    preemption: PreemptionPolicy | None = None
     owners: tuple[OwnerRef, ...] = ()
     finalizers: tuple[str, ...] = ()
     labels: Labels = field(default_factory=dict)
@@ -237,6 +240,7 @@ class Template:
     disruption: Disruption | None = None
     priority_class: str = ""
     priority: int | None = None
+    preemption: PreemptionPolicy | None = None
     claims: tuple[Claim, ...] = ()
     preference: Preference = NO_PREFERENCE
 

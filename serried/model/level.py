@@ -34,6 +34,11 @@ class ApiLevel:
         return self.version not in {V1ALPHA1, V1ALPHA2}
 
     @property
+    def has_preemption(self) -> bool:
+        """Whether its PodGroups may say ``preemptionPolicy``, as in 1.37 with the gate PodGroupPreemptionPolicy."""
+        return self.group == NATIVE_GROUP and self.version not in {V1ALPHA1, V1ALPHA2}
+
+    @property
     def condition(self) -> str:
         """The type of the PodGroup's condition that says whether the gang has been scheduled."""
         return "PodGroupScheduled" if self.version == V1ALPHA2 else "PodGroupInitiallyScheduled"

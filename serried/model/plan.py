@@ -97,9 +97,23 @@ class PlanRequest:
     wanted: int = 0
     """How many of the parts that do not stand yet must be placed, each whole."""
 
+    group_priority: int | None = None
+    """The priority that the group has of its own; None where its members alone have one."""
+
     @property
     def priority(self) -> int:
-        """The least of its members' priorities; 0 without members."""
+        """The priority of all members: that of the group, or else the least of theirs; 0 without members."""
+        return self._find_least() if self.group_priority is None else self.group_priority
+
+    @property
+    def yielding_priority(self) -> int:
+        """Nominations of others keep their room from a plan of no higher priority than this.
+
+        kube-scheduler goes by what the pods say: where that is less than their group's, it counts.
+        """
+        return min(self.priority, self._find_least()) if self.members else self.priority
+
+    def _find_least(self) -> int:
         return min((member.priority for member in self.members), default=0)
 
     def asks_the_same(self, other: "PlanRequest") -> bool:

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from serried.model.group import GroupKey
 from serried.model.parent import JOB, Place
+from serried.model.priority import PreemptionPolicy
 from serried.model.selectors import NodeSelectorTerm, Toleration
 
 HELD_GATE = "scheduling.serried.dev/held"
@@ -88,6 +89,7 @@ class Pod:
     """``status.nominatedNodeName``."""
 
     priority: int = 0
+    preemption: PreemptionPolicy | None = None
     phase: Phase = Phase.ACTIVE
 
     group: GroupKey | None = None

@@ -1,7 +1,18 @@
-"""PriorityClasses, and which priority a group has by them."""
+"""PriorityClasses, which priority a group has by them, and whether others may be evicted for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+
+HIGHEST_GROUP_PRIORITY = 1_000_000_000
+"""The most that a PodGroup may have; classes of the system are above it (upstream's HighestUserDefinablePriority)."""
+
+
+class PreemptionPolicy(StrEnum):
+    """``preemptionPolicy``: whether pods of lower priority may be evicted to make room."""
+
+    LOWER_PRIORITY = "PreemptLowerPriority"
+    NEVER = "Never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,12 +22,47 @@ class PriorityClass:
     name: str
     value: int
     is_default: bool = False
+    preemption: PreemptionPolicy | None = None
     version: str = ""
 
 
-def resolve_priority(name: str, classes: Mapping[str, PriorityClass]) -> int | None:
-    """The priority of what names this class, "" for none (plugin/pkg/admission/priority); None if there is no such."""
+@dataclass(frozen=True, slots=True)
+class PriorityMismatch:
+    """That a group or members of it say another priority than the one that counts."""
+
+    counts: int
+    """The priority of the group."""
+
+    priority_class: str
+    """The class that the group names, "" for none."""
+
+    written: int | None
+    """What ``spec.priority`` of the group says instead; None if it does not."""
+
+    strays: int = 0
+    """How many of the ``members`` have another priority, such as the pod ``stray``, which has ``stray_priority``."""
+
+    members: int = 0
+    stray: str = ""
+    stray_priority: int = 0
+
+
+def find_class(name: str, classes: Mapping[str, PriorityClass]) -> PriorityClass | None:
+    """The class of a group that names this one, "" for none; None if there is none that a group may have."""
     if name:
-        return classes[name].value if name in classes else None
+        found = classes.get(name)
+        return found if found is not None and found.value <= HIGHEST_GROUP_PRIORITY else None
+    defaults = (each for each in classes.values() if each.is_default and each.value <= HIGHEST_GROUP_PRIORITY)
     # As upstream where several are the default: the lowest.
-    return min((each.value for each in classes.values() if each.is_default), default=0)
+    return min(defaults, key=lambda each: each.value, default=None)
+
+
+def resolve_priority(name: str, classes: Mapping[str, PriorityClass]) -> int | None:
+    """The priority of a group that names this class, "" for none (plugin/pkg/admission/priority).
+
+    None if there is no such class, or none that a group may have.
+    """
+    found = find_class(name, classes)
+    if found is None:
+        return None if name else 0
+    return found.value

@@ -7,6 +7,8 @@ message and what ``/debug`` shows: one word, one meaning, everywhere.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from serried.model.priority import PriorityMismatch
+
 
 class Reason(StrEnum):
     """Everything that a gang, or a pod, can wait for."""
@@ -107,3 +109,15 @@ def render(verdict: Verdict) -> str:
     if verdict.detail:
         text += f"; {verdict.detail}"
     return f"{verdict.reason}: {text}"
+
+
+def describe_mismatch(found: PriorityMismatch) -> str:
+    """The sentence of a group that says two priorities: which one counts, and who says another."""
+    others = []
+    if found.written is not None:
+        named = f"PriorityClass {found.priority_class} does not give" if found.priority_class else ""
+        others.append(f"its spec.priority says {found.written}, which {named or 'no PriorityClass gives'} it")
+    if found.strays:
+        stray = f"{found.stray} with {found.stray_priority}"
+        others.append(f"{found.strays} of {found.members} members have another, such as {stray}")
+    return f"the group counts with priority {found.counts}, and all its members do; {'; '.join(others)}"

@@ -133,7 +133,7 @@ async def test_a_foreign_workload_is_used_and_not_changed(server: FakeApiServer)
 
 async def test_a_foreign_pod_group_is_used_and_not_changed(server: FakeApiServer) -> None:
     server.add(WORKLOADS, workload("theirs").for_job("train").gang_template("t", 2).raw())
-    theirs = server.add(GROUPS, pod_group("their-group").gang(2).of("theirs", "t").raw())
+    theirs = server.add(GROUPS, pod_group("their-group").gang(2).priority(0).of("theirs", "t").raw())
     async with controller_on(server) as controller:
         server.add(JOBS, gang().raw())
         await settle(controller, server)
@@ -297,7 +297,7 @@ async def test_nothing_is_written_before_everything_is_listed(server: FakeApiSer
 
 
 def protected(name: str) -> JSON:
-    return pod_group(name).gang(2).finalizer("example.com/mine").finalizer(PROTECTION).raw()
+    return pod_group(name).priority(0).gang(2).finalizer("example.com/mine").finalizer(PROTECTION).raw()
 
 
 async def test_a_protected_pod_group_is_freed_when_its_last_pod_has_ended(server: FakeApiServer) -> None:
@@ -317,14 +317,14 @@ async def test_a_protected_pod_group_is_freed_when_its_last_pod_has_ended(server
 
 
 async def test_a_pod_group_that_only_its_protection_keeps_goes(server: FakeApiServer) -> None:
-    server.add(GROUPS, pod_group("g").finalizer(PROTECTION).raw())
+    server.add(GROUPS, pod_group("g").priority(0).finalizer(PROTECTION).raw())
     async with controller_on(server):
         server.remove(GROUPS, "default", "g")
         await until(lambda: not server.all(GROUPS))
 
 
 async def test_a_pod_group_that_changed_meanwhile_is_freed_at_the_next_try(server: FakeApiServer) -> None:
-    server.add(GROUPS, pod_group("g").finalizer(PROTECTION).raw())
+    server.add(GROUPS, pod_group("g").priority(0).finalizer(PROTECTION).raw())
     async with controller_on(server):
         gate = server.hold(calls("PATCH", "/podgroups"), times=1)
         server.remove(GROUPS, "default", "g")
@@ -350,7 +350,7 @@ async def test_only_the_pods_of_jobs_and_the_leaders_of_replicas_are_watched(ser
 
 
 async def test_a_known_job_pod_keeps_its_group_without_a_read_and_frees_it_by_its_end(server: FakeApiServer) -> None:
-    server.add(GROUPS, pod_group("g").finalizer(PROTECTION).raw())
+    server.add(GROUPS, pod_group("g").priority(0).finalizer(PROTECTION).raw())
     server.add(PODS, job_pod("train").in_group("g").on("n1").raw())
     async with controller_on(server) as controller:
         server.remove(GROUPS, "default", "g")
@@ -364,7 +364,7 @@ async def test_a_known_job_pod_keeps_its_group_without_a_read_and_frees_it_by_it
 
 @pytest.mark.parametrize("status", [403, 410, 500])
 async def test_a_group_is_kept_until_the_pods_can_be_read(server: FakeApiServer, status: int) -> None:
-    server.add(GROUPS, pod_group("g").finalizer(PROTECTION).raw())
+    server.add(GROUPS, pod_group("g").priority(0).finalizer(PROTECTION).raw())
     server.add(PODS, pod("a").labelled_group("g").raw())
     unread = server.refuse(READS_PODS, 3, status=status)
     async with controller_on(server):
@@ -378,7 +378,7 @@ async def test_a_group_is_kept_until_the_pods_can_be_read(server: FakeApiServer,
 
 async def test_many_groups_that_go_at_once_share_their_reads(server: FakeApiServer) -> None:
     for number in range(200):
-        server.add(GROUPS, pod_group(f"g-{number}").finalizer(PROTECTION).raw())
+        server.add(GROUPS, pod_group(f"g-{number}").priority(0).finalizer(PROTECTION).raw())
     server.add(PODS, pod("last").labelled_group("g-7").raw())
     async with controller_on(server):
         for number in range(200):
@@ -393,7 +393,7 @@ async def test_many_groups_that_go_at_once_share_their_reads(server: FakeApiServ
 async def test_a_controller_that_was_killed_while_a_group_waited_frees_it_after_its_restart(
     server: FakeApiServer,
 ) -> None:
-    server.add(GROUPS, pod_group("g").finalizer(PROTECTION).raw())
+    server.add(GROUPS, pod_group("g").priority(0).finalizer(PROTECTION).raw())
     server.add(PODS, pod("a").labelled_group("g").raw())
     async with controller_on(server):
         server.remove(GROUPS, "default", "g")

@@ -17,6 +17,7 @@ from extender.service import ExtenderService
 from serried.cluster.store import EndedMembers, Store
 from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey, Key
+from serried.model.level import NATIVE, ApiLevel
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from tests.support.builders import (
@@ -35,6 +36,7 @@ from tests.support.composites import CompositeBuilder
 from tests.support.devices import DeviceClassBuilder
 from tests.support.fake_api import FakeApi
 from tests.support.memory import read_memory
+from tests.support.priorities import PriorityClassBuilder
 
 SCHEDULER = "serried"
 GANG = GroupKey("default", "g")
@@ -93,10 +95,11 @@ class Harness:
         rules: Rules = USUAL,
         stopwatch: Callable[[], float] | None = None,
         api: FakeApi | None = None,
+        level: ApiLevel = NATIVE,
     ) -> None:
         self.clock, self.api, self.heard = Clock(), api or FakeApi(), RecordingMetrics()
         client = self.api.client()
-        self.store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS)
+        self.store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS, level=level)
         self.term = Term(lambda: True)
         self.records = Records(client, "scheduling.serried.dev/v1beta1", "term", self.term.leads)
         self.core = Core(
@@ -137,6 +140,8 @@ class Harness:
                     self.store.put_composite(builder.value())
                 case JobBuilder():
                     self.store.put_job(builder.value())
+                case PriorityClassBuilder():
+                    self.store.put_priority_class(builder.value())
                 case DeviceClassBuilder():
                     self.store.put_device_class(builder.value())
                 case PodBuilder():

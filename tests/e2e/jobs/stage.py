@@ -55,10 +55,10 @@ class JobStage(ClusterStage):
         self._delete(f"{self._workloads()}/{name}")
 
     @contextmanager
-    def priority_class(self, name: str, value: int) -> Iterator[None]:
+    def priority_class(self, name: str, value: int, **fields: Any) -> Iterator[None]:
         """There is such a PriorityClass for as long as the body runs."""
         path = "/apis/scheduling.k8s.io/v1/priorityclasses"
-        self._post(path, {"metadata": {"name": name}, "value": value})
+        self._post(path, {"metadata": {"name": name}, "value": value, **fields})
         try:
             yield
         finally:

@@ -51,3 +51,14 @@ def test_the_priority_of_a_jobs_pods_is_that_of_its_pod_group_and_decides_its_tu
         stage.delete_job("first")
         stage.await_bound("soon", 8)
         assert not stage.bound("usual")
+
+
+def test_a_job_of_a_class_that_evicts_nobody_has_its_group_where_groups_cannot_say_so(stage: JobStage) -> None:
+    calm = f"calm-{stage.namespace}"
+    with stage.priority_class(calm, 5, preemptionPolicy="Never"):
+        template = {"spec": pod_spec("1") | {"restartPolicy": "Never", "priorityClassName": calm}}
+        stage.submit_job("train", template=template)
+        stage.await_bound("train", 2)
+        (group,) = stage.groups_of("train")
+        assert "preemptionPolicy" not in group["spec"]
+        assert stage.view(group["metadata"]["name"])["preempts"] is False

@@ -55,9 +55,9 @@ class Server:
         body = json.dumps({"status": status})
         httpx.patch(f"{self._url}{path}/status", content=body, headers=headers, verify=self._tls).raise_for_status()
 
-    def refusal(self, verb: str, *objects: Json) -> str:
+    def refusal(self, verb: str, *objects: Json, options: tuple[str, ...] = ()) -> str:
         with pytest.raises(ClusterError) as refused:
-            self.write(verb, *objects)
+            self.write(verb, *objects, options=options)
         return str(refused.value)
 
 

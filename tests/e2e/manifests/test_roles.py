@@ -87,7 +87,13 @@ ALLOWED = [
         for what in ("podgroups", "workloads")
         for verb in ("get", "list", "watch", "create", "patch", "delete")
     ),
-    *(Access(CONTROLLER, verb, "priorityclasses", "scheduling.k8s.io", "") for verb in ("get", "list", "watch")),
+    *(
+        Access(user, verb, "priorityclasses", "scheduling.k8s.io", "")
+        for user in (EXTENDER, CONTROLLER)
+        for verb in ("get", "list", "watch")
+    ),
+    Access(CONTROLLER, "patch", "compositepodgroups", GROUP),
+    *(Access(CONTROLLER, "update", f"{what}/priority", GROUP) for what in ("podgroups", "compositepodgroups")),
     *(
         Access(user, verb, what, group)
         for user in (EXTENDER, CONTROLLER)
@@ -117,6 +123,9 @@ REFUSED = [
     *(Access(EXTENDER, verb, "workloads", group) for group in API_GROUPS for verb in ("create", "update", "patch")),
     *(Access(EXTENDER, verb, "podgroups", group) for group in API_GROUPS for verb in ("create", "patch", "delete")),
     *(Access(user, "create", "compositepodgroups", GROUP) for user in (EXTENDER, CONTROLLER)),
+    *(Access(user, "update", "podgroups/priority", GROUP) for user in (EXTENDER, SCHEDULER)),
+    Access(EXTENDER, "patch", "compositepodgroups", GROUP),
+    Access(CONTROLLER, "patch", "compositepodgroups", "scheduling.k8s.io"),
     Access(EXTENDER, "patch", "jobs", "batch"),
     Access(EXTENDER, "patch", "podgroups/status", COMPATIBLE),
     *(

@@ -67,10 +67,10 @@ def test_policy_basic_takes_one_group_and_one_member() -> None:
     assert found.tree == Branch("root", 1, None, (Leaf("any", 1),))
 
 
-def test_the_priority_is_that_of_the_groups_where_nobody_resolves_the_roots() -> None:
+def test_the_priority_is_the_roots_whatever_the_groups_below_say() -> None:
     bare = composite("root").having("high", "spec", "priorityClassName")
-    assert store_of(bare, LEADER).groups[TREE].priority is None
-    assert store_of(bare, LEADER.priority(9)).groups[TREE].priority == 9
+    assert store_of(bare, LEADER.priority(9)).groups[TREE].priority is None
+    assert store_of(bare.priority(5), LEADER.priority(9)).groups[TREE].priority == 5
 
 
 def leave_group(store: Store) -> None:

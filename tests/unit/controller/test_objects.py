@@ -132,6 +132,7 @@ def test_everything_that_a_foreign_template_says_reaches_its_pod_group_unchanged
         "disruptionMode": "PodGroup" if level.version == V1ALPHA2 else {"all": {}},
         "priorityClassName": "high",
         "priority": 1000,
+        "preemptionPolicy": "Never",
         "resourceClaims": [{"name": "net", "resourceClaimTemplateName": "fabric"}],
     }
     foreign = workload("theirs").for_job("a").joining({"name": "t", **said}, "spec", "podGroupTemplates").value()

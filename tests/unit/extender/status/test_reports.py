@@ -18,6 +18,7 @@ from tests.support.extender_harness import GANG, SCHEDULER, gang, members
 from tests.support.fake_api import FakeApi, error
 from tests.support.memory import read_memory
 from tests.support.parents import leader_worker_set
+from tests.support.priorities import priority_class
 
 MISSING = Verdict(Reason.QUORUM_MISSING, have=1, need=2)
 MISSING_TEXT = "QuorumMissing: 1 of 2 members exist"
@@ -507,6 +508,37 @@ class TestBrokenGangs:
         office.store.put_group(gang(2).controlled_by("Job", "j").value())
         office.reports.report_broken(GANG, Verdict(Reason.BROKEN, have=1, need=2))
         assert [about for about, *_ in office.speaker.said] == ["PodGroup/g", "Job/j"]
+
+
+class TestPriorities:
+    TEXT = "the group counts with priority 5, and all its members do; 1 of 1 members have another, such as m0 with 0"
+
+    async def test_a_member_that_has_another_than_its_group_is_one_event_and_no_reason(self, office: Office) -> None:
+        office.store.put_priority_class(priority_class("high", 5).value())
+        office.store.put_group(gang(2).having("high", "spec", "priorityClassName").priority(5).value())
+        for verdict in (MISSING, FULL, OUTDATED):
+            office.reports.say(GANG, verdict)
+            await office.settle()
+        assert office.speaker.said.count(("PodGroup/g", "Warning", "PriorityMismatch", self.TEXT)) == 1
+        assert office.speaker.reasons().count("PriorityMismatch") == 1
+
+    async def test_a_group_made_anew_and_another_leader_say_it_again(self, office: Office) -> None:
+        office.store.put_group(gang(2).priority(5).value())
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        office.reports.end_term()
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        office.store.put_group(gang(2).priority(5).uid("anew").value())
+        office.reports.say(GANG, FULL)
+        await office.settle()
+        assert office.speaker.reasons().count("PriorityMismatch") == 3
+
+    async def test_nothing_is_said_where_all_say_the_same(self, office: Office) -> None:
+        office.store.put_group(gang(2).priority(0).value())
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        assert "PriorityMismatch" not in office.speaker.reasons()
 
 
 async def test_a_tree_is_told_of_by_its_root_by_the_condition_of_every_group_and_by_the_owners_of_all(
