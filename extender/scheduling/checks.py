@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from extender.scheduling.group_state import WHOLE, Repair
+from extender.scheduling.group_state import NO_REPAIR, Repair
 from extender.scheduling.homes import Homes, find_homes
 from extender.scheduling.objections import describe_refused, describe_uncounted
 from serried.cluster.ledger import Ledger
@@ -19,7 +19,9 @@ from serried.model.verdict import Reason, Verdict
 from serried.plan.quorum import GroupMembers, count_missing
 
 
-def find_shortage(group: PodGroup, group_members: GroupMembers, store: Store, repair: Repair = WHOLE) -> Verdict | None:
+def find_shortage(
+    group: PodGroup, group_members: GroupMembers, store: Store, repair: Repair = NO_REPAIR
+) -> Verdict | None:
     """Why there is nobody to plan for yet; None if the quorum exists, or a replacement can be placed without one."""
     if store.priorities.lacks_class(group):
         return _describe_class(group, store)

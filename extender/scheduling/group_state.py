@@ -108,5 +108,5 @@ class Repair:
     """The UIDs of all members whose own kept slot takes them now, so that the queue need not wake them for room."""
 
 
-WHOLE = Repair()
+NO_REPAIR = Repair()
 """Nothing is to be repaired."""

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from extender.scheduling.checks import find_repairable
 from extender.scheduling.effects import Evict, Outbox
-from extender.scheduling.group_state import KUBELET_EXCLUSION_SECONDS, WHOLE, GroupState, Repair
+from extender.scheduling.group_state import KUBELET_EXCLUSION_SECONDS, NO_REPAIR, GroupState, Repair
 from extender.scheduling.homes import find_home
 from extender.scheduling.kept_slots import KeptSlots
 from extender.scheduling.status_sink import StatusSink
@@ -80,35 +80,35 @@ class Repairs:
 
     # --- one group ---------------------------------------------------------------------------------------------
 
-    def settle(self, gang: GroupState, group: PodGroup, group_members: GroupMembers) -> Repair:
+    def settle(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> Repair:
         """Bring the vacancies of a group, and whether it is broken, up to date. Any state of its cycle will do."""
-        committed = gang.cycle is not None and bool(gang.cycle.reservation.committed)
+        committed = state.cycle is not None and bool(state.cycle.reservation.committed)
         intact = is_whole(group, group_members)
-        gang.started = gang.started or intact or committed or _was_scheduled(group, group_members)
-        gang.home = find_home(group, group_members, self._store.nodes) or gang.home
-        if intact or (gang.stood is None and _stood_once(group)):
-            gang.stood = group.tree if group.policy.is_gang else None
+        state.started = state.started or intact or committed or _was_scheduled(group, group_members)
+        state.home = find_home(group, group_members, self._store.nodes) or state.home
+        if intact or (state.stood is None and _stood_once(group)):
+            state.stood = group.tree if group.policy.is_gang else None
         found = self._store.vacancies.of_group(group.key)
         if intact and not found:
-            _note_whole(gang)
-            return WHOLE
-        wanted = count_wanted(self._store, group, group_members) if gang.started else 0
+            _note_whole(state)
+            return NO_REPAIR
+        wanted = count_wanted(self._store, group, group_members) if state.started else 0
         if found:
-            self._close_old(gang, found)
-            self._trim(gang, group.key, group_members, wanted)
+            self._close_old(state, found)
+            self._trim(state, group.key, group_members, wanted)
             self._find_replacements(group.key, group_members)
         found = self._store.vacancies.of_group(group.key)
         # What has stood still does: the gang lost nobody, but is to have more.
-        grown = gang.stood is not None and not count_missing(gang.stood, group_members.placed_by_leaf)
+        grown = state.stood is not None and not count_missing(state.stood, group_members.placed_by_leaf)
         # An evicted member has its time to end: until then its gang is still being evicted.
-        left = group_members.bound or found or (gang.evicting and group_members.terminating)
-        if intact or grown or gang.stood is None or not wanted or not left:
-            _note_whole(gang)
-        elif gang.broken_since is None and not committed:  # else its first members are just being bound
-            gang.broken_since = self._clock()
-        return self._describe(gang, group, found, group_members)
+        left = group_members.bound or found or (state.evicting and group_members.terminating)
+        if intact or grown or state.stood is None or not wanted or not left:
+            _note_whole(state)
+        elif state.broken_since is None and not committed:  # else its first members are just being bound
+            state.broken_since = self._clock()
+        return self._describe(state, group, found, group_members)
 
-    def _close_old(self, gang: GroupState, vacancies: Iterable[Vacancy]) -> None:
+    def _close_old(self, state: GroupState, vacancies: Iterable[Vacancy]) -> None:
         """Close those whose time is over; date those that are new."""
         now = self._clock()
         for vacancy in vacancies:
@@ -116,15 +116,15 @@ class Repairs:
                 vacancy.since = now
                 if vacancy.refusal:
                     pod = vacancy.pod
-                    gang.refuse(pod.shape, pod.node, now, self._store.nodes, KUBELET_EXCLUSION_SECONDS)
+                    state.refuse(pod.shape, pod.node, now, self._store.nodes, KUBELET_EXCLUSION_SECONDS)
             elif now - vacancy.since >= self._rules.seconds:
                 self._store.vacancies.close(vacancy)
                 self._metrics.repaired(RepairOutcome.LOST, now - vacancy.since)
 
-    def _trim(self, gang: GroupState, key: GroupKey, group_members: GroupMembers, wanted: int) -> None:
+    def _trim(self, state: GroupState, key: GroupKey, group_members: GroupMembers, wanted: int) -> None:
         """Close those that nobody will fill: their members are not wanted, or others have their place already."""
         placed = [*group_members.bound, *filter(self._is_placed, group_members.waiting)]
-        kept = 0 if gang.evicting or not self._rules.seconds else max(0, wanted - len(placed))
+        kept = 0 if state.evicting or not self._rules.seconds else max(0, wanted - len(placed))
         vacancies = self._store.vacancies.of_group(key)
         taken = find_taken(vacancies, placed)
         vacancies.sort(key=lambda vacancy: (bool(vacancy.replacement), id(vacancy) not in taken))
@@ -144,43 +144,44 @@ class Repairs:
             self._store.vacancies.assign(vacancy, pod.uid)
 
     def _describe(
-        self, gang: GroupState, group: PodGroup, vacancies: Sequence[Vacancy], group_members: GroupMembers
+        self, state: GroupState, group: PodGroup, vacancies: Sequence[Vacancy], group_members: GroupMembers
     ) -> Repair:
         replacements = tuple(
             pod for pod in group_members.waiting if self._store.vacancies.of_replacement(pod.uid) is not None
         )
         if not replacements:
-            return WHOLE
-        fitting = frozenset(self._place_replacements(gang, group, replacements, group_members))
+            return NO_REPAIR
+        fitting = frozenset(self._place_replacements(state, group, replacements, group_members))
         replacements = tuple(pod for pod in replacements if pod.uid in fitting)
         # With fewer slots than the quorum a gang is not mended but starts anew: as a replica that gets another size.
         mended = find_repairable(group, group_members, vacancies)
         return Repair(tuple(pod for pod in replacements if self._store.members.leaf_of(pod.uid) in mended), fitting)
 
     def _place_replacements(
-        self, gang: GroupState, group: PodGroup, replacements: Sequence[Pod], group_members: GroupMembers
+        self, state: GroupState, group: PodGroup, replacements: Sequence[Pod], group_members: GroupMembers
     ) -> dict[str, str]:
         """The replacements whose own slot takes them now, each with its node, as a plan would see it."""
         key, nodes = group.topology_key, self._store.nodes
         homes = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
         pinned = frozenset(home.labels.get(key, "") for home in homes) if key is not None else frozenset[str]()
-        ask = PlanRequest(replacements, 0, key, pinned, gang.exclusions(replacements, self._clock(), nodes))
-        ask = replace(ask, group_priority=self._store.priorities.find_own(group.key))
-        return self._kept_slots.find(ask, self._store.snapshots.take(ask.yielding_priority, replacements).used)
+        request = PlanRequest(replacements, 0, key, pinned, state.exclusions(replacements, self._clock(), nodes))
+        request = replace(request, group_priority=self._store.priorities.find_own(group.key))
+        taken = self._store.snapshots.take(request.yielding_priority, replacements)
+        return self._kept_slots.find(request, taken.used)
 
     def judge(
-        self, gang: GroupState, group: PodGroup, group_members: GroupMembers, verdict: Verdict | None
+        self, state: GroupState, group: PodGroup, group_members: GroupMembers, verdict: Verdict | None
     ) -> Verdict | None:
         """What is said of a group that stands at ``verdict``: a broken one is broken first of all.
 
         Where nobody waits there is nobody to tell: the gang is just marked, until the grace is over.
         """
-        if gang.broken_since is None:
+        if state.broken_since is None:
             return verdict
         broken = Verdict(Reason.BROKEN, have=group_members.placed, need=group.policy.min_count or 0)
         conflict = verdict is not None and verdict.reason is Reason.DOMAIN_CONFLICT
         if not (group_members.waiting or group_members.gated or group_members.refused or conflict):
-            gang.verdict = replace(broken, detail="nobody has come in the place of the others")
+            state.verdict = replace(broken, detail="nobody has come in the place of the others")
             return None
         if verdict is None or verdict.reason in {Reason.PLANNED, Reason.BINDING}:
             return verdict
@@ -188,16 +189,16 @@ class Repairs:
 
     # --- terms and time ----------------------------------------------------------------------------------------
 
-    def forget(self, gang: GroupState) -> None:
+    def forget(self, state: GroupState) -> None:
         """Nobody asks for now whether a gang is broken: its PodGroup is not there."""
-        _note_whole(gang)
+        _note_whole(state)
 
-    def end_term(self, gangs: Iterable[GroupState]) -> None:
+    def end_term(self, states: Iterable[GroupState]) -> None:
         """Others see to the gangs now; what was seen so far says nothing of them when our turn comes again."""
         self._store.vacancies.clear()
-        for gang in gangs:
-            _note_whole(gang)
-            gang.stood = None
+        for state in states:
+            _note_whole(state)
+            state.stood = None
 
     def note_filled(self) -> None:
         """Count the repairs that are done."""
@@ -207,18 +208,18 @@ class Repairs:
             outcome = RepairOutcome.SAME_NODE if node == vacancy.pod.node else RepairOutcome.SAME_DOMAIN
             self._metrics.repaired(outcome, now - (now if vacancy.since is None else vacancy.since))
 
-    def review(self, key: GroupKey, gang: GroupState) -> None:
+    def review(self, key: GroupKey, state: GroupState) -> None:
         """Report a gang that is broken for too long, once, and have it evicted if the rules say so."""
-        since = gang.broken_since
-        if since is None or gang.reported or self._clock() - since < self._rules.grace:
+        since = state.broken_since
+        if since is None or state.reported or self._clock() - since < self._rules.grace:
             return
-        gang.reported = True
+        state.reported = True
         group = self._store.groups.get(key)
         need = (group.policy.min_count or 0) if group is not None else 0
         verdict = Verdict(Reason.BROKEN, have=self._store.members.classify(key).placed, need=need)
         self._status.report_broken(key, replace(verdict, detail=f"broken for {self._clock() - since:.0f} s"))
         if self._rules.broken is Broken.EVICT:
-            gang.evicting = True
+            state.evicting = True
             self._outbox.put(Evict(key))
 
 
@@ -235,5 +236,5 @@ def _was_scheduled(group: PodGroup, group_members: GroupMembers) -> bool:
     return group.scheduled or (group.key.kind in BARE_KINDS and bool(group_members.bound))
 
 
-def _note_whole(gang: GroupState) -> None:
-    gang.broken_since, gang.reported, gang.evicting = None, False, False
+def _note_whole(state: GroupState) -> None:
+    state.broken_since, state.reported, state.evicting = None, False, False

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from extender.scheduling.checks import find_conflict, is_able
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.group_state import WHOLE, Repair
+from extender.scheduling.group_state import NO_REPAIR, Repair
 from extender.scheduling.homes import Homes, find_homes, homes_of
 from serried.cluster.store import Store
 from serried.model.group import GroupKey, GroupKind, PodGroup
@@ -54,7 +54,7 @@ def build_request(
     excluded: frozenset[tuple[str, str]],
     nodes: Mapping[str, Node],
     waited: float,
-    repair: Repair = WHOLE,
+    repair: Repair = NO_REPAIR,
     home: str = "",
 ) -> PlanRequest | Verdict:
     """The planner's request for every PodGroup that has its quorum, or for replacements alone if there are any.

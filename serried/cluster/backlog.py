@@ -84,7 +84,7 @@ class Backlog:
     def put(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
         """A group was refused just now."""
         counted = refusal.reason in _COUNTED and _is_plain(request)
-        waiters = self._seat(group, _demand(request, counted=counted), max(1, request.need) if counted else 1)
+        waiters = self._enlist(group, _demand(request, counted=counted), max(1, request.need) if counted else 1)
         if counted:
             named = {"": refusal.have} if request.topology_key is None else {d.domain: d.slots for d in refusal.domains}
             waiters.room = named
@@ -92,7 +92,7 @@ class Backlog:
 
     def put_aside(self, group: GroupKey, request: PlanRequest) -> None:
         """A group has given its room and its nominations up: that they are free is no news to it."""
-        self._seat(group, _demand(request, counted=False), 1).put_aside.add(group)
+        self._enlist(group, _demand(request, counted=False), 1).put_aside.add(group)
 
     def leave(self, group: GroupKey) -> None:
         """A group waits for room no more, or is to be planned whatever is free."""
@@ -123,7 +123,7 @@ class Backlog:
             self.leave(group)
         return woken
 
-    def _seat(self, group: GroupKey, demand: Demand, need: int) -> _Waiters:
+    def _enlist(self, group: GroupKey, demand: Demand, need: int) -> _Waiters:
         self.leave(group)
         self._demands[group] = demand
         waiters = self._by_demand.setdefault(demand, _Waiters())

@@ -99,8 +99,8 @@ class Occupancy:
         if not claims:
             del self._claims[uid]
 
-    def hand_over(self, uid: str, kind: ClaimKind, replacement: str) -> None:
-        """The claim of one kind on ``uid`` becomes the VACANT one of ``replacement``; others on ``uid`` are dropped.
+    def hand_over(self, uid: str, kind: ClaimKind, claimant: str) -> None:
+        """The claim of one kind on ``uid`` becomes the VACANT one of ``claimant``; others on ``uid`` are dropped.
 
         Nothing happens if there is no such claim. ``freed`` does not change if the claim only gets another name: the
         room was never free.
@@ -111,12 +111,12 @@ class Occupancy:
         del self._claims[uid]
         before = _strongest(claims)
         kept = claims[kind]
-        replacements = self._claims.setdefault(replacement, {})
-        already = _strongest(replacements)
-        replacements[ClaimKind.VACANT] = kept
+        received = self._claims.setdefault(claimant, {})
+        already = _strongest(received)
+        received[ClaimKind.VACANT] = kept
         if already is None and before == kept:
             return
-        self._settle(already, _strongest(replacements))
+        self._settle(already, _strongest(received))
         self._settle(before, None)
 
     def forget(self, uid: str) -> None:
