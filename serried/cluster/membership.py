@@ -85,14 +85,19 @@ class Membership:
         """Follow one change; returns the owners whose pods may belong elsewhere now."""
         return reindex(self._workloads_by_owner, owner_key_in(old), owner_key_in(new), key_of_workload(old, new))
 
-    def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[OwnerKey]:
-        """Follow one change; returns the owners whose pods may belong elsewhere now."""
+    def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[tuple[OwnerKey, str]]:
+        """Follow one change; returns the owners whose pods may belong elsewhere now, each with the replica of these.
+
+        The replica is "" where it concerns all pods of the owner. Of a Job it always does: its gang is one, whatever
+        labels the PodGroup has.
+        """
         key = key_of_group(old, new)
         reindex(self._groups_by_workload, _workload_key(old), _workload_key(new), key)
         replicas = reindex(self._groups_by_replica, _replica(old), _replica(new), key)
         controllers = reindex(self._groups_by_controller, _controller(old), _controller(new), key)
-        referring = (owner_key_in(self._workloads.get(workload)) for workload, _ in replicas)
-        return {each for each in referring if each is not None} | {owner_key for owner_key, _ in controllers}
+        referring = ((owner_key_in(self._workloads.get(workload)), replica) for workload, replica in replicas)
+        turned = {(owner_key, replica) for owner_key, replica in referring if owner_key is not None} | controllers
+        return {(owner_key, "" if owner_key.kind == JOB else replica) for owner_key, replica in turned}
 
     # --- Workloads and PodGroups of an owner -------------------------------------------------------------------
 

@@ -23,6 +23,9 @@ class Owners:
         self._pods_by_owner: dict[OwnerKey, dict[str, None]] = {}
         """UIDs in the order of arrival."""
 
+        self._pods_by_replica: dict[tuple[OwnerKey, str], dict[str, None]] = {}
+        """The same by owner and replica, of the pods that are in one: an owner may have thousands of replicas."""
+
         self._started: dict[tuple[OwnerKey, str], dict[str, None]] = {}
         """UIDs of the pods that are bound or finished, by owner and by the owner's UID as the pods give it."""
 
@@ -38,6 +41,12 @@ class Owners:
     def pods_of(self, owner_key: OwnerKey) -> list[Pod]:
         """The known pods of an owner of this name, whatever its own UID, in the order of arrival."""
         return [self._pods[uid] for uid in self._pods_by_owner.get(owner_key, ())]
+
+    def pods_at(self, owner_key: OwnerKey, replica: str) -> list[Pod]:
+        """Those of them that are in one replica; "" for all."""
+        if not replica:
+            return self.pods_of(owner_key)
+        return [self._pods[uid] for uid in self._pods_by_replica.get((owner_key, replica), ())]
 
     def with_pods(self) -> list[OwnerKey]:
         """Every owner that has a known pod."""
@@ -58,7 +67,14 @@ class Owners:
             discard(self._pods_by_owner, owner_key, _uid(old))
         for owner_key in after:
             self._pods_by_owner.setdefault(owner_key, {})[_uid(new)] = None
+        self._follow_replica(_replica_of(old), _replica_of(new), _uid(old or new))
         return self._follow_starts(_started(old, before), _started(new, after), _uid(old or new))
+
+    def _follow_replica(self, old: tuple[OwnerKey, str] | None, new: tuple[OwnerKey, str] | None, uid: str) -> None:
+        if old is not None and old != new:
+            discard(self._pods_by_replica, old, uid)
+        if new is not None:
+            self._pods_by_replica.setdefault(new, {})[uid] = None
 
     def _follow_starts(self, old: set[tuple[OwnerKey, str]], new: set[tuple[OwnerKey, str]], uid: str) -> set[OwnerKey]:
         turned: set[OwnerKey] = set()
@@ -89,6 +105,12 @@ def _owners_of(pod: Pod | None) -> Iterator[tuple[OwnerKey, str]]:
         yield OwnerKey(JOB, Key(pod.namespace, pod.owner.name)), pod.owner.uid
     if pod.place is not None:
         yield OwnerKey(pod.place.kind, Key(pod.namespace, pod.place.parent)), pod.place.uid
+
+
+def _replica_of(pod: Pod | None) -> tuple[OwnerKey, str] | None:
+    if pod is None or pod.place is None or not pod.place.replica:
+        return None
+    return OwnerKey(pod.place.kind, Key(pod.namespace, pod.place.parent)), pod.place.replica
 
 
 def _started(pod: Pod | None, owners: dict[OwnerKey, str]) -> set[tuple[OwnerKey, str]]:

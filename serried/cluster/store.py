@@ -256,6 +256,11 @@ class Store:
             for sibling in self.owners.pods_of(owner_key):
                 self._join(sibling)
 
+    def _rejoin_replicas(self, places: Iterable[tuple[OwnerKey, str]]) -> None:
+        for owner_key, replica in places:
+            for sibling in self.owners.pods_at(owner_key, replica):
+                self._join(sibling)
+
     # --- groups, workloads, jobs -------------------------------------------------------------------------------
 
     def put_group(self, group: PodGroup) -> None:
@@ -266,7 +271,7 @@ class Store:
         if group.deleting or (old is not None and old.uid != group.uid):
             self.vacancies.close_group(group.key)
         if old is None or _group_facts(old) != _group_facts(group):
-            self._rejoin(self.membership.index_group(old, group))
+            self._rejoin_replicas(self.membership.index_group(old, group))
         moved = old is None or (old.parent, old.deleting) != (group.parent, group.deleting)
         self._replant(self.forest.index_group(old, group), *([group.key] if moved else []))
 
@@ -276,7 +281,7 @@ class Store:
         if old is not None:
             self.touched.add(key)
             self.vacancies.close_group(key)
-            self._rejoin(self.membership.index_group(old, None))
+            self._rejoin_replicas(self.membership.index_group(old, None))
             trees = self.forest.index_group(old, None)
             self._replant(trees, *trees)
 
