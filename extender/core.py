@@ -146,7 +146,7 @@ class Core:
         )
         self.planning = Planning(store.members, self.studies, self.groups, clock, metrics=metrics)
         kept_slots = KeptSlots(store)
-        order = QueueOrder(store.priorities, store.vacancies, clock, options.ageing_seconds)
+        order = QueueOrder(store.priorities, store.vacancies, clock, ageing_seconds=options.ageing_seconds)
         pod_ends = PodEnds(
             store.pods,
             store.members,

@@ -23,6 +23,7 @@ class QueueOrder:
         priorities: GroupPriorities,
         vacancies: Vacancies,
         clock: Callable[[], float],
+        *,
         ageing_seconds: float = math.inf,
     ) -> None:
         self._priorities = priorities
