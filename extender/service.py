@@ -85,7 +85,7 @@ class ExtenderService:
             return Hold()
         self._nominator.arrived(pod.uid)
         if cycle.preempts:
-            # It is stamped all the same, so that the scheduler keeps others off: but others still use its room.
+            # It is nominated all the same, so that the scheduler keeps others off: but others still use its room.
             self._held.note(pod.uid, self._clock())
             cycle.mark_unschedulable(pod.uid)
             return Hold()

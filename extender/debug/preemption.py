@@ -36,6 +36,12 @@ class PreemptionView(BaseModel):
     nextBest: AlternativeView | None  # noqa: N815 - as the API writes names
     """The next best domain; None if there is none, or none was looked at."""
 
+    domainsFitting: int  # noqa: N815 - as the API writes names
+    """How many domains would hold the gang after some evictions."""
+
+    domainsExamined: int  # noqa: N815 - as the API writes names
+    """For how many of these victims were chosen, the most promising first."""
+
     blocker: str
     """What is in the way where nothing helps: protection, priority or room; "" with victims."""
 
@@ -53,6 +59,8 @@ def view_preemption(found: Preemption | NoVictims | None) -> PreemptionView | No
             victims=[],
             cost=[],
             nextBest=None,
+            domainsFitting=0,
+            domainsExamined=0,
             blocker=found.blocker.value,
             protections=list(found.protections),
         )
@@ -62,6 +70,8 @@ def view_preemption(found: Preemption | NoVictims | None) -> PreemptionView | No
         victims=[f"{pod.namespace}/{pod.name}" for unit in found.victims for pod in unit.pods],
         cost=_view_cost(found.cost),
         nextBest=None if other is None else AlternativeView(domain=other.domain, cost=_view_cost(other.cost)),
+        domainsFitting=found.domains_fitting,
+        domainsExamined=found.domains_examined,
         blocker="",
         protections=[],
     )

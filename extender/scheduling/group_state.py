@@ -29,9 +29,6 @@ class GroupState:
     ``started`` is whether its quorum has ever stood, as far as can be told; ``stood`` its tree when we saw that.
     ``home`` is the domain in which its members run: it outlasts nodes that are gone. ``broken_since`` is when it fell
     below its quorum, ``reported`` whether that was told, ``evicting`` whether what is left of it is being evicted.
-
-    ``disrupted`` are members (UIDs) that somebody disrupts, or that go with one: what was to follow has followed.
-    ``leaving`` are those of them that are being ended together, until they are gone or it is given up.
     """
 
     first_seen: float
@@ -60,8 +57,12 @@ class GroupState:
 
     failed_preemptions: int = 0
     """How many preemptions in a row have led to nothing."""
+
     disrupted: set[str] = field(default_factory=set)
+    """The UIDs of members that somebody disrupts, or that go with one: what was to follow has followed."""
+
     leaving: set[str] = field(default_factory=set)
+    """The UIDs of those of them that are being ended together, until they are gone or it is given up."""
 
     def refuse(
         self, shape: Shape, node: str, now: float, nodes: Mapping[str, Node], seconds: float = EXCLUSION_SECONDS

@@ -134,4 +134,5 @@ async def test_who_would_have_to_go_for_a_gang_and_where_else(page: Page, world:
     view = (await page.group("top"))["preemption"]
     assert (view["domain"], view["victims"]) == ("rack2", ["default/low2"])
     assert view["nextBest"]["domain"] == "rack1"
+    assert (view["domainsFitting"], view["domainsExamined"]) == (2, 2)
     assert view["cost"] == [{"priority": -2, "violations": 0, "broken": 0, "pods": 1}]
