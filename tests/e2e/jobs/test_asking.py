@@ -36,7 +36,7 @@ def test_a_job_without_indexes_is_a_gang_if_it_asks(stage: JobStage) -> None:
 
 def test_the_priority_of_a_jobs_pods_is_that_of_its_pod_group_and_decides_its_turn(stage: JobStage) -> None:
     urgent = f"urgent-{stage.namespace}"
-    with stage.priority_class(urgent, 1000):
+    with stage.priority_class(urgent, 1000, preemptionPolicy="Never"):  # its turn, not the room of others
         stage.submit_job("first", cpu="30", parallelism=12, completions=12)
         stage.await_bound("first", 12)
         stage.submit_job("usual", cpu="30", parallelism=8, completions=8)
