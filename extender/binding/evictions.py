@@ -8,9 +8,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
+from extender.binding.disrupting import do_each, mark
 from extender.scheduling.groups import Groups
 from extender.scheduling.term import Term
-from extender.status.conditions import tell_time
 from serried.cluster.members import Members
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
@@ -26,9 +26,6 @@ _RETRY_SECONDS = 10.0
 
 _ATTEMPTS = 6
 """How often members that go with a disrupted one are tried; after that the gang is mended, or stays broken."""
-
-_WRITERS = 16
-"""How many of them are ended at a time."""
 
 
 class Evictions:
@@ -109,34 +106,16 @@ class Evictions:
             self._groups.look_again(key)
 
     async def _each(self, pods: Iterable[Pod], do: Callable[[Pod], Awaitable[object]]) -> list[object]:
-        few = asyncio.Semaphore(_WRITERS)
-
         async def do_one(pod: Pod) -> object:
-            async with few:
-                return await do(pod) if self._runs(pod.uid) else True
+            return await do(pod) if self._runs(pod.uid) else True
 
-        return list(await asyncio.gather(*(do_one(pod) for pod in pods)))
+        return await do_each(pods, do_one)
 
     # --- one pod -----------------------------------------------------------------------------------------------
 
     async def _mark(self, pod: Pod, message: str) -> None:
-        if pod.disruption == PREEMPTED:
-            return
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": PREEMPTED,
-            "message": f"serried: {message}",
-            "lastTransitionTime": tell_time(),
-        }
-        metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"conditions": [condition]}}
-        try:
-            await self._client.apply(PODS, pod.namespace, pod.name, body, "status")
-        except (NotFound, Conflict):
-            pass
-        except ApiError as error:
-            log.warning("could not write a disruption condition", extra={"pod": pod.name, "err": str(error)})
+        if pod.disruption != PREEMPTED:
+            await mark(self._client, pod, f"serried: {message}")
 
     async def _delete(self, pod: Pod) -> None:
         try:

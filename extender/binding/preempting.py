@@ -13,9 +13,9 @@ Meanwhile the slots are claimed beside what the victims still use, so no other p
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
 
+from extender.binding.disrupting import do_each, mark, unmark
 from extender.binding.effects import Effects
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.moves import Moves
@@ -24,7 +24,6 @@ from extender.scheduling.preemption import Method, Preemptions, name_some
 from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.term import Term
 from extender.scheduling.units import is_running
-from extender.status.conditions import tell_time
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
@@ -35,15 +34,10 @@ from serried.model.reservation import Victim
 from serried.model.verdict import Reason, Verdict
 from serried.observe.log import name_group
 
-T = TypeVar("T")
-
 log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 600.0
 """How long victims may take to end."""
-
-_WRITERS = 16
-"""How many of them are written for at the same time."""
 
 _RETRY_SECONDS = 5.0
 """The pause after which victims are looked at anew that were not evicted."""
@@ -116,7 +110,7 @@ class Preempting:
         """Evict those that are due; ``again`` says when each is due once more, by UID, in loop seconds."""
         now = self._clock()
         due = [victim for victim in left if now >= again.get(victim.uid, 0.0)]
-        ended = await self._each(due, lambda victim: self._end(cycle, victim))
+        ended = await do_each(due, lambda victim: self._end(cycle, victim))
         for victim, done in zip(due, ended, strict=True):
             again[victim.uid] = math.inf if done else now + _RETRY_SECONDS
 
@@ -153,7 +147,7 @@ class Preempting:
         """Why a victim could not be evicted; None if all could."""
         if self._method is Method.DELETION:
             return None
-        answers = await self._each(victims, self._rehearse_one)
+        answers = await do_each(victims, self._rehearse_one)
         refused = {victim.uid: why for victim, why in zip(victims, answers, strict=True) if why}
         if not refused:
             return None
@@ -194,12 +188,12 @@ class Preempting:
         groups = {(victim.namespace, victim.group) for victim in victims if victim.group}
         for namespace, group in sorted(groups):
             await self._status.mark_preempted(self._store.forest.lift(decode_group_key(namespace, group)), text)
-        await self._each(victims, lambda victim: self._mark_running(victim, text))
+        await do_each(victims, lambda victim: self._mark_running(victim, text))
 
     async def _mark_running(self, victim: Victim, text: str) -> None:
         pod = self._find(victim)
         if pod is not None and pod.disruption != PREEMPTED:
-            await self._mark(victim, text)
+            await mark(self._client, victim, text)
 
     async def _end(self, cycle: BindingCycle, victim: Victim) -> bool:
         """Whether the API server has taken it: then the victim ends by itself, however late the watch says so."""
@@ -213,7 +207,7 @@ class Preempting:
                 # The API server has put a reason of its own into the condition (EvictionByEvictionAPI); by ours
                 # kube-scheduler knows that the pod ends for a nominated one
                 # (pkg/scheduler/framework/preemption/preemption.go: PodTerminatingByPreemption).
-                await self._mark(victim, _describe(cycle))
+                await mark(self._client, victim, _describe(cycle))
         except (NotFound, Conflict):
             return True
         except TooMany:
@@ -227,33 +221,7 @@ class Preempting:
     async def _take_back(self, victims: Iterable[Victim]) -> None:
         """Nobody who still runs is evicted any more: so nobody may say so."""
         if self._term.leads():
-            await self._each([victim for victim in victims if self._find(victim)], self._unmark)
-
-    async def _unmark(self, victim: Victim) -> None:
-        await self._apply(victim, [])
-
-    async def _mark(self, victim: Victim, text: str) -> None:
-        said = {"type": "DisruptionTarget", "status": "True", "reason": PREEMPTED, "message": text}
-        await self._apply(victim, [{**said, "lastTransitionTime": tell_time()}])
-
-    async def _apply(self, victim: Victim, conditions: list[dict[str, str]]) -> None:
-        metadata = {"name": victim.name, "namespace": victim.namespace, "uid": victim.uid}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"conditions": conditions}}
-        try:
-            await self._client.apply(PODS, victim.namespace, victim.name, body, "status")
-        except (NotFound, Conflict):
-            return
-        except ApiError as error:
-            log.warning("could not write a disruption condition", extra={"pod": victim.name, "err": str(error)})
-
-    async def _each(self, victims: Iterable[Victim], do: Callable[[Victim], Awaitable[T]]) -> list[T]:
-        few = asyncio.Semaphore(_WRITERS)
-
-        async def do_one(victim: Victim) -> T:
-            async with few:
-                return await do(victim)
-
-        return list(await asyncio.gather(*(do_one(victim) for victim in victims)))
+            await do_each((each for each in victims if self._find(each)), lambda victim: unmark(self._client, victim))
 
     async def _wait(self, cycle: BindingCycle) -> None:
         cycle.changed.clear()

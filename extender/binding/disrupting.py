@@ -1,0 +1,55 @@
+"""What is done to pods that are ended for others, whoever decides on it: the condition says so, a few at a time."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from extender.status.conditions import DISRUPTION_TARGET, tell_time
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, Conflict, NotFound
+from serried.kube.wire import PODS
+from serried.model.pod import PREEMPTED, Pod
+from serried.model.reservation import Victim
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+log = logging.getLogger(__name__)
+
+_WRITERS = 16
+"""For how many pods something is written at the same time."""
+
+
+async def do_each(pods: Iterable[Item], do: Callable[[Item], Awaitable[Answer]]) -> list[Answer]:
+    """The answers for all pods, in their order."""
+    few = asyncio.Semaphore(_WRITERS)
+
+    async def do_one(pod: Item) -> Answer:
+        async with few:
+            return await do(pod)
+
+    return list(await asyncio.gather(*(do_one(pod) for pod in pods)))
+
+
+async def mark(client: ApiClient, pod: Pod | Victim, text: str) -> None:
+    """Say on a pod that it is preempted, and for whom. A pod that is gone is fine; a failure is logged."""
+    said = {"type": DISRUPTION_TARGET, "status": "True", "reason": PREEMPTED, "message": text}
+    # kube-controller-manager takes a condition back at once that has no time.
+    await _apply(client, pod, [{**said, "lastTransitionTime": tell_time()}])
+
+
+async def unmark(client: ApiClient, pod: Pod | Victim) -> None:
+    """Take back what `mark` has written."""
+    await _apply(client, pod, [])
+
+
+async def _apply(client: ApiClient, pod: Pod | Victim, conditions: list[dict[str, str]]) -> None:
+    metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"conditions": conditions}}
+    try:
+        await client.apply(PODS, pod.namespace, pod.name, body, "status")
+    except (NotFound, Conflict):
+        return
+    except ApiError as error:
+        log.warning("could not write a disruption condition", extra={"pod": pod.name, "err": str(error)})
