@@ -17,11 +17,12 @@ help: ## this list
 
 setup: .venv/.installed ## a virtual environment with everything in it
 
-lint: setup ## style, dead code, and whether the numbers of README and docs are those of bench/results
+lint: setup ## style, dead code, links, tables, and whether the numbers of README and docs are those of bench/results
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/vulture
 	$(BIN)/python -m bench.quotes
+	$(BIN)/python -m bench.links
 
 types: setup ## mypy --strict
 	$(BIN)/mypy
