@@ -86,6 +86,9 @@ class NoStatus(ExtenderMetrics):
     async def mark_preempted(self, group: GroupKey, text: str) -> None:
         """No condition is written."""
 
+    async def unmark_preempted(self, group: GroupKey) -> None:
+        """No condition was written."""
+
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         """No gang is broken."""
 

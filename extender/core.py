@@ -295,6 +295,7 @@ class Core:
             permit=permit,
             moves=moves,
             preemptions=self.preemptions,
+            companies=companies,
             status=status,
             clock=clock,
             method=options.preempt_by,

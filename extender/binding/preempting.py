@@ -24,11 +24,12 @@ from extender.scheduling.preemption import Method, Preemptions, name_some
 from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.term import Term
 from extender.scheduling.units import is_running
+from serried.cluster.companies import Companies
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
 from serried.kube.wire import PODS
-from serried.model.group import decode_group_key
+from serried.model.group import GroupKey
 from serried.model.pod import PREEMPTED, Pod
 from serried.model.reservation import Victim
 from serried.model.verdict import Reason, Verdict
@@ -59,6 +60,7 @@ class Preempting:
         permit: Permit,
         moves: Moves,
         preemptions: Preemptions,
+        companies: Companies,
         status: StatusSink,
         clock: Callable[[], float],
         method: Method = Method.EVICTION,
@@ -71,6 +73,7 @@ class Preempting:
         self._permit = permit
         self._moves = moves
         self._preemptions = preemptions
+        self._companies = companies
         self._status = status
         self._clock = clock
         self._method = method
@@ -79,18 +82,21 @@ class Preempting:
     async def run(self, cycle: BindingCycle) -> Verdict | None:
         """Have the victims of a cycle end; None when none is left, or it is over, else why it is given up."""
         victims = list(cycle.reservation.victims.values())
-        refusal = await self._run(cycle, victims)
+        whole: list[GroupKey] = []
+        refusal = await self._run(cycle, victims, whole)
         if refusal is not None or cycle.over:
-            await self._take_back(victims)
+            await self._take_back(victims, whole)
         return refusal
 
-    async def _run(self, cycle: BindingCycle, victims: list[Victim]) -> Verdict | None:
+    async def _run(self, cycle: BindingCycle, victims: list[Victim], whole: list[GroupKey]) -> Verdict | None:
+        """``whole`` gets the groups of which it is said that they are evicted."""
         deadline = self._clock() + self._timeout_seconds
         if not self._has_begun(victims):
             refusal = await self._rehearse(cycle, victims) or self._judge(cycle)
             if refusal is not None or self._is_over(cycle):
                 return refusal
-        await self._announce(cycle, victims)
+        whole += self._companies.list_whole({victim.uid for victim in victims})
+        await self._announce(cycle, victims, whole)
         again: dict[str, float] = {}
         while not self._is_over(cycle) and (left := self._list_left(victims)):
             refusal = self._judge(cycle)
@@ -175,8 +181,8 @@ class Preempting:
             await asyncio.sleep(0)
         return ""
 
-    async def _announce(self, cycle: BindingCycle, victims: list[Victim]) -> None:
-        """Say it first: a condition on each victim, and events that name both sides."""
+    async def _announce(self, cycle: BindingCycle, victims: list[Victim], whole: list[GroupKey]) -> None:
+        """Say it first: a condition on each victim and each group that goes whole, and events that name both sides."""
         text = _describe(cycle)
         names = name_some([f"{victim.namespace}/{victim.name}" for victim in victims])
         self._status.report_preemption(
@@ -185,9 +191,7 @@ class Preempting:
         for victim in victims:
             if self._find(victim) is not None:
                 self._status.report_victim(victim, text)
-        groups = {(victim.namespace, victim.group) for victim in victims if victim.group}
-        for namespace, group in sorted(groups):
-            await self._status.mark_preempted(self._store.forest.lift(decode_group_key(namespace, group)), text)
+        await do_each(whole, lambda group: self._status.mark_preempted(group, text))
         await do_each(victims, lambda victim: self._mark_running(victim, text))
 
     async def _mark_running(self, victim: Victim, text: str) -> None:
@@ -218,10 +222,14 @@ class Preempting:
             return True
         return False
 
-    async def _take_back(self, victims: Iterable[Victim]) -> None:
+    async def _take_back(self, victims: Iterable[Victim], whole: Iterable[GroupKey]) -> None:
         """Nobody who still runs is evicted any more: so nobody may say so."""
-        if self._term.leads():
-            await do_each((each for each in victims if self._find(each)), lambda victim: unmark(self._client, victim))
+        if not self._term.leads():
+            return
+        left = [victim for victim in victims if self._find(victim)]
+        staying = self._companies.list_whole({victim.uid for victim in left})
+        await do_each((each for each in whole if each in staying), self._status.unmark_preempted)
+        await do_each(left, lambda victim: unmark(self._client, victim))
 
     async def _wait(self, cycle: BindingCycle) -> None:
         cycle.changed.clear()

@@ -26,4 +26,7 @@ class StatusSink(Protocol):
         """A pod is about to be evicted for a gang."""
 
     async def mark_preempted(self, group: GroupKey, text: str) -> None:
-        """Write first of all that a group is evicted as a whole for a gang; never raises ApiError."""
+        """Write first of all that one group is evicted as a whole for a gang; never raises ApiError."""
+
+    async def unmark_preempted(self, group: GroupKey) -> None:
+        """Take that back, as some of it stays; never raises ApiError."""

@@ -14,7 +14,7 @@ from serried.decode.budgets import counts
 from serried.model.budget import DisruptionBudget
 from serried.model.group import GroupKey, GroupKind, Key, PodGroup
 from serried.model.pod import Pod
-from serried.model.tree import Branch, Leaf, Tree
+from serried.model.tree import Branch, Leaf, Tree, find_whole
 from serried.model.victim import Allowances, Spare, Unit
 from serried.plan.steps import Work
 
@@ -121,9 +121,11 @@ class Units:
         return self._groups.get(key) if key is not None else None
 
     def _name_gang(self, group: PodGroup | None, pod: Pod, company: Company | None) -> GroupKey | None:
-        if group is None or (company is not None and len(company.parts) > 1):
-            return group.key if group is not None else None
-        return group.key.leaf(self._members.leaf_of(pod.uid))
+        if group is None:
+            return None
+        part = self._members.leaf_of(pod.uid)
+        whole = find_whole(group.tree, part) if company is not None else None
+        return group.key.leaf(part) if whole is None else group.key_of(whole)
 
     def _find_protection(self, pods: Iterable[Pod]) -> str:
         return next((found for pod in pods if (found := self._find_own_protection(pod))), "")

@@ -11,10 +11,10 @@ from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import composites, pod_groups
 from serried.model.composite import Composite
-from serried.model.group import BARE_KINDS, GroupKey, Key, PodGroup
+from serried.model.group import BARE_KINDS, GroupKey, GroupKind, PodGroup
 from serried.model.level import COMPOSITE_CONDITION, ApiLevel
 from serried.model.pod import PREEMPTED
-from serried.model.tree import Branch, Tree, list_groups
+from serried.model.tree import list_groups
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.quorum import count_missing
 
@@ -72,7 +72,7 @@ class Conditions:
         placed = self._members.classify(group.key).placed_by_leaf
         refusals: list[ApiError] = []
         for tree in list_groups(group.tree):
-            found = self._find(group.key, tree)
+            found = self.find(group.key_of(tree))
             try:
                 if found is not None:
                     await self._settle(found, verdict, stands=count_missing(tree, placed) == 0)
@@ -82,23 +82,27 @@ class Conditions:
             raise refusals[0]
 
     async def disrupt(self, key: GroupKey, text: str) -> None:
-        """Say of a group that it is evicted as a whole; of a tree, of every group in it. Raises ApiError."""
-        group = self._groups.get(key)
-        if group is None or key.kind in BARE_KINDS:
-            return
-        for tree in list_groups(group.tree):
-            found = self._find(key, tree)
-            if found is not None:
-                await self._apply(found, DISRUPTION_TARGET, ("True", PREEMPTED, text), _DISRUPTION_MANAGER)
+        """Say of one group that it is evicted as a whole. Raises ApiError."""
+        found = self.find(key)
+        if found is not None and key.kind not in BARE_KINDS:
+            condition = _describe(found, DISRUPTION_TARGET, ("True", PREEMPTED, text))
+            await self._apply(found, [condition], _DISRUPTION_MANAGER)
+
+    async def spare(self, key: GroupKey) -> None:
+        """Take back what `disrupt` has said. Raises ApiError."""
+        found = self.find(key)
+        if found is not None and key.kind not in BARE_KINDS:
+            await self._apply(found, [], _DISRUPTION_MANAGER)
+
+    def find(self, key: GroupKey) -> PodGroup | Composite | None:
+        """The object of one group; of a CompositePodGroup itself, whether it is a root or not."""
+        if key.kind is GroupKind.COMPOSITE:
+            return self._forest.composites.get(key.object_key)
+        return self._groups.get(key)
 
     def forget(self) -> None:
         """Others may write from now on: what counts is what the watch shows."""
         self._written.clear()
-
-    def _find(self, group: GroupKey, tree: Tree) -> PodGroup | Composite | None:
-        if isinstance(tree, Branch):
-            return self._forest.composites.get(Key(group.namespace, tree.name))
-        return self._groups.get(group.leaf(tree.name))
 
     async def _settle(self, item: PodGroup | Composite, verdict: Verdict, *, stands: bool) -> None:
         reason = "SchedulerError" if verdict.reason in _OWN_FAULTS else "Unschedulable"
@@ -109,7 +113,7 @@ class Conditions:
         if item.scheduled or (written or item.condition) == wanted or (written is not None and written[0] == "True"):
             return
         try:
-            await self._apply(item, self._name_condition(item), wanted)
+            await self._apply(item, [_describe(item, self._name_condition(item), wanted)], FIELD_MANAGER)
         except NotFound:
             return
         self._written[item.uid] = wanted
@@ -119,25 +123,14 @@ class Conditions:
     def _name_condition(self, item: PodGroup | Composite) -> str:
         return COMPOSITE_CONDITION if isinstance(item, Composite) else self._level.condition
 
-    async def _apply(
-        self, item: PodGroup | Composite, kind: str, wanted: _Condition, manager: str = FIELD_MANAGER
-    ) -> None:
-        status, reason, message = wanted
+    async def _apply(self, item: PodGroup | Composite, conditions: list[dict[str, Any]], manager: str) -> None:
         composite = isinstance(item, Composite)
         resource = self._composite_resource if composite else self._pod_group_resource
-        condition = {
-            "type": kind,
-            "status": status,
-            "reason": reason,
-            "message": message,
-            "observedGeneration": item.generation,
-            "lastTransitionTime": tell_time(),
-        }
         body: dict[str, Any] = {
             "apiVersion": resource.api_version,
             "kind": "CompositePodGroup" if composite else "PodGroup",
             "metadata": {"name": item.key.name, "namespace": item.key.namespace},
-            "status": {"conditions": [condition]},
+            "status": {"conditions": conditions},
         }
         await self._client.apply(resource, item.key.namespace, item.key.name, body, "status", manager)
 
@@ -145,6 +138,18 @@ class Conditions:
         known = {group.uid for group in self._groups.values()}
         known.update(composite.uid for composite in self._forest.composites.values())
         self._written = {uid: written for uid, written in self._written.items() if uid in known}
+
+
+def _describe(item: PodGroup | Composite, kind: str, wanted: _Condition) -> dict[str, Any]:
+    status, reason, message = wanted
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": item.generation,
+        "lastTransitionTime": tell_time(),
+    }
 
 
 def tell_time() -> str:

@@ -5,7 +5,7 @@ import heapq
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from extender.status.conditions import Conditions, tell_time
@@ -16,7 +16,8 @@ from serried.cluster.provisional import owner_of_provisional
 from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.events import EventWriter
 from serried.model.backoff import Backoff
-from serried.model.group import GroupKey, Key, PodGroup
+from serried.model.composite import Composite
+from serried.model.group import GroupKey, GroupKind, Key, PodGroup, composite_api_version
 from serried.model.level import ApiLevel
 from serried.model.parent import JOB, PARENT_APIS, api_version_of, kind_of
 from serried.model.reservation import Victim
@@ -203,12 +204,25 @@ class Reports:
         self._events.emit(about, "Normal", PREEMPTED_EVENT, text)
 
     async def mark_preempted(self, group: GroupKey, text: str) -> None:
-        """Say with a condition and an event that a group is evicted as a whole for a gang."""
-        self._report(group, PREEMPTED_EVENT, text)
-        try:
-            await self._conditions.disrupt(group, text)
-        except ApiError as error:
-            log.warning("could not write a disruption condition", extra=name_group(group) | {"err": str(error)})
+        """Say with a condition and an event that one group is evicted as a whole for a gang."""
+        self.decisions.append(Said(tell_time(), group, PREEMPTED_EVENT, text))
+        found = self._conditions.find(group)
+        if found is not None:
+            for about in filter(None, (self._refer(found), _owner_of(found))):
+                self._events.emit(about, "Warning", PREEMPTED_EVENT, text)
+        await _try(group, self._conditions.disrupt(group, text))
+
+    async def unmark_preempted(self, group: GroupKey) -> None:
+        """Take the condition back: the group is not evicted."""
+        await _try(group, self._conditions.spare(group))
+
+    def _refer(self, found: PodGroup | Composite) -> dict[str, str]:
+        if isinstance(found, Composite):
+            return _reference(
+                composite_api_version(self._level.api_version), GroupKind.COMPOSITE.value, found.key, found.uid
+            )
+        holder = found.holder(self._level.api_version)
+        return _reference(holder.api_version, holder.kind, Key(found.key.namespace, holder.name), found.uid)
 
     def _report(self, group: GroupKey, reason: str, text: str, kind: str = "Warning") -> None:
         """An event for whoever looks at the PodGroup, and at its owner."""
@@ -364,8 +378,7 @@ class Reports:
 
     def _subject(self, key: GroupKey, group: PodGroup | None) -> dict[str, str] | None:
         if group is not None:
-            holder = group.holder(self._level.api_version)
-            return _reference(holder.api_version, holder.kind, Key(key.namespace, holder.name), group.uid)
+            return self._refer(group)
         member = next(iter(self._members.of_group(key)), None)
         if member is None:
             return None  # its pods are gone, or have found their PodGroup
@@ -376,7 +389,14 @@ class Reports:
         return _reference("v1", "Pod", Key(member.namespace, member.name), member.uid)
 
 
-def _owner_of(group: PodGroup | None) -> dict[str, str] | None:
+async def _try(group: GroupKey, write: Awaitable[None]) -> None:
+    try:
+        await write
+    except ApiError as error:
+        log.warning("could not write a disruption condition", extra=name_group(group) | {"err": str(error)})
+
+
+def _owner_of(group: PodGroup | Composite | None) -> dict[str, str] | None:
     """The Job or parent that controls the group."""
     owners = group.owners if group is not None else ()
     owner = next((owner for owner in owners if owner.controller and owner.kind in _OWNERS), None)

@@ -9,7 +9,7 @@ from serried.model.disruption import Disruption
 from serried.model.preference import NO_PREFERENCE, Preference
 from serried.model.priority import PreemptionPolicy
 from serried.model.selectors import Labels
-from serried.model.tree import Branch, Leaf, Tree, find_disrupted
+from serried.model.tree import Branch, Leaf, Tree, find_disrupted, find_path
 
 
 class Key(NamedTuple):
@@ -211,6 +211,16 @@ class PodGroup:
         ``part`` is the member's PodGroup within the tree (`cluster.members.Members.leaf_of`).
         """
         return find_disrupted(self.tree, part)
+
+    def list_path(self, part: str) -> list[GroupKey]:
+        """The PodGroup ``part`` of the tree and the groups above it, the root first."""
+        return [self.key_of(tree) for tree in find_path(self.tree, part)]
+
+    def key_of(self, tree: Tree) -> GroupKey:
+        """Which group one of the tree is."""
+        if isinstance(tree, Branch):
+            return GroupKey(self.key.namespace, tree.name, GroupKind.COMPOSITE)
+        return self.key.leaf(tree.name)
 
     def holder(self, api_version: str) -> Holder:
         """The object that has this group's UID: itself, or the Workload that it is part of, or the root of its tree.

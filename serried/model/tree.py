@@ -63,14 +63,20 @@ def find_disrupted(tree: Tree, leaf: str) -> frozenset[str]:
 
     Empty if there is no such group. Upstream's getHighestAllAncestor (pkg/scheduler/framework/preemption/types.go).
     """
-    names = frozenset(each.name for each in list_leaves(tree))
-    if leaf not in names:
-        return frozenset()
-    if tree.disruption is Disruption.ALL:
-        return names
+    whole = find_whole(tree, leaf)
+    return frozenset() if whole is None else frozenset(each.name for each in list_leaves(whole))
+
+
+def find_whole(tree: Tree, leaf: str) -> Tree | None:
+    """The highest group of disruption mode ``all`` that has this PodGroup below it, or is it; None if there is none."""
+    return next((each for each in find_path(tree, leaf) if each.disruption is Disruption.ALL), None)
+
+
+def find_path(tree: Tree, leaf: str) -> tuple[Tree, ...]:
+    """The groups from the root to a PodGroup, itself the last one; empty if the tree does not have it."""
     if isinstance(tree, Leaf):
-        return frozenset()
-    return next((found for each in tree.below if (found := find_disrupted(each, leaf))), frozenset())
+        return (tree,) if tree.name == leaf else ()
+    return next(((tree, *path) for each in tree.below if (path := find_path(each, leaf))), ())
 
 
 def list_groups(tree: Tree) -> Iterator[Tree]:

@@ -65,6 +65,7 @@ class RecordingMetrics(ExtenderMetrics):
         self.preemptions: list[tuple[GroupKey, str]] = []
         self.victims: list[tuple[str, str]] = []
         self.preempted: list[tuple[str, str]] = []
+        self.spared: list[str] = []
         self.promises: list[float] = []
         self.settlements: list[tuple[str, float | None]] = []
 
@@ -91,6 +92,9 @@ class RecordingMetrics(ExtenderMetrics):
 
     async def mark_preempted(self, group: GroupKey, text: str) -> None:
         self.preempted.append((str(group), text))
+
+    async def unmark_preempted(self, group: GroupKey) -> None:
+        self.spared.append(str(group))
 
     def repaired(self, outcome: str, seconds: float) -> None:
         self.repairs.append((outcome, seconds))

@@ -12,8 +12,9 @@ from serried.model.disruption import Disruption
 from serried.model.group import GroupKey, Key
 from serried.model.pod import PREEMPTED
 from serried.model.verdict import Reason
+from serried.model.victim import Preemption
 from tests.support.budgets import budget
-from tests.support.builders import PodBuilder, pod, pod_group
+from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
@@ -380,4 +381,70 @@ async def test_members_of_a_tree_go_as_their_highest_group_says(world: Harness) 
     world.add(gang(1).priority(HIGH), *urgent(1))
     await world.go()
     assert list_terminating(world) == ["a0", "b0"]
-    assert [name for name, _ in world.heard.preempted] == ["default/composite:top"]
+    assert list_whole(world) == ["default/a", "default/b", "default/composite:top"]
+
+
+def list_whole(world: Harness) -> list[str]:
+    """The groups of which it was said that they are evicted as a whole."""
+    return sorted(name for name, _ in world.heard.preempted)
+
+
+def add_tree(world: Harness, halves: str) -> Harness:
+    """A tree ``top`` of such halves, each of mode all with two PodGroups of one member, each of which fills a node."""
+    world.add(composite("top").gang(1))
+    for half in halves:
+        world.add(composite(half).gang(2).under("top").disruption(Disruption.ALL))
+        for part in (f"{half}1", f"{half}2"):
+            world.add(pod_group(part).gang(1).under(half), node(f"node-{part}").cpu(2))
+            world.add(running(f"{part}-0", f"node-{part}").scheduler(SCHEDULER).in_group(part))
+            wait_gracefully(world, f"{part}-0")
+    return world
+
+
+async def test_of_a_tree_only_the_groups_that_go_whole_say_so(world: Harness) -> None:
+    add_tree(world, "xy").add(gang(1).priority(HIGH), *urgent(1))
+    await world.go()
+    half = list_terminating(world)[0][0]
+    assert list_terminating(world) == [f"{half}1-0", f"{half}2-0"]
+    assert list_whole(world) == [f"default/composite:{half}", f"default/{half}1", f"default/{half}2"]
+    victims = world.api.records[GANG.object_key]["spec"]["victims"]
+    assert {victim["podGroup"] for victim in victims} == {f"composite:{half}"}
+
+
+async def test_the_root_goes_whole_with_all_below_it(world: Harness) -> None:
+    add_tree(world, "x").add(gang(2).priority(HIGH), *urgent(2))
+    await world.go()
+    assert list_whole(world) == ["default/composite:top", "default/composite:x", "default/x1", "default/x2"]
+
+
+async def test_half_of_a_tree_that_goes_is_one_gang_broken_and_its_root_stands(world: Harness) -> None:
+    add_tree(world, "xyz").add(gang(1).priority(HIGH), *urgent(1))
+    await world.go()
+    found = world.groups.states[GANG].preemption
+    assert isinstance(found, Preemption)
+    assert [(damage.broken, damage.pods) for damage in found.cost.damages] == [(1, 2)]
+
+
+async def test_a_group_of_which_members_stay_does_not_say_that_it_goes(world: Harness) -> None:
+    wait_gracefully(world, "v0", "v1")
+    world.add(*small_nodes(2), pod_group("v").gang(1))
+    world.add(*(running(f"v{i}", f"n{i + 1}").scheduler(SCHEDULER).in_group("v") for i in range(2)))
+    world.add(gang(1).priority(HIGH), *urgent(1))
+    await world.go()
+    assert len(list_terminating(world)) == 1
+    assert list_whole(world) == []
+
+
+async def test_a_group_that_stays_after_all_says_no_longer_that_it_goes(world: Harness) -> None:
+    world.api.hold("apply")
+    wait_gracefully(world, "v0")
+    world.add(*small_nodes(1), pod_group("v").gang(1).disruption(Disruption.ALL))
+    world.add(running("v0", "n1").scheduler(SCHEDULER).in_group("v"), gang(1).priority(HIGH), *urgent(1))
+    await world.go()
+    assert list_whole(world) == ["default/v"]
+    world.store.drop_group(GANG)
+    await world.go()
+    world.api.let_go("apply")
+    await world.go()
+    assert world.heard.spared == ["default/v"]
+    assert not list_terminating(world)

@@ -578,3 +578,24 @@ async def test_one_refused_condition_of_a_tree_keeps_no_other_group_of_it_in_the
     office.reports.say(GroupKey("default", "root", GroupKind.COMPOSITE), MISSING)
     await office.settle()
     assert len(office.api.conditions) == 2
+
+
+async def test_a_group_in_the_middle_of_a_tree_that_goes_whole_says_so_itself(office: Office) -> None:
+    half = GroupKey("default", "half", GroupKind.COMPOSITE)
+    office.store.put_composite(composite("root").gang(1).value())
+    office.store.put_composite(composite("half").gang(1).under("root").value())
+    office.store.put_group(pod_group("a").gang(1).under("half").controlled_by("Job", "job-a").value())
+    for group in (half, GroupKey("default", "a")):
+        await office.reports.mark_preempted(group, "for another")
+    assert [(each["type"], each["reason"]) for each in office.api.conditions] == [
+        ("DisruptionTarget", "PreemptionByScheduler")
+    ] * 2
+    written = [(call.resource, call.name) for call in office.api.said("apply")]
+    assert written == [("compositepodgroups", "half"), ("podgroups", "a")]
+    assert [about for about, *_ in office.speaker.said] == ["CompositePodGroup/half", "PodGroup/a", "Job/job-a"]
+
+
+async def test_a_group_that_stays_loses_the_condition(office: Office) -> None:
+    await office.reports.mark_preempted(GANG, "for another")
+    await office.reports.unmark_preempted(GANG)
+    assert [len(call.body["status"]["conditions"]) for call in office.api.said("apply")] == [1, 0]
