@@ -68,7 +68,11 @@ class GroupPriorities:
         return (resolve_priority("", self._classes) or 0) if granted is None else granted
 
     def may_preempt(self, key: GroupKey) -> bool:
-        """Whether others may be evicted for a group: not if its class, a member or the group itself says Never."""
+        """Whether others may be evicted for a group: not if its class, a member or the group itself says Never.
+
+        PreemptLowerPriority overrules nothing: the API server writes it into every group that says nothing
+        (upstream's pkg/apis/scheduling/v1beta1/defaults.go), with the gate PodGroupPreemptionPolicy.
+        """
         group = self._groups.get(key)
         said = {pod.preemption for pod in self._members.iterate(key)}
         if group is not None:
