@@ -10,6 +10,7 @@ python -m bench.victims --quick   the small cases only
 import argparse
 import gc
 import json
+import math
 import random
 import statistics
 import sys
@@ -25,6 +26,7 @@ from serried.model.plan import PlanRequest, Snapshot
 from serried.model.pod import Pod, Shape
 from serried.model.victim import Allowances, NoVictims, Preemption, Spare, Unit
 from serried.plan.capacity import Capacity
+from serried.plan.steps import Haste
 from serried.plan.victims import solve_victims
 from tests.support.builders import RACK, node
 
@@ -52,6 +54,9 @@ class Case:
     field: Callable[[], Field]
     ask: PlanRequest
     quick: bool = False
+
+    haste: float = math.inf
+    """After how many seconds of work the search is told to end with what it has."""
 
 
 def fill(nodes: int, each: int, priorities: Sequence[int] = (0,), gang_size: int = 0) -> Field:
@@ -117,6 +122,8 @@ def list_cases() -> list[Case]:
         Case("50,000 pods of five priorities: 500 anywhere", odd, ask_for(500, [16], None)),
         Case("50,000 pods of five priorities: a rack of 100 in four shapes", odd, ask_for(100, [16, 14, 12, 10])),
         Case("50,000 pods of five priorities: a tree of 5 groups of 20", odd, ask_for_tree(5, 20, 16)),
+        Case("in haste after 1 s: a rack of 100 in four shapes", odd, ask_for(100, [16, 14, 12, 10]), haste=1.0),
+        Case("in haste after 1 s: a tree of 5 groups of 20", odd, ask_for_tree(5, 20, 16), haste=1.0),
     ]  # fmt: skip
 
 
@@ -129,8 +136,10 @@ def measure(case: Case) -> dict[str, float | int | str]:
         capacity = Capacity(field.snapshot.nodes, field.snapshot.used)
         gc.collect()
         gc.freeze()  # as the extender does with its caches
-        work = solve_victims(field.snapshot, case.ask, _HIGH, field.units, field.allowances, capacity)
+        haste = Haste()
+        work = solve_victims(field.snapshot, case.ask, _HIGH, field.units, field.allowances, capacity, haste)
         steps = []
+        left = case.haste
         while True:
             begun = time.thread_time()
             try:
@@ -140,6 +149,8 @@ def measure(case: Case) -> dict[str, float | int | str]:
                 steps.append(time.thread_time() - begun)
                 break
             steps.append(time.thread_time() - begun)
+            left -= steps[-1]
+            haste.made = left < 0
         spent.append(sum(steps) * 1000)
         longest.append(max(steps) * 1000)
         gc.unfreeze()

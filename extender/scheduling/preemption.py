@@ -8,7 +8,7 @@ victims (`extender.binding.preempting`).
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from serried.model.victim import Blocker, NoVictims, Preemption, Unit
 from serried.plan.capacity import Capacity
 from serried.plan.check import still_holds
 from serried.plan.order import Waiting
-from serried.plan.steps import Work
+from serried.plan.steps import Haste, Work
 from serried.plan.victims import solve_victims
 
 _FOR_ROOM = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_FULL, Reason.GROUPS_UNPLACED})
@@ -78,6 +78,7 @@ class _Search:
     ask: PlanRequest
     waiting: Waiting
     refusal: Verdict
+    haste: Haste = field(default_factory=Haste)
     restarts: int = 0
 
 
@@ -156,6 +157,7 @@ class Preemptions:
         toll = self._studies.settle(group)
         if isinstance(found, Preemption) and found.victims and not self._holds(found, search.ask):
             search.restarts += 1
+            search.haste = Haste()
             if search.restarts <= _MAX_RESTARTS:
                 return self.go_on(gang, group)
             found = None
@@ -216,14 +218,14 @@ class Preemptions:
                 return (yield from self._solve(snapshot, search, running, capacity))
             return found
 
-        return self._studies.seek_victims(group, ask, leaving, make)
+        return self._studies.seek_victims(group, ask, leaving, make, search.haste)
 
     def _solve(
         self, snapshot: Snapshot, search: _Search, running: Running, capacity: Capacity
     ) -> Work[Preemption | NoVictims]:
         for _ in range(_MAX_BUDGET_ROUNDS):
             found = yield from solve_victims(
-                snapshot, search.ask, search.waiting.priority, running.units, running.allowances, capacity
+                snapshot, search.ask, search.waiting.priority, running.units, running.allowances, capacity, search.haste
             )
             if isinstance(found, NoVictims) or self._method is Method.DELETION:
                 return found

@@ -28,7 +28,7 @@ from serried.observe.log import name_group
 from serried.plan.capacity import Capacity
 from serried.plan.check import still_holds
 from serried.plan.forecast import Forecast
-from serried.plan.steps import Work
+from serried.plan.steps import Haste, Work
 from serried.plan.tree import solve_group
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,12 @@ _FORECAST_SECONDS = 5.0
 
 _PREEMPTION_SECONDS = 5.0
 """How much work the search for victims may take."""
+
+_MAX_PREEMPTION_SECONDS = 80.0
+"""How much work a search may take that was given up again and again: each time twice as much, up to this."""
+
+_HASTE_FRACTION = 0.5
+"""After which part of the work that it may take a search for victims is to end with what it has."""
 
 _MAX_PLAN_SECONDS = 32.0
 """How much work a plan may take that was given up again and again: each time twice as much, up to this."""
@@ -124,6 +130,9 @@ class _Study:
     tried: bool
     """Whether it was tried straight before."""
 
+    haste: Haste | None = None
+    """How it is told to end soon; None if it cannot end sooner."""
+
     work: Work[Any] | None = None
     """The work while it goes on."""
 
@@ -193,6 +202,9 @@ class Studies:
         self._slow: dict[GroupKey, float] = {}
         """Groups whose last answer took long, and how many seconds of work their next plan may take."""
 
+        self._patience: dict[GroupKey, float] = {}
+        """Groups whose last search for victims was given up, and how many seconds of work their next one may take."""
+
         self._tolls: dict[GroupKey, Toll] = {}
         """What is due for answers that were given."""
 
@@ -232,14 +244,22 @@ class Studies:
         return found
 
     def seek_victims(
-        self, group: GroupKey, request: PlanRequest, leaving: Iterable[Vacancy], make: Make
+        self, group: GroupKey, request: PlanRequest, leaving: Iterable[Vacancy], make: Make, haste: Haste
     ) -> Preemption | NoVictims | None:
         """Who has to end so that a group fits; None if that took too long. Raises Unfinished; answered once.
 
-        The cluster may have changed since the search began: whether the answer holds, the caller sees to.
+        When half of the time is over, ``haste`` is made: the work is to end with the best that it has. A search that
+        takes too long all the same gets twice the time the next time. The cluster may have changed since the search
+        began: whether the answer holds, the caller sees to.
         """
         found: Preemption | NoVictims | None = self._answer(
-            group, _Kind.PREEMPTION, request, tuple(leaving), make=make, straight_seconds=STRAIGHT_SECONDS
+            group,
+            _Kind.PREEMPTION,
+            request,
+            tuple(leaving),
+            make=make,
+            straight_seconds=STRAIGHT_SECONDS,
+            haste=haste,
         ).found
         self._drop(group, _Kind.PREEMPTION)
         return found
@@ -253,6 +273,7 @@ class Studies:
         *,
         make: Make,
         straight_seconds: float,
+        haste: Haste | None = None,
     ) -> Answer:
         study = next((each for each in self._of(group, kind) if each.asks(request, leaving)), None)
         if study is None:
@@ -270,6 +291,7 @@ class Studies:
                     limit=self._find_limit(group, kind),
                     turn=self._turn,
                     tried=short,
+                    haste=haste,
                 )
             )
             raise Unfinished
@@ -304,7 +326,7 @@ class Studies:
 
     def _find_limit(self, group: GroupKey, kind: _Kind) -> float:
         if kind is _Kind.PREEMPTION:
-            return _PREEMPTION_SECONDS
+            return self._patience.get(group, _PREEMPTION_SECONDS)
         return _FORECAST_SECONDS if kind is _Kind.FORECAST else self._slow.get(group, _PLAN_SECONDS)
 
     def _holds(self, study: _Study, request: PlanRequest) -> bool:
@@ -368,6 +390,7 @@ class Studies:
         """Nobody waits for the answers of a group any more."""
         self._studies.pop(group, None)
         self._slow.pop(group, None)
+        self._patience.pop(group, None)
         self._tolls.pop(group, None)
 
     def clear(self) -> None:
@@ -376,6 +399,7 @@ class Studies:
         self._shift += 1
         self._studies.clear()
         self._slow.clear()
+        self._patience.clear()
         self._tolls.clear()
 
     def _of(self, group: GroupKey, kind: _Kind) -> list[_Study]:
@@ -441,6 +465,8 @@ class Studies:
         study.spent += self._stopwatch() - begun
         if not study.done and study.spent > study.limit:
             self._give_up(study)
+        elif study.haste is not None:
+            study.haste.made = study.spent > study.limit * _HASTE_FRACTION
         if study.done:
             study.work = None
             self._note_cost(study)
@@ -460,6 +486,8 @@ class Studies:
         if study.kind is _Kind.PLAN:
             study.found = Verdict(Reason.PLAN_UNFINISHED, have=round(study.limit), need=len(study.request.members))
             self._slow[study.group] = min(_MAX_PLAN_SECONDS, 2 * study.limit)
+        if study.kind is _Kind.PREEMPTION:
+            self._patience[study.group] = min(_MAX_PREEMPTION_SECONDS, 2 * study.limit)
 
     def _note_cost(self, study: _Study) -> None:
         if study.spent > GO_SECONDS and study.kind is not _Kind.PREEMPTION:

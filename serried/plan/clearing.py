@@ -11,7 +11,7 @@ from serried.model.verdict import Verdict
 from serried.model.victim import Unit
 from serried.plan.capacity import Capacity
 from serried.plan.fit import admits
-from serried.plan.steps import Work
+from serried.plan.steps import Haste, Work
 from serried.plan.tree import solve_group
 
 _MAX_PLANS = 64
@@ -179,17 +179,18 @@ class SlotClearing:
 class PlanClearing(SlotClearing):
     """A clearing for a tree, or for members of several shapes: the planner is asked whether the quorum fits.
 
-    It is asked so many times and no more, and not after ``steps`` of work. After that units come back only where they
-    leave the members of the last plan their places.
+    It is asked so many times and no more, and not after ``steps`` of work, nor in haste. After that units come back
+    only where they leave the members of the last plan their places.
     """
 
-    def __init__(self, clearing: Clearing, shape: Shape, ask: PlanRequest, steps: int) -> None:
+    def __init__(self, clearing: Clearing, shape: Shape, ask: PlanRequest, steps: int, *, haste: Haste) -> None:
         super().__init__(clearing, shape, max(ask.need, 1))
         self._whole = ask
         self._ask = cut_to_quorum(ask)
         self._capacity = Capacity(clearing.nodes, clearing.used)
         self._plans_left = _MAX_PLANS
         self._steps_left = steps
+        self._haste = haste
 
     def put_back(self, items: Sequence[Sequence[Unit]]) -> Work[list[Sequence[Unit]]]:
         """As for members of one shape, in growing bunches."""
@@ -214,7 +215,7 @@ class PlanClearing(SlotClearing):
 
     def plan(self, ask: PlanRequest) -> Work[Plan]:
         """The gang's plan as it is now, at least the last one that was found for the quorum."""
-        answer = yield from solve_group(self.snapshot(), ask, self._capacity)
+        answer = yield from self._solve(ask)
         found = answer if isinstance(answer, Plan) else self._seated.plan
         assert found is not None  # noqa: S101 - without a plan nothing has come back, and it is found again
         return found
@@ -239,7 +240,7 @@ class PlanClearing(SlotClearing):
         if not self._plans_left or self._steps_left <= 0:
             return False
         self._plans_left -= 1
-        answer = yield from self._count_steps(solve_group(self.snapshot(), self._ask, self._capacity))
+        answer = yield from self._solve(self._ask)
         if not isinstance(answer, Plan):
             return False
         # Members beyond the quorum keep nobody away.
@@ -253,8 +254,10 @@ class PlanClearing(SlotClearing):
         self._seated = Seated(replace(answer, nodes=places), seats)
         return True
 
-    def _count_steps(self, work: Work[Plan | Verdict]) -> Work[Plan | Verdict]:
-        while True:
+    def _solve(self, ask: PlanRequest) -> Work[Plan | Verdict | None]:
+        """The planner's answer; None in haste, if the last plan will do."""
+        work = solve_group(self.snapshot(), ask, self._capacity)
+        while self._seated.plan is None or not self._haste.made:
             try:
                 next(work)
             except StopIteration as done:
@@ -262,6 +265,7 @@ class PlanClearing(SlotClearing):
                 return answer
             self._steps_left -= 1
             yield
+        return None
 
     def _recount(self, name: str) -> None:
         super()._recount(name)

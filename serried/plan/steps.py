@@ -6,6 +6,7 @@ decides when to stop.
 
 import heapq
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -17,6 +18,14 @@ _ITEMS_PER_STEP = 500
 
 Work = Generator[None, None, Result]
 """Work that says after each step that it is not done, and returns its result."""
+
+
+@dataclass(slots=True)
+class Haste:
+    """What whoever does the steps tells the work."""
+
+    made: bool = False
+    """Whether the work is to end soon with the best that it has. Set between two steps, and never taken back."""
 
 
 def finish(work: Work[Result]) -> Result:

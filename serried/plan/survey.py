@@ -4,7 +4,7 @@ The units go in the order of their priority, as the endings of a forecast in the
 which a domain holds the quorum it is a prospect: with units of lower priorities alone it never is.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from serried.model.victim import Allowances, Unit
 from serried.plan.capacity import Capacity, Domain, Fork, Table
 from serried.plan.classes import Census, MemberClass, find_least, group_classes
 from serried.plan.clearing import Clearing, PlanClearing, SlotClearing
-from serried.plan.steps import Work
+from serried.plan.steps import Haste, Work
 from serried.plan.topology import Placement, generate_placements, list_steps
 from serried.plan.tree import solve_group
 
@@ -84,9 +84,12 @@ class _Plot:
 class Survey:
     """The cluster while units go, and what that does for a gang in each domain that it may use."""
 
-    def __init__(self, snapshot: Snapshot, ask: PlanRequest, allowances: Allowances, capacity: Capacity | None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, ask: PlanRequest, allowances: Allowances, capacity: Capacity | None, haste: Haste
+    ) -> None:
         self._ask = ask
         self._allowances = allowances
+        self._haste = haste
         self._need = max(ask.need, 1)
         nodes = snapshot.nodes
         if ask.closed:
@@ -116,9 +119,9 @@ class Survey:
         yield from self._measure(self._plots)
 
     @property
-    def domain_count(self) -> int:
-        """How many domains the gang may use."""
-        return len(self._plots)
+    def domains(self) -> Collection[Domain]:
+        """The domains that the gang may use."""
+        return self._plots.keys()
 
     def find_homes(self, unit: Unit) -> Iterable[Domain]:
         """The domains of the gang in which a unit has pods, each once."""
@@ -218,7 +221,8 @@ class Survey:
     def _list(self, domains: Iterable[Domain], priority: int, growth: float) -> Work[list[Prospect]]:
         found: list[Prospect] = []
         for plot in sorted((self._plots[domain] for domain in domains), key=lambda plot: -plot.room):
-            if plot.room < self._need or (len(found) >= _MAX_PLANNED and not self.is_counted(plot.placement)):
+            enough = len(found) >= (1 if self._haste.made else _MAX_PLANNED)
+            if plot.room < self._need or (enough and not self.is_counted(plot.placement)):
                 continue
             if self.is_counted(plot.placement) or (yield from self._try(plot, growth)):
                 found.append(Prospect(plot.placement, priority, tuple(reversed(plot.shortages))))
@@ -265,7 +269,7 @@ class Survey:
         clearing = Clearing(self.find_nodes(placement), self._base)
         if self.is_counted(placement):
             return SlotClearing(clearing, self._least.shape, self._need)
-        return PlanClearing(clearing, self._least.shape, self.confine(placement), steps)
+        return PlanClearing(clearing, self._least.shape, self.confine(placement), steps, haste=self._haste)
 
     def find_nodes(self, placement: Placement) -> Mapping[str, Node]:
         """The nodes of a domain that are open to the gang."""

@@ -17,7 +17,7 @@ from serried.plan.clearing import SlotClearing
 from serried.plan.damage import measure_cost
 from serried.plan.exchange import Exchange
 from serried.plan.reprieve import reprieve
-from serried.plan.steps import Work, finish, sort_in_steps
+from serried.plan.steps import Haste, Work, finish, sort_in_steps
 from serried.plan.survey import Prospect, Survey
 from serried.plan.topology import Placement
 from serried.plan.tree import solve_group
@@ -66,15 +66,21 @@ def solve_victims(
     units: Iterable[Unit],
     allowances: Allowances,
     capacity: Capacity | None = None,
+    haste: Haste | None = None,
 ) -> Work[Preemption | NoVictims]:
-    """As `plan_victims`, in steps, between which neither snapshot nor capacity may change."""
+    """As `plan_victims`, in steps, between which neither snapshot nor capacity may change.
+
+    When ``haste`` is made, no more is looked for once there is an answer: then other victims might have cost less, and
+    of members of several shapes some may not be needed. Plan and victims are sound all the same.
+    """
+    haste = haste or Haste()
     # What fits by now, or fits nowhere for another reason than room, is not to be had by evictions.
     answer = yield from solve_group(snapshot, ask, capacity)
     if isinstance(answer, Plan):
         return Preemption(answer, (), Cost())
     if answer.reason in _HOPELESS:
         return NoVictims(answer, Blocker.ROOM)
-    search = _Search(Survey(snapshot, ask, allowances, capacity), ask, allowances)
+    search = _Search(Survey(snapshot, ask, allowances, capacity, haste), ask, allowances, haste)
     yield from search.sort(units, priority)
     prospects = yield from search.look_around()
     return (yield from search.choose(prospects)) if prospects else (yield from search.explain())
@@ -98,10 +104,11 @@ class _Choice:
 
 
 class _Search:
-    def __init__(self, survey: Survey, ask: PlanRequest, allowances: Allowances) -> None:
+    def __init__(self, survey: Survey, ask: PlanRequest, allowances: Allowances, haste: Haste) -> None:
         self._survey = survey
         self._ask = ask
         self._allowances = allowances
+        self._haste = haste
         self._newest = 0
         # By priority: what may go, and what would have to be allowed to go.
         self._lower: dict[int, list[Unit]] = {}
@@ -137,14 +144,22 @@ class _Search:
         priorities = sorted(self._lower)
         for priority in priorities:
             changed = yield from self._survey.remove(priority, self._lower[priority])
-            fresh = [domain for domain in changed if domain not in known]
-            survey = self._survey.list_prospects if priority != priorities[-1] else self._survey.list_last_prospects
-            more = yield from survey(fresh, priority)
+            if priority == priorities[-1]:
+                rest = sorted(domain for domain in self._survey.domains if domain not in known)
+                more = yield from self._survey.list_last_prospects(rest, priority)
+            elif self._haste.made:
+                continue  # one plan has to do, so it is made where it is most likely to hold
+            else:
+                fresh = [domain for domain in changed if domain not in known]
+                more = yield from self._survey.list_prospects(fresh, priority)
             known.update(prospect.placement.domain for prospect in more)
             found += more
-            if len(found) >= min(2, self._survey.domain_count):
+            if len(found) >= self._count_wanted():
                 break
         return found
+
+    def _count_wanted(self) -> int:
+        return 1 if self._haste.made else min(2, len(self._survey.domains))
 
     def choose(self, prospects: Sequence[Prospect]) -> Work[Preemption]:
         """The least victims, in the best of the most promising domains."""
@@ -152,10 +167,13 @@ class _Search:
         examined = prospects[: _MAX_DOMAINS if counted else _MAX_DOMAINS_PLANNED]
         choices = []
         for prospect in examined:
-            choices.append((yield from self._clear(prospect, _MAX_STEPS // len(examined))))  # noqa: PERF401 - no list can yield
+            choices.append((yield from self._clear(prospect, _MAX_STEPS // len(examined))))
+            if self._haste.made:
+                break
         choices.sort(key=lambda choice: (choice.cost, choice.domain))
         for place, choice in enumerate(choices[:_MAX_BETTERED]):
-            choices[place] = yield from self._better(choice)
+            if not self._haste.made:
+                choices[place] = yield from self._better(choice)
         choices.sort(key=lambda choice: (choice.cost, choice.domain))
         best = choices[0]
         return Preemption(
@@ -164,7 +182,7 @@ class _Search:
             cost=best.cost,
             runner_up=Alternative(choices[1].domain, choices[1].cost) if len(choices) > 1 else None,
             domains_fitting=len(prospects),
-            domains_examined=len(examined),
+            domains_examined=len(choices),
         )
 
     def _clear(self, prospect: Prospect, steps: int) -> Work[_Choice]:

@@ -4,18 +4,20 @@ What an answer says is always true, and for members of one shape no victim is ev
 which is greedy at heart, comes to the cheapest set is counted here; for equal pods it is always the cheapest.
 """
 
+from itertools import count
 from random import Random
 
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from serried.model.plan import Plan, Snapshot
+from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.victim import Blocker, NoVictims, Preemption
 from serried.plan.gang import plan_gang
-from serried.plan.victims import plan_victims
+from serried.plan.steps import Haste
+from serried.plan.victims import plan_victims, solve_victims
 from tests.support.oracle import is_sound
-from tests.support.preemption import HIGH, find_least, fits, price
+from tests.support.preemption import HIGH, Occupied, find_least, fits, price
 from tests.support.preemption_cases import MIXED, PLAIN, Features, draw_case
 
 RANDOMS = st.randoms(use_true_random=False)
@@ -121,6 +123,31 @@ def test_no_order_of_units_or_nodes_changes_the_answer(source: Random, features:
     assert plan_victims(shuffled, ask, HIGH, units, field.allowances) == field.plan(ask)
 
 
+@given(source=RANDOMS, features=FEATURES, steps=st.integers(0, 60))
+def test_made_in_haste_at_any_step_the_answer_holds_and_nobody_goes_who_may_not(
+    source: Random, features: Features, steps: int
+) -> None:
+    field, ask = draw_case(source, features)
+    found = plan_in_haste(field, ask, steps)
+    assert isinstance(found, Preemption) == isinstance(field.plan(ask), Preemption)
+    if isinstance(found, Preemption):
+        assert is_sound(field.without(found.victims), ask, dict(found.plan.nodes))
+        assert len(found.plan.nodes) >= ask.need
+        assert all(unit.priority < HIGH and not unit.protection for unit in found.victims)
+        assert found.cost.damages == price(field, found.victims)
+
+
+@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features()]), steps=st.integers(0, 60))
+def test_of_a_gang_of_one_shape_haste_takes_no_victim_too_many_either(
+    source: Random, features: Features, steps: int
+) -> None:
+    field, ask = draw_case(source, features)
+    found = plan_in_haste(field, ask, steps)
+    if isinstance(found, Preemption):
+        for spared in found.victims:
+            assert not fits(field.without(set(found.victims) - {spared}), ask)
+
+
 @given(source=RANDOMS, features=FEATURES)
 def test_nothing_is_touched(source: Random, features: Features) -> None:
     field, ask = draw_case(source, features)
@@ -128,6 +155,20 @@ def test_nothing_is_touched(source: Random, features: Features) -> None:
     before = {name: dict(amounts) for name, amounts in snapshot.used.items()}
     plan_victims(snapshot, ask, HIGH, field.units, field.allowances)
     assert snapshot.used == before
+
+
+def plan_in_haste(field: Occupied, ask: PlanRequest, steps: int) -> Preemption | NoVictims:
+    """What is planned when haste is made after so many steps."""
+    haste = Haste()
+    work = solve_victims(field.snapshot, ask, HIGH, field.units, field.allowances, haste=haste)
+    for place in count():
+        haste.made = place >= steps
+        try:
+            next(work)
+        except StopIteration as done:
+            found: Preemption | NoVictims = done.value
+            return found
+    raise AssertionError("there are always more steps")
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,11 @@ from extender.scheduling.effects import Outbox
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.studies import GO_SECONDS, Studies, Unfinished
 from serried.model.group import GroupKey
-from serried.model.plan import Plan, PlanRequest
+from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.verdict import Reason, Verdict, render
+from serried.model.victim import Blocker, NoVictims, Preemption
+from serried.plan.capacity import Capacity
+from serried.plan.steps import Haste, Work
 from tests.support.builders import Builder, PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
 from tests.support.memory import read_memory
@@ -346,3 +349,68 @@ def test_a_verdict_that_time_is_over_says_what_helps() -> None:
     said = render(Verdict(Reason.PLAN_UNFINISHED, have=2, need=1300))
     assert said.startswith("PlanUnfinished: no plan for 1300 members was found in 2 s")
     assert "fewer different shapes" in said
+
+
+class Victims:
+    """A search for victims that ends after so many steps, or soon after it is told to."""
+
+    def __init__(self, steps: int, after_haste: int) -> None:
+        self.haste = Haste()
+        self._steps = steps
+        self._after_haste = after_haste
+
+    def make(self, snapshot: Snapshot, capacity: Capacity) -> Work[NoVictims]:
+        left = self._steps
+        done = 0
+        while left > 0:
+            yield
+            done += 1
+            left = min(left - 1, self._after_haste if self.haste.made else left)
+        return NoVictims(Verdict(Reason.NO_CAPACITY, have=done), Blocker.ROOM)
+
+
+def seek(studies: Studies, search: Victims, members_: int = 20) -> Preemption | NoVictims | None:
+    pods = [pod(f"m{i}").cpu(1).value() for i in range(members_)]
+    return studies.seek_victims(GANG, PlanRequest(pods, members_), (), search.make, search.haste)
+
+
+def studies_at(step: float) -> Studies:
+    """Studies in which a step takes so many seconds, and each slice is one."""
+    store = Harness().store
+    groups = Harness().groups
+    return Studies(
+        store.nodes,
+        store.members,
+        store.snapshots,
+        store.capacity,
+        groups=groups,
+        outbox=Outbox(),
+        stopwatch=ticking(step=step),
+        rest=lambda _: asyncio.sleep(0),
+    )
+
+
+async def test_a_search_for_victims_is_told_to_end_with_what_it_has_when_half_of_its_time_is_over() -> None:
+    studies = studies_at(0.1)
+    search = Victims(steps=1_000, after_haste=3)
+    with pytest.raises(Unfinished):
+        seek(studies, search)
+    await studies.work()
+    found = seek(studies, search)
+    assert isinstance(found, NoVictims)
+    assert search.haste.made
+    assert 2.5 / 0.3 <= found.verdict.have <= 2.5 / 0.1 + 5
+
+
+async def test_a_search_that_nothing_ends_in_time_gets_twice_the_time_the_next_time() -> None:
+    studies = studies_at(0.1)
+    for _ in range(8):
+        search = Victims(steps=300, after_haste=300)
+        with pytest.raises(Unfinished):
+            seek(studies, search)
+        await studies.work()
+        found = seek(studies, search)
+        if found is not None:
+            break
+    assert isinstance(found, NoVictims)
+    assert found.verdict.have == 300
