@@ -1,7 +1,7 @@
 """The settings: flags, then environment variables ``SERRIED_*`` of the same name, then defaults.
 
-The only reader of the command line and the environment. A field is a flag: its type says which values it takes and what
-``--help`` calls them. A bad value ends the process with a sentence that names where the value came from.
+The only reader of both processes' command line and environment. A field is a flag: its type says which values it takes
+and what ``--help`` calls them. A bad value ends the process with a sentence that names where the value came from.
 """
 
 import argparse

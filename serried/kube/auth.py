@@ -43,12 +43,13 @@ class Credentials:
     """The URL of a proxy, "" for none."""
 
 
-def load_credentials(kubeconfig: str | None = None) -> Credentials:
+def load_credentials(kubeconfig: str | None = None, context: str = "") -> Credentials:
     """Credentials from the file ``kubeconfig``. Without one: in-cluster if available, else the default kubeconfig.
 
-    Raises CredentialsError.
+    ``context`` is one of the kubeconfig, and so no in-cluster credentials; "" is the current one. Raises
+    CredentialsError.
     """
-    settings = _load_settings(kubeconfig)
+    settings = _load_settings(kubeconfig, context)
     host = str(settings.host).rstrip("/")
     origin = kubeconfig or "the default kubeconfig"
     if not host.startswith(("http://", "https://")):
@@ -57,22 +58,22 @@ def load_credentials(kubeconfig: str | None = None) -> Credentials:
         host=host,
         tls=_tls(settings, origin) if host.startswith("https://") else None,
         read_token=lambda: _token(settings),
-        renew_token=lambda: _token(_load_settings(kubeconfig)),
+        renew_token=lambda: _token(_load_settings(kubeconfig, context)),
         server_name=settings.tls_server_name or "",
         proxy=settings.proxy or "",
     )
 
 
-def _load_settings(kubeconfig: str | None) -> Any:
+def _load_settings(kubeconfig: str | None, context: str = "") -> Any:
     from kubernetes import config  # noqa: PLC0415
     from kubernetes.client import Configuration  # noqa: PLC0415
 
     settings = Configuration()
     place = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
     try:
-        if kubeconfig is None and _load_in_cluster(config, settings):
+        if kubeconfig is None and not context and _load_in_cluster(config, settings):
             return settings
-        config.load_kube_config(place, client_configuration=settings, persist_config=False)
+        config.load_kube_config(place, context or None, client_configuration=settings, persist_config=False)
     # The loader raises whatever a malformed file makes it stumble over.
     except Exception as err:
         tried = place if kubeconfig else f"the service account (not in a pod) or {place}"

@@ -261,7 +261,8 @@ def read_failure(status: Mapping[str, Any], code: int = 0) -> Failure:
     return Failure(
         code=code or (stated if isinstance(stated, int) else 0),
         reason=str(status.get("reason") or ""),
-        message=str(status.get("message") or ""),
+        # The extender's own routes, through a pod proxy, say it under the second name.
+        message=str(status.get("message") or status.get("detail") or ""),
         retry_after=float(seconds) if isinstance(seconds, int) and seconds > 0 else None,
     )
 

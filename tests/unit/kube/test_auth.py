@@ -102,3 +102,22 @@ def test_a_certificate_that_does_not_load_is_named(tmp_path: Path) -> None:
 def test_a_server_that_is_no_url_is_named(tmp_path: Path) -> None:
     with pytest.raises(CredentialsError, match="'api:6443'"):
         load_credentials(write(tmp_path, {"server": "api:6443"}, {}))
+
+
+def test_a_context_is_chosen_by_its_name(tmp_path: Path) -> None:
+    path = Path(write(tmp_path, {"server": "http://one"}, {}))
+    document = yaml.safe_load(path.read_text())
+    document["clusters"].append({"name": "d", "cluster": {"server": "http://two"}})
+    document["contexts"].append({"name": "d", "context": {"cluster": "d", "user": "u"}})
+    path.write_text(yaml.safe_dump(document))
+    assert [load_credentials(str(path), context).host for context in ("", "c", "d")] == [
+        "http://one",
+        "http://one",
+        "http://two",
+    ]
+
+
+def test_a_context_is_of_a_kubeconfig_also_in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setattr("kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION", write(tmp_path, {"server": "http://one"}, {}))
+    assert load_credentials(None, "c").host == "http://one"

@@ -1,0 +1,90 @@
+"""All commands under one name. A command is a module here, with a function and examples, and a line in `COMMANDS`."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from serried import __version__
+from serried.cli import queue
+from serried.cli.exits import CommandError, ExitCode
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of ``serried``."""
+
+    name: str
+
+    run: Callable[..., None]
+    """Its signature is the command's arguments and options, its docstring the first paragraph of ``--help``."""
+
+    examples: str
+    """What ``--help`` ends with."""
+
+
+COMMANDS = (Command("queue", queue.show_queue, queue.EXAMPLES),)
+"""In the order of ``serried --help``."""
+
+_PROCESSES = {
+    "extender": "Answer kube-scheduler's filter, prioritize, bind and preempt calls, until a signal.",
+    "controller": "Make Workloads and PodGroups for gang Jobs, until a signal.",
+}
+
+_EXIT_CODES = "Exit codes: " + "; ".join(f"{code.number} {code.meaning}" for code in ExitCode) + "."
+
+
+def make_app(name: str) -> typer.Typer:
+    """The application as it is called by ``name``."""
+    app = typer.Typer(
+        name=name,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback(epilog=_EXIT_CODES)(_describe)
+    for command in COMMANDS:
+        app.command(command.name, epilog=_quote(command.examples))(command.run)
+    for process, purpose in _PROCESSES.items():
+        # For the list of commands only: these are started without typer.
+        app.command(process, help=purpose, add_help_option=False)(_never)
+    return app
+
+
+def run(argv: Sequence[str], name: str) -> int:
+    """Run one command; returns the exit code."""
+    try:
+        make_app(name)(args=list(argv), prog_name=name)
+    except CommandError as error:
+        sys.stderr.write(f"{name}: {error}\n")
+        return error.code.number
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 0
+
+
+def _show_version(value: bool) -> None:  # noqa: FBT001 - typer calls it
+    if value:
+        typer.echo(f"serried {__version__}")
+        raise typer.Exit
+
+
+def _describe(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Why a gang waits, who is before it, and whether the installation is sound."""
+
+
+def _never() -> None:
+    raise AssertionError("serried.cli.main starts processes itself")
+
+
+def _quote(examples: str) -> str:
+    """Each paragraph is kept as it stands."""
+    return "\n\n".join("\b\n" + paragraph for paragraph in ("Examples:\n\n" + examples.strip()).split("\n\n"))

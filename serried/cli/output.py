@@ -1,0 +1,54 @@
+"""What a command writes: a table for people, JSON or YAML for programs."""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+import orjson
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_WIDTH_OF_FILES = 1000
+"""Wide enough that nothing is cut or wrapped where no terminal says how wide it is."""
+
+
+class OutputFormat(StrEnum):
+    """The value of ``--output``."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def write(document: Any, output: OutputFormat, draw: Callable[[], Iterable[RenderableType]]) -> None:
+    """Write ``document`` to standard output; for people what ``draw`` yields, one below the other."""
+    match output:
+        case OutputFormat.JSON:
+            sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
+        case OutputFormat.YAML:
+            import yaml  # noqa: PLC0415 - most calls need none
+
+            sys.stdout.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
+        case OutputFormat.TABLE:
+            console = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
+            for part in draw():
+                console.print(part)
+
+
+def note(sentence: str) -> None:
+    """Tell a person something that is not part of the answer."""
+    sys.stderr.write(f"serried: {sentence}\n")
+
+
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
+    """A table without frames; columns whose name begins with ``#`` hold numbers, and lose the sign."""
+    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left")
+    for row in rows:
+        # Names and reasons are text, whatever brackets they hold.
+        table.add_row(*(Text(str(cell)) for cell in row))
+    return table

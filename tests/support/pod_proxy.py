@@ -1,0 +1,108 @@
+"""An API server of which only pods can be listed, and which passes requests on to them, for commands that use it.
+
+It answers in threads of its own, so what is tested may have an event loop of its own.
+"""
+
+import json
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: here
+clusters: [{{name: here, cluster: {{server: "{url}"}}}}, {{name: away, cluster: {{server: "http://127.0.0.1:1"}}}}]
+users: [{{name: me, user: {{}}}}]
+contexts:
+- {{name: here, context: {{cluster: here, user: me, namespace: team}}}}
+- {{name: away, context: {{cluster: away, user: me}}}}
+"""
+
+Answer = tuple[int, Any]
+"""A status, and a document or bytes."""
+
+
+def extender_pod(name: str, port: int = 8912, phase: str = "Running") -> dict[str, Any]:
+    """A pod as the shipped Deployment makes it."""
+    ports = [{"name": "ops", "containerPort": port}]
+    return {
+        "metadata": {"name": name, "namespace": "serried-system"},
+        "spec": {"containers": [{"name": "scheduler"}, {"name": "extender", "ports": ports}]},
+        "status": {"phase": phase},
+    }
+
+
+class PodProxy:
+    """``answers`` by path; a path that begins with a key of ``forwards`` goes on to the URL there, with its rest."""
+
+    def __init__(self, pods: list[dict[str, Any]], forwards: Mapping[str, str] | None = None) -> None:
+        self.answers: dict[str, Answer] = {}
+        self.asked: list[str] = []
+        """The requests so far: path and query."""
+        self.answers["/api/v1/namespaces/serried-system/pods"] = (
+            200,
+            {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": pods},
+        )
+        self._forwards = dict(forwards or {})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._make_handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def answer(self, path: str, document: Any, status: int = 200) -> None:
+        """Have ``path`` answered so, whoever asks."""
+        self.answers[path] = (status, document)
+
+    def answer_debug(self, pod: str, path: str, document: Any, status: int = 200) -> None:
+        """Have ``/debug`` of a pod (NAME:PORT) answer so."""
+        self.answer(f"/api/v1/namespaces/serried-system/pods/{pod}/proxy/debug/{path}", document, status)
+
+    def reply(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
+        """Status and body for one request."""
+        self.asked.append(target)
+        path, _, _ = target.partition("?")
+        if path in self.answers:
+            status, document = self.answers[path]
+            return status, document if isinstance(document, bytes) else json.dumps(document).encode()
+        for prefix, url in self._forwards.items():
+            if target.startswith(prefix):
+                answer = httpx.request(method, url + target.removeprefix(prefix), content=body, timeout=30)
+                return answer.status_code, answer.content
+        return 404, json.dumps({"kind": "Status", "code": 404, "reason": "NotFound", "message": f"no {path}"}).encode()
+
+    def _make_handler(self) -> type[BaseHTTPRequestHandler]:
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, body = proxy.reply(self.command, self.path, self._read())
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_GET  # noqa: N815 - the server looks for this name
+
+            def _read(self) -> bytes:
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+            def log_message(self, *told: object) -> None:
+                pass
+
+        return Handler

@@ -1,0 +1,32 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from serried.cli import main
+from tests.support.commands import Ended, Run
+from tests.support.pod_proxy import KUBECONFIG, PodProxy, extender_pod
+
+
+@pytest.fixture
+def proxy() -> Iterator[PodProxy]:
+    """An API server with one extender, which leads."""
+    with PodProxy([extender_pod("serried-0")]) as proxy:
+        proxy.answer_debug("serried-0:8912", "selfcheck", {"active": True})
+        yield proxy
+
+
+@pytest.fixture
+def run(proxy: PodProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command of a person whose kubeconfig names that API server."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG.format(url=proxy.url))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.delenv("SERRIED_SERVER", raising=False)
+
+    def run(command: str, *rest: str) -> Ended:
+        code = main([command, *rest, "--kubeconfig", str(kubeconfig)])
+        said = capsys.readouterr()
+        return Ended(code, said.out, said.err)
+
+    return run

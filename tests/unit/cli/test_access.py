@@ -1,0 +1,111 @@
+"""How a command finds an extender, and what it says when it finds none."""
+
+import json
+
+import pytest
+
+from tests.support.commands import Run
+from tests.support.pod_proxy import PodProxy, extender_pod
+
+EMPTY: dict[str, object] = {"head": None, "waiting": [], "leftOff": 0}
+
+
+def pods(proxy: PodProxy, *names: str) -> None:
+    items = [extender_pod(name) for name in names]
+    document = {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": items}
+    proxy.answer("/api/v1/namespaces/serried-system/pods", document)
+
+
+def test_the_pod_is_found_by_its_labels_and_asked_through_the_api_server(proxy: PodProxy, run: Run) -> None:
+    proxy.answer_debug("serried-0:8912", "queue", EMPTY)
+    ended = run("queue", "-o", "json")
+    assert (ended.code, json.loads(ended.out), ended.err) == (0, EMPTY, "")
+    assert "labelSelector=app.kubernetes.io/name%3Dserried,app.kubernetes.io/component%3Dscheduler" in proxy.asked[0]
+
+
+def test_its_port_is_the_one_that_is_named_ops(proxy: PodProxy, run: Run) -> None:
+    document = {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [extender_pod("serried-0", 9000)]}
+    proxy.answer("/api/v1/namespaces/serried-system/pods", document)
+    proxy.answer_debug("serried-0:9000", "selfcheck", {"active": True})
+    proxy.answer_debug("serried-0:9000", "queue", EMPTY)
+    assert run("queue").code == 0
+
+
+def test_of_two_extenders_the_one_that_leads_is_asked(proxy: PodProxy, run: Run) -> None:
+    pods(proxy, "serried-0", "serried-1")
+    proxy.answer_debug("serried-0:8912", "selfcheck", {"active": False})
+    proxy.answer_debug("serried-1:8912", "selfcheck", {"active": True})
+    proxy.answer_debug("serried-1:8912", "queue", EMPTY)
+    ended = run("queue")
+    assert (ended.code, ended.err) == (0, "")
+
+
+def test_where_none_leads_one_that_does_not_is_asked_and_it_is_said(proxy: PodProxy, run: Run) -> None:
+    proxy.answer_debug("serried-0:8912", "selfcheck", {"active": False})
+    proxy.answer_debug("serried-0:8912", "queue", EMPTY)
+    ended = run("queue")
+    assert ended.code == 0
+    assert "no extender leads at the moment" in ended.err
+
+
+def test_an_address_is_asked_without_the_api_server(proxy: PodProxy, run: Run) -> None:
+    proxy.answer("/debug/queue", EMPTY)
+    assert run("queue", "--server", proxy.url).code == 0
+    assert proxy.asked == ["/debug/queue?limit=50"]
+
+
+def test_the_address_may_stand_in_the_environment(proxy: PodProxy, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERRIED_SERVER", proxy.url)
+    proxy.answer("/debug/queue", EMPTY)
+    assert run("queue").code == 0
+
+
+def test_no_pod_is_told_with_labels_and_namespace(proxy: PodProxy, run: Run) -> None:
+    pods(proxy)
+    ended = run("queue")
+    assert ended.code == 3
+    assert "no pod with the labels app.kubernetes.io/name=serried" in ended.err
+    assert "--serried-namespace" in ended.err
+
+
+def test_a_pod_that_does_not_answer_is_named_with_the_right_that_may_lack(proxy: PodProxy, run: Run) -> None:
+    refused = {"kind": "Status", "code": 403, "message": 'User "eve" cannot get resource "pods/proxy"'}
+    proxy.answer_debug("serried-0:8912", "selfcheck", refused, status=403)
+    ended = run("queue")
+    assert ended.code == 3
+    assert 'pod serried-system/serried-0 does not answer: User "eve" cannot get resource "pods/proxy"' in ended.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        pytest.param(["--context", "away"], "the API server does not list pods", id="an API server that is not there"),
+        pytest.param(["--context", "nowhere"], "no credentials for the API server", id="a context that is not there"),
+        pytest.param(["--server", "http://127.0.0.1:1"], "http://127.0.0.1:1 does not answer", id="a wrong address"),
+    ],
+)
+def test_what_is_not_there_is_named(run: Run, flags: list[str], said: str) -> None:
+    ended = run("queue", *flags)
+    assert ended.code == 3
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_an_address_without_scheme_is_a_wrong_command_line(run: Run) -> None:
+    ended = run("queue", "--server", "localhost:8912")
+    assert ended.code == 2
+    assert "a URL with http:// or https:// is needed" in ended.err
+
+
+def test_a_route_that_an_older_extender_lacks_is_told_as_that(proxy: PodProxy, run: Run) -> None:
+    proxy.answer_debug("serried-0:8912", "queue", {"detail": "Not Found"}, status=404)
+    ended = run("queue")
+    assert ended.code == 3
+    assert "it is of another version than this command" in ended.err
+
+
+def test_a_page_that_is_no_json_is_told_as_that(proxy: PodProxy, run: Run) -> None:
+    proxy.answer("/debug/queue", b"<html>Log in first</html>")
+    ended = run("queue", "--server", proxy.url)
+    assert ended.code == 3
+    assert "with no JSON: is this an extender of Serried?" in ended.err

@@ -1,0 +1,86 @@
+"""The command as a whole: processes, help, completion, and the same as a plugin of kubectl."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from serried import __version__
+from serried.cli import kubectl, main
+from serried.cli.app import COMMANDS, Command
+from tests.support.pod_proxy import PodProxy
+
+IMPORTED = "import sys, {module}; print(*sorted({{'typer', 'rich'}} & sys.modules.keys()))"
+
+
+@pytest.mark.parametrize("module", ["extender.process", "controller.process", "serried.cli"])
+def test_a_process_does_not_load_what_people_need(module: str) -> None:
+    code = IMPORTED.format(module=module)
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=os.environ)
+    assert loaded.stdout.split() == []
+
+
+def test_what_people_need_is_loaded_by_their_commands() -> None:
+    code = IMPORTED.format(module="serried.cli.app")
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=os.environ)
+    assert loaded.stdout.split() == ["rich", "typer"]
+
+
+@pytest.mark.parametrize("process", ["extender", "controller"])
+def test_flags_of_a_process_are_its_own(process: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([process, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: serried {process}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_lists_every_command_and_both_processes(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([flag]) == 0
+    listed = {
+        line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ") and line.strip()
+    }
+    assert {command.name for command in COMMANDS} | {"extender", "controller"} <= listed
+
+
+def test_no_command_is_answered_with_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "Commands:" in "".join(capsys.readouterr())
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == kubectl.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"serried {__version__}\n" * 2
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=[command.name for command in COMMANDS])
+def test_the_help_of_a_command_ends_with_examples_of_it(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command.name, "--help"]) == 0
+    _, _, examples = capsys.readouterr().out.partition("Examples:")
+    assert f"serried {command.name}" in examples
+
+
+def test_kubectl_runs_the_same_commands(proxy: PodProxy, capsys: pytest.CaptureFixture[str]) -> None:
+    proxy.answer("/debug/queue", {"head": None, "waiting": [], "leftOff": 0})
+    assert kubectl.main(["queue", "--server", proxy.url]) == 0
+    assert capsys.readouterr().out == "Nobody waits for room.\n"
+    assert kubectl.main(["queue", "--server", "nonsense"]) == 2
+    assert capsys.readouterr().err.startswith("kubectl serried: --server")
+
+
+@pytest.mark.parametrize(
+    ("words", "proposed"),
+    [
+        pytest.param(["que"], ["queue"], id="a command"),
+        pytest.param(["queue", "--serried"], ["--serried-namespace"], id="an option"),
+        pytest.param(["queue", "-o", "y"], ["yaml"], id="a value"),
+    ],
+)
+def test_kubectl_completes(
+    words: list[str], proposed: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_SERRIED_COMPLETE", "COMP_WORDS", "COMP_CWORD"):
+        monkeypatch.setenv(name, "")
+    assert kubectl.complete(words) == 0
+    assert capsys.readouterr().out.split() == [*proposed, ":4"]
