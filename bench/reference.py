@@ -1,0 +1,129 @@
+"""The API reference, `docs/api-reference.md`, as the CRDs have it (`manifests/kustomize/crds`).
+
+    python -m bench.reference            prints it
+    python -m bench.reference --write    writes the page
+
+A test compares the page with the CRDs.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "api-reference.md"
+CRDS = ROOT / "manifests" / "kustomize" / "crds"
+
+_HEAD = """# API reference
+
+The kinds that Serried installs, in the group `scheduling.serried.dev`. This page is made from the CRDs by
+`python -m bench.reference --write`. Clusters that serve Workloads and PodGroups themselves use the kinds of
+`scheduling.k8s.io` instead ([API levels](api-levels.md)); there only Reservations are ours.
+`kubectl explain podgroups.scheduling.serried.dev.spec` shows the same.
+
+Other projects have kinds named PodGroup, too. So kubectl is told the whole name:
+`kubectl get podgroups.scheduling.serried.dev`, or by the short name in brackets.
+"""
+
+_ORDER = ("Workload", "PodGroup", "CompositePodGroup", "Reservation")
+_NO_FIELDS = {"apiVersion", "kind", "metadata"}
+
+_TEMPLATES = {"podGroupTemplates", "compositePodGroupTemplates"}
+"""Lists that stand in items of lists again: they are shown once."""
+
+Schema = Mapping[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the page, or write it."""
+    parser = argparse.ArgumentParser(prog="python -m bench.reference", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    if parser.parse_args(arguments).write:
+        PAGE.write_text(render())
+    else:
+        sys.stdout.write(render())
+    return 0
+
+
+def render() -> str:
+    """The page."""
+    crds = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
+    kinds = {crd["spec"]["names"]["kind"]: crd["spec"] for crd in crds if crd["kind"] == "CustomResourceDefinition"}
+    return "\n".join([_HEAD, *(line for kind in _ORDER for line in _render_kind(kinds.pop(kind)))])
+
+
+def _render_kind(spec: Schema) -> Iterator[str]:
+    names = spec["names"]
+    (version,) = spec["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    short = ", ".join(names.get("shortNames", ()))
+    yield f"## {names['kind']}"
+    yield ""
+    yield f"`{spec['group']}/{version['name']}`, `{names['plural']}.{spec['group']}` ({short}). {schema['description']}"
+    yield ""
+    yield "| field | type | meaning |"
+    yield "|---|---|---|"
+    for path, field, required in _walk(schema, ""):
+        kind = _name_type(field) + (", required" if required else "")
+        yield f"| `{path}` | {kind} | {_describe(field)} |"
+    yield ""
+
+
+def _walk(schema: Schema, above: str) -> Iterator[tuple[str, Schema, bool]]:
+    """Every field below a schema with its path, in the order of the CRD, and whether it has to be there."""
+    required = schema.get("required", ())
+    for name, field in schema.get("properties", {}).items():
+        if not above and name in _NO_FIELDS:
+            continue
+        path = f"{above}.{name}" if above else name
+        if name in _TEMPLATES and "[]" in above:
+            again = f"{field.get('description', '')} The same fields as in `spec.{name}`."
+            yield path, {**field, "description": again}, name in required
+            continue
+        yield path, field, name in required
+        items = field.get("items", {})
+        values = field.get("additionalProperties", {})
+        yield from _walk(field, path)
+        yield from _walk(items, f"{path}[]")
+        yield from _walk(values if isinstance(values, Mapping) else {}, f"{path}.*")
+
+
+def _name_type(field: Schema) -> str:
+    if "enum" in field:
+        return " or ".join(f"`{value}`" for value in field["enum"])
+    if field.get("type") == "array":
+        return f"list of {_name_type(field.get('items', {}))}s"
+    if isinstance(field.get("additionalProperties"), Mapping):
+        return f"map of {_name_type(field['additionalProperties'])}s"
+    return str(field.get("format") or field.get("type", "any value"))
+
+
+def _describe(field: Schema) -> str:
+    """What a field means, and what is asked of its value."""
+    said = [" ".join(str(field.get("description", "")).split())]
+    bounds = [
+        f"{word} {field[key]:,}"
+        for key, word in (("minimum", "at least"), ("maximum", "at most"), ("maxItems", "at most"))
+        if key in field
+    ]
+    said.append(_end(", ".join(bounds) + (" of them" if bounds and "maxItems" in field else "")))
+    said += [_end(rule["message"]) for rule in field.get("x-kubernetes-validations", ()) if "message" in rule]
+    return " ".join(text for text in said if text).replace("|", "\\|")
+
+
+def _end(text: str) -> str:
+    """A sentence; a name of a field at its begin stays as it is."""
+    first, _, rest = text.partition(" ")
+    if not rest:
+        return ""
+    start = f"`{first}`" if re.search(r"[a-z.][A-Z]", first) else first[0].upper() + first[1:]
+    return f"{start} {rest}."
+
+
+if __name__ == "__main__":
+    sys.exit(main())
