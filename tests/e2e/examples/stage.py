@@ -1,0 +1,49 @@
+"""A namespace to which the files of `examples/` are applied."""
+
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import yaml
+
+from tests.support.cluster_stage import RACK, ClusterStage, Raw
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+
+class ExampleStage(ClusterStage):
+    """A namespace to which examples are applied as they stand."""
+
+    def apply(self, example: str) -> None:
+        """``kubectl apply -f``; at the native level what a comment of the example says is changed first."""
+        objects = read(example)
+        if self.native:
+            objects = [to_native(each) for each in objects]
+        with NamedTemporaryFile("w", suffix=".yaml") as file:
+            yaml.safe_dump_all(objects, file)
+            file.flush()
+            self.cluster.kubectl("apply", "-n", self.namespace, "-f", file.name)
+
+    def counts(self, job: str) -> int:
+        """minCount of a Job's PodGroup."""
+        return int(self.await_group(job)["spec"]["schedulingPolicy"]["gang"]["minCount"])
+
+    def rack_of(self, pod: str) -> str:
+        """The rack in which a bound pod runs."""
+        node = self.cluster.api.get(f"/api/v1/nodes/{self.bound()[pod]}")
+        return str(node["metadata"]["labels"][RACK])
+
+
+def read(example: str) -> list[Raw]:
+    """The objects of an example."""
+    return list(yaml.safe_load_all((EXAMPLES / f"{example}.yaml").read_text()))
+
+
+def to_native(item: Raw) -> Raw:
+    """The same object for clusters that serve the upstream API."""
+    if item["kind"] == "PodGroup":
+        return item | {"apiVersion": "scheduling.k8s.io/v1beta1"}
+    if item["kind"] == "Pod":
+        group = item["metadata"]["labels"]["scheduling.serried.dev/pod-group"]
+        metadata = {"name": item["metadata"]["name"]}
+        return item | {"metadata": metadata, "spec": item["spec"] | {"schedulingGroup": {"podGroupName": group}}}
+    return item
