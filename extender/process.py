@@ -16,7 +16,7 @@ from fastapi import APIRouter
 from extender.binding.reservations import Records
 from extender.core import Core, Options
 from extender.debug.gauges import Gauges
-from extender.debug.routes import debug_routes
+from extender.debug.routes import debug_routes, process_routes
 from extender.debug.selfcheck import SelfCheck
 from extender.gate_switch import HoldSwitch
 from extender.http.handlers import Verbs
@@ -34,6 +34,7 @@ from extender.status.conditions import Conditions
 from extender.status.reports import Reports
 from extender.takeover import Takeover
 from serried.cluster.store import EndedMembers, Store
+from serried.drift import Comparison
 from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
 from serried.kube.client import ApiClient
 from serried.kube.events import EventWriter
@@ -115,20 +116,21 @@ class Extender:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for address in (self.settings.filter_listen, self.settings.bind_listen):
-                tasks.create_task(Listener(self.verbs.routes()).serve(*address))
-            for work in (
-                self.feed.run,
-                self.events.run,
-                self.reports.run,
-                self.core.nominator.run,
-                self.core.loop.run,
-            ):
-                tasks.create_task(work())
-            tasks.create_task(self._lead())
-            tasks.create_task(self.isolation.run())
-            tasks.create_task(self.holding.run(lambda: self.core.term.active, lambda: len(self.core.held)))
-            tasks.create_task(self.selfcheck.check_group_field(self._client, self._home))
+            for name, address in (("filter", self.settings.filter_listen), ("bind", self.settings.bind_listen)):
+                tasks.create_task(Listener(self.verbs.routes()).serve(*address), name=name)
+            for name, work in {
+                "feed": self.feed.run,
+                "events": self.events.run,
+                "reports": self.reports.run,
+                "nominations": self.core.nominator.run,
+                "groups": self.core.loop.run,
+                "leadership": self._lead,
+                "isolation": self.isolation.run,
+            }.items():
+                tasks.create_task(work(), name=name)
+            holding = self.holding.run(lambda: self.core.term.active, lambda: len(self.core.held))
+            tasks.create_task(holding, name="hold switch")
+            tasks.create_task(self.selfcheck.check_group_field(self._client, self._home), name="selfcheck")
             await self.feed.synced.wait()
             self.core.service.synced = True
             settle_memory()
@@ -155,7 +157,10 @@ class Extender:
 
     def routes(self) -> Sequence[APIRouter]:
         """``/debug``."""
-        return [debug_routes(self.core, self.reports, self.level, self.selfcheck.describe)]
+        return [
+            debug_routes(self.core, self.reports, self.level, self.selfcheck.describe),
+            process_routes(self.settings, Comparison(self._client, self.feed)),
+        ]
 
 
 def make_reports(

@@ -174,13 +174,14 @@ class Feed:
         followed = [kind for kind in kinds if not absent.get(kind)]
         self._unlisted = set(followed)
         """The kinds that ``synced`` waits for."""
-        channels = _channels(store)
+        self.channels: Mapping[Kind, Channel[Any, Any]] = _channels(store)
+        """How objects of each kind get into the Store."""
         resources = _resources(level)
         self.reflectors: Mapping[Kind, Reflector] = {
             kind: Reflector(
                 client,
                 resources[kind],
-                self._sink(kind, channels[kind]),
+                self._sink(kind, self.channels[kind]),
                 selection=selections.get(kind, EVERYTHING),
                 timing=_OPTIONAL_WATCH_TIMING if kind in OPTIONAL_KINDS else _WATCH_TIMING,
             )
@@ -198,7 +199,7 @@ class Feed:
             for kind, reflector in self.reflectors.items():
                 tasks.create_task(reflector.run(), name=f"watch {kind}")
 
-    def _sink(self, kind: Kind, channel: "_Channel[Any, Any]") -> Callable[[Event], None]:
+    def _sink(self, kind: Kind, channel: "Channel[Any, Any]") -> Callable[[Event], None]:
         def take(event: Event) -> None:
             match event:
                 case Upserted(obj):
@@ -214,7 +215,7 @@ class Feed:
 
         return take
 
-    def _upsert(self, kind: Kind, channel: "_Channel[Any, Any]", obj: JSON) -> None:
+    def _upsert(self, kind: Kind, channel: "Channel[Any, Any]", obj: JSON) -> None:
         new = channel.decode(obj)
         if isinstance(new, Malformed):
             self._note_malformed(kind, new, obj)
@@ -225,7 +226,7 @@ class Feed:
         channel.put(new)
         self._on_change(old, new)
 
-    def _delete(self, channel: "_Channel[Any, Any]", obj: JSON) -> None:
+    def _delete(self, channel: "Channel[Any, Any]", obj: JSON) -> None:
         # The last state may be missing or malformed: only its identity is read.
         key = channel.identify(obj)
         old = channel.held.get(key)
@@ -294,7 +295,7 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Channel(Generic[V, I]):
+class Channel(Generic[V, I]):
     """How objects of one kind get into the Store."""
 
     decode: Callable[[object], V | Malformed]
@@ -309,53 +310,65 @@ class _Channel(Generic[V, I]):
 
     drop: Callable[[I], None]
 
+    owns: Callable[[I], bool] = lambda _: True
+    """Whether an object that is held is of this kind: some maps hold more than one."""
 
-def _channels(store: Store) -> dict[Kind, _Channel[Any, Any]]:
+
+def _channels(store: Store) -> dict[Kind, Channel[Any, Any]]:
     return {
-        Kind.NODES: _Channel(decode_node, _name, store.nodes, store.put_node, drop=store.drop_node),
-        Kind.PODS: _Channel(decode_pod, _uid, store.pods, store.put_pod, drop=store.drop_pod),
-        Kind.LEADERS: _Channel(decode_pod, _uid, store.pods, store.put_pod, drop=store.drop_pod),
-        Kind.JOBS: _Channel(decode_job, _key, store.jobs, store.put_job, drop=store.drop_job),
-        Kind.POD_GROUPS: _Channel(decode_pod_group, _group_key, store.groups, store.put_group, drop=store.drop_group),
-        Kind.COMPOSITES: _Channel(
+        Kind.NODES: Channel(decode_node, _name, store.nodes, store.put_node, drop=store.drop_node),
+        Kind.PODS: Channel(decode_pod, _uid, store.pods, store.put_pod, drop=store.drop_pod),
+        Kind.LEADERS: Channel(decode_pod, _uid, store.pods, store.put_pod, drop=store.drop_pod),
+        Kind.JOBS: Channel(decode_job, _key, store.jobs, store.put_job, drop=store.drop_job),
+        Kind.POD_GROUPS: Channel(
+            decode_pod_group, _group_key, store.groups, store.put_group, drop=store.drop_group, owns=_is_pod_group
+        ),
+        Kind.COMPOSITES: Channel(
             decode_composite, _key, store.forest.composites, store.put_composite, drop=store.drop_composite
         ),
-        Kind.WORKLOADS: _Channel(decode_workload, _key, store.workloads, store.put_workload, drop=store.drop_workload),
-        Kind.PRIORITY_CLASSES: _Channel(
+        Kind.WORKLOADS: Channel(decode_workload, _key, store.workloads, store.put_workload, drop=store.drop_workload),
+        Kind.PRIORITY_CLASSES: Channel(
             decode_priority_class,
             _name,
             store.priority_classes,
             store.put_priority_class,
             drop=store.drop_priority_class,
         ),
-        Kind.COMPATIBLE_POD_GROUPS: _Channel(
-            decode_compatible_group, _compatible_key, store.groups, store.put_group, drop=store.drop_group
+        Kind.COMPATIBLE_POD_GROUPS: Channel(
+            decode_compatible_group,
+            _compatible_key,
+            store.groups,
+            store.put_group,
+            drop=store.drop_group,
+            owns=_is_compatible,
         ),
-        Kind.VOLUMES: _Channel(decode_volume, _name, store.volumes.volumes, store.put_volume, drop=store.drop_volume),
-        Kind.VOLUME_CLAIMS: _Channel(
+        Kind.VOLUMES: Channel(decode_volume, _name, store.volumes.volumes, store.put_volume, drop=store.drop_volume),
+        Kind.VOLUME_CLAIMS: Channel(
             decode_volume_claim, _key, store.volumes.claims, store.put_volume_claim, drop=store.drop_volume_claim
         ),
-        Kind.DEVICE_CLASSES: _Channel(
+        Kind.DEVICE_CLASSES: Channel(
             decode_device_class,
             _name,
             store.uncounted.classes,
             store.put_device_class,
             drop=store.drop_device_class,
         ),
-        Kind.BUDGETS: _Channel(decode_budget, _key, store.budgets, store.put_budget, store.drop_budget),
-        Kind.JOB_SETS: _Channel(
+        Kind.BUDGETS: Channel(decode_budget, _key, store.budgets, store.put_budget, store.drop_budget),
+        Kind.JOB_SETS: Channel(
             decode_job_set,
             partial(_owner_key, ParentKind.JOB_SET),
             store.parents,
             store.put_parent,
             drop=store.drop_parent,
+            owns=lambda key: key.kind is ParentKind.JOB_SET,
         ),
-        Kind.LEADER_WORKER_SETS: _Channel(
+        Kind.LEADER_WORKER_SETS: Channel(
             decode_leader_worker_set,
             partial(_owner_key, ParentKind.LEADER_WORKER_SET),
             store.parents,
             store.put_parent,
             drop=store.drop_parent,
+            owns=lambda key: key.kind is ParentKind.LEADER_WORKER_SET,
         ),
     }
 
@@ -398,6 +411,14 @@ def _group_key(obj: JSON) -> GroupKey:
 
 def _compatible_key(obj: JSON) -> GroupKey:
     return GroupKey(*_key(obj), GroupKind.COMPATIBLE)
+
+
+def _is_pod_group(key: GroupKey) -> bool:
+    return key.kind is GroupKind.POD_GROUP
+
+
+def _is_compatible(key: GroupKey) -> bool:
+    return key.kind is GroupKind.COMPATIBLE
 
 
 def _owner_key(kind: ParentKind, obj: JSON) -> OwnerKey:

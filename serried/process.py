@@ -28,6 +28,7 @@ from serried.model.level import ApiLevel
 from serried.observe.log import configure_logging
 from serried.observe.ops import Server, make_server, ops_routes
 from serried.observe.prometheus import PrometheusMetrics
+from serried.observe.tasks import date_tasks
 from serried.settings import Address, CommonSettings
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ def run_process(name: str, settings: CommonSettings, ops: Address, metrics: Prom
     configure_logging(settings.log_level)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            date_tasks(runner.get_loop())
             return runner.run(Process(name, settings, metrics).live(ops, build))
     except CredentialsError as error:
         log.error("no access to a cluster", extra={"err": str(error)})
@@ -104,9 +106,9 @@ class Process:
         async with ApiClient(credentials, component=self._name, metrics=self._metrics) as client:
             server = make_server(self.app, *ops)
             tasks = [
-                asyncio.create_task(server.serve()),
-                asyncio.create_task(self._stop.wait()),
-                asyncio.create_task(self.work_on(client, build)),
+                asyncio.create_task(server.serve(), name="operations"),
+                asyncio.create_task(self._stop.wait(), name="end"),
+                asyncio.create_task(self.work_on(client, build), name="process"),
             ]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             return await self._end(tasks, server)
@@ -116,8 +118,8 @@ class Process:
         level = await self._discover(client)
         while True:
             log.info("API found", extra={"api": level.name, "group": level.group, "version": level.version})
-            work = asyncio.create_task(self._work_at(client, level, build))
-            change = asyncio.create_task(self._await_change(client, level))
+            work = asyncio.create_task(self._work_at(client, level, build), name="work")
+            change = asyncio.create_task(self._await_change(client, level), name="discovery")
             try:
                 await asyncio.wait([work, change], return_when=asyncio.FIRST_COMPLETED)
                 if work.done():

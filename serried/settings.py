@@ -241,6 +241,46 @@ class ControllerSettings(CommonSettings):
     track_jobs: Literal["gangs", "all"] = _flag("gangs", "which Jobs get objects: all, with policy basic, or gangs")
 
 
+class Setting(NamedTuple):
+    """A setting as it was read. Values are written as on the command line, "" for none."""
+
+    flag: str
+    variable: str
+    value: str
+    default: str
+
+    about: str
+    """What ``--help`` says of it."""
+
+
+def describe_settings(settings: CommonSettings) -> list[Setting]:
+    """Every setting, in the order of ``--help``."""
+    fields = type(settings).model_fields
+    return [
+        Setting(
+            flag=f"--{_hyphenate(field.alias or name)}",
+            variable=_PREFIX + (field.alias or name).upper(),
+            value=_write_value(getattr(settings, name)),
+            default="" if field.is_required() else str(field.default),
+            about=field.description or "",
+        )
+        for name, field in fields.items()
+    ]
+
+
+def _write_value(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case Address(host, port):
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        case frozenset():
+            return ",".join(sorted(value))
+        case float():
+            return "off" if math.isinf(value) else f"{value:.12g}"
+    return str(value)
+
+
 # --- reading ---------------------------------------------------------------------------------------------------
 
 

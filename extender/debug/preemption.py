@@ -1,11 +1,10 @@
 """Who would have to go for a group, or went, as ``/debug/groups`` shows it."""
 
-from pydantic import BaseModel
-
+from extender.debug.view import View
 from serried.model.victim import Cost, NoVictims, Preemption
 
 
-class DamageView(BaseModel):
+class DamageView(View):
     """What the victims of one priority cost."""
 
     priority: int
@@ -14,14 +13,14 @@ class DamageView(BaseModel):
     pods: int
 
 
-class AlternativeView(BaseModel):
+class AlternativeView(View):
     """Another domain, and what it would cost."""
 
     domain: str
     cost: list[DamageView]
 
 
-class PreemptionView(BaseModel):
+class PreemptionView(View):
     """The answer to a search for victims."""
 
     domain: str
@@ -33,13 +32,13 @@ class PreemptionView(BaseModel):
     cost: list[DamageView]
     """The highest priority first."""
 
-    nextBest: AlternativeView | None  # noqa: N815 - as the API writes names
+    nextBest: AlternativeView | None
     """The next best domain; None if there is none, or none was looked at."""
 
-    domainsFitting: int  # noqa: N815 - as the API writes names
+    domainsFitting: int
     """How many domains would hold the gang after some evictions."""
 
-    domainsExamined: int  # noqa: N815 - as the API writes names
+    domainsExamined: int
     """For how many of these victims were chosen, the most promising first."""
 
     blocker: str

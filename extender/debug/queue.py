@@ -1,16 +1,16 @@
 """``/debug/queue``: who waits for room in which order, what is kept for the first of them, and who passed it."""
 
 from fastapi import APIRouter
-from pydantic import BaseModel
 
 from extender.core import Core
+from extender.debug.view import View, exemplify
 from extender.scheduling.backfill import Head
 from serried.model.group import GroupKind
 from serried.model.verdict import render
 from serried.plan.order import Waiting
 
 
-class HeadView(BaseModel):
+class HeadView(View):
     """The gang for which room is kept. Times are RFC 3339."""
 
     namespace: str
@@ -34,7 +34,7 @@ class HeadView(BaseModel):
     """The gangs that were let onto its nodes, and when each will have ended."""
 
 
-class WaitingView(BaseModel):
+class WaitingView(View):
     """A gang that waits for room."""
 
     namespace: str
@@ -42,7 +42,7 @@ class WaitingView(BaseModel):
     kind: GroupKind
     priority: int
 
-    countsAs: int  # noqa: N815 - as the API's own names
+    countsAs: int
     """Its priority with what waiting has added."""
 
     since: str
@@ -51,7 +51,7 @@ class WaitingView(BaseModel):
     message: str
 
 
-class QueueView(BaseModel):
+class QueueView(View):
     """The queue."""
 
     head: HeadView | None
@@ -59,16 +59,47 @@ class QueueView(BaseModel):
     waiting: list[WaitingView]
     """In the order of their turns."""
 
-    leftOff: int  # noqa: N815
+    leftOff: int
     """How many more are not shown."""
+
+
+_EXAMPLE = QueueView(
+    head=HeadView(
+        namespace="default",
+        name="training",
+        kind=GroupKind.POD_GROUP,
+        domain="rack-2",
+        nodes=["node-7", "node-8"],
+        forecast="2026-08-01T12:40:00Z",
+        until="2026-08-01T12:50:00Z",
+        missed=False,
+        passed={"default/small": "2026-08-01T12:31:00Z"},
+    ),
+    waiting=[
+        WaitingView(
+            namespace="default",
+            name="training",
+            kind=GroupKind.POD_GROUP,
+            priority=0,
+            countsAs=1,
+            since="2026-08-01T12:00:00Z",
+            message="NoCapacity: the cluster has room for 6 of 8 members",
+        )
+    ],
+    leftOff=0,
+)
 
 
 def queue_routes(core: Core) -> APIRouter:
     """The route, below ``/debug``."""
     router = APIRouter()
 
-    @router.get("/queue")
+    @router.get("/queue", responses=exemplify(_EXAMPLE))
     async def show_queue(limit: int = 500) -> QueueView:
+        """The gangs that wait for room in the order of their turns, and what is kept for the first of them.
+
+        `limit` chooses the first ones; `leftOff` says how many more wait.
+        """
         queue = core.queue
         waiting = queue.order(queue.describe(group, core.groups.states.get(group)) for group in queue.backlog)
         shown = waiting[: max(0, limit)]

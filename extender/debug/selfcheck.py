@@ -2,9 +2,13 @@
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
+from fastapi import APIRouter
+
 from extender.core import Core
+from extender.debug.view import exemplify
 from extender.gate_switch import HoldSwitch
 from extender.isolation import Isolation
 from extender.leader import Leadership
@@ -95,3 +99,35 @@ class SelfCheck:
             }
             for kind, reflector in self._feed.reflectors.items()
         }
+
+
+_EXAMPLE = {
+    "version": __version__,
+    "api": {
+        "level": "native",
+        "group": "scheduling.k8s.io",
+        "version": "v1beta1",
+        "podsKeepTheirGroup": True,
+    },
+    "schedulers": ["serried"],
+    "active": True,
+    "leaseHolder": "serried-5c9f_6d0a",
+    "planning": True,
+    "obstacle": "",
+    "synced": True,
+    "hold": {"mode": "auto", "way": "filter", "obstacle": "", "heldByFilter": 8},
+    "objects": {"nodes": 64, "pods": 512, "podGroups": 12, "workloads": 12, "jobs": 12, "reservations": 1},
+    "watches": {"pods": {"listed": True, "served": True, "malformed": 0, "silentSeconds": 0.3}},
+}
+
+
+def selfcheck_routes(describe: Callable[[], dict[str, Any]]) -> APIRouter:
+    """The route, below ``/debug``."""
+    router = APIRouter()
+
+    @router.get("/selfcheck", responses=exemplify(_EXAMPLE))
+    async def check() -> dict[str, Any]:
+        """What the process has found in the cluster, whether it leads, and how its watches stand."""
+        return describe()
+
+    return router

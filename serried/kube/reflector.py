@@ -133,7 +133,7 @@ class Reflector:
         self.last_event_monotonic = 0.0
         """When the server last sent anything, bookmarks included; 0.0 for never."""
         self._client = client
-        self._selection = selection
+        self.selection = selection
         self._timing = timing
         self._path = resource.path(selection.namespace)
         self._version = ""
@@ -241,11 +241,11 @@ class Reflector:
             return await self._stream_list(timeout)
         if not self._version:
             await self._list_pages()
-        return await self._watch(watch_params(self._selection, self._version, timeout), timeout)
+        return await self._watch(watch_params(self.selection, self._version, timeout), timeout)
 
     async def _stream_list(self, timeout: int) -> Cause:  # noqa: ASYNC109 - the server's
         try:
-            cause = await self._watch(stream_params(self._selection, timeout), timeout)
+            cause = await self._watch(stream_params(self.selection, timeout), timeout)
         except Invalid:
             if self._listing:
                 self._ways.turn_to_pages()
@@ -258,7 +258,7 @@ class Reflector:
 
     async def _list_pages(self) -> None:
         self._begin_list()
-        async with aclosing(self._client.pages(self._path, self._selection, self._ways.page)) as pages:
+        async with aclosing(self._client.pages(self._path, self.selection, self._ways.page)) as pages:
             async for page in pages:
                 self._slice.resume()
                 for obj in page.items:

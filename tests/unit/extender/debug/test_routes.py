@@ -1,5 +1,6 @@
-"""The list of groups on ``/debug``: how much of it, and which."""
+"""Every page under ``/debug``, as the OpenAPI describes it; and the pages about the process itself."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import Mock
@@ -7,132 +8,97 @@ from unittest.mock import Mock
 import httpx
 import pytest
 from fastapi import FastAPI
+from pydantic import TypeAdapter
 
-from extender.debug.routes import LEFT_OFF, debug_routes
+from extender.debug.routes import debug_routes, process_routes
+from serried.drift import Comparison
 from serried.model.level import FALLBACK
-from tests.support.builders import node, pod, pod_group
-from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
-
-Answer = tuple[list[str], str]
-
-
-class Page:
-    """``/debug/groups`` over a gang g that is planned, and five of two namespaces that wait."""
-
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self._http = http
-
-    async def get(self, query: str) -> httpx.Response:
-        return await self._http.get(f"/debug/groups?{query}")
-
-    async def group(self, name: str) -> Any:
-        """A group of namespace default, by the name that the list gives it."""
-        return (await self._http.get(f"/debug/groups/default/{name}")).json()
-
-    async def vacancies(self) -> Any:
-        return (await self._http.get("/debug/vacancies")).json()
-
-    async def names(self, query: str) -> Answer:
-        """The groups in the answer, and how many were left off."""
-        answer = await self.get(query)
-        assert answer.status_code == 200
-        return [f"{group['namespace']}/{group['name']}" for group in answer.json()], answer.headers[LEFT_OFF]
+from serried.observe.tasks import date_tasks
+from serried.settings import controller_settings, extender_settings
+from tests.support.endpoints import list_endpoints
+from tests.support.extender_harness import Harness
 
 
 @pytest.fixture
-async def page(world: Harness) -> AsyncIterator[Page]:
-    world.add(*small_nodes(2), gang(2), *members(2))
-    for namespace, name in (("default", "w0"), ("default", "w1"), ("default", "w2"), ("other", "w3"), ("other", "w4")):
-        world.add(pod_group(name).namespace(namespace).gang(2))
-        world.add(pod(f"p-{name}").namespace(namespace).scheduler(SCHEDULER).in_group(name))
-    await world.go()
+def app(world: Harness) -> FastAPI:
     app = FastAPI()
     app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
+    settings = extender_settings(["--queue-ageing=off", "--scheduler-name=b,a"], {"POD_NAME": "serried-0"})
+    app.include_router(process_routes(settings, Mock(spec=Comparison)))
+    return app
+
+
+@pytest.fixture
+async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
-        yield Page(http)
+        yield http
 
 
-@pytest.mark.parametrize(
-    ("query", "names", "left_off"),
-    [
-        pytest.param(
-            "",
-            ["default/g", "default/w0", "default/w1", "default/w2", "other/w3", "other/w4"],
-            0,
-            id="all of a few",
-        ),
-        pytest.param("limit=2", ["default/g", "default/w0"], 4, id="a limit says how many it leaves off"),
-        pytest.param("limit=0", [], 6, id="a limit of none only counts"),
-        pytest.param("namespace=other", ["other/w3", "other/w4"], 0, id="those of a namespace"),
-        pytest.param("namespace=empty", [], 0, id="a namespace that has none"),
-        pytest.param("state=Gathering", ["default/g"], 0, id="those in a stage of their round"),
-        pytest.param("state=Waiting&namespace=other&limit=1", ["other/w3"], 1, id="all three together"),
-    ],
-)
-async def test_groups_are_chosen_by(page: Page, query: str, names: list[str], left_off: int) -> None:
-    assert await page.names(query) == (names, str(left_off))
+async def test_every_page_is_described_and_has_an_example_of_its_own_shape(app: FastAPI) -> None:
+    document = app.openapi()["paths"]
+    described = [said for methods in document.values() for said in methods.values() if said.get("description")]
+    routes = list(list_endpoints(app.routes))
+    assert len(described) == len(routes) > 10
+    for route in routes:
+        model = TypeAdapter(route.response_model)
+        example = route.responses[200]["content"]["application/json"]["example"]
+        # An example that lacks a field, or has one too much, is another document's.
+        assert model.dump_python(model.validate_python(example), mode="json") == example, route.path
 
 
-async def test_no_more_than_500_unless_asked_for(page: Page, world: Harness) -> None:
-    world.add(*[pod_group(f"many{number:03}").gang(2) for number in range(600)])
-    names, left_off = await page.names("")
-    assert (len(names), left_off) == (500, "106")
-    assert len((await page.names("limit=1000"))[0]) == 606
+async def test_what_stands_below_a_field_describes_it(app: FastAPI) -> None:
+    schemas = app.openapi()["components"]["schemas"]
+    assert schemas["GroupView"]["properties"]["placed"]["description"] == (
+        "How many members are bound or have succeeded."
+    )
 
 
-@pytest.mark.parametrize(
-    ("query", "sentence"),
-    [
-        pytest.param("limit=many", "limit is a number of groups, 0 or more, not 'many'", id="a limit that is a word"),
-        pytest.param("limit=-1", "limit is a number of groups, 0 or more, not '-1'", id="a limit below zero"),
-        pytest.param("limit=1.5", "limit is a number of groups, 0 or more, not '1.5'", id="half a group"),
-        pytest.param("limit=", "limit is a number of groups, 0 or more, not ''", id="no limit at all"),
-        pytest.param(f"limit={'9' * 5000}", f"0 or more, not '{'9' * 100}'", id="an endless number"),
-        pytest.param(
-            "state=waiting",
-            "state is one of Unknown, Waiting, Scheduled, Recording, Preempting, Gathering, Committing, Binding, "
-            "Ended, not 'waiting'",
-            id="a state that does not exist",
-        ),
-    ],
-)
-async def test_a_bad_value_is_400_with_a_sentence_that_helps(page: Page, query: str, sentence: str) -> None:
-    answer = await page.get(query)
-    assert answer.status_code == 400
-    assert answer.json()["detail"].endswith(sentence)
+async def test_the_settings_are_shown_as_a_command_line_would_have_them(http: httpx.AsyncClient) -> None:
+    settings = {each["flag"]: each for each in (await http.get("/debug/config")).json()["settings"]}
+    assert settings["--queue-ageing"] == {
+        "flag": "--queue-ageing",
+        "variable": "SERRIED_QUEUE_AGEING",
+        "value": "off",
+        "default": "86400",
+        "about": "the wait that counts as one priority more, or off",
+    }
+    assert settings["--scheduler-name"]["value"] == "a,b"
+    assert settings["--filter-listen"]["value"] == "127.0.0.1:8910"
+    assert settings["--ops-listen"]["value"] == ":8912"
+    assert settings["--kubeconfig"]["value"] == ""
+    assert settings["--lease-holder-prefix"]["value"] == "serried-0"
 
 
-async def test_the_slots_that_are_kept_are_shown_with_their_replacements(page: Page, world: Harness) -> None:
-    first, second = (pod(name).cpu(1).scheduler(SCHEDULER).in_group("k") for name in ("k0", "k1"))
-    await world.add(pod_group("k").gang(2), first.index(0).on("n1"), second.index(1).on("n2")).go()
-    world.delete("k0")
-    world.delete("k1")
-    await world.add(pod("k2").cpu(1).scheduler(SCHEDULER).in_group("k").index(1)).go()
-    await world.pass_time(5.0)
-    slot = {"namespace": "default", "group": "k", "kind": "PodGroup", "claimed": True, "refusal": "", "seconds": 5.0}
-    assert await page.vacancies() == [
-        slot | {"member": "k0", "index": 0, "node": "n1", "replacement": ""},
-        slot | {"member": "k1", "index": 1, "node": "n2", "replacement": "k2"},
-    ]
+@pytest.mark.parametrize("read", [extender_settings, controller_settings])
+def test_every_default_is_written_as_it_is_read(read: Any) -> None:
+    router = process_routes(read([], {"POD_NAME": "p"}), Mock())
+    show = next(route for route in list_endpoints(router.routes) if route.path == "/config")
+    shown = asyncio.run(show.endpoint()).settings
+    assert len(shown) > 8
+    assert {each.flag: each.value for each in shown if each.flag != "--lease-holder-prefix"} == {
+        each.flag: each.default for each in shown if each.flag != "--lease-holder-prefix"
+    }
 
 
-async def test_a_group_without_an_object_is_shown_with_its_kind_and_found_by_its_name(
-    page: Page, world: Harness
-) -> None:
-    await world.add(pod("j-0").of_job("j", 0).scheduler(SCHEDULER)).go()
-    assert "default/job:j" in (await page.names(""))[0]
-    shown = await page.group("job:j")
-    assert (shown["name"], shown["kind"], shown["members"]) == ("job:j", "Job", 1)
+async def test_tasks_are_shown_with_their_age_and_where_they_wait(http: httpx.AsyncClient) -> None:
+    async def wait_for_ever() -> None:
+        await asyncio.Event().wait()
+
+    loop = asyncio.get_running_loop()
+    date_tasks(loop)
+    task = loop.create_task(wait_for_ever(), name="one of ours")
+    await asyncio.sleep(0)
+    shown = {each["name"]: each for each in (await http.get("/debug/tasks")).json()["tasks"]}
+    loop.set_task_factory(None)
+    task.cancel()
+    ours = shown["one of ours"]
+    assert ours["work"].endswith("wait_for_ever")
+    assert ours["at"].startswith("locks.py:")
+    assert 0 <= ours["seconds"] < 60
+    assert any(each["seconds"] is None for each in shown.values()), "this test's own is older than the record of ages"
 
 
-async def test_who_would_have_to_go_for_a_gang_and_where_else(page: Page, world: Harness) -> None:
-    world.add(*(node(f"v{i}").cpu(2).rack(f"rack{i}") for i in (1, 2)))
-    world.add(*(pod(f"low{i}").cpu(2).on(f"v{i}").priority(-i) for i in (1, 2)))
-    world.add(pod_group("top").gang(1).topology().priority(9))
-    world.add(pod("top0").cpu(2).scheduler(SCHEDULER).in_group("top").priority(9))
-    await world.go()
-    view = (await page.group("top"))["preemption"]
-    assert (view["domain"], view["victims"]) == ("rack2", ["default/low2"])
-    assert view["nextBest"]["domain"] == "rack1"
-    assert (view["domainsFitting"], view["domainsExamined"]) == (2, 2)
-    assert view["cost"] == [{"priority": -2, "violations": 0, "broken": 0, "pods": 1}]
+async def test_a_limit_of_tasks_says_how_many_it_leaves_off(http: httpx.AsyncClient) -> None:
+    shown = (await http.get("/debug/tasks?limit=0")).json()
+    assert shown["tasks"] == []
+    assert shown["leftOff"] >= 1

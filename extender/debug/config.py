@@ -1,0 +1,58 @@
+"""``/debug/config``: the settings that the process has read."""
+
+from fastapi import APIRouter
+
+from extender.debug.view import View, exemplify
+from serried import __version__
+from serried.settings import CommonSettings, describe_settings
+
+
+class SettingView(View):
+    """One flag. A value is written as on the command line, "" for none."""
+
+    flag: str
+
+    variable: str
+    """The environment variable that means the same."""
+
+    value: str
+    default: str
+
+    about: str
+    """What it says, as `--help` has it."""
+
+
+class ConfigView(View):
+    """The settings."""
+
+    version: str
+    """Of Serried."""
+
+    settings: list[SettingView]
+
+
+_EXAMPLE = ConfigView(
+    version="1.0.0",
+    settings=[
+        SettingView(
+            flag="--queue-ageing",
+            variable="SERRIED_QUEUE_AGEING",
+            value="off",
+            default="86400",
+            about="the wait that counts as one priority more, or off",
+        )
+    ],
+)
+
+
+def config_routes(settings: CommonSettings) -> APIRouter:
+    """The route, below ``/debug``."""
+    router = APIRouter()
+
+    @router.get("/config", responses=exemplify(_EXAMPLE))
+    async def show_config() -> ConfigView:
+        """Every setting as it was read from flags, environment and defaults. None of them is a secret."""
+        views = [SettingView(**setting._asdict()) for setting in describe_settings(settings)]
+        return ConfigView(version=__version__, settings=views)
+
+    return router

@@ -1,0 +1,43 @@
+"""``/debug/decisions``: what was decided of whom, and when."""
+
+from fastapi import APIRouter
+
+from extender.debug.view import View, exemplify
+from extender.status.reports import Reports, Said
+from serried.model.group import GroupKind
+
+
+class DecisionView(View):
+    """One decision, newest first."""
+
+    at: str
+    group: str
+    kind: GroupKind
+    reason: str
+    text: str
+
+
+_EXAMPLE = DecisionView(
+    at="2026-08-01T12:00:00Z",
+    group="default/training",
+    kind=GroupKind.POD_GROUP,
+    reason="NoCapacity",
+    text="NoCapacity: the cluster has room for 6 of 8 members",
+)
+
+
+def decisions_routes(reports: Reports) -> APIRouter:
+    """The route, below ``/debug``."""
+    router = APIRouter()
+
+    @router.get("/decisions", responses=exemplify([_EXAMPLE]))
+    async def list_decisions(limit: int = 100, group: str = "") -> list[DecisionView]:
+        """The last decisions, the newest first; of one group if `group` names it as `namespace/name`."""
+        said = [one for one in reversed(reports.decisions) if not group or str(one.group) == group]
+        return [_view_decision(one) for one in said[: max(0, limit)]]
+
+    return router
+
+
+def _view_decision(said: Said) -> DecisionView:
+    return DecisionView(at=said.at, group=str(said.group), kind=said.group.kind, reason=said.reason, text=said.text)

@@ -1,0 +1,240 @@
+"""``/debug/groups``: how each group stands, and one of them in full."""
+
+from fastapi import APIRouter, HTTPException, Response
+
+from extender.core import Core
+from extender.debug.preemption import PreemptionView, view_preemption
+from extender.debug.view import View, exemplify
+from extender.scheduling.cycle import CycleStage
+from extender.scheduling.group_state import GroupState
+from serried.model.group import GroupKey, GroupKind, PodGroup, decode_group_key
+from serried.model.level import ApiLevel
+from serried.model.pod import Pod
+from serried.model.verdict import render
+
+LEFT_OFF = "X-Left-Off"
+"""The header of ``/debug/groups`` that says how many groups a limit has left off."""
+
+_STATES = ("Unknown", "Waiting", "Scheduled", *CycleStage)
+
+
+class MemberView(View):
+    """A member. A node is "" for none."""
+
+    name: str
+    uid: str
+
+    state: str
+    """How it stands."""
+
+    node: str
+    """Where it runs."""
+
+    planned: str
+    """The node that is reserved for it."""
+
+    nominated: str
+    """Its ``status.nominatedNodeName``."""
+
+
+class ObjectView(View):
+    """The object that a group is, or of which it is a part."""
+
+    apiVersion: str
+    kind: str
+    name: str
+
+
+class GroupView(View):
+    """A group in one line."""
+
+    namespace: str
+    name: str
+    kind: GroupKind
+    object: ObjectView | None
+    policy: str
+
+    minCount: int
+    """0 for policy basic."""
+
+    members: int
+
+    placed: int
+    """How many members are bound or have succeeded."""
+
+    waiting: int
+    """How many members wait for a node, gated and refused ones among them."""
+
+    priority: int
+    """The one that counts, for the group and each member."""
+
+    preempts: bool
+    """Whether others may be evicted for the group."""
+
+    topologyKey: str
+    domain: str
+    state: str
+    reason: str
+    message: str
+
+
+class GroupDetail(GroupView):
+    """A group with its members."""
+
+    preemption: PreemptionView | None
+    """What the last search for victims has found; None if there was none."""
+
+    detail: list[MemberView]
+
+
+_OBJECT = ObjectView(apiVersion="scheduling.k8s.io/v1beta1", kind="PodGroup", name="training")
+
+_EXAMPLE = GroupView(
+    namespace="default",
+    name="training",
+    kind=GroupKind.POD_GROUP,
+    object=_OBJECT,
+    policy="Gang",
+    minCount=8,
+    members=8,
+    placed=0,
+    waiting=8,
+    priority=0,
+    preempts=True,
+    topologyKey="topology.kubernetes.io/rack",
+    domain="",
+    state="Waiting",
+    reason="NoDomainFits",
+    message="NoDomainFits: no domain of topology.kubernetes.io/rack has room for 8 members (rack-2: 6, rack-1: 3)",
+)
+
+_DETAIL_EXAMPLE = GroupDetail(
+    **_EXAMPLE.model_dump(),
+    preemption=None,
+    detail=[MemberView(name="training-0", uid="3f0c", state="Waiting", node="", planned="", nominated="")],
+)
+
+
+def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
+    """The routes, below ``/debug``."""
+    router = APIRouter()
+
+    @router.get("/groups", responses=exemplify([_EXAMPLE]))
+    async def list_groups(
+        response: Response, limit: str = "500", state: str = "", namespace: str = ""
+    ) -> list[GroupView]:
+        """Every group in one line, by namespace and name.
+
+        `state` and `namespace` choose some of them, `limit` the first ones; the header `X-Left-Off` says how many more
+        there are.
+        """
+        most = _read_limit(limit)
+        if state and state not in _STATES:
+            raise HTTPException(400, f"state is one of {', '.join(_STATES)}, not {state[:100]!r}")
+        keys = _find_groups(core, state, namespace)
+        response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
+        return [_view_group(core, level, key) for key in keys[:most]]
+
+    @router.get("/groups/{namespace}/{name:path}", responses=exemplify(_DETAIL_EXAMPLE))
+    async def show_group(namespace: str, name: str) -> GroupDetail:
+        """One group with its members: why it waits, and who would have to go for it.
+
+        `name` is as the list of groups has it, or that of a PodGroup in a tree, which leads to the tree.
+        """
+        key = core.store.forest.lift(decode_group_key(namespace, name))
+        members = core.store.members.of_group(key)
+        if key not in core.store.groups and not members:
+            raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
+        view = _view_group(core, level, key)
+        state = core.groups.states.get(key)
+        return GroupDetail(
+            **view.model_dump(),
+            preemption=view_preemption(state.preemption) if state is not None else None,
+            detail=[_view_member(core, pod) for pod in members],
+        )
+
+    return router
+
+
+def _read_limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise HTTPException(400, f"limit is a number of groups, 0 or more, not {text[:100]!r}")
+    return int(text)
+
+
+def _find_groups(core: Core, state: str, namespace: str) -> list[GroupKey]:
+    keys = core.store.groups.keys() | set(core.store.members.groups())
+    return sorted(
+        key
+        for key in keys
+        if namespace in ("", key.namespace) and state in ("", _name_state(core.groups.states.get(key)))
+    )
+
+
+def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
+    group = core.store.groups.get(key)
+    state = core.groups.states.get(key)
+    members = core.store.members.of_group(key)
+    group_members = core.store.members.classify(key)
+    verdict = state.verdict if state is not None else None
+    return GroupView(
+        namespace=key.namespace,
+        name=key.encoded,
+        kind=key.kind,
+        object=_view_object(group, level),
+        policy="" if group is None else "Gang" if group.policy.is_gang else "Basic",
+        minCount=(group.policy.min_count or 0) if group else 0,
+        members=len(members),
+        placed=group_members.placed,
+        waiting=len(group_members.waiting) + len(group_members.gated) + len(group_members.refused),
+        priority=core.store.priorities.of_group(key),
+        preempts=core.store.priorities.may_preempt(key),
+        topologyKey=(group.topology_key or "") if group else "",
+        domain=_domain(core, group, state, group_members.bound),
+        state=_name_state(state),
+        reason=verdict.reason.value if verdict else "",
+        message=render(verdict) if verdict else "",
+    )
+
+
+def _view_object(group: PodGroup | None, level: ApiLevel) -> ObjectView | None:
+    if group is None:
+        return None
+    holder = group.holder(level.api_version)
+    return ObjectView(apiVersion=holder.api_version, kind=holder.kind, name=holder.name)
+
+
+def _name_state(state: GroupState | None) -> str:
+    if state is None or state.verdict is None:
+        return "Unknown"
+    if state.cycle is not None:
+        return state.cycle.stage.value
+    return "Scheduled" if state.verdict.reason.value == "Scheduled" else "Waiting"
+
+
+def _domain(core: Core, group: PodGroup | None, state: GroupState | None, bound: tuple[Pod, ...]) -> str:
+    if group is None or group.topology_key is None:
+        return ""
+    if state is not None and state.cycle is not None:
+        return state.cycle.reservation.domain
+    nodes = (core.store.nodes.get(pod.node) for pod in bound)
+    return ",".join(sorted({node.labels.get(group.topology_key, "") for node in nodes if node is not None}))
+
+
+def _view_member(core: Core, pod: Pod) -> MemberView:
+    slot = core.ledger.slot_of(pod.uid)
+    state = "Bound" if pod.bound else pod.phase.value if pod.phase.value != "Active" else "Waiting"
+    if pod.deleting:
+        state = "Deleting"
+    elif pod.gates:
+        state = "Gated"
+    elif slot is not None and not pod.bound:
+        state = "Planned"
+    return MemberView(
+        name=pod.name,
+        uid=pod.uid,
+        state=state,
+        node=pod.node,
+        planned=slot.node if slot else "",
+        nominated=pod.nominated,
+    )

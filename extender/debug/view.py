@@ -1,0 +1,17 @@
+"""What ``/debug`` shows, as documents of the OpenAPI: fields described where they are declared, and an example."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import to_jsonable_python
+
+
+class View(BaseModel):
+    """A document of ``/debug``; what stands below a field describes it in the OpenAPI, too."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+def exemplify(example: object) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route whose answer may look like this: a View, or a list of them."""
+    return {200: {"content": {"application/json": {"example": to_jsonable_python(example)}}}}
