@@ -14,7 +14,9 @@ from extender.core import Core
 from extender.debug.cache import cache_routes
 from extender.debug.config import config_routes
 from extender.debug.decisions import decisions_routes
+from extender.debug.domains import domains_routes
 from extender.debug.groups import groups_routes
+from extender.debug.lookup import lookup_routes
 from extender.debug.nodes import nodes_routes
 from extender.debug.queue import queue_routes
 from extender.debug.reservations import reservations_routes
@@ -32,6 +34,8 @@ def debug_routes(core: Core, reports: Reports, level: ApiLevel, selfcheck: Calla
     router = APIRouter(prefix="/debug", tags=["debug"])
     for subject in (
         groups_routes(core, level),
+        lookup_routes(core),
+        domains_routes(core),
         queue_routes(core),
         nodes_routes(core),
         reservations_routes(core),

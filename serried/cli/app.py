@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from serried import __version__
-from serried.cli import queue
+from serried.cli import decisions, explain, queue, top
 from serried.cli.exits import CommandError, ExitCode
 
 
@@ -25,7 +25,12 @@ class Command:
     """What ``--help`` ends with."""
 
 
-COMMANDS = (Command("queue", queue.show_queue, queue.EXAMPLES),)
+COMMANDS = (
+    Command("explain", explain.explain, explain.EXAMPLES),
+    Command("queue", queue.show_queue, queue.EXAMPLES),
+    Command("top", top.show_top, top.EXAMPLES),
+    Command("decisions", decisions.show_decisions, decisions.EXAMPLES),
+)
 """In the order of ``serried --help``."""
 
 _PROCESSES = {

@@ -35,6 +35,13 @@ Home = Annotated[
     str, typer.Option("--serried-namespace", metavar="NAME", help="The namespace in which the extender's pods are.")
 ]
 
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace", "-n", metavar="NAME", show_default=False, help="The namespace; without it the context's own."
+    ),
+]
+
 OneNamespace = Annotated[
     str, typer.Option("--namespace", "-n", metavar="NAME", show_default=False, help="Only this namespace.")
 ]

@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Any
 
 import orjson
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -34,7 +33,9 @@ def write(document: Any, output: OutputFormat, draw: Callable[[], Iterable[Rende
             sys.stdout.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
         case OutputFormat.TABLE:
             console = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
-            for part in draw():
+            for place, part in enumerate(draw()):
+                if place and isinstance(part, Table):
+                    console.print()
                 console.print(part)
 
 
@@ -45,7 +46,7 @@ def note(sentence: str) -> None:
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
     """A table without frames; columns whose name begins with ``#`` hold numbers, and lose the sign."""
-    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold", pad_edge=False)
+    table = Table(box=None, padding=(0, 3, 0, 0), title=title or None, title_justify="left", title_style="bold")
     for column in columns:
         table.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left")
     for row in rows:

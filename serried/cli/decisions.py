@@ -1,0 +1,48 @@
+"""``serried decisions``: what was decided last, of all groups or of one."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from serried.cli import options
+from serried.cli.access import HOME, Target, ask
+from serried.cli.output import OutputFormat, make_table, write
+
+EXAMPLES = """
+What was decided last:
+  serried decisions --limit 20
+
+The story of one gang, the oldest first:
+  serried decisions --group team/train -o json | jq -r 'reverse | .[] | .at + " " + .text'
+"""
+
+Group = Annotated[
+    str, typer.Option(metavar="NAMESPACE/NAME", show_default=False, help="Only the decisions on this group.")
+]
+
+
+def show_decisions(
+    group: Group = "",
+    limit: options.Limit = 50,
+    output: options.Output = OutputFormat.TABLE,
+    server: options.Server = "",
+    kubeconfig: options.Kubeconfig = "",
+    context: options.Context = "",
+    home: options.Home = HOME,
+) -> None:
+    """Show the last decisions, the newest first."""
+    target = Target(server, kubeconfig, context, home)
+    asked = {"limit": str(limit), "group": group}
+    decisions = ask(target, lambda debug: debug.get("decisions", asked))
+    write(decisions, output, lambda: draw_decisions(decisions))
+
+
+def draw_decisions(decisions: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
+    """The decisions for people."""
+    if not decisions:
+        yield "Nothing has been decided."
+        return
+    rows = [(each["at"], each["group"], each["text"]) for each in decisions]
+    yield make_table(("AT", "GROUP", "WHAT WAS SAID"), rows)

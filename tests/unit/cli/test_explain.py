@@ -1,0 +1,148 @@
+"""``serried explain``: a person who has only a name finds within one call why the gang waits, and what would help."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serried.cli.advice import ADVICE
+from serried.model.verdict import Reason
+from tests.support.commands import Run
+from tests.support.pod_proxy import PodProxy
+
+OPERATIONS = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
+
+TRAIN: dict[str, Any] = {
+    "namespace": "team",
+    "name": "train",
+    "kind": "PodGroup",
+    "object": {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "name": "train"},
+    "policy": "Gang",
+    "minCount": 2,
+    "members": 2,
+    "placed": 0,
+    "waiting": 2,
+    "priority": 7,
+    "preempts": True,
+    "topologyKey": "rack",
+    "domain": "",
+    "state": "Waiting",
+    "reason": "NoDomainFits",
+    "message": "NoDomainFits: no domain of rack has room for 2 members (r1: 1)",
+    "preemption": None,
+    "detail": [
+        {"name": "train-0", "uid": "u0", "state": "Waiting", "node": "", "planned": "", "nominated": ""},
+        {"name": "train-1", "uid": "u1", "state": "Bound", "node": "n1", "planned": "", "nominated": ""},
+    ],
+}
+DECISION = {"at": "2026-01-01T09:00:00Z", "group": "team/train", "kind": "PodGroup", "reason": "X", "text": "X: said"}
+
+
+def lead(proxy: PodProxy, what: str, *groups: dict[str, Any]) -> None:
+    names = [{"namespace": each["namespace"], "name": each["name"], "kind": each["kind"]} for each in groups]
+    proxy.answer_debug("serried-0:8912", f"lookup/{what}", names)
+    for each in groups:
+        proxy.answer_debug("serried-0:8912", f"groups/{each['namespace']}/{each['name']}", each)
+    proxy.answer_debug("serried-0:8912", "decisions", [DECISION])
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        pytest.param("podgroup/train", "podgroup/train", id="a PodGroup"),
+        pytest.param("podgroups.scheduling.k8s.io/train", "podgroup/train", id="as kubectl writes it"),
+        pytest.param("pg/train", "podgroup/train", id="in short"),
+        pytest.param("Job/train", "job/train", id="a Job"),
+        pytest.param("po/train-0", "pod/train-0", id="a pod"),
+        pytest.param("lws/train", "leaderworkerset/train", id="a LeaderWorkerSet"),
+    ],
+)
+def test_many_names_lead_to_a_group(proxy: PodProxy, run: Run, said: str, asked: str) -> None:
+    lead(proxy, f"team/{asked}", TRAIN)
+    ended = run("explain", said)
+    assert (ended.code, ended.err) == (0, "")
+    assert "team/train" in ended.out
+
+
+def test_reason_numbers_and_what_helps_stand_together(proxy: PodProxy, run: Run) -> None:
+    lead(proxy, "team/podgroup/train", TRAIN)
+    out = run("explain", "podgroup/train").out
+    facts = dict(re.split(r" {2,}", line.strip(), maxsplit=1) for line in out.splitlines() if "  " in line.strip())
+    assert facts["reason"] == "NoDomainFits"
+    assert facts["why"] == "no domain of rack has room for 2 members (r1: 1)"
+    assert "serried top shows how full each is" in facts["what helps"]
+    assert facts["where"] == "one domain of rack"
+    assert facts["2026-01-01T09:00:00Z"] == "X: said"
+
+
+def test_members_that_wait_stand_before_those_that_run(proxy: PodProxy, run: Run) -> None:
+    lead(proxy, "team/podgroup/train", TRAIN)
+    out = run("explain", "podgroup/train").out
+    assert out.index("train-0") < out.index("train-1")
+
+
+@pytest.mark.parametrize(
+    ("preemption", "said"),
+    [
+        pytest.param(
+            {"domain": "r1", "victims": ["other/p"], "blocker": "", "protections": []},
+            ["WOULD HAVE TO GO IN r1", "other/p"],
+            id="pods that would have to go",
+        ),
+        pytest.param(
+            {"domain": "", "victims": [], "blocker": "protection", "protections": ["kube-system/p is protected"]},
+            ["No eviction would help: in the cluster, protection is in the way (kube-system/p is protected)."],
+            id="nobody whose end would help",
+        ),
+    ],
+)
+def test_a_search_for_victims_is_told(proxy: PodProxy, run: Run, preemption: dict[str, Any], said: list[str]) -> None:
+    lead(proxy, "team/podgroup/train", TRAIN | {"preemption": preemption})
+    out = run("explain", "podgroup/train").out
+    assert all(part in out for part in said)
+
+
+def test_programs_get_a_list_however_many_groups_there_are(proxy: PodProxy, run: Run) -> None:
+    lead(proxy, "team/leaderworkerset/serve", TRAIN | {"name": "serve-0"}, TRAIN | {"name": "serve-1"})
+    found = json.loads(run("explain", "leaderworkerset/serve", "-o", "json").out)
+    assert [(each["name"], each["reason"]) for each in found] == [
+        ("serve-0", "NoDomainFits"),
+        ("serve-1", "NoDomainFits"),
+    ]
+    assert found[0]["decisions"] == [DECISION]
+
+
+def test_the_namespace_is_that_of_the_context_or_the_one_that_is_said(proxy: PodProxy, run: Run) -> None:
+    lead(proxy, "other/job/train", TRAIN)
+    assert run("explain", "job/train").code == 4
+    assert run("explain", "job/train", "-n", "other").code == 0
+
+
+def test_what_is_in_no_group_is_not_found_and_the_sentence_says_why(proxy: PodProxy, run: Run) -> None:
+    refused = {"detail": "pod team/web is in no group: Serried lets the scheduler place it like any other pod"}
+    proxy.answer_debug("serried-0:8912", "lookup/team/pod/web", refused, status=404)
+    ended = run("explain", "pod/web")
+    assert ended.code == 4
+    assert ended.err == f"serried: {refused['detail']}\n"
+
+
+@pytest.mark.parametrize("what", ["train", "/train", "podgroup/"])
+def test_an_argument_without_kind_and_name_is_a_wrong_command_line(run: Run, what: str) -> None:
+    ended = run("explain", what)
+    assert ended.code == 2
+    assert "is no KIND/NAME" in ended.err
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_each_reason_has_advice_and_a_row_in_the_docs(reason: Reason) -> None:
+    assert reason in ADVICE
+    assert re.search(rf"^\| {reason} \| .+ \| .+ \|$", OPERATIONS.read_text(), re.MULTILINE)
+
+
+def test_a_reason_of_another_version_is_shown_without_advice(proxy: PodProxy, run: Run) -> None:
+    lead(proxy, "team/podgroup/train", TRAIN | {"reason": "NewOne", "message": "NewOne: something new"})
+    out = run("explain", "podgroup/train").out
+    assert "something new" in out
+    assert "what helps" not in out
