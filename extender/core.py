@@ -209,7 +209,13 @@ class Core:
             rule=options.disrupted,
         )
         candidates = Candidates(
-            store.pods, store.members, companies, store.occupancy, groups=self.groups, rule=options.disrupted
+            store.pods,
+            store.members,
+            companies,
+            store.occupancy,
+            priorities=store.priorities,
+            groups=self.groups,
+            rule=options.disrupted,
         )
         refusals = Refusals(clock)
         self.preemptions = Preemptions(

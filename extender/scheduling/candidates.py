@@ -13,6 +13,7 @@ from extender.scheduling.groups import Groups
 from serried.cluster.companies import Companies, Company
 from serried.cluster.members import Members
 from serried.cluster.occupancy import Occupancy
+from serried.cluster.priorities import GroupPriorities
 from serried.model.pod import Pod
 
 
@@ -65,11 +66,13 @@ class Candidates:
         companies: Companies,
         occupancy: Occupancy,
         *,
+        priorities: GroupPriorities,
         groups: Groups,
         rule: Disrupted,
     ) -> None:
         self._pods = pods
         self._members = members
+        self._priorities = priorities
         self._companies = companies
         self._occupancy = occupancy
         self._groups = groups
@@ -103,9 +106,11 @@ class Candidates:
         others = sum(len(each.uids) - len(each.uids.intersection(candidate.victims)) for each in going)
         if others and self._rule is Disrupted.KEEP:
             return None
-        known = [pod.priority for uid in candidate.victims if (pod := self._pods.get(uid)) is not None]
+        victims = [pod for uid in candidate.victims if (pod := self._pods.get(uid)) is not None]
+        # A member that says less than its group would be taken by whom its gang then evicts, again and again.
+        known = [max(pod.priority, self._priorities.of_pod(pod)) for pod in victims]
         highest = max([*known, *(each.priority for each in going)], default=preemptor.priority - 1)
-        return None if going and highest >= preemptor.priority else Loss(candidate, highest, len(going), others)
+        return None if highest >= preemptor.priority else Loss(candidate, highest, len(going), others)
 
     def _find_cost(self, company: Company) -> _Cost:
         uids = frozenset(pod.uid for pod in self._companies.list_running(company))

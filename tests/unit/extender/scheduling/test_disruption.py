@@ -101,6 +101,13 @@ class TestTheQuestionWhereToPreempt:
         await world.add(plain("p2", "n2")).go()
         assert may_go(world, ON_N1, ON_N2) == {"n1": ("pod-g0",), "n2": ("pod-p2",)}
 
+    async def test_no_member_goes_whose_group_has_not_a_lower_priority_whatever_it_says_itself(
+        self, world: Harness
+    ) -> None:
+        await world.add(*small_nodes(3), pod_group("g").gang(3).priority(100), *running("g", "n1", "n2", "n3")).go()
+        assert may_go(world, ON_N1) == {}
+        assert may_go(world, ON_N1, priority=101) == {"n1": ("pod-g0",)}
+
     async def test_victims_on_other_nodes_are_left_out_as_kube_scheduler_wants_it(self, world: Harness) -> None:
         """With gang scheduling of its own on, its candidates name the whole gang, and it refuses that in an answer."""
         await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).go()
