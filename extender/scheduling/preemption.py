@@ -163,9 +163,13 @@ class Preemptions:
             found = None
         del self._searches[group]
         gang.preemption = found
-        if isinstance(found, Preemption) and found.victims and self._mode is not Mode.ADVICE:
+        sooner = self._find_sooner_room(group, found)
+        if isinstance(found, Preemption) and found.victims and sooner is None and self._mode is not Mode.ADVICE:
             return Decision(search.ask, found)
         self._rest(gang, found, toll.pause)
+        if sooner is not None:
+            gang.retry_at = min(gang.retry_at, sooner + _REST_SECONDS)
+            return search.refusal  # which says when there will be room
         return replace(search.refusal, detail=_join(search.refusal.detail, _explain(found)))
 
     def forget(self, group: GroupKey) -> None:
@@ -184,7 +188,7 @@ class Preemptions:
         if now < gang.no_preemption_before:
             gang.retry_at = min(gang.retry_at, gang.no_preemption_before)
             return False
-        return self._is_anyone_lower(waiting.priority) and not self._expects_room(gang, group, now)
+        return self._is_anyone_lower(waiting.priority)
 
     def _is_anyone_lower(self, priority: int) -> bool:
         """Whether anything may run of lower priority; if not, nobody has to look at all pods."""
@@ -192,15 +196,17 @@ class Preemptions:
             return True
         return any(each < priority for each in self._priorities.list_levels())
 
-    def _expects_room(self, gang: GroupState, group: GroupKey, now: float) -> bool:
-        """Whether room is forecast for a gang before victims would have ended, if these take their full time."""
+    def _find_sooner_room(self, group: GroupKey, found: Preemption | NoVictims | None) -> float | None:
+        """When room is forecast for a gang before the victims would have ended, if these take their full time.
+
+        None if they would have ended by then, or nothing is forecast, or nobody is to end.
+        """
         head = self._backfill.head
-        if head is None or head.group != group or head.forecast.at is None:
-            return False
-        soon = now <= head.forecast.at <= now + _GRACE_SECONDS
-        if soon:
-            gang.retry_at = min(gang.retry_at, head.forecast.at + _REST_SECONDS)
-        return soon
+        if head is None or head.group != group or head.forecast.at is None or not isinstance(found, Preemption):
+            return None
+        now = self._clock()
+        grace = max((pod.grace for unit in found.victims for pod in unit.pods), default=-1)
+        return head.forecast.at if now <= head.forecast.at <= now + grace else None
 
     def _seek(self, search: _Search) -> Preemption | NoVictims | None:
         ask, group = search.ask, search.waiting.group
@@ -295,10 +301,6 @@ class Refusals:
         """Why a pod would not be evicted, a phrase; "" if it would, as far as is known."""
         why, until = self._refused.get(uid, ("", -math.inf))
         return why if self._clock() < until else ""
-
-
-_GRACE_SECONDS = 30.0
-"""How long victims take to end (the default of terminationGracePeriodSeconds)."""
 
 
 def _spare(running: Running, priority: int, latest: float) -> Running:

@@ -14,7 +14,7 @@ from serried.decode.identity import (
     read_uid,
     read_version,
 )
-from serried.decode.lifetimes import read_end, read_lifetime
+from serried.decode.lifetimes import read_end, read_grace, read_lifetime
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.objections import read_objection
 from serried.decode.parents import WORKER_INDEX, read_place
@@ -80,6 +80,7 @@ def _decode(obj: Raw) -> Pod:
         unschedulable=_was_tried_in_vain(status),
         started=started,
         lifetime=lifetime,
+        grace=read_grace(spec),
         ends=read_end(read_map(obj, "metadata"), status) if deleting or phase is Phase.SUCCEEDED else None,
         disruption=disruption,
         disrupted=disrupted,

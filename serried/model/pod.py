@@ -127,6 +127,9 @@ class Pod:
     lifetime: int | None = None
     """After how many seconds the pod is ended (activeDeadlineSeconds)."""
 
+    grace: int = 30
+    """How many seconds the pod may take to end once somebody ends it (terminationGracePeriodSeconds)."""
+
     ends: int | None = None
     """When the pod succeeded, or by when it is to be gone if it is being deleted, in seconds since 1970."""
 

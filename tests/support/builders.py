@@ -216,6 +216,10 @@ class PodBuilder(Builder):
         """Taken up by the kubelet at a time, RFC 3339."""
         return self.having(at, "status", "startTime")
 
+    def grace(self, seconds: int) -> Self:
+        """With so much time to end."""
+        return self.having(seconds, "spec", "terminationGracePeriodSeconds")
+
     def lifetime(self, seconds: int) -> Self:
         """With activeDeadlineSeconds."""
         return self.having(seconds, "spec", "activeDeadlineSeconds")

@@ -209,3 +209,16 @@ def test_a_pod_that_cannot_be_used_says_why(raw: object, key: str, problem: str)
 )
 def test_who_ends_a_pod_beside_its_owner_is_known(builder: PodBuilder, expected: str) -> None:
     assert builder.value().disruption == expected
+
+
+@pytest.mark.parametrize(
+    ("builder", "seconds"),
+    [
+        pytest.param(pod("p"), 30, id="nobody has said how long"),
+        pytest.param(pod("p").grace(600), 600, id="longer"),
+        pytest.param(pod("p").grace(0), 0, id="at once"),
+        pytest.param(pod("p").grace(-1), 0, id="before it begins"),
+    ],
+)
+def test_how_long_it_may_take_to_end(builder: PodBuilder, seconds: int) -> None:
+    assert builder.value().grace == seconds

@@ -364,12 +364,28 @@ async def test_a_gang_beside_the_victims_is_bound_all_the_same(world: Harness) -
     assert world.cycle().stage is CycleStage.PREEMPTING
 
 
-async def test_nobody_goes_where_room_is_forecast_sooner(world: Harness) -> None:
-    soon = running("soon", "n1").started(write_time(world.wall())).lifetime(20)
-    world.add(*small_nodes(2), soon, running("low2", "n2").priority(HIGH), gang(1).priority(HIGH), *urgent(1))
-    await world.go()
-    assert world.reasons() == [Reason.NO_CAPACITY]
-    assert not world.api.said("rehearse")
+@pytest.mark.parametrize(
+    ("graces", "waits"),
+    [
+        pytest.param({}, True, id="victims take 30 s unless they say otherwise"),
+        pytest.param({"low1": 10, "low2": 10}, False, id="victims end sooner"),
+        pytest.param({"low1": 20, "low2": 10}, True, id="one of the victims does not end sooner"),
+        pytest.param({"low1": 10, "low2": 10, "other": 600}, False, id="who stays may take as long as it likes"),
+    ],
+)
+async def test_nobody_goes_where_room_is_forecast_sooner_than_victims_end(
+    world: Harness,
+    graces: dict[str, int],
+    waits: bool,  # noqa: FBT001
+) -> None:
+    """All end in 15 s by themselves; one of higher priority beside them does not."""
+    now = write_time(world.wall())
+    pods = {f"low{i}": running(f"low{i}", f"n{i}").started(now).lifetime(15) for i in (1, 2)}
+    pods["other"] = running("other", "n3", HIGH).started(now)
+    world.add(*small_nodes(3), *(pods[name].grace(graces[name]) if name in graces else pods[name] for name in pods))
+    await world.add(gang(2).priority(HIGH), *urgent(2)).go()
+    assert (world.reasons()[-1] is Reason.NO_CAPACITY) is waits
+    assert bool(world.api.said("rehearse")) is not waits
 
 
 async def test_members_of_a_tree_go_as_their_highest_group_says(world: Harness) -> None:
