@@ -1,8 +1,11 @@
 """``/debug/groups``: how each group stands, and one of them in full."""
 
-from fastapi import APIRouter, HTTPException, Response
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query, Response
 
 from extender.core import Core
+from extender.debug.dry_runs import DryRunView, read_dry_run, try_out
 from extender.debug.preemption import PreemptionView, view_preemption
 from extender.debug.view import View, exemplify
 from extender.scheduling.cycle import CycleStage
@@ -84,6 +87,9 @@ class GroupDetail(GroupView):
     preemption: PreemptionView | None
     """What the last search for victims has found; None if there was none."""
 
+    dryRun: DryRunView | None
+    """What would be evicted for it now; None if nobody has asked."""
+
     detail: list[MemberView]
 
 
@@ -111,6 +117,7 @@ _EXAMPLE = GroupView(
 _DETAIL_EXAMPLE = GroupDetail(
     **_EXAMPLE.model_dump(),
     preemption=None,
+    dryRun=DryRunView(message="nothing that runs has a lower priority", found=None),
     detail=[MemberView(name="training-0", uid="3f0c", state="Waiting", node="", planned="", nominated="")],
 )
 
@@ -136,21 +143,26 @@ def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
         return [_view_group(core, level, key) for key in keys[:most]]
 
     @router.get("/groups/{namespace}/{name:path}", responses=exemplify(_DETAIL_EXAMPLE))
-    async def show_group(namespace: str, name: str) -> GroupDetail:
+    async def show_group(
+        namespace: str, name: str, dry_run: Annotated[str | None, Query(alias="dryRun")] = None
+    ) -> GroupDetail:
         """One group with its members: why it waits, and who would have to go for it.
 
-        `name` is as the list of groups has it, or that of a PodGroup in a tree, which leads to the tree.
+        `name` is as the list of groups has it, or that of a PodGroup in a tree, which leads to the tree. With `?dryRun`
+        victims are looked for anew, and nobody is evicted.
         """
+        asked = read_dry_run(dry_run)
         key = core.store.forest.lift(decode_group_key(namespace, name))
-        members = core.store.members.of_group(key)
-        if key not in core.store.groups and not members:
+        if key not in core.store.groups and key not in core.store.members:
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
+        tried = await try_out(core, key) if asked else None
         view = _view_group(core, level, key)
         state = core.groups.states.get(key)
         return GroupDetail(
             **view.model_dump(),
             preemption=view_preemption(state.preemption) if state is not None else None,
-            detail=[_view_member(core, pod) for pod in members],
+            dryRun=tried,
+            detail=[_view_member(core, pod) for pod in core.store.members.of_group(key)],
         )
 
     return router

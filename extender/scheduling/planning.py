@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.groups import Groups
-from extender.scheduling.studies import GO_SECONDS, STRAIGHT_SECONDS, URGENT_SECONDS, Studies, Unfinished
+from extender.scheduling.studies import STRAIGHT_SECONDS, URGENT_SECONDS, Studies, Unfinished
+from extender.scheduling.study import GO_SECONDS
 from serried.cluster.members import Members
 from serried.cluster.vacancies import Vacancy
 from serried.metrics import ExtenderMetrics

@@ -16,9 +16,11 @@ from extender.scheduling.backfill import Backfill
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.kept_slots import KeptSlots
 from extender.scheduling.studies import Studies, Unfinished
+from extender.scheduling.study import Make
 from extender.scheduling.units import Running, Units, count_pods, is_running, keep_budgets, keep_rest
 from serried.cluster.priorities import GroupPriorities
 from serried.cluster.snapshots import Snapshots
+from serried.cluster.vacancies import Vacancy
 from serried.model.group import GroupKey
 from serried.model.plan import Overlay, PlanRequest, Snapshot
 from serried.model.pod import Pod
@@ -72,12 +74,16 @@ class Method(StrEnum):
 
 
 @dataclass(slots=True)
-class _Search:
-    """A gang for which victims are looked for."""
+class Search:
+    """A gang that was refused, for which victims may be looked for."""
 
     ask: PlanRequest
     waiting: Waiting
     refusal: Verdict
+
+    opens_at: float
+    """From when it may try a wider level, in loop seconds; infinite if none is left."""
+
     haste: Haste = field(default_factory=Haste)
     restarts: int = 0
 
@@ -127,8 +133,11 @@ class Preemptions:
         self._method = method
         self._spare_seconds = spare_seconds
 
-        self._searches: dict[GroupKey, _Search] = {}
+        self._searches: dict[GroupKey, Search] = {}
         """The gangs whose victims are being looked for."""
+
+        self._refused: dict[GroupKey, Search] = {}
+        """The gangs that were refused when they were planned last."""
 
     # --- searching ---------------------------------------------------------------------------------------------
 
@@ -139,11 +148,17 @@ class Preemptions:
 
         ``opens_in`` is in how many seconds it may try a wider level: nobody goes for a preference.
         """
-        self._searches.pop(waiting.group, None)
-        if not self._is_eligible(gang, waiting, ask, refusal, opens_in):
+        group = waiting.group
+        now = self._clock()
+        self._searches.pop(group, None)
+        self._refused[group] = search = Search(ask, waiting, refusal, now + opens_in)
+        if self._mode is Mode.OFF or self.find_objection(search):
             return refusal
-        self._searches[waiting.group] = _Search(ask, waiting, refusal)
-        return self.go_on(gang, waiting.group) or refusal
+        if now < gang.no_preemption_before:
+            gang.retry_at = min(gang.retry_at, gang.no_preemption_before)
+            return refusal
+        self._searches[group] = search
+        return self.go_on(gang, group) or refusal
 
     def go_on(self, gang: GroupState, group: GroupKey) -> Decision | Verdict | None:
         """The answer to a search if it is there by now; None if nothing is searched, or not found yet."""
@@ -175,20 +190,19 @@ class Preemptions:
     def forget(self, group: GroupKey) -> None:
         """A gang does not wait for room any more."""
         self._searches.pop(group, None)
+        self._refused.pop(group, None)
 
-    def _is_eligible(
-        self, gang: GroupState, waiting: Waiting, ask: PlanRequest, refusal: Verdict, opens_in: float
-    ) -> bool:
-        group = waiting.group
-        if self._mode is Mode.OFF or not ask.need or refusal.reason not in _FOR_ROOM or opens_in < math.inf:
-            return False
-        if not self._priorities.may_preempt(group):
-            return False
-        now = self._clock()
-        if now < gang.no_preemption_before:
-            gang.retry_at = min(gang.retry_at, gang.no_preemption_before)
-            return False
-        return self._is_anyone_lower(waiting.priority)
+    def find_objection(self, search: Search) -> str:
+        """Why nobody goes for a gang, whoever runs, a sentence; "" if somebody may."""
+        if search.refusal.reason not in _FOR_ROOM:
+            return "it does not wait for room that others could leave"
+        if not search.ask.need:
+            return "nobody is evicted for members beyond the quorum"
+        if search.opens_at < math.inf:
+            return "nobody is evicted for a preference: a wider level will be tried first"
+        if not self._priorities.may_preempt(search.waiting.group):
+            return "preemptionPolicy Never: its PriorityClass, the group or a member says so"
+        return "" if self._is_anyone_lower(search.waiting.priority) else "nothing that runs has a lower priority"
 
     def _is_anyone_lower(self, priority: int) -> bool:
         """Whether anything may run of lower priority; if not, nobody has to look at all pods."""
@@ -208,14 +222,20 @@ class Preemptions:
         grace = max((pod.grace for unit in found.victims for pod in unit.pods), default=-1)
         return head.forecast.at if now <= head.forecast.at <= now + grace else None
 
-    def _seek(self, search: _Search) -> Preemption | NoVictims | None:
-        ask, group = search.ask, search.waiting.group
-        leaving = self._kept_slots.list_kept(ask.members)
+    def _seek(self, search: Search) -> Preemption | NoVictims | None:
+        group = search.waiting.group
+        leaving = self._list_leaving(search)
+        return self._studies.seek_victims(group, search.ask, leaving, self._prepare(search), search.haste)
+
+    def _list_leaving(self, search: Search) -> Sequence[Vacancy]:
+        return self._kept_slots.list_kept(search.ask.members)
+
+    def _prepare(self, search: Search) -> Make:
         spared = self._find_spared_priority(search.waiting.priority)
         latest = self._wall() - self._spare_seconds
 
         def make(snapshot: Snapshot, capacity: Capacity) -> Work[Preemption | NoVictims]:
-            running = yield from self._units.list_running(group)
+            running = yield from self._units.list_running(search.waiting.group)
             if self._method is Method.EVICTION:
                 running = keep_budgets(running)
             gentle = _spare(running, spared, latest) if self._spare_seconds else running
@@ -224,10 +244,10 @@ class Preemptions:
                 return (yield from self._solve(snapshot, search, running, capacity))
             return found
 
-        return self._studies.seek_victims(group, ask, leaving, make, search.haste)
+        return make
 
     def _solve(
-        self, snapshot: Snapshot, search: _Search, running: Running, capacity: Capacity
+        self, snapshot: Snapshot, search: Search, running: Running, capacity: Capacity
     ) -> Work[Preemption | NoVictims]:
         for _ in range(_MAX_BUDGET_ROUNDS):
             found = yield from solve_victims(
@@ -246,6 +266,40 @@ class Preemptions:
         """The next lower priority that there is: of one level above only, others are spared."""
         levels = {*self._priorities.list_levels(), *self._running_priorities}
         return max((each for each in levels if each < priority), default=priority)
+
+    # --- for whoever asks --------------------------------------------------------------------------------------
+
+    def try_out(
+        self, gang: GroupState, group: GroupKey, tell: Callable[[Preemption | NoVictims | None, str], None]
+    ) -> None:
+        """Who would have to go for a gang now, whatever the mode, and also in a pause. Nothing is changed by it.
+
+        ``tell`` gets what was found and a sentence; None where nobody was looked for, or not found in time.
+        """
+        refused = self._refused.get(group)
+        objection = "it does not wait for room" if refused is None else self.find_objection(refused)
+        if refused is None or objection:
+            tell(None, objection)
+            return
+        search = replace(refused, haste=Haste())
+
+        def answer(found: Preemption | NoVictims | None) -> None:
+            tell(found, _join(_describe_finding(found), self._find_reserve(gang, group, found)))
+
+        leaving = self._list_leaving(search)
+        if not self._studies.seek_aside(group, search.ask, leaving, self._prepare(search), search.haste, answer):
+            tell(None, "too many dry runs are being made: ask again later")
+
+    def _find_reserve(self, gang: GroupState, group: GroupKey, found: Preemption | NoVictims | None) -> str:
+        """Why victims that were found would not go all the same, a phrase; "" if they would."""
+        if not isinstance(found, Preemption) or not found.victims:
+            return ""
+        if self._mode is not Mode.ON:
+            return "but nobody goes: preemption is off" if self._mode is Mode.OFF else "but nobody goes: it is advice"
+        if self._find_sooner_room(group, found) is not None:
+            return "but nobody goes: room is forecast sooner than they would have ended"
+        pause = gang.no_preemption_before - self._clock()
+        return f"but nobody goes in the next {math.ceil(pause)} s: the last search was in vain" if pause > 0 else ""
 
     # --- what was found ----------------------------------------------------------------------------------------
 
@@ -317,6 +371,18 @@ def _spare(running: Running, priority: int, latest: float) -> Running:
 
 def _find_start(unit: Unit) -> float:
     return max((pod.started for pod in unit.pods if pod.started is not None), default=-math.inf)
+
+
+def _describe_finding(found: Preemption | NoVictims | None) -> str:
+    """As `_explain`, also where whoever waits could change nothing."""
+    if isinstance(found, Preemption) and not found.victims:
+        return "it fits without any evictions by now"
+    if isinstance(found, NoVictims) and found.blocker is Blocker.PRIORITY:
+        where = f" of {found.domain}" if found.domain else ""
+        return f"preemption would help, but pods{where} of priority {found.priority} are not lower"
+    if isinstance(found, NoVictims) and found.blocker is Blocker.ROOM:
+        return "it would not fit if everything went that has a lower priority"
+    return _explain(found)
 
 
 def _explain(found: Preemption | NoVictims | None) -> str:

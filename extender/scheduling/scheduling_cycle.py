@@ -168,5 +168,6 @@ class SchedulingCycle:
     def start(self, state: GroupState, cycle: BindingCycle) -> None:
         """Begin a cycle whose reservation is held."""
         state.cycle = cycle
+        self._preemptions.forget(cycle.reservation.group)
         self._queue.note_begun(cycle.reservation.group)
         self._outbox.put(StartCycle(cycle))

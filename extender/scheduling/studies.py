@@ -6,22 +6,20 @@ What is short runs straight through. What is not begins on a copy of the cluster
 
 import asyncio
 import logging
-import math
-import operator
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from extender.scheduling.effects import Outbox, WorkOnStudies
 from extender.scheduling.groups import Groups
+from extender.scheduling.study import GO_SECONDS, Make, Study, StudyKind
 from serried.cluster.members import Members
 from serried.cluster.snapshots import Snapshots
 from serried.cluster.vacancies import Vacancy
 from serried.model.group import GroupKey
 from serried.model.node import Node
-from serried.model.plan import Plan, PlanRequest, Snapshot
+from serried.model.plan import Plan, PlanRequest
 from serried.model.verdict import Reason, Verdict
 from serried.model.victim import NoVictims, Preemption
 from serried.observe.log import name_group
@@ -38,9 +36,6 @@ STRAIGHT_SECONDS = 0.005
 
 URGENT_SECONDS = 0.02
 """The same for a plan that a cycle cannot do without: one member needs another node."""
-
-GO_SECONDS = 0.05
-"""Work that every study gets at once. One that takes more comes after those that take less."""
 
 _SLICE_SECONDS = 0.002
 """The length of a slice; the loop has as long for itself after each."""
@@ -72,11 +67,11 @@ _MAX_NODES_COUNTED_AT_ONCE = 2_000
 _MAX_RESTARTS = 3
 """How often a plan is made anew because the cluster has changed meanwhile."""
 
+_MAX_ASIDES = 4
+"""How many answers are made at a time on which nothing depends."""
+
 _MAX_ANSWERS = 4
 """How many answers of a group wait to be asked for."""
-
-Make = Callable[[Snapshot, Capacity], Work[Any]]
-"""Begins the work on a snapshot."""
 
 
 class Unfinished(Exception):
@@ -100,74 +95,6 @@ class Toll(NamedTuple):
 
     stale: bool
     """Whether room was freed while the plans were made."""
-
-
-class _Kind(Enum):
-    PLAN = "plan"
-    FORECAST = "forecast"
-    PREEMPTION = "preemption"
-
-
-@dataclass(slots=True, eq=False)
-class _Study:
-    """One question, and how far its answer is."""
-
-    group: GroupKey
-    kind: _Kind
-    request: PlanRequest
-
-    leaving: tuple[Vacancy, ...]
-    """Slots that count as free for it."""
-
-    make: Make
-
-    limit: float
-    """Seconds of work after which it is given up."""
-
-    turn: int
-    """Its number among all studies, in the order in which they were asked for."""
-
-    tried: bool
-    """Whether it was tried straight before."""
-
-    haste: Haste | None = None
-    """How it is told to end soon; None if it cannot end sooner."""
-
-    work: Work[Any] | None = None
-    """The work while it goes on."""
-
-    spent: float = 0.0
-    """Seconds of work so far."""
-
-    done: bool = False
-    """Whether the answer is there."""
-
-    told: bool = False
-    """Whether the answer was given to somebody."""
-
-    found: Any = None
-    """The answer."""
-
-    failure: Exception | None = None
-    """What was raised in its place."""
-
-    restarts: int = 0
-
-    nodes: Mapping[str, Node] = field(default_factory=dict)
-    """The nodes as they were when the work began."""
-
-    room: tuple[int, int] = (0, 0)
-    """How often room had become free by then (`Snapshots.count_freed`)."""
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Who took little comes before who took much, each time twice as much; of equals the first one."""
-        return int(math.log2(max(1.0, self.spent / GO_SECONDS)) + (self.spent >= GO_SECONDS)), self.turn
-
-    def asks(self, request: PlanRequest, leaving: tuple[Vacancy, ...]) -> bool:
-        """Whether it answers this question."""
-        same = len(leaving) == len(self.leaving) and all(map(operator.is_, leaving, self.leaving))
-        return same and self.request.asks_the_same(request)
 
 
 class Studies:
@@ -197,7 +124,10 @@ class Studies:
         self._outbox = outbox
         self._stopwatch = stopwatch
         self._rest = rest
-        self._studies: dict[GroupKey, list[_Study]] = {}
+        self._studies: dict[GroupKey, list[Study]] = {}
+
+        self._asides: list[Study] = []
+        """Those on which nothing depends."""
 
         self._slow: dict[GroupKey, float] = {}
         """Groups whose last answer took long, and how many seconds of work their next plan may take."""
@@ -231,16 +161,15 @@ class Studies:
         """
         group = self._members.group_of(request.members[0].uid) if request.members else None
         make: Make = lambda snapshot, capacity: solve_group(snapshot, request, capacity)  # noqa: E731
-        return self._answer(
-            group or GroupKey("", ""), _Kind.PLAN, request, tuple(leaving), make=make, straight_seconds=straight_seconds
-        )
+        key = group or GroupKey("", "")
+        return self._answer(key, StudyKind.PLAN, request, tuple(leaving), make=make, straight_seconds=straight_seconds)
 
     def foresee(self, group: GroupKey, request: PlanRequest, make: Make) -> Forecast | None:
         """A group's forecast. Raises Unfinished; the answer is given once."""
         found: Forecast | None = self._answer(
-            group, _Kind.FORECAST, request, (), make=make, straight_seconds=STRAIGHT_SECONDS
+            group, StudyKind.FORECAST, request, (), make=make, straight_seconds=STRAIGHT_SECONDS
         ).found
-        self._drop(group, _Kind.FORECAST)
+        self._drop(group, StudyKind.FORECAST)
         return found
 
     def seek_victims(
@@ -254,20 +183,53 @@ class Studies:
         """
         found: Preemption | NoVictims | None = self._answer(
             group,
-            _Kind.PREEMPTION,
+            StudyKind.PREEMPTION,
             request,
             tuple(leaving),
             make=make,
             straight_seconds=STRAIGHT_SECONDS,
             haste=haste,
         ).found
-        self._drop(group, _Kind.PREEMPTION)
+        self._drop(group, StudyKind.PREEMPTION)
         return found
+
+    def seek_aside(
+        self,
+        group: GroupKey,
+        request: PlanRequest,
+        leaving: Iterable[Vacancy],
+        make: Make,
+        haste: Haste,
+        tell: Callable[[Preemption | NoVictims | None], None],
+    ) -> bool:
+        """As `seek_victims` for somebody who only wants to know: no group hears of it, none has to pay for it.
+
+        ``tell`` gets the answer once. False, and no answer ever, if too many others want to know something just now.
+        """
+        if len(self._asides) >= _MAX_ASIDES:
+            return False
+        self._turn += 1
+        self._asides.append(
+            Study(
+                group,
+                StudyKind.ASIDE,
+                request,
+                tuple(leaving),
+                make=make,
+                limit=_PREEMPTION_SECONDS,
+                turn=self._turn,
+                tried=True,
+                haste=haste,
+                tell=tell,
+            )
+        )
+        self._set_to_work()
+        return True
 
     def _answer(
         self,
         group: GroupKey,
-        kind: _Kind,
+        kind: StudyKind,
         request: PlanRequest,
         leaving: tuple[Vacancy, ...],
         *,
@@ -282,7 +244,7 @@ class Studies:
             if answer is not None:
                 return answer
             self._open(
-                _Study(
+                Study(
                     group,
                     kind,
                     request,
@@ -324,18 +286,18 @@ class Studies:
         missing = self._capacity.count_missing(set(shapes.values()))
         return missing * len(self._nodes) > _MAX_NODES_COUNTED_AT_ONCE
 
-    def _find_limit(self, group: GroupKey, kind: _Kind) -> float:
-        if kind is _Kind.PREEMPTION:
+    def _find_limit(self, group: GroupKey, kind: StudyKind) -> float:
+        if kind is StudyKind.PREEMPTION:
             return self._patience.get(group, _PREEMPTION_SECONDS)
-        return _FORECAST_SECONDS if kind is _Kind.FORECAST else self._slow.get(group, _PLAN_SECONDS)
+        return _FORECAST_SECONDS if kind is StudyKind.FORECAST else self._slow.get(group, _PLAN_SECONDS)
 
-    def _holds(self, study: _Study, request: PlanRequest) -> bool:
+    def _holds(self, study: Study, request: PlanRequest) -> bool:
         if not isinstance(study.found, Plan):
             return True
         now = self._snapshots.take(request.yielding_priority, request.members, study.leaving)
         return still_holds(study.found, request, study.nodes, now)
 
-    def _renew(self, study: _Study, request: PlanRequest) -> Answer:
+    def _renew(self, study: Study, request: PlanRequest) -> Answer:
         """The ground has changed: once more, straight if by now that will do.
 
         What took long is looked for straight in the domain that was found, which is much less work. For this there is
@@ -362,7 +324,7 @@ class Studies:
         study.found = Verdict(Reason.PLAN_UNFINISHED, have=round(study.spent), need=members, detail=changed)
         return self._take(study)
 
-    def _take(self, study: _Study) -> Answer:
+    def _take(self, study: Study) -> Answer:
         seconds = None if study.told else study.spent
         if seconds is not None:
             before = self._tolls.get(study.group, Toll(0.0, stale=False))
@@ -375,7 +337,7 @@ class Studies:
         """As ``settle``, but what is still being made goes on."""
         group = self._members.group_of(request.members[0].uid) or GroupKey("", "")
         if group in self._studies:
-            kept = [each for each in self._studies[group] if each.kind is not _Kind.PLAN or not each.told]
+            kept = [each for each in self._studies[group] if each.kind is not StudyKind.PLAN or not each.told]
             self._studies[group] = kept
         return self._tolls.pop(group, Toll(0.0, stale=False))
 
@@ -383,7 +345,7 @@ class Studies:
 
     def settle(self, group: GroupKey) -> Toll:
         """The answers of a group's plans have been used: what is due for them if they were in vain."""
-        self._drop(group, _Kind.PLAN)
+        self._drop(group, StudyKind.PLAN)
         return self._tolls.pop(group, Toll(0.0, stale=False))
 
     def forget(self, group: GroupKey) -> None:
@@ -401,18 +363,20 @@ class Studies:
         self._slow.clear()
         self._patience.clear()
         self._tolls.clear()
+        for study in list(self._asides):
+            self._tell(study)
 
-    def _of(self, group: GroupKey, kind: _Kind) -> list[_Study]:
+    def _of(self, group: GroupKey, kind: StudyKind) -> list[Study]:
         return [study for study in self._studies.get(group, ()) if study.kind is kind]
 
-    def _drop(self, group: GroupKey, kind: _Kind) -> None:
+    def _drop(self, group: GroupKey, kind: StudyKind) -> None:
         left = [study for study in self._studies.get(group, ()) if study.kind is not kind]
         if left:
             self._studies[group] = left
         else:
             self._studies.pop(group, None)
 
-    def _open(self, study: _Study) -> None:
+    def _open(self, study: Study) -> None:
         self._turn += 1
         # A question that is asked in another way now is asked no more; two may belong to one answer.
         kept = [each for each in self._studies.get(study.group, ()) if each.done or each.kind is not study.kind]
@@ -440,11 +404,12 @@ class Studies:
             if shift == self._shift:
                 self._working = False
 
-    def _choose(self) -> _Study | None:
-        studies: Collection[_Study] = [each for some in self._studies.values() for each in some if not each.done]
+    def _choose(self) -> Study | None:
+        studies: Collection[Study] = [each for some in self._studies.values() for each in some if not each.done]
+        studies = [*studies, *self._asides]
         return min(studies, key=lambda study: study.place, default=None)
 
-    def _advance(self, study: _Study, begun: float) -> None:
+    def _advance(self, study: Study, begun: float) -> None:
         if study.work is None and not study.tried and not self._is_long(study.group, study.request):
             # Somebody else has counted meanwhile what it needs: a burst of gangs of one new shape counts it once.
             self._studies[study.group].remove(study)
@@ -469,10 +434,17 @@ class Studies:
             study.haste.made = study.spent > study.limit * _HASTE_FRACTION
         if study.done:
             study.work = None
-            self._note_cost(study)
-            self._groups.note_study(study.group)
+            self._tell(study)
 
-    def _begin(self, study: _Study) -> Work[Any]:
+    def _tell(self, study: Study) -> None:
+        if study.tell is not None:
+            self._asides.remove(study)
+            study.tell(study.found)
+            return
+        self._note_cost(study)
+        self._groups.note_study(study.group)
+
+    def _begin(self, study: Study) -> Work[Any]:
         snapshot = self._snapshots.take(study.request.yielding_priority, study.request.members, study.leaving)
         frozen = self._capacity.freeze()
         shown = frozen.show(snapshot)
@@ -481,14 +453,14 @@ class Studies:
         study.work = study.make(shown, frozen)
         return study.work
 
-    def _give_up(self, study: _Study) -> None:
+    def _give_up(self, study: Study) -> None:
         study.done = True
-        if study.kind is _Kind.PLAN:
+        if study.kind is StudyKind.PLAN:
             study.found = Verdict(Reason.PLAN_UNFINISHED, have=round(study.limit), need=len(study.request.members))
             self._slow[study.group] = min(_MAX_PLAN_SECONDS, 2 * study.limit)
-        if study.kind is _Kind.PREEMPTION:
+        if study.kind is StudyKind.PREEMPTION:
             self._patience[study.group] = min(_MAX_PREEMPTION_SECONDS, 2 * study.limit)
 
-    def _note_cost(self, study: _Study) -> None:
-        if study.spent > GO_SECONDS and study.kind is not _Kind.PREEMPTION:
+    def _note_cost(self, study: Study) -> None:
+        if study.spent > GO_SECONDS and study.kind is not StudyKind.PREEMPTION:
             self._slow.setdefault(study.group, _PLAN_SECONDS)

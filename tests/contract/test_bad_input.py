@@ -253,6 +253,17 @@ class TestDebug:
         assert answer.status_code == 404
         assert "see /debug/groups" in answer.json()["detail"]
 
+    @pytest.mark.parametrize("query", ["dryRun", "dryRun=", "dryRun=All"])
+    async def test_a_dry_run_says_who_would_go_or_why_nobody(self, debug: httpx.AsyncClient, query: str) -> None:
+        group = (await debug.get(f"/debug/groups/default/g?{query}")).json()
+        assert group["dryRun"] == {"message": "it does not wait for room", "found": None}
+
+    @pytest.mark.parametrize("value", ["all", "true", "Server", "x" * 5000])
+    async def test_another_word_for_a_dry_run_is_400(self, debug: httpx.AsyncClient, value: str) -> None:
+        answer = await debug.get(f"/debug/groups/default/g?dryRun={value}")
+        assert answer.status_code == 400
+        assert answer.json()["detail"] == f"dryRun is All or nothing, not {value[:100]!r}"
+
     @pytest.mark.parametrize("query", ["nodes?limit=many", "decisions?limit=", "decisions?limit=1.5"])
     async def test_a_value_that_is_no_number_is_422(self, debug: httpx.AsyncClient, query: str) -> None:
         assert (await debug.get(f"/debug/{query}")).status_code == 422

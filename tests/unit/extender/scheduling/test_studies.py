@@ -14,7 +14,8 @@ import pytest
 from extender.answers import Pass
 from extender.scheduling.effects import Outbox
 from extender.scheduling.group_state import GroupState
-from extender.scheduling.studies import GO_SECONDS, Studies, Unfinished
+from extender.scheduling.studies import Studies, Unfinished
+from extender.scheduling.study import GO_SECONDS
 from serried.model.group import GroupKey
 from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.verdict import Reason, Verdict, render
@@ -414,3 +415,69 @@ async def test_a_search_that_nothing_ends_in_time_gets_twice_the_time_the_next_t
             break
     assert isinstance(found, NoVictims)
     assert found.verdict.have == 300
+
+
+class TestAsides:
+    """Answers on which nothing depends."""
+
+    def ask(self, world: Harness, steps: int) -> list[object]:
+        """Ask for an answer that takes so many steps; what was told of it."""
+        told: list[object] = []
+
+        def make(*_given: object) -> Work[str]:
+            for _ in range(steps):
+                yield
+            return "found"
+
+        request = PlanRequest((), 0)
+        begun = world.core.studies.seek_aside(GANG, request, (), make, Haste(), told.append)
+        told += [] if begun else ["refused"]
+        world.core.runner.carry_out()
+        return told
+
+    async def test_one_is_made_in_slices_and_told_once(self, slow: Harness) -> None:
+        told = self.ask(slow, 20)
+        for _ in range(3):
+            await asyncio.sleep(0)
+            assert told == []
+            assert isinstance(slow.add(pod("plain").scheduler(SCHEDULER)).filter("plain"), Pass)
+        await until(slow, lambda: bool(told))
+        assert told == ["found"]
+        await slow.close()
+
+    async def test_no_group_hears_of_it(self, slow: Harness) -> None:
+        told = self.ask(slow, 20)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert told == ["found"]
+        assert GANG not in slow.group_scheduler.take_touched()
+        assert not len(slow.core.studies)
+        assert slow.core.studies.settle(GANG).pause == 0.0
+        await slow.close()
+
+    async def test_what_takes_too_long_is_given_up(self, slow: Harness) -> None:
+        told = self.ask(slow, 1_000_000)
+        await until(slow, lambda: bool(told), turns=600)
+        assert told == [None]
+        await slow.close()
+
+    async def test_the_end_of_the_term_ends_all(self, slow: Harness) -> None:
+        told = self.ask(slow, 1_000_000)
+        await asyncio.sleep(0)
+        slow.core.end_term()
+        assert told == [None]
+        await slow.close()
+
+    async def test_a_fifth_at_a_time_is_refused(self, slow: Harness) -> None:
+        asked = [self.ask(slow, 20) for _ in range(5)]
+        assert asked == [[], [], [], [], ["refused"]]
+        await until(slow, lambda: all(asked))
+        assert asked == [["found"]] * 4 + [["refused"]]
+        await slow.close()
+
+    async def test_a_gangs_plan_is_made_meanwhile(self, slow: Harness) -> None:
+        told = self.ask(slow, 1_000_000)
+        slow.add(*odd(12)).look()
+        await until(slow, lambda: is_planned(slow))
+        assert told == []
+        await slow.close()
