@@ -66,6 +66,8 @@ bench: control-plane ## the numbers of README and docs: an hour and more, on a m
 	$(BIN)/python -m bench.placement --only offline --small-seeds 0 --mixed 0
 	$(BIN)/python -m bench.placement --only offline --seeds 0 --large-seeds 0 --name placement-small
 	$(BIN)/python -m bench.placement --only live --name placement-live
+	$(BIN)/python -m bench.preemption
+	-$(BIN)/python -m bench.victims
 	$(BIN)/python -m bench.http_client
 	$(MAKE) numbers
 

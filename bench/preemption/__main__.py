@@ -1,0 +1,207 @@
+"""Who goes for gangs of higher priority, and how long it takes: native preemption and Serried's, one after the other.
+
+Every contender in every repetition gets a fresh cluster of its own, one at a time, in turns. In it the same pods run on
+the same nodes, bound past every scheduler; then the same gangs come. A small case that is not counted warms it up. JSON
+goes to `bench/results/`, the table to standard output.
+
+    python -m bench.preemption            100 nodes, all cases, 3 repetitions
+    python -m bench.preemption --quick    a small case, 1 repetition
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from bench.cluster import Cluster, ClusterError, Spec
+from bench.cluster.cluster import down
+from bench.cluster.progress import Report, stderr_report
+from bench.comparison import Run, find_disturbances
+from bench.contenders import NATIVE, SERRIED, Contender, in_turns
+from bench.load.requests import read_writes
+from bench.load.run import StuckError, clear, open_client
+from bench.load.usage import read_usage
+from bench.machine import QUIET, describe_machine, measure_noise
+from bench.preemption.cases import CASES, NODE_CPU, NODES, QUICK, WARM_UP, Case
+from bench.preemption.figures import compute_figures, find_defects, render_table, summarize
+from bench.preemption.objects import Play, priority_classes
+from bench.preemption.run import bring, fill, let_settle
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError
+
+RESULTS = Path(__file__).parents[1] / "results"
+CONTENDERS = (NATIVE, SERRIED)
+_PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured."""
+
+    cases: tuple[Case, ...]
+    repetitions: int
+    seconds: float
+    attempts: int
+
+
+class Bench:
+    """Runs a plan; ``runs`` grows as it goes, so that an interrupted one still has something to show."""
+
+    def __init__(self, plan: Plan, report: Report) -> None:
+        self.runs: list[Run] = []
+        self.noise: list[float] = []
+        self._plan = plan
+        self._report = report
+
+    def measure(self) -> None:
+        """Every contender in every repetition."""
+        for repetition, contender in in_turns(CONTENDERS, self._plan.repetitions):
+            self._report(f"repetition {repetition + 1} of {self._plan.repetitions}: {contender.title}")
+            self.measure_contender(contender, repetition)
+
+    def measure_contender(self, contender: Contender, repetition: int) -> None:
+        """All cases, on a cluster of its own."""
+        self.noise.append(measure_noise())
+        cluster = Cluster.up(make_spec(contender))
+        try:
+            for priority_class in priority_classes():
+                cluster.api.post(_PRIORITY_CLASSES, priority_class)
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._measure_on(cluster, contender, repetition))
+        finally:
+            cluster.down()
+
+    async def _measure_on(self, cluster: Cluster, contender: Contender, repetition: int) -> None:
+        async with open_client(cluster.kubeconfig) as client:
+            await self._measure_case(client, cluster, contender, WARM_UP, repetition)
+            for case in self._plan.cases:
+                run = await self._measure_quietly(client, cluster, contender, case, repetition)
+                self.runs.append(run)
+                self._report(f"  {case.name}: {run.figures}, other work took {run.others_cpu:.1f} CPU seconds")
+
+    async def _measure_quietly(
+        self, client: ApiClient, cluster: Cluster, contender: Contender, case: Case, repetition: int
+    ) -> Run:
+        """The first run that other work has not disturbed; of disturbed ones only, the least disturbed."""
+        runs: list[Run] = []
+        for _ in range(self._plan.attempts):
+            runs.append(await self._measure_case(client, cluster, contender, case, repetition))
+            if runs[-1].others_share <= QUIET:
+                return runs[-1]
+        return min(runs, key=lambda run: run.others_share)
+
+    async def _measure_case(
+        self, client: ApiClient, cluster: Cluster, contender: Contender, case: Case, repetition: int
+    ) -> Run:
+        place = self._plan.cases.index(case) if case in self._plan.cases else "w"
+        play = Play(case, f"r{repetition}-c{place}", contender.scheduler)
+        pids = cluster.pids | {"load generator": os.getpid()}
+        async with fill(client, play) as watch:
+            written = await read_writes(client)
+            used = read_usage(pids)
+            begun = time.monotonic()
+            await bring(client, play, watch, self._plan.seconds)
+            wall = time.monotonic() - begun
+            spent = read_usage(pids).since(used)
+            writes = await read_writes(client) - written
+            await let_settle()
+            figures = compute_figures(case, watch.runners.values(), watch.comers.values(), begun)
+        await clear(client, "native")
+        await let_settle()
+        return Run(
+            contender=contender.name,
+            workload=case.name,
+            repetition=repetition,
+            figures=figures.describe(),
+            wall_seconds=round(wall, 3),
+            cpu_seconds={name: round(seconds, 2) for name, seconds in spent.by_name.items()},
+            others_cpu=round(spent.others, 2),
+            cores=os.cpu_count() or 1,
+            writes=dict(writes.most_common()),
+        )
+
+
+def make_spec(contender: Contender) -> Spec:
+    """The cluster of a contender: upstream's nodes, in ten racks."""
+    spec = contender.make_spec(NODES)
+    return replace(spec, racks=NODES // 10, node_cpu=NODE_CPU, node_memory="32Gi", name=f"preempt-{spec.name}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; the exit code is 1 if something could not be measured, or not all gangs were bound."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    options = _parser().parse_args(arguments)
+    cases, repetitions = (QUICK, 1) if options.quick else (CASES, options.repetitions)
+    bench = Bench(Plan(cases, repetitions, options.seconds, options.attempts), stderr_report())
+    code = 0
+    try:
+        bench.measure()
+    except (ClusterError, ApiError, StuckError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = 130
+    finally:
+        for contender in CONTENDERS:
+            down(make_spec(contender).name)
+    return max(code, publish(bench, options)) if bench.runs else code
+
+
+def publish(bench: Bench, options: argparse.Namespace) -> int:
+    """Write the result and show the table; 1 if a gang was not bound, or a part of a gang went."""
+    summary = summarize(bench.runs)
+    result = _describe(bench, options.date, summary)
+    path: Path = options.results / f"preemption-{options.date}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    print(render_table(summary))
+    for defect in result["defects"]:
+        print(f"DEFECT: {defect}", file=sys.stderr)
+    for disturbance in result["disturbances"]:
+        print(f"note: {disturbance}", file=sys.stderr)
+    print(f"written to {path}", file=sys.stderr)
+    return 1 if any(row["unbound"] or row["torn"] for row in summary) else 0
+
+
+def _describe(bench: Bench, date: str, summary: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "date": date,
+        "machine": describe_machine(),
+        "kubernetes": make_spec(NATIVE).kubernetes,
+        "native_gates": make_spec(NATIVE).stock_gates,
+        "nodes": NODES,
+        "noise_before": [round(share, 2) for share in bench.noise],
+        "disturbances": find_disturbances(bench.runs, QUIET),
+        "defects": find_defects(summary),
+        "summary": summary,
+        "runs": [asdict(run) for run in bench.runs],
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.preemption", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="a small case, one repetition")
+    add("--repetitions", type=int, default=3)
+    add("--seconds", type=float, default=120.0, help="how long one case may take")
+    add("--attempts", type=int, default=2, help="how often a run that other work disturbs is made, at most")
+    add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the result's file name")
+    add("--results", type=Path, default=RESULTS, help="directory of the result")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
