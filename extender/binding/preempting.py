@@ -116,9 +116,17 @@ class Preempting:
         """Evict those that are due; ``again`` says when each is due once more, by UID, in loop seconds."""
         now = self._clock()
         due = [victim for victim in left if now >= again.get(victim.uid, 0.0)]
+        whole = {victim.uid for victim in due if self._find(victim) is not None}
         ended = await do_each(due, lambda victim: self._end(cycle, victim))
         for victim, done in zip(due, ended, strict=True):
             again[victim.uid] = math.inf if done else now + _RETRY_SECONDS
+        if self._method is Method.EVICTION:
+            # The API server has put a reason of its own into the condition (EvictionByEvictionAPI); by ours
+            # kube-scheduler knows that the pod ends for a nominated one
+            # (pkg/scheduler/framework/preemption/preemption.go: PodTerminatingByPreemption). Most are gone by now.
+            text = _describe(cycle)
+            ending = [victim for victim, done in zip(due, ended, strict=True) if done and victim.uid in whole]
+            await do_each(ending, lambda victim: self._mark_ending(victim, text))
 
     # --- readings ----------------------------------------------------------------------------------------------
 
@@ -208,10 +216,6 @@ class Preempting:
                 await self._client.delete(PODS, victim.namespace, victim.name, victim.uid)
             else:
                 await self._client.evict(victim.namespace, victim.name, victim.uid)
-                # The API server has put a reason of its own into the condition (EvictionByEvictionAPI); by ours
-                # kube-scheduler knows that the pod ends for a nominated one
-                # (pkg/scheduler/framework/preemption/preemption.go: PodTerminatingByPreemption).
-                await mark(self._client, victim, _describe(cycle))
         except (NotFound, Conflict):
             return True
         except TooMany:
@@ -221,6 +225,10 @@ class Preempting:
         else:
             return True
         return False
+
+    async def _mark_ending(self, victim: Victim, text: str) -> None:
+        if is_running(self._store.pods.get(victim.uid)) and self._term.leads():
+            await mark(self._client, victim, text)
 
     async def _take_back(self, victims: Iterable[Victim], whole: Iterable[GroupKey]) -> None:
         """Nobody who still runs is evicted any more: so nobody may say so."""

@@ -97,6 +97,15 @@ async def test_record_dry_runs_conditions_and_evictions_come_in_this_order(world
     assert "default/low1" in world.heard.preemptions[0][1]
 
 
+async def test_a_victim_that_is_gone_when_its_eviction_is_answered_costs_no_more_writes(world: Harness) -> None:
+    world.api.hold("evict")
+    await start(world)
+    world.delete("low1")
+    world.api.let_go("evict")
+    await world.go()
+    assert [call.name for call in world.api.said("apply")] == ["low1", "low2", "low2"]
+
+
 async def test_members_are_held_and_nominated_while_victims_end(world: Harness) -> None:
     await start(world)
     assert isinstance(world.filter("m0"), Hold)
