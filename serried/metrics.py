@@ -48,6 +48,15 @@ class ExtenderMetrics(Metrics):
     def repaired(self, outcome: str, seconds: float) -> None:
         """A kept slot was filled, or given up, ``seconds`` after its member had ended."""
 
+    def searched(self, outcome: str, seconds: float) -> None:
+        """A search for victims has ended: Found, Fits, Unfinished, or what is in the way."""
+
+    def preemption_ended(self, outcome: str) -> None:
+        """A preemption has ended: Cleared, Withdrawn, or the reason why it was given up."""
+
+    def evicted(self, kind: str) -> None:
+        """A victim was evicted: Group if its whole group is, Member of a group, or Plain."""
+
     def head(self, seconds: float) -> None:
         """The head's forecast is ``seconds`` ahead now; not a number without one."""
 

@@ -29,6 +29,7 @@ from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
 from serried.kube.wire import PODS
+from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey
 from serried.model.pod import PREEMPTED, Pod
 from serried.model.reservation import Victim
@@ -62,6 +63,7 @@ class Preempting:
         preemptions: Preemptions,
         companies: Companies,
         status: StatusSink,
+        metrics: ExtenderMetrics,
         clock: Callable[[], float],
         method: Method = Method.EVICTION,
         timeout_seconds: float = TIMEOUT_SECONDS,
@@ -75,6 +77,7 @@ class Preempting:
         self._preemptions = preemptions
         self._companies = companies
         self._status = status
+        self._metrics = metrics
         self._clock = clock
         self._method = method
         self._timeout_seconds = timeout_seconds
@@ -86,6 +89,9 @@ class Preempting:
         refusal = await self._run(cycle, victims, whole)
         if refusal is not None or cycle.over:
             await self._take_back(victims, whole)
+        if self._term.leads():
+            outcome = "Withdrawn" if cycle.over else "Cleared"
+            self._metrics.preemption_ended(outcome if refusal is None else refusal.reason.value)
         return refusal
 
     async def _run(self, cycle: BindingCycle, victims: list[Victim], whole: list[GroupKey]) -> Verdict | None:
@@ -223,12 +229,18 @@ class Preempting:
         except ApiError as error:
             log.warning("could not evict a victim", extra={"pod": victim.name, "err": str(error)})
         else:
+            self._metrics.evicted(self._classify(victim))
             return True
         return False
 
     async def _mark_ending(self, victim: Victim, text: str) -> None:
         if is_running(self._store.pods.get(victim.uid)) and self._term.leads():
             await mark(self._client, victim, text)
+
+    def _classify(self, victim: Victim) -> str:
+        if victim.group:
+            return "Group"
+        return "Member" if self._store.members.group_of(victim.uid) is not None else "Plain"
 
     async def _take_back(self, victims: Iterable[Victim], whole: Iterable[GroupKey]) -> None:
         """Nobody who still runs is evicted any more: so nobody may say so."""

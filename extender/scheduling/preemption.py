@@ -21,6 +21,7 @@ from extender.scheduling.units import Running, Units, count_pods, is_running, ke
 from serried.cluster.priorities import GroupPriorities
 from serried.cluster.snapshots import Snapshots
 from serried.cluster.vacancies import Vacancy
+from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey
 from serried.model.plan import Overlay, PlanRequest, Snapshot
 from serried.model.pod import Pod
@@ -113,6 +114,7 @@ class Preemptions:
         priorities: GroupPriorities,
         running_priorities: Mapping[int, int],
         refusals: "Refusals",
+        metrics: ExtenderMetrics,
         clock: Callable[[], float],
         wall: Callable[[], float],
         mode: Mode = Mode.ON,
@@ -127,6 +129,7 @@ class Preemptions:
         self._priorities = priorities
         self._running_priorities = running_priorities
         self._refusals = refusals
+        self._metrics = metrics
         self._clock = clock
         self._wall = wall
         self._mode = mode
@@ -223,9 +226,13 @@ class Preemptions:
         return head.forecast.at if now <= head.forecast.at <= now + grace else None
 
     def _seek(self, search: Search) -> Preemption | NoVictims | None:
+        """The answer to a search. Raises Unfinished."""
         group = search.waiting.group
         leaving = self._list_leaving(search)
-        return self._studies.seek_victims(group, search.ask, leaving, self._prepare(search), search.haste)
+        answer = self._studies.seek_victims(group, search.ask, leaving, self._prepare(search), search.haste)
+        found: Preemption | NoVictims | None = answer.found
+        self._metrics.searched(_name_outcome(found), answer.seconds or 0.0)
+        return found
 
     def _list_leaving(self, search: Search) -> Sequence[Vacancy]:
         return self._kept_slots.list_kept(search.ask.members)
@@ -371,6 +378,14 @@ def _spare(running: Running, priority: int, latest: float) -> Running:
 
 def _find_start(unit: Unit) -> float:
     return max((pod.started for pod in unit.pods if pod.started is not None), default=-math.inf)
+
+
+def _name_outcome(found: Preemption | NoVictims | None) -> str:
+    if isinstance(found, NoVictims):
+        return found.blocker.value.capitalize()
+    if found is None:
+        return "Unfinished"
+    return "Found" if found.victims else "Fits"
 
 
 def _describe_finding(found: Preemption | NoVictims | None) -> str:

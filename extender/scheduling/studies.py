@@ -174,14 +174,14 @@ class Studies:
 
     def seek_victims(
         self, group: GroupKey, request: PlanRequest, leaving: Iterable[Vacancy], make: Make, haste: Haste
-    ) -> Preemption | NoVictims | None:
+    ) -> Answer:
         """Who has to end so that a group fits; None if that took too long. Raises Unfinished; answered once.
 
         When half of the time is over, ``haste`` is made: the work is to end with the best that it has. A search that
         takes too long all the same gets twice the time the next time. The cluster may have changed since the search
         began: whether the answer holds, the caller sees to.
         """
-        found: Preemption | NoVictims | None = self._answer(
+        answer = self._answer(
             group,
             StudyKind.PREEMPTION,
             request,
@@ -189,9 +189,9 @@ class Studies:
             make=make,
             straight_seconds=STRAIGHT_SECONDS,
             haste=haste,
-        ).found
+        )
         self._drop(group, StudyKind.PREEMPTION)
-        return found
+        return answer
 
     def seek_aside(
         self,

@@ -13,6 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 from serried.metrics import ControllerMetrics, ExtenderMetrics, Metrics
 
 _VERB_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_SEARCH_SECONDS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 80.0)
 _SYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 _WAIT_SECONDS = (10.0, 30.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0)
 _ERROR_SECONDS = (-3600.0, -900.0, -300.0, -60.0, -10.0, 0.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
@@ -109,6 +110,12 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         self._forecast_error = self._histogram(
             "serried_forecast_error_seconds", "Time from what a forecast said to the gang's plan.", _ERROR_SECONDS
         )
+        self._victim_searches = self._counter("serried_victim_searches", "Searches for victims by outcome.", "outcome")
+        self._victim_search_seconds = self._histogram(
+            "serried_victim_search_seconds", "Work of one search for victims.", _SEARCH_SECONDS
+        )
+        self._preemptions = self._counter("serried_preemptions", "Preemptions for gangs by outcome.", "outcome")
+        self._victims = self._counter("serried_victims", "Pods that were evicted for gangs.", "kind")
         self._head = self._gauge("serried_head_forecast_seconds", "Time to the forecast of the head of the queue.")
 
     def verb(self, name: str, seconds: float) -> None:
@@ -137,6 +144,19 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         self._forecasts.labels(outcome).inc()
         if error is not None:
             self._forecast_error.observe(error)
+
+    def searched(self, outcome: str, seconds: float) -> None:
+        """A search for victims has ended."""
+        self._victim_searches.labels(outcome).inc()
+        self._victim_search_seconds.observe(seconds)
+
+    def preemption_ended(self, outcome: str) -> None:
+        """A preemption has ended."""
+        self._preemptions.labels(outcome).inc()
+
+    def evicted(self, kind: str) -> None:
+        """A victim was evicted."""
+        self._victims.labels(kind).inc()
 
     def head(self, seconds: float) -> None:
         """The head's forecast is ``seconds`` ahead now; not a number without one."""

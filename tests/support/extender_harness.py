@@ -66,6 +66,9 @@ class RecordingMetrics(ExtenderMetrics):
         self.victims: list[tuple[str, str]] = []
         self.preempted: list[tuple[str, str]] = []
         self.spared: list[str] = []
+        self.searches: list[tuple[str, float]] = []
+        self.ended_preemptions: list[str] = []
+        self.evictions: list[str] = []
         self.promises: list[float] = []
         self.settlements: list[tuple[str, float | None]] = []
 
@@ -95,6 +98,15 @@ class RecordingMetrics(ExtenderMetrics):
 
     async def unmark_preempted(self, group: GroupKey) -> None:
         self.spared.append(str(group))
+
+    def searched(self, outcome: str, seconds: float) -> None:
+        self.searches.append((outcome, seconds))
+
+    def preemption_ended(self, outcome: str) -> None:
+        self.ended_preemptions.append(outcome)
+
+    def evicted(self, kind: str) -> None:
+        self.evictions.append(kind)
 
     def repaired(self, outcome: str, seconds: float) -> None:
         self.repairs.append((outcome, seconds))

@@ -14,6 +14,9 @@ def test_each_method_feeds_its_metric() -> None:
     metrics.planned("Planned", 0.01)
     metrics.burst(0.2, 64)
     metrics.bound("bound")
+    metrics.searched("Found", 0.3)
+    metrics.preemption_ended("Cleared")
+    metrics.evicted("Group")
     metrics.held("filter", 7)
     metrics.groups("waiting", 2)
     text = metrics.render().decode().splitlines()
@@ -29,6 +32,10 @@ def test_each_method_feeds_its_metric() -> None:
         "serried_plan_seconds_sum 0.01",
         'serried_bind_burst_seconds_bucket{le="0.25"} 1.0',
         'serried_bindings_total{result="bound"} 1.0',
+        'serried_victim_searches_total{outcome="Found"} 1.0',
+        'serried_victim_search_seconds_bucket{le="0.5"} 1.0',
+        'serried_preemptions_total{outcome="Cleared"} 1.0',
+        'serried_victims_total{kind="Group"} 1.0',
         'serried_held_pods{by="filter"} 7.0',
         'serried_groups{state="waiting"} 2.0',
     ):

@@ -473,3 +473,39 @@ async def test_a_group_that_stays_after_all_says_no_longer_that_it_goes(world: H
     await world.go()
     assert world.heard.spared == ["default/v"]
     assert not list_terminating(world)
+
+
+class TestMetrics:
+    """What is counted of preemptions, without the name of any object."""
+
+    async def test_a_preemption_that_clears_the_room(self, world: Harness) -> None:
+        await start(world)
+        assert ([outcome for outcome, _ in world.heard.searches], world.heard.ended_preemptions) == (["Found"], [])
+        await end(world, "low1", "low2")
+        assert world.heard.ended_preemptions == ["Cleared"]
+        assert world.heard.evictions == ["Plain", "Plain"]
+
+    async def test_one_that_is_given_up(self, world: Harness) -> None:
+        await start(world)
+        await world.pass_time(601)
+        assert world.heard.ended_preemptions == ["VictimsRemain"]
+
+    async def test_one_whose_gang_goes(self, world: Harness) -> None:
+        await start(world)
+        world.delete("m0")
+        world.delete("m1")
+        world.store.drop_group(GANG)
+        await world.go()
+        assert world.heard.ended_preemptions == ["Withdrawn"]
+
+    @pytest.mark.parametrize(("mode", "kinds"), [(Disruption.ALL, ["Group", "Group"]), (Disruption.SINGLE, ["Member"])])
+    async def test_victims_of_groups(self, world: Harness, mode: Disruption, kinds: list[str]) -> None:
+        world.add(*small_nodes(2), pod_group("v").gang(1).disruption(mode))
+        world.add(*(running(f"v{i}", f"n{i + 1}").scheduler(SCHEDULER).in_group("v") for i in range(2)))
+        await world.add(gang(1).priority(HIGH), *urgent(1)).go()
+        assert world.heard.evictions == kinds
+
+    async def test_a_search_in_vain(self, world: Harness) -> None:
+        await full(world).add(gang(3).priority(HIGH), *urgent(3)).go()
+        assert [outcome for outcome, _ in world.heard.searches] == ["Room"]
+        assert world.heard.ended_preemptions == []

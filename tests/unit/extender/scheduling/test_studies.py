@@ -372,7 +372,10 @@ class Victims:
 
 def seek(studies: Studies, search: Victims, members_: int = 20) -> Preemption | NoVictims | None:
     pods = [pod(f"m{i}").cpu(1).value() for i in range(members_)]
-    return studies.seek_victims(GANG, PlanRequest(pods, members_), (), search.make, search.haste)
+    found: Preemption | NoVictims | None = studies.seek_victims(
+        GANG, PlanRequest(pods, members_), (), search.make, search.haste
+    ).found
+    return found
 
 
 def studies_at(step: float) -> Studies:
