@@ -158,7 +158,7 @@ class Preempting:
         if self._permit.find_group(cycle) is None:
             return Verdict(Reason.POD_GROUP_MISSING)
         if cycle.out_of_reach() and not self._moves.leave_out(cycle, cycle.reservation.slots):
-            return Verdict(Reason.PLAN_OUTDATED, detail="a planned member was deleted")
+            return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
         return None
 
     # --- steps -------------------------------------------------------------------------------------------------

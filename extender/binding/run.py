@@ -225,7 +225,7 @@ class CycleRunner:
     def _judge(self, cycle: BindingCycle) -> Verdict | None:
         reservation = cycle.reservation
         if cycle.out_of_reach() and not self._moves.leave_out(cycle, reservation.slots):
-            return Verdict(Reason.PLAN_OUTDATED, detail="a planned member was deleted")
+            return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
         if cycle.quorum_at_bind():
             return None
         self._activity.count_idle(cycle)

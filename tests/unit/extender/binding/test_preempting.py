@@ -359,6 +359,15 @@ async def test_room_that_others_have_taken_meanwhile_is_found_elsewhere_or_the_g
     assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n2", "n3"}
 
 
+async def test_a_gang_whose_room_was_taken_meanwhile_does_not_say_that_its_members_are_gone(world: Harness) -> None:
+    await start(world)
+    world.add(running("thief", "n1", HIGH))
+    await end(world, "low1", "low2")
+    said = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLAN_OUTDATED]
+    assert [verdict.detail for verdict in said] == ["planned members were deleted, or have lost their slots"]
+    assert world.nothing_reserved
+
+
 async def test_a_gang_beside_the_victims_is_bound_all_the_same(world: Harness) -> None:
     wait_gracefully(world, "low1")
     world.add(*small_nodes(1, cpus=4), running("low1", "n1"), pod_group("h").gang(1).priority(1))
