@@ -1,8 +1,12 @@
 """What the verbs are asked and what they answer, as values: neither bytes nor decisions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serried.model.group import Key
+
+MAX_COMPLETE_LIST = 100
+"""Up to this many nodes kube-scheduler does not sample (minFeasibleNodesToFind in upstream's schedule_one.go)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,14 @@ class Hold:
     """No node for now."""
 
 
-Answer = Pass | Steer | Hold
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """These nodes of the offered ones: the others are kept for the head of the queue. None of them may be left."""
+
+    nodes: Sequence[str]
+
+
+Answer = Pass | Steer | Hold | Narrow
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from extender.scheduling.nomination import NominationPolicy
 from extender.scheduling.offers import Offers
 from extender.scheduling.order import QueueOrder
 from extender.scheduling.permit import Permit
+from extender.scheduling.plain_pods import PlainPods, PlainRule
 from extender.scheduling.planning import Planning
 from extender.scheduling.pod_ends import PodEnds
 from extender.scheduling.preemption import Method, Preemptions, Refusals
@@ -70,6 +71,9 @@ class Options:
 
     patience_seconds: float = PATIENCE_SECONDS
     """How long room is kept for the head of the queue beyond its forecast at first."""
+
+    plain: PlainRule = PlainRule.PASS
+    """Whether pods of no gang are kept off the nodes of the head of the queue."""
 
     ageing_seconds: float = math.inf
     """How long a gang waits before it counts as of the next higher priority."""
@@ -217,6 +221,9 @@ class Core:
             groups=self.groups,
             rule=options.disrupted,
         )
+        plain_pods = PlainPods(
+            store.pods, store.schedulers, backfill, self.ledger, outbox=self.outbox, clock=clock, rule=options.plain
+        )
         refusals = Refusals(clock)
         self.preemptions = Preemptions(
             Units(
@@ -278,6 +285,7 @@ class Core:
             planning=self.planning,
             repairs=repairs,
             disruptions=disruptions,
+            plain_pods=plain_pods,
             scheduling_cycle=scheduling_cycle,
             tending=self.tending,
             endings=endings,
@@ -352,6 +360,7 @@ class Core:
             moves=moves,
             offers=offers,
             candidates=candidates,
+            plain_pods=plain_pods,
             tending=self.tending,
             nominator=self.nominator,
             runner=self.runner,

@@ -26,6 +26,7 @@ from extender.leader import AlwaysActive, Leadership
 from extender.scheduling.backfill import Mode
 from extender.scheduling.disruption import Disrupted
 from extender.scheduling.nomination import NominationPolicy
+from extender.scheduling.plain_pods import PlainRule
 from extender.scheduling.preemption import Method
 from extender.scheduling.preemption import Mode as PreemptionMode
 from extender.scheduling.repairs import Broken, Rules
@@ -186,6 +187,7 @@ def _read_options(settings: ExtenderSettings) -> Options:
         nomination_window=settings.stamp_window,
         backfill=Mode(settings.backfill),
         patience_seconds=settings.backfill_patience,
+        plain=PlainRule(settings.backfill_plain),
         ageing_seconds=settings.queue_ageing,
         rules=Rules(settings.repair_seconds, settings.broken_grace, Broken(settings.broken_gangs)),
         disrupted=Disrupted(settings.disrupted_gangs),

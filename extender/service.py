@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from extender.answers import Answer, BindRequest, Candidate, Hold, Pass, Steer
+from extender.answers import MAX_COMPLETE_LIST, Answer, BindRequest, Candidate, Hold, Narrow, Pass, Steer
 from extender.binding.binder import Binder, BindOutcome
 from extender.binding.nominator import Nominator
 from extender.binding.run import CycleRunner
@@ -15,6 +15,7 @@ from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
 from extender.scheduling.moves import Moves
 from extender.scheduling.offers import Offers
+from extender.scheduling.plain_pods import PlainPods
 from extender.scheduling.tending import CycleTending
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
@@ -25,9 +26,6 @@ from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import PODS
 from serried.model.group import GroupKey
 from serried.model.pod import Pod
-
-_MAX_COMPLETE_LIST = 100
-"""Up to this many nodes kube-scheduler does not sample (minFeasibleNodesToFind in upstream's schedule_one.go)."""
 
 
 class ExtenderService:
@@ -43,6 +41,7 @@ class ExtenderService:
         moves: Moves,
         offers: Offers,
         candidates: Candidates,
+        plain_pods: PlainPods,
         tending: CycleTending,
         nominator: Nominator,
         runner: CycleRunner,
@@ -60,6 +59,7 @@ class ExtenderService:
         self._moves = moves
         self._offers = offers
         self._candidates = candidates
+        self._plain_pods = plain_pods
         self._tending = tending
         self._nominator = nominator
         self._runner = runner
@@ -77,7 +77,8 @@ class ExtenderService:
         self._activity.note_call()
         key = self._group_of(pod)
         if key is None:
-            return Pass()
+            left = self._plain_pods.narrow(pod, names)
+            return Pass() if left is None else Narrow(left)
         cycle = self._groups.cycle_of(pod.uid)
         if cycle is None or cycle.reservation.group != key:
             self._held.note(pod.uid, self._clock())
@@ -103,7 +104,7 @@ class ExtenderService:
     def _note_offer(self, pod: Pod, names: Sequence[str]) -> None:
         # A sample ends with its hundredth node: a shorter list is all that there is, but for a nomination tried by
         # itself.
-        if len(names) < _MAX_COMPLETE_LIST and list(names) != [pod.nominated]:
+        if len(names) < MAX_COMPLETE_LIST and list(names) != [pod.nominated]:
             self._offers.note(pod.uid, names)
 
     def _note_absence(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
@@ -115,7 +116,7 @@ class ExtenderService:
         if not cycle.member(pod.uid).missed and pod.nominated != node:
             self._moves.renominate(cycle, pod.uid)
             self._runner.carry_out()
-        elif pod.nominated == node or len(self._store.nodes) <= _MAX_COMPLETE_LIST:
+        elif pod.nominated == node or len(self._store.nodes) <= MAX_COMPLETE_LIST:
             asyncio.get_running_loop().call_soon(self._refuse, pod.uid, node)
 
     def _refuse(self, uid: str, node: str) -> None:
@@ -135,9 +136,13 @@ class ExtenderService:
         """The candidates that may stay, each with the victims that kube-scheduler is to evict itself.
 
         None for a member of a gang: its group's room is planned, never taken pod by pod. For other pods, see
-        `scheduling.candidates`. The call is a question: nothing may follow it.
+        `scheduling.candidates`; those on nodes that filter would not leave it are out. The call is a question: nothing
+        may follow it.
         """
-        return () if self._group_of(pod) is not None else self._candidates.weigh(pod, candidates)
+        if self._group_of(pod) is not None:
+            return ()
+        closed = self._plain_pods.closed_to(pod)
+        return self._candidates.weigh(pod, [each for each in candidates if each.node not in closed])
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
         """The group for which this pod has to be held or steered, None if it passes like any plain pod.

@@ -209,6 +209,9 @@ class ExtenderSettings(CommonSettings):
     job_unknown_deadline: Seconds = _flag("30", "how long a pod waits for its Job to be seen")
     backfill: Literal["forecast", "off"] = _flag("forecast", "what is kept for the first gang that does not fit")
     backfill_patience: Seconds = _flag("600", "how long nodes are kept for it beyond its forecast")
+    backfill_plain: Literal["pass", "wait"] = _flag(
+        "pass", "whether pods of no gang may use these nodes, or wait like gangs behind it"
+    )
     queue_ageing: SecondsOrOff = _flag("86400", "the wait that counts as one priority more, or off")
     """Infinite for off."""
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import orjson
 
-from extender.answers import Answer, BindRequest, Candidate, Hold, Steer
+from extender.answers import Answer, BindRequest, Candidate, Hold, Narrow, Steer
 from serried.decode.malformed import Malformed
 from serried.decode.pods import decode_pod
 from serried.model.group import Key
-from serried.model.pod import HELD, Pod
+from serried.model.pod import HELD, KEPT, Pod
 
 MAX_BYTES = 8 * 1024 * 1024
 """The largest body that is read: 100,000 node names and a pod of the largest size take less."""
@@ -92,6 +92,10 @@ def write_filter(answer: Answer, args: Args) -> bytes:
     """
     if isinstance(answer, Steer):
         return orjson.dumps({"NodeNames": [answer.node]})
+    if isinstance(answer, Narrow) and answer.nodes:
+        return orjson.dumps({"NodeNames": answer.nodes})
+    if isinstance(answer, Narrow):
+        return orjson.dumps({"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(args.names[:1], KEPT)})
     if isinstance(answer, Hold):
         return orjson.dumps({"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(args.names[:1], HELD)})
     return orjson.dumps({"NodeNames": args.names})

@@ -1,11 +1,12 @@
 """Room that is kept for the first gang that does not fit, and who may use it meanwhile (decision 12).
 
 At most one gang, the *head*, has such a reservation: the nodes that are forecast to hold it first. It is memory only,
-it ends, and it binds gangs only. A gang behind the head gets a node of these only if it is known to have ended before.
+and it ends. A gang behind the head gets a node of these only if it is known to have ended before. Pods of no gang are
+bound by it only if a setting says so (`extender.scheduling.plain_pods`).
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -18,6 +19,7 @@ from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey
 from serried.model.node import Node
 from serried.model.plan import PlanRequest, Snapshot
+from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from serried.plan.capacity import Capacity
 from serried.plan.forecast import Forecast, solve_forecast
@@ -261,13 +263,29 @@ class Backfill:
     def let_pass(self, group: GroupKey, request: PlanRequest) -> bool:
         """Whether a gang behind the head will have ended before the head's forecast; it may use its nodes then."""
         head = self.head
-        if head is None or head.forecast.at is None:
-            return False
-        end = self._pod_ends.find_last(request, Trust.DEADLINES if head.late else Trust.MEASURED)
-        if end is None or end + _MARGIN_SECONDS > head.forecast.at:
+        end = self._find_end(head, request.members) if head is not None else None
+        if head is None or end is None:
             return False
         head.passed[group] = end
         return True
+
+    def _find_end(self, head: Head, members: Sequence[Pod]) -> float | None:
+        """When all of these will have ended, if that is before the head's forecast."""
+        if head.forecast.at is None:
+            return None
+        end = self._pod_ends.find_last(members, Trust.DEADLINES if head.late else Trust.MEASURED)
+        return None if end is None or end + _MARGIN_SECONDS > head.forecast.at else end
+
+    def kept_from(self, pod: Pod) -> frozenset[str]:
+        """The nodes that are kept from a pod of no gang, if it is treated like a gang.
+
+        It is before the head if its priority is higher: nobody knows since when it waits. It passes if it will have
+        ended before the head's forecast.
+        """
+        head = self.head
+        if head is None or pod.priority > self._order.raised_priority(head.waiting):
+            return frozenset()
+        return head.forecast.nodes if self._find_end(head, [pod]) is None else frozenset()
 
     def forget_pass(self, group: GroupKey) -> None:
         """A gang that was let pass is planned anew: by now it may end too late."""

@@ -15,6 +15,7 @@ from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_state import GroupState, Repair
 from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
+from extender.scheduling.plain_pods import PlainPods
 from extender.scheduling.planning import Planning
 from extender.scheduling.queue import Queue
 from extender.scheduling.repairs import Repairs
@@ -46,6 +47,7 @@ class GroupScheduler:
         planning: Planning,
         repairs: Repairs,
         disruptions: Disruptions,
+        plain_pods: PlainPods,
         scheduling_cycle: SchedulingCycle,
         tending: CycleTending,
         endings: CycleEndings,
@@ -61,6 +63,7 @@ class GroupScheduler:
         self._planning = planning
         self._repairs = repairs
         self._disruptions = disruptions
+        self._plain_pods = plain_pods
         self._scheduling_cycle = scheduling_cycle
         self._tending = tending
         self._endings = endings
@@ -121,6 +124,7 @@ class GroupScheduler:
         """See to what has to be seen to from time to time; the groups whose time has come."""
         now = self._clock()
         self._queue.review()
+        self._plain_pods.review()
         for key, state in list(self._groups.states.items()):
             if state.cycle is not None and state.cycle.steers:
                 self._tending.review(state.cycle)

@@ -1,13 +1,12 @@
 """When pods leave their nodes, in loop seconds: what the forecast for the head of the queue is made of."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from serried.cluster.endings import Endings, Trust
 from serried.cluster.members import Members
 from serried.cluster.occupancy import Occupancy
 from serried.cluster.vacancies import Vacancies
 from serried.model.group import GroupKey
-from serried.model.plan import PlanRequest
 from serried.model.pod import Pod
 from serried.plan.forecast import Ending
 from serried.plan.steps import Work
@@ -41,10 +40,10 @@ class PodEnds:
         self._clock = clock
         self._wall = wall
 
-    def find_last(self, request: PlanRequest, trust: Trust) -> float | None:
-        """When the last member will have ended if all begin now; None if that is not known of each."""
+    def find_last(self, members: Iterable[Pod], trust: Trust) -> float | None:
+        """When the last of these will have ended if all begin now; None if that is not known of each."""
         wall = self._wall()
-        ends = [self._endings.expect(member, wall, trust) for member in request.members]
+        ends = [self._endings.expect(member, wall, trust) for member in members]
         known = [end for end in ends if end is not None]
         return self._clock() + max(known) - wall if len(known) == len(ends) else None
 

@@ -18,6 +18,8 @@ One for filter and preempt, one for bind: kube-scheduler takes no name in two ex
 """
 
 HELD = "Serried holds this pod for its gang: see the PodGroup's condition and events"
+
+KEPT = "Serried keeps these nodes for the first gang in its queue: see /debug/queue"
 """What filter says of a node that a held pod does not get; kube-scheduler puts it into the pod's condition.
 
 Constant on purpose: a text that changes is an update of the pod, after which the scheduler tries it again, in a loop

@@ -12,6 +12,7 @@ from extender.scheduling.backfill import Mode
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.disruption import Disrupted
 from extender.scheduling.nomination import NominationPolicy
+from extender.scheduling.plain_pods import PlainRule
 from extender.scheduling.preemption import Method
 from extender.scheduling.preemption import Mode as Preemption
 from extender.scheduling.repairs import USUAL, Rules
@@ -137,6 +138,7 @@ class Harness:
         preemption: Preemption = Preemption.ON,
         preempt_by: Method = Method.EVICTION,
         spare_seconds: float = 0.0,
+        plain: PlainRule = PlainRule.PASS,
     ) -> None:
         self.clock, self.api, self.heard = Clock(), api or FakeApi(), RecordingMetrics()
         client = self.api.client()
@@ -164,6 +166,7 @@ class Harness:
                 preemption=preemption,
                 preempt_by=preempt_by,
                 preemption_spare_seconds=spare_seconds,
+                plain=plain,
             ),
         )
         self.ledger, self.groups, self.queue = self.core.ledger, self.core.groups, self.core.queue

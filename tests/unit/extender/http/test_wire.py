@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from extender.answers import BindRequest, Candidate, Hold, Pass, Steer
+from extender.answers import BindRequest, Candidate, Hold, Narrow, Pass, Steer
 from extender.http.wire import (
     BadRequest,
     read_args,
@@ -15,7 +15,7 @@ from extender.http.wire import (
     write_scores,
 )
 from serried.model.group import Key
-from serried.model.pod import HELD
+from serried.model.pod import HELD, KEPT
 
 POD = (
     b'{"metadata":{"name":"p","namespace":"default","uid":"u","creationTimestamp":null},'
@@ -104,6 +104,12 @@ class TestWriting:
     def test_a_hold_names_none_and_gives_its_reason_once_as_unresolvable(self) -> None:
         written = orjson.loads(write_filter(Hold(), read_args(ARGS)))
         assert written == {"NodeNames": [], "FailedAndUnresolvableNodes": {"n1": HELD}}
+
+    def test_what_is_left_beside_kept_nodes_is_named_and_if_it_is_none_the_reason_is(self) -> None:
+        args = read_args(ARGS)
+        assert orjson.loads(write_filter(Narrow(args.names[1:]), args)) == {"NodeNames": args.names[1:]}
+        written = orjson.loads(write_filter(Narrow([]), args))
+        assert written == {"NodeNames": [], "FailedAndUnresolvableNodes": {args.names[0]: KEPT}}
 
     def test_errors_and_success_of_a_binding(self) -> None:
         assert write_error("no") == b'{"Error":"no"}'

@@ -1,0 +1,213 @@
+"""Pods of no gang, which a setting keeps off the nodes that are kept for the head of the queue (docs/queue.md).
+
+Which nodes these are is looked up when filter is asked. kube-scheduler tries a pod that was turned away again when
+anything happens in the cluster; only where nothing does, somebody has to wake it.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+
+from extender.answers import MAX_COMPLETE_LIST
+from extender.scheduling.backfill import Backfill, Head
+from extender.scheduling.effects import Activate, Outbox
+from serried.cluster.ledger import Ledger
+from serried.model.group import GroupKey
+from serried.model.pod import Pod
+
+_MAX_WOKEN = 8
+"""How many pods are woken at a time, twice a second."""
+
+_MAX_TURNED_AWAY = 50_000
+"""How many pods are remembered; of more, the oldest are forgotten."""
+
+_STRANGER_SECONDS = 360.0
+"""How long a pod is remembered that the watch does not show: kube-scheduler asks again before that."""
+
+_TIDY_SECONDS = 30.0
+"""How often those that are gone are forgotten."""
+
+_NONE: frozenset[str] = frozenset()
+
+
+class PlainRule(StrEnum):
+    """What the nodes that are kept for the head are to pods of no gang."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    """Nodes like all others."""
+
+    WAIT = "wait"
+    """Kept from them as they are from gangs behind the head."""
+
+
+@dataclass(slots=True)
+class _TurnedAway:
+    """A pod that was left no node."""
+
+    closed: frozenset[str]
+    """The nodes that were kept from it."""
+
+    at: float
+    """When, in loop seconds."""
+
+    tries: int
+    """How often in a row it was turned away for these nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A gang that was the head and has got its nodes, but is not bound yet."""
+
+    group: GroupKey
+    priority: int
+    nodes: frozenset[str]
+
+
+class PlainPods:
+    """Keeps pods of no gang off nodes, and wakes them. Synchronous. ``clock`` gives loop seconds.
+
+    ``pods`` is the Store's own map, ``schedulers`` are those whose pods are ours to keep off.
+    """
+
+    def __init__(
+        self,
+        pods: Mapping[str, Pod],
+        schedulers: Collection[str],
+        backfill: Backfill,
+        ledger: Ledger,
+        *,
+        outbox: Outbox,
+        clock: Callable[[], float],
+        rule: PlainRule = PlainRule.PASS,
+    ) -> None:
+        self._pods = pods
+        self._schedulers = schedulers
+        self._backfill = backfill
+        self._ledger = ledger
+        self._outbox = outbox
+        self._clock = clock
+        self._rule = rule
+        self._head: Head | None = None
+        self._placed: _Placed | None = None
+
+        self._united: tuple[frozenset[str], frozenset[str], frozenset[str]] | None = None
+        """The nodes of the head, those of ``_placed``, and both: hundreds of pods may be asked about them."""
+
+        self._turned_away: dict[str, _TurnedAway] = {}
+
+        self._due: dict[str, None] = {}
+        """Those of them that are to be woken."""
+
+        self._seen: tuple[frozenset[str], ...] = ()
+        """The nodes that were kept from anybody at the last review."""
+
+        self._tidied = 0.0
+
+    # --- filter and preempt ------------------------------------------------------------------------------------
+
+    def narrow(self, pod: Pod, names: Sequence[str]) -> Sequence[str] | None:
+        """Those of the offered nodes that a pod may use; None for all of them."""
+        if self._rule is not PlainRule.WAIT:
+            return None
+        closed = self.closed_to(pod)
+        # Whoever is nominated has had others evicted for it: the node by itself is offered first.
+        evicted_for = len(names) == 1 and names[0] == pod.nominated
+        left = [name for name in names if name not in closed] if closed and not evicted_for else names
+        if left or not names:
+            self._turned_away.pop(pod.uid, None)
+            return None if len(left) == len(names) else left
+        self._note(pod, closed, len(names))
+        return left
+
+    def closed_to(self, pod: Pod) -> frozenset[str]:
+        """The nodes that a pod must not use."""
+        if self._rule is not PlainRule.WAIT or pod.scheduler not in self._schedulers:
+            return _NONE
+        self._follow()
+        kept = self._backfill.kept_from(pod)
+        placed = self._placed
+        if placed is None or pod.priority > placed.priority:
+            return kept
+        return self._unite(kept, placed.nodes) if kept else placed.nodes
+
+    def _follow(self) -> None:
+        """Keep the nodes of a gang that is the head no more, as it has got them: until it is bound, or fails."""
+        head = self._backfill.head
+        if head is not self._head:
+            former = self._head
+            self._head = head
+            reservation = self._ledger.of_group(former.group) if former is not None else None
+            if former is not None and reservation is not None:
+                nodes = frozenset(slot.node for slot in reservation.slots.values())
+                self._placed = _Placed(former.group, former.waiting.priority, nodes)
+        if self._placed is not None and self._ledger.of_group(self._placed.group) is None:
+            self._placed = None
+
+    def _unite(self, kept: frozenset[str], placed: frozenset[str]) -> frozenset[str]:
+        known = self._united
+        if known is None or known[0] is not kept or known[1] is not placed:
+            known = self._united = kept, placed, kept | placed
+        return known[2]
+
+    def _note(self, pod: Pod, closed: frozenset[str], offered: int) -> None:
+        before = self._turned_away.pop(pod.uid, None)
+        tries = before.tries + 1 if before is not None and before.closed is closed else 1
+        self._turned_away[pod.uid] = _TurnedAway(closed, self._clock(), tries)
+        # The scheduler has tried some of many nodes, and tries others the next time: there may be room on these.
+        if offered >= MAX_COMPLETE_LIST and tries <= len(closed) // offered + 1:
+            self._due[pod.uid] = None
+        if len(self._turned_away) > _MAX_TURNED_AWAY:
+            self._forget(next(iter(self._turned_away)))
+
+    # --- waking ------------------------------------------------------------------------------------------------
+
+    def review(self) -> None:
+        """Have those woken that nodes are open to by now. Called about twice a second."""
+        if self._rule is not PlainRule.WAIT:
+            return
+        self._follow()
+        head = self._backfill.head
+        kept = () if head is None else (head.forecast.nodes,)
+        now = (*kept, *(() if self._placed is None else (self._placed.nodes,)))
+        if now != self._seen:
+            self._seen = now
+            self._note_opened(frozenset().union(*now))
+        self._wake()
+        if self._clock() - self._tidied >= _TIDY_SECONDS:
+            self._tidied = self._clock()
+            self._tidy()
+
+    def _note_opened(self, closed: frozenset[str]) -> None:
+        """Have one pod of each kind woken; if it is bound, kube-scheduler tries all the others."""
+        opened: dict[frozenset[str], bool] = {}
+        woken: set[tuple[int, int]] = set()
+        for uid, turned in self._turned_away.items():
+            if turned.closed not in opened:
+                opened[turned.closed] = not turned.closed <= closed
+            pod = self._pods.get(uid)
+            if not opened[turned.closed] or pod is None or not pod.pending:
+                continue
+            kind = id(pod.shape), pod.priority  # shapes are shared, and slow to hash
+            if kind not in woken:
+                woken.add(kind)
+                self._due[uid] = None
+
+    def _wake(self) -> None:
+        for uid in list(islice(self._due, _MAX_WOKEN)):
+            del self._due[uid]
+            pod = self._pods.get(uid)
+            # Whoever was asked about again meanwhile needs nobody to wake it.
+            if uid in self._turned_away and pod is not None and pod.pending:
+                self._outbox.put(Activate(pod))
+
+    def _tidy(self) -> None:
+        since = self._clock() - _STRANGER_SECONDS
+        for uid, turned in list(self._turned_away.items()):
+            pod = self._pods.get(uid)
+            if turned.at < since if pod is None else not pod.pending:
+                self._forget(uid)
+
+    def _forget(self, uid: str) -> None:
+        self._turned_away.pop(uid, None)
+        self._due.pop(uid, None)

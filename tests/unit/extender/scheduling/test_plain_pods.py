@@ -1,0 +1,147 @@
+"""Pods of no gang are kept off the nodes of the head of the queue, where a setting says so.
+
+The scene is that of `test_backfill`: rack a is kept for gang g, which wants one rack whole; rack b is full for an hour.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from extender.answers import Answer, Candidate, Narrow, Pass
+from extender.binding.nominator import ACTIVATION_ANNOTATION
+from extender.scheduling.plain_pods import PlainRule
+from tests.support.builders import PodBuilder, node, pod, pod_group
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
+from tests.unit.extender.scheduling.test_backfill import MINUTE, kept, large, racks
+
+OFFERED = ["a1", "a2", "b1", "b2"]
+KEPT = ["a1", "a2"]
+
+
+@pytest.fixture
+async def strict() -> AsyncIterator[Harness]:
+    """Gang g is the head, and plain pods wait as gangs do."""
+    world = Harness(plain=PlainRule.WAIT)
+    await racks(world).add(*large()).go()
+    assert kept(world) == set(KEPT)
+    yield world
+    await world.close()
+
+
+def plain(name: str = "p") -> PodBuilder:
+    return pod(name).cpu(1).scheduler(SCHEDULER)
+
+
+def ask(world: Harness, name: str, *nodes: str) -> Answer:
+    return world.service.filter(world.pod(name), nodes or OFFERED)
+
+
+def is_woken(world: Harness, name: str) -> bool:
+    return ACTIVATION_ANNOTATION in world.annotations(name)
+
+
+async def test_without_the_setting_a_plain_pod_passes(world: Harness) -> None:
+    await racks(world).add(*large(), plain()).go()
+    assert kept(world) == set(KEPT)
+    assert ask(world, "p") == Pass()
+
+
+class TestWhoIsKeptOff:
+    async def test_a_plain_pod_goes_elsewhere(self, strict: Harness) -> None:
+        strict.add(plain())
+        assert ask(strict, "p") == Narrow(["b1", "b2"])
+        assert ask(strict, "p", "b1") == Pass()
+
+    async def test_or_waits_if_there_is_nothing_else(self, strict: Harness) -> None:
+        strict.add(plain())
+        assert ask(strict, "p", *KEPT) == Narrow([])
+
+    @pytest.mark.parametrize(
+        ("other", "answer"),
+        [
+            pytest.param(plain().priority(1), Pass(), id="of higher priority than the head: no"),
+            pytest.param(plain().priority(0), Narrow([]), id="of its priority: yes, nobody knows since when it waits"),
+            pytest.param(plain().lifetime(9 * MINUTE), Pass(), id="that ends before the forecast: no"),
+            pytest.param(plain().lifetime(10 * MINUTE), Narrow([]), id="that ends with the forecast: yes"),
+            pytest.param(plain().scheduler("another"), Pass(), id="of another scheduler: no"),
+            pytest.param(plain().nominated("a1"), Narrow([]), id="that is nominated to one of several: yes"),
+        ],
+    )
+    async def test_a_pod(self, strict: Harness, other: PodBuilder, answer: Answer) -> None:
+        strict.add(other)
+        assert ask(strict, "p", *KEPT) == answer
+
+    async def test_a_pod_that_others_were_evicted_for_gets_its_node(self, strict: Harness) -> None:
+        strict.add(plain().nominated("a1"))
+        assert ask(strict, "p", "a1") == Pass()
+
+    async def test_a_member_of_a_basic_group_is_kept_off_like_any_plain_pod(self, strict: Harness) -> None:
+        strict.add(pod_group("basic"), plain().in_group("basic"))
+        assert ask(strict, "p", *KEPT) == Narrow([])
+
+    async def test_nobody_is_evicted_for_it_there(self, strict: Harness) -> None:
+        strict.add(plain("p"), plain("v").priority(-1).on("a1"), plain("w").priority(-1).on("b1"))
+        candidates = [Candidate(name, (strict.pod(victim).uid,)) for name, victim in (("a1", "v"), ("b1", "w"))]
+        assert [each.node for each in strict.service.preempt(strict.pod("p"), candidates)] == ["b1"]
+
+    async def test_from_the_nodes_that_the_head_has_got_until_it_is_bound(self, strict: Harness) -> None:
+        strict.add(plain())
+        strict.delete("x")
+        strict.look()
+        assert strict.cycle().reservation.domain == "a"
+        assert kept(strict) == set()
+        assert ask(strict, "p", *KEPT) == Narrow([])
+        assert ask(strict, "p", "b1") == Pass()
+        strict.delete("m0")
+        strict.look()
+        await strict.settle()
+        assert strict.ledger.of_group(GANG) is None
+        assert ask(strict, "p", *KEPT) == Pass()
+
+
+class TestWhoIsWoken:
+    async def test_one_of_each_kind_when_the_head_waits_no_more(self, strict: Harness) -> None:
+        strict.add(plain("p"), plain("q"), plain("large").cpu(2))
+        for name in ("p", "q", "large"):
+            assert ask(strict, name, *KEPT) == Narrow([])
+        await strict.pass_time(5)
+        assert not any(is_woken(strict, name) for name in ("p", "q", "large"))
+        strict.delete("m0")
+        await strict.go()
+        assert kept(strict) == set()
+        assert [name for name in ("p", "q", "large") if is_woken(strict, name)] == ["p", "large"]
+
+    async def test_nobody_that_was_asked_about_again_meanwhile(self, strict: Harness) -> None:
+        strict.add(plain())
+        assert ask(strict, "p", *KEPT) == Narrow([])
+        strict.delete("m0")
+        strict.group_scheduler.consider(GANG)
+        assert ask(strict, "p", *KEPT) == Pass()
+        await strict.go()
+        assert not is_woken(strict, "p")
+
+    async def test_nobody_while_forecasts_change_and_the_nodes_are_the_same(self, strict: Harness) -> None:
+        strict.add(plain())
+        assert ask(strict, "p", *KEPT) == Narrow([])
+        writes = len(strict.api.calls)
+        await strict.pass_time(5 * MINUTE)
+        assert kept(strict) == set(KEPT)
+        assert not is_woken(strict, "p")
+        assert len(strict.api.calls) == writes
+
+    async def test_a_pod_that_was_offered_a_sample_is_tried_on_others_and_not_for_ever(self) -> None:
+        world = Harness(plain=PlainRule.WAIT)
+        hosts = [f"n{number:03}" for number in range(250)]
+        world.add(*[node(name).cpu(1) for name in hosts], *[pod(f"x{name}").cpu(1).on(name) for name in hosts[200:]])
+        await world.add(gang(230), *members(230), plain()).go()
+        head = world.queue.backfill.head
+        assert head is not None
+        offered = sorted(head.forecast.nodes)[:100]
+        tries = 0
+        for _ in range(8):
+            assert ask(world, "p", *offered) == Narrow([])
+            before = world.annotations("p").get(ACTIVATION_ANNOTATION)
+            await world.pass_time(2)
+            tries += world.annotations("p").get(ACTIVATION_ANNOTATION) != before
+        assert tries == len(head.forecast.nodes) // 100 + 1
+        await world.close()
