@@ -15,9 +15,12 @@ from fastapi import APIRouter
 
 from extender.binding.reservations import Records
 from extender.core import Core, Options
+from extender.debug.broadcast import Broadcast
 from extender.debug.gauges import Gauges
+from extender.debug.live import live_routes
 from extender.debug.routes import debug_routes, process_routes
 from extender.debug.selfcheck import SelfCheck
+from extender.debug.sketch import Sketch
 from extender.gate_switch import HoldSwitch
 from extender.http.handlers import Verbs
 from extender.http.server import Listener
@@ -34,6 +37,7 @@ from extender.scheduling.term import Term
 from extender.status.conditions import Conditions
 from extender.status.reports import Reports
 from extender.takeover import Takeover
+from serried import __version__
 from serried.cluster.store import EndedMembers, Store
 from serried.drift import Comparison
 from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
@@ -90,6 +94,9 @@ class Extender:
         self.selfcheck = SelfCheck(
             self.core, self.feed, level, self.leadership, holding=self.holding, isolation=self.isolation
         )
+        self.broadcast = Broadcast(
+            lambda: Sketch(self.core, self.reports.decisions), {"version": __version__, "apiLevel": level.name}
+        )
         metrics.before_render(Gauges(self.core, self.isolation, metrics).sample)
 
     def _note(self, old: Item | None, new: Item | None) -> None:
@@ -113,6 +120,7 @@ class Extender:
         try:
             await self._run()
         finally:
+            await self.broadcast.close()
             await self.core.tasks.close()
 
     async def _run(self) -> None:
@@ -161,6 +169,7 @@ class Extender:
         return [
             debug_routes(self.core, self.reports, self.level, self.selfcheck.describe),
             process_routes(self.settings, Comparison(self._client, self.feed)),
+            live_routes(self.broadcast),
         ]
 
 

@@ -179,7 +179,7 @@ def _find_groups(core: Core, state: str, namespace: str) -> list[GroupKey]:
     return sorted(
         key
         for key in keys
-        if namespace in ("", key.namespace) and state in ("", _name_state(core.groups.states.get(key)))
+        if namespace in ("", key.namespace) and state in ("", name_state(core.groups.states.get(key)))
     )
 
 
@@ -202,8 +202,8 @@ def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
         priority=core.store.priorities.of_group(key),
         preempts=core.store.priorities.may_preempt(key),
         topologyKey=(group.topology_key or "") if group else "",
-        domain=_domain(core, group, state, group_members.bound),
-        state=_name_state(state),
+        domain=find_domain(core, group, state, group_members.bound),
+        state=name_state(state),
         reason=verdict.reason.value if verdict else "",
         message=render(verdict) if verdict else "",
     )
@@ -216,7 +216,8 @@ def _view_object(group: PodGroup | None, level: ApiLevel) -> ObjectView | None:
     return ObjectView(apiVersion=holder.api_version, kind=holder.kind, name=holder.name)
 
 
-def _name_state(state: GroupState | None) -> str:
+def name_state(state: GroupState | None) -> str:
+    """How a group stands, in one word."""
     if state is None or state.verdict is None:
         return "Unknown"
     if state.cycle is not None:
@@ -224,7 +225,8 @@ def _name_state(state: GroupState | None) -> str:
     return "Scheduled" if state.verdict.reason.value == "Scheduled" else "Waiting"
 
 
-def _domain(core: Core, group: PodGroup | None, state: GroupState | None, bound: tuple[Pod, ...]) -> str:
+def find_domain(core: Core, group: PodGroup | None, state: GroupState | None, bound: tuple[Pod, ...]) -> str:
+    """The domain that a group is in, or planned for; "" where it asks for none."""
     if group is None or group.topology_key is None:
         return ""
     if state is not None and state.cycle is not None:

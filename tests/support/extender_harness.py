@@ -139,8 +139,9 @@ class Harness:
         preempt_by: Method = Method.EVICTION,
         spare_seconds: float = 0.0,
         plain: PlainRule = PlainRule.PASS,
+        heard: RecordingMetrics | None = None,
     ) -> None:
-        self.clock, self.api, self.heard = Clock(), api or FakeApi(), RecordingMetrics()
+        self.clock, self.api, self.heard = Clock(), api or FakeApi(), heard or RecordingMetrics()
         client = self.api.client()
         self.store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS, level=level)
         self.term = Term(lambda: True)

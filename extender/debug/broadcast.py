@@ -1,0 +1,157 @@
+"""The page's news: one look at the state a second for all readers together, and none while nobody reads."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from extender.debug.sketch import Message, Sketch
+
+MAX_READERS = 8
+"""How many readers there may be at a time."""
+
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+_SLICE_SECONDS = 0.0005
+"""The length of a slice: filter waits as long."""
+
+_REST_SECONDS = 0.002
+"""How long the loop has for itself after a slice."""
+
+_MAX_BEHIND = 30
+"""How many changes wait for a slow reader; one who is further behind begins anew."""
+
+_SECONDS_TO_SIGN = 15.0
+"""After so long without news a reader gets a sign, so that nothing on the way takes the connection for dead."""
+
+_SIGN = b": nothing new\n\n"
+
+
+Reader = asyncio.Queue[bytes | None]
+"""What a reader has yet to get; None is the end."""
+
+
+class Broadcast:
+    """Who reads, and what they get. ``make`` begins a sketch, ``about`` are fields for the whole state."""
+
+    def __init__(
+        self,
+        make: Callable[[], Sketch],
+        about: Mapping[str, Any],
+        wall: Callable[[], float] = time.time,
+        *,
+        stopwatch: Callable[[], float] = time.perf_counter,
+        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._make = make
+        self._about = about
+        self._wall = wall
+        self._stopwatch = stopwatch
+        self._rest = rest
+        self._readers: set[Reader] = set()
+        self._work: asyncio.Task[None] | None = None
+        self._sketch: Sketch | None = None
+        self._whole: list[bytes] | None = None
+        """The whole state as it was after the last look, once somebody has asked for it."""
+        self._looked = asyncio.Event()
+        """Set when there is something to show."""
+
+    @property
+    def readers(self) -> int:
+        """How many read."""
+        return len(self._readers)
+
+    async def follow(self) -> AsyncIterator[bytes]:
+        """Everything for one more reader: the whole state, then what changes. It ends at once where all is full."""
+        if self.readers >= MAX_READERS:
+            return
+        reader = self._join()
+        try:
+            await self._looked.wait()
+            for message in self._tell_whole():
+                yield message
+            while (news := await self._next(reader)) is not None:
+                yield news
+        finally:
+            self._leave(reader)
+
+    async def _next(self, reader: Reader) -> bytes | None:
+        try:
+            async with asyncio.timeout(_SECONDS_TO_SIGN):
+                return await reader.get()
+        except TimeoutError:
+            return _SIGN
+
+    def _join(self) -> Reader:
+        # From here on a reader gets what changes, also while the whole state is still being sent.
+        reader: Reader = asyncio.Queue()
+        self._readers.add(reader)
+        if self._work is None:
+            self._work = asyncio.create_task(self._look_on())
+        return reader
+
+    def _leave(self, reader: Reader) -> None:
+        # With the last one the work ends, and what it remembered is forgotten.
+        self._readers.discard(reader)
+        if not self._readers and self._work is not None:
+            self._work.cancel()
+            self._forget()
+
+    async def close(self) -> None:
+        """Nobody reads any more."""
+        work = self._work
+        for reader in list(self._readers):
+            reader.put_nowait(None)
+            self._leave(reader)
+        self._looked.set()
+        if work is not None:
+            await asyncio.gather(work, return_exceptions=True)
+
+    def _forget(self) -> None:
+        self._work = None
+        self._sketch = None
+        self._whole = None
+        self._looked.clear()
+
+    async def _look_on(self) -> None:
+        sketch = self._sketch = self._make()
+        while True:
+            begun = self._stopwatch()
+            await self._work_in_slices(sketch.look())
+            self._whole = None
+            change = sketch.take_change()
+            if change and self._looked.is_set():
+                self._tell(_encode(change | {"now": self._wall()}))
+            self._looked.set()
+            await self._rest(max(_REST_SECONDS, _SECONDS_BETWEEN_LOOKS - (self._stopwatch() - begun)))
+
+    async def _work_in_slices(self, work: Iterator[None]) -> None:
+        begun = self._stopwatch()
+        for _ in work:
+            if self._stopwatch() - begun >= _SLICE_SECONDS:
+                await self._rest(_REST_SECONDS)
+                begun = self._stopwatch()
+
+    def _tell(self, news: bytes) -> None:
+        for reader in list(self._readers):
+            if reader.qsize() < _MAX_BEHIND:
+                reader.put_nowait(news)
+            else:
+                reader.put_nowait(None)
+                self._leave(reader)
+
+    def _tell_whole(self) -> list[bytes]:
+        if self._sketch is None:
+            return []  # closed meanwhile
+        if self._whole is None:
+            begin = {**self._about, "now": self._wall()}
+            first, *others = self._sketch.tell_whole()
+            self._whole = [_encode(message) for message in (first | begin, *others)]
+        return self._whole
+
+
+def _encode(message: Message) -> bytes:
+    """One event of the stream, as browsers read it."""
+    return b"data: " + orjson.dumps(message) + b"\n\n"

@@ -1,0 +1,183 @@
+// One gang: why it waits, what would help, when what happened, its domains and its members.
+
+import { h } from "./dom.js";
+import { linkOf, quorumOf, whenIs } from "./gangs.js";
+import { clock, count, phaseOf, plural, sentence, shortKey } from "./words.js";
+
+const SECONDS_BETWEEN_READS = 5;
+const MEMBERS = 200;
+
+export class GangPanel {
+  constructor(state, map) {
+    this.state = state;
+    this.map = map;
+    this.name = "";
+    this.detail = null;
+    this.seen = null;
+    this.said = "";
+    this.members = 10;
+    this.title = h("h2", { tabindex: "-1" });
+    this.lead = h("div", { class: "lead" });
+    this.body = h("div", { class: "gang-body" });
+    this.element = h("article", { class: "one-gang", "aria-label": "One gang" }, h("p", {}, h("a", { href: "#/gangs", class: "back" }, "All gangs")), this.title, this.lead, this.body);
+    setInterval(() => this.name && !document.hidden && this.read(), SECONDS_BETWEEN_READS * 1000);
+  }
+
+  show(namespace, name) {
+    const full = `${namespace}/${name}`;
+    if (full === this.name) return;
+    Object.assign(this, { name: full, detail: null, seen: null, said: "", members: 10 });
+    this.title.replaceChildren(h("span", { class: "muted" }, `${namespace}/`), name);
+    this.lead.replaceChildren();
+    this.body.replaceChildren(h("p", { class: "empty" }, "Reading …"));
+    this.render();
+  }
+
+  hide() {
+    this.name = "";
+    this.map.spotlight(null);
+    this.map.pointAt([]);
+  }
+
+  render() {
+    if (!this.name || !this.state.complete) return;
+    const gang = this.state.gangByName(this.name);
+    if (!gang) {
+      this.body.replaceChildren(h("p", { class: "empty" }, "No gang of this name is there (any more)."));
+      this.map.spotlight(new Set());
+      return;
+    }
+    this.renderLead(gang);
+    if (gang !== this.seen) {
+      this.seen = gang;
+      this.read();
+    }
+  }
+
+  renderLead(gang) {
+    const phase = phaseOf(gang);
+    const turn = this.state.turnOf(gang);
+    const before = turn ? this.state.order.slice(0, turn - 1).slice(-3).map((number) => this.state.gangs.get(number)).filter(Boolean) : [];
+    const parts = [
+      h("p", { class: "gang-head" }, h("span", { class: `badge ${phase}` }, phase === "broken" ? "Broken" : gang.state), quorumOf(gang)),
+      h("div", { class: `reason ${phase}` },
+        h("h3", {}, phase === "waiting" ? "Why it waits" : phase === "broken" ? "What is wrong" : "How it stands"),
+        h("p", {}, gang.reason ? h("b", {}, gang.reason) : "Nothing was decided yet.", " ", sentence(gang.reason, this.detail?.message ?? gang.message))),
+    ];
+    if (turn) {
+      const who = before.length ? [" behind ", ...before.flatMap((one, place) => [place ? ", " : "", h("a", { href: linkOf(one) }, one.name)])] : [];
+      parts.push(h("p", { class: "facts" }, `Number ${count(turn)} of ${count(this.state.order.length)} in the queue`, ...who, "."));
+    }
+    const { head } = this.state;
+    if (head?.group === this.name) {
+      const when = head.forecast ? ` Room is expected ${whenIs(head.forecast, this.state.now())}.` : "";
+      parts.push(h("p", { class: "facts" }, `${plural(head.nodes, "node")}${head.domain ? ` of ${head.domain}` : ""} are kept for it.${when}`));
+    }
+    replaceIfOther(this.lead, parts);
+  }
+
+  async read() {
+    const name = this.name;
+    const [namespace, ...rest] = name.split("/");
+    const path = rest.join("/").split("/").map(encodeURIComponent).join("/");
+    let detail = null;
+    try {
+      const answer = await fetch(`groups/${encodeURIComponent(namespace)}/${path}`);
+      if (answer.ok) detail = await answer.json();
+    } catch {
+      return; // the stream says that the extender is away
+    }
+    if (this.name !== name || !detail) return;
+    this.detail = detail;
+    this.renderBody();
+    const gang = this.state.gangByName(name);
+    if (gang) this.renderLead(gang);
+  }
+
+  renderBody() {
+    const { detail } = this;
+    replaceIfOther(this.body, [
+      factsOf(detail), cheapestOf(detail), timelineOf(detail), this.domainsOf(detail), forecastOf(detail, this.state.now()), preemptionOf(detail), this.membersOf(detail),
+    ]);
+    this.map.spotlight(new Set(detail.detail.flatMap((member) => [member.node, member.planned]).filter(Boolean)));
+  }
+
+  domainsOf(detail) {
+    const rows = detail.domains?.rows ?? detail.domains ?? [];
+    if (!rows.length) return null;
+    const pointAt = (names) => () => this.map.pointAt(names);
+    return section("Domains", h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Domains" }, h("table", {},
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, shortKey(detail.topologyKey || "domain")), h("th", { scope: "col", class: "number" }, "Room for"), h("th", { scope: "col" }, "Why not more"))),
+      h("tbody", {}, rows.map((row) => h("tr", { onpointerenter: pointAt([row.domain]), onpointerleave: pointAt([]) },
+        h("th", { scope: "row" }, row.domain || "the cluster"), h("td", { class: "number" }, `${count(row.slots)} of ${count(row.needed ?? detail.minCount)}`), h("td", {}, whyNot(row))))))));
+  }
+
+  membersOf(detail) {
+    const all = detail.detail;
+    if (!all.length) return section("Members", h("p", { class: "empty" }, "No pod names this gang yet."));
+    const shown = all.slice(0, this.members);
+    const more = all.length > shown.length && h("button", { type: "button", class: "more", onclick: () => { this.members += MEMBERS; this.renderBody(); } }, `Show more (${count(all.length - shown.length)} left)`);
+    return section(`Members (${count(all.length)})`, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Members" }, h("table", {},
+      h("thead", {}, h("tr", {}, ["Pod", "State", "Node"].map((title) => h("th", { scope: "col" }, title)))),
+      h("tbody", {}, shown.map((member) => h("tr", {}, h("th", { scope: "row" }, member.name), h("td", {}, member.state), h("td", {}, member.node || (member.planned ? `planned: ${member.planned}` : member.nominated ? `nominated: ${member.nominated}` : "none"))))))), more);
+  }
+}
+
+const section = (title, ...children) => h("section", {}, h("h3", {}, title), ...children);
+
+function factsOf(detail) {
+  const facts = [
+    ["Object", detail.object ? `${detail.object.kind} ${detail.object.name} (${detail.object.apiVersion})` : `${detail.kind}, no object yet`],
+    ["Asks for", detail.minCount ? `${plural(detail.minCount, "member")} together${detail.topologyKey ? ` in one ${shortKey(detail.topologyKey)}` : ""}` : "its pods one by one"],
+    ["Pods", `${count(detail.members)}: ${count(detail.placed)} placed, ${count(detail.waiting)} waiting`],
+    ["Priority", `${count(detail.priority)}${detail.preempts ? ", may evict lower ones" : ""}`],
+  ];
+  if (detail.domain) facts.push([shortKey(detail.topologyKey || "domain"), detail.domain]);
+  return h("dl", { class: "facts-list" }, facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+function cheapestOf(detail) {
+  const found = detail.cheapestChange ?? detail.cheapest;
+  const text = typeof found === "string" ? found : found?.text ?? found?.message;
+  return text ? h("section", { class: "advice" }, h("h3", {}, "What would help"), h("p", {}, text)) : null;
+}
+
+function timelineOf(detail) {
+  const steps = detail.timeline ?? [];
+  if (!steps.length) return null;
+  return section("Timeline", h("ol", { class: "timeline" }, steps.map((step) => h("li", {},
+    h("time", { datetime: step.at, title: step.at }, clock(step.at)), h("b", {}, step.what ?? step.name ?? step.event ?? step.step), step.text ? h("span", { class: "muted" }, ` ${step.text}`) : null))));
+}
+
+function whyNot(row) {
+  const why = row.whyNot ?? row.why ?? row.text ?? "";
+  if (Array.isArray(why)) return why.map((each) => (typeof each === "string" ? each : Object.values(each).join(" "))).join(", ");
+  if (why && typeof why === "object") return Object.entries(why).map(([name, sum]) => `${name} ${count(sum)}`).join(", ");
+  return why;
+}
+
+function forecastOf(detail, now) {
+  const { forecast } = detail;
+  if (!forecast?.at) return null;
+  return section("Forecast", h("p", {}, `Room is expected ${whenIs(forecast.at, now)}`, forecast.basis ? `: ${forecast.basis}` : "."));
+}
+
+function preemptionOf(detail) {
+  const found = detail.preemption;
+  if (!found) return null;
+  const where = found.domain ? ` in ${found.domain}` : "";
+  const going = detail.state === "Preempting";
+  const text = found.victims?.length ? `${plural(found.victims.length, "pod")} of lower priority ${going ? "has to end" : "would have to end"}${where}:`.replace("pods of lower priority has", "pods of lower priority have") : found.reason || "No pod of lower priority would help.";
+  return section(going ? "Who has to go" : "Who would have to go", h("p", {}, text), found.victims?.length ? h("ul", { class: "names" }, found.victims.slice(0, 20).map((name) => h("li", {}, name))) : null);
+}
+
+// A reader in the middle of a table is not thrown out of it by news that says the same.
+function replaceIfOther(parent, parts) {
+  const made = h("div", {}, ...parts);
+  if (made.innerHTML === parent.innerHTML) return;
+  const opened = parent.contains(document.activeElement) ? [...parent.querySelectorAll("a, button, [tabindex]")].indexOf(document.activeElement) : -1;
+  const scrolled = [...parent.querySelectorAll(".scroll")].map((each) => each.scrollTop);
+  parent.replaceChildren(...made.childNodes);
+  [...parent.querySelectorAll(".scroll")].forEach((each, place) => { each.scrollTop = scrolled[place] ?? 0; });
+  if (opened >= 0) [...parent.querySelectorAll("a, button, [tabindex]")][opened]?.focus({ preventScroll: true });
+}

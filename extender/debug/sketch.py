@@ -1,0 +1,316 @@
+"""What the page at ``/debug/`` shows of the state: rows in short form, and what of them changed since the last look.
+
+A look is made in slices (decision 18), so what it finds at its begin may be older than what it finds at its end. The
+next look sets that right.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from extender.core import Core
+from extender.debug.groups import find_domain, name_state
+from extender.debug.places import Place, Places
+from extender.debug.tables import Row, Table
+from extender.scheduling.backfill import Head
+from extender.scheduling.group_state import GroupState
+from extender.status.reports import Said
+from serried.model.group import GroupKey, PodGroup
+from serried.model.node import Node
+from serried.model.resources import Resources, add
+from serried.model.verdict import render
+
+Message = dict[str, Any]
+"""What readers get; fields that are not there have not changed."""
+
+_SLICE_ROWS = 16
+"""After how many rows a slice may end."""
+
+_PART_ROWS = 1_000
+"""How many rows one message of the whole state has."""
+
+_MAX_GANGS = 5_000
+"""How many groups are shown."""
+
+_MAX_TEXT = 300
+"""How many characters of a sentence are shown; all of it is at ``/debug/groups/NAMESPACE/NAME``."""
+
+_MAX_DECISIONS = 200
+"""How many decisions a new reader gets."""
+
+CORDONED, KEPT_FOR_HEAD, KEPT_FOR_REPLACEMENT, ENDING = (1, 2, 4, 8)
+
+
+class NodeRow(NamedTuple):
+    """A node on the map."""
+
+    number: int
+    name: str
+
+    place: int
+    """The number of its place."""
+
+    used: int
+    """Percent of the resource of which most is used by pods that are bound."""
+
+    planned: int
+    """Percent that plans take of it beyond that."""
+
+    marks: int
+    """The sum of what is true of it: 1 cordoned, 2 kept for the head of the queue, 4 a slot is kept for a
+    replacement, 8 victims end here.
+    """
+
+
+class GangRow(NamedTuple):
+    """A group in the list."""
+
+    number: int
+    namespace: str
+    name: str
+    kind: str
+    state: str
+    reason: str
+    message: str
+    quorum: int
+    members: int
+    placed: int
+    priority: int
+    key: str
+    domain: str
+    since: str
+
+
+class DecisionRow(NamedTuple):
+    """A line of the decision log."""
+
+    number: int
+    at: str
+    group: str
+    reason: str
+    text: str
+
+
+COLUMNS = {"nodes": NodeRow._fields, "gangs": GangRow._fields, "decisions": DecisionRow._fields}
+"""The names of the columns, for who reads the rows."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a group's row was made of, to see whether it has to be made anew."""
+
+    of: tuple[object, ...]
+    row: Row
+
+
+class Sketch:
+    """The state as rows. ``decisions`` are those of `Reports`, the oldest first."""
+
+    def __init__(self, core: Core, decisions: Sequence[Said]) -> None:
+        self._core = core
+        self._decisions = decisions
+        self._places = Places()
+        self._place_table: Table[Place] = Table()
+        self._nodes: Table[str] = Table()
+        self._gangs: Table[GroupKey] = Table()
+        self._known: dict[GroupKey, _Known] = {}
+        self._whole: Message = {}
+        """The fields that are no rows, as they are now."""
+        self._told: Message = {}
+        """The same as readers have them."""
+        self._log: list[Row] = []
+        self._new_log: list[Row] = []
+        self._last: Said | None = None
+        self._logged = 0
+
+    # --- a look ------------------------------------------------------------------------------------------------
+
+    def look(self) -> Iterator[None]:
+        """Take in what has changed; yields wherever a slice may end."""
+        store = self._core.store
+        yield from self._places.learn(store.nodes, self._list_named_keys())
+        yield
+        planned: dict[str, Resources] = {}
+        ending: set[str] = set()
+        yield from self._sum_plans(planned, ending)
+        yield from self._look_at_nodes(planned, ending)
+        yield from self._look_at_gangs()
+        yield from self._look_at_queue()
+        self._look_at_decisions()
+        self._whole |= {"levels": self._places.levels, "extender": self._describe_extender()}
+
+    def _list_named_keys(self) -> set[str]:
+        groups = self._core.store.groups.values()
+        return {level.key for group in groups for level in group.preference.levels} | {
+            group.topology_key for group in groups if group.topology_key is not None
+        }
+
+    def _sum_plans(self, planned: dict[str, Resources], ending: set[str]) -> Iterator[None]:
+        pods = self._core.store.pods
+        for reservation in self._core.ledger:
+            for slot in reservation.slots.values():
+                pod = pods.get(slot.uid)
+                if pod is not None and not pod.bound:
+                    planned[slot.node] = add(planned.get(slot.node, {}), dict(pod.shape.requests))
+            ending.update(pods[uid].node for uid in reservation.victims if uid in pods)
+            yield
+
+    def _look_at_nodes(self, planned: Mapping[str, Resources], ending: set[str]) -> Iterator[None]:
+        store, head = self._core.store, self._core.queue.backfill.head
+        kept = head.forecast.nodes if head is not None else frozenset[str]()
+        vacant = {one.pod.node for one in store.vacancies if not one.refusal}
+        for turn, node in enumerate(list(store.nodes.values())):
+            marks = (
+                CORDONED * node.unschedulable
+                + KEPT_FOR_HEAD * (node.name in kept)
+                + KEPT_FOR_REPLACEMENT * (node.name in vacant)
+                + ENDING * (node.name in ending)
+            )
+            used = store.occupancy.used.get(node.name, {})
+            fill = _fill(node, used, planned.get(node.name))
+            place = self._places.place_of(node)
+            self._nodes.put(node.name, (node.name, self._place_table.put(place, (place,)), *fill, marks))
+            if turn % _SLICE_ROWS == 0:
+                yield
+        self._nodes.keep_only(store.nodes)
+        yield
+
+    def _look_at_gangs(self) -> Iterator[None]:
+        store = self._core.store
+        keys = list(store.groups.keys() | dict.fromkeys(store.members.groups()).keys())
+        self._whole["gangsLeftOff"] = max(0, len(keys) - _MAX_GANGS)
+        shown = dict.fromkeys(keys[:_MAX_GANGS])
+        for turn, key in enumerate(shown):
+            self._gangs.put(key, self._view_gang(key))
+            if turn % _SLICE_ROWS == 0:
+                yield
+        self._gangs.keep_only(shown)
+        self._known = {key: known for key, known in self._known.items() if key in shown}
+        yield
+
+    def _look_at_queue(self) -> Iterator[None]:
+        queue, states = self._core.queue, self._core.groups.states
+        waiting = []
+        for turn, key in enumerate(list(queue.backlog)):
+            waiting.append(queue.describe(key, states.get(key)))
+            if turn % _SLICE_ROWS == 0:
+                yield
+        numbers = (self._gangs.number_of(one.group) for one in queue.order(waiting))
+        self._whole["order"] = [number for number in numbers if number is not None]
+        self._whole["head"] = _view_head(self._core, queue.backfill.head)
+        yield
+
+    def _look_at_decisions(self) -> None:
+        fresh: list[Said] = []
+        for said in reversed(self._decisions):
+            if said is self._last:
+                break
+            fresh.append(said)
+        for said in reversed(fresh):
+            self._logged += 1
+            self._new_log.append((self._logged, said.at, str(said.group), said.reason, said.text[:_MAX_TEXT]))
+            self._last = said
+        self._log = [*self._log, *self._new_log][-_MAX_DECISIONS:]
+
+    def _describe_extender(self) -> Message:
+        term = self._core.term
+        return {"synced": self._core.service.synced, "plans": term.plans, "obstacle": term.obstacle}
+
+    # --- one group ---------------------------------------------------------------------------------------------
+
+    def _view_gang(self, key: GroupKey) -> Row:
+        group, state = self._core.store.groups.get(key), self._core.groups.states.get(key)
+        pods = self._core.store.members.of_group(key)
+        bound = sum(1 for pod in pods if pod.bound)
+        cycle = state.cycle if state is not None else None
+        verdict = state.verdict if state is not None else None
+        stage = cycle.stage if cycle is not None else None
+        # Pods are other objects whenever they change, so these tell whether the row would be another one.
+        of = (group, verdict, stage, len(pods), bound, self._core.store.priorities.of_group(key))
+        known = self._known.get(key)
+        if known is None or known.of != of:
+            known = self._known[key] = _Known(of, self._make_gang(key, group, state))
+        return known.row
+
+    def _make_gang(self, key: GroupKey, group: PodGroup | None, state: GroupState | None) -> Row:
+        store = self._core.store
+        members = store.members.classify(key)
+        verdict = state.verdict if state is not None else None
+        since = state.first_seen if state is not None else self._core.clock()
+        return (
+            key.namespace,
+            key.encoded,
+            key.kind.value,
+            name_state(state),
+            verdict.reason.value if verdict is not None else "",
+            render(verdict)[:_MAX_TEXT] if verdict is not None else "",
+            (group.policy.min_count or 0) if group is not None else 0,
+            len(store.members.of_group(key)),
+            members.placed,
+            store.priorities.of_group(key),
+            (group.topology_key or "") if group is not None else "",
+            find_domain(self._core, group, state, members.bound),
+            self._core.queue.backfill.tell_time(since),
+        )
+
+    # --- what readers get --------------------------------------------------------------------------------------
+
+    def take_change(self) -> Message:
+        """What has changed since the last time; empty for nothing."""
+        places, nodes = self._place_table.take_changed(), self._nodes.take_changed()
+        gangs = self._gangs.take_changed()
+        change: Message = {
+            "places": places,
+            "nodes": nodes,
+            "nodesGone": self._nodes.take_gone(),
+            "gangs": gangs,
+            "gangsGone": self._gangs.take_gone(),
+            "decisions": self._new_log,
+        }
+        self._new_log = []
+        change |= {name: value for name, value in self._whole.items() if self._told.get(name) != value}
+        self._told = dict(self._whole)
+        return {name: value for name, value in change.items() if value or name in self._whole}
+
+    def tell_whole(self) -> Iterator[Message]:
+        """The whole state, in parts; the first resets what a reader has, the last says that it is complete."""
+        yield {"reset": True, "columns": COLUMNS}
+        for part in self._place_table.in_parts(_PART_ROWS):
+            yield {"places": part}
+        for part in self._nodes.in_parts(_PART_ROWS):
+            yield {"nodes": part}
+        for part in self._gangs.in_parts(_PART_ROWS):
+            yield {"gangs": part}
+        yield {**self._whole, "decisions": self._log, "complete": True}
+
+
+def _fill(node: Node, used: Resources, planned: Resources | None) -> tuple[int, int]:
+    """Percent used, and percent planned on top, of the resource of which most is used."""
+    if not used:
+        return 0, 0
+    most, most_before = 0.0, 0.0
+    for name, there in node.allocatable.items():
+        amount = used.get(name, 0)
+        if there <= 0 or amount <= 0:
+            continue
+        share = amount / there
+        if share > most:
+            most, most_before = share, share - (planned.get(name, 0) / there if planned else 0.0)
+    full = max(1, min(100, round(most * 100)))
+    before = max(0, min(full, round(most_before * 100))) if planned else full
+    return before, full - before
+
+
+def _view_head(core: Core, head: Head | None) -> Message | None:
+    if head is None:
+        return None
+    tell = core.queue.backfill.tell_time
+    return {
+        "group": str(head.group),
+        "domain": head.forecast.domain,
+        "nodes": len(head.forecast.nodes),
+        "forecast": "" if head.forecast.at is None else tell(head.forecast.at),
+        "until": tell(head.until),
+        "missed": head.late,
+        "passed": sorted(str(group) for group in head.passed),
+    }

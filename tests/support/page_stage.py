@@ -1,0 +1,178 @@
+"""The page at ``/debug/`` over an extender in memory: a small town of gangs, on a real socket, for a real browser."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+
+from fastapi import FastAPI
+
+from extender.debug.broadcast import Broadcast
+from extender.debug.live import live_routes
+from extender.debug.routes import debug_routes
+from extender.debug.sketch import Sketch
+from extender.status.reports import Reports, Said
+from serried.decode.times import write_time
+from serried.model.group import GroupKey
+from serried.model.level import FALLBACK
+from serried.model.verdict import Verdict, render
+from serried.observe.ops import make_server
+from tests.support.builders import NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
+from tests.support.extender_harness import SCHEDULER, Harness, RecordingMetrics
+
+ZONE = "topology.kubernetes.io/zone"
+BLOCK = "topology.serried.dev/block"
+RACK = "topology.serried.dev/rack"
+RACKS = 12
+NODES_OF_A_RACK = 20
+
+
+class Listener(RecordingMetrics):
+    """Keeps the decisions, as `Reports` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decisions: list[Said] = []
+        self.wall: Callable[[], float] = lambda: 0.0
+
+    def say(self, group: GroupKey, verdict: Verdict) -> None:
+        """A decision."""
+        super().say(group, verdict)
+        self.decisions.append(Said(write_time(self.wall()), group, verdict.reason.value, render(verdict)))
+
+
+def make_world() -> Harness:
+    """A harness whose decisions can be read."""
+    listener = Listener()
+    world = Harness(heard=listener)
+    listener.wall = world.wall
+    return world
+
+
+def town_nodes() -> Iterator[NodeBuilder]:
+    """Two zones, four blocks, twelve racks of twenty nodes; two of the nodes are cordoned."""
+    for index in range(RACKS * NODES_OF_A_RACK):
+        rack = index // NODES_OF_A_RACK
+        built = node(f"node-{index:03}").cpu(32).memory("128Gi").pods(110)
+        built = (
+            built.label(ZONE, f"zone-{'ab'[rack // 6]}").label(BLOCK, f"block-{rack // 3}").label(RACK, f"rack-{rack}")
+        )
+        yield built.cordoned() if index in {47, 151} else built
+
+
+class Town:
+    """Who lives there: gangs that run, one that starts, some that wait, each for another reason."""
+
+    def __init__(self, world: Harness) -> None:
+        self.world = world
+        self._serial = count()
+
+    async def settle(self) -> None:
+        """Everybody comes."""
+        world = self.world
+        world.add(*town_nodes(), *self.plain_pods())
+        for number, name in enumerate(("resnet", "bert", "diffusion", "whisper", "ranker", "fold-7")):
+            self.run_gang(name, namespace=("vision", "language", "bio")[number % 3], rack=number, size=12)
+        await self.look()
+        world.clock.advance(600)
+        await self.wait("train-llm", 16, cpu=24, namespace="language", key=RACK)
+        world.clock.advance(240)
+        await self.wait("hyper-sweep", 240, cpu=20, namespace="vision")
+        world.clock.advance(60)
+        await self.wait("align-genome", 40, cpu=8, namespace="bio", key=RACK)
+        await self.wait("dock-ligands", 8, cpu=4, namespace="bio", come=5)
+        await self.wait("distil", 16, cpu=6, namespace="language", key=RACK)
+        await self.wait("urgent-eval", 14, cpu=24, namespace="language", key=RACK, priority=1000)
+        world.clock.advance(20)
+        for member in ("ranker-3", "ranker-8"):
+            self.lose("language", member)
+        for _ in range(3):
+            await self.look()
+
+    def plain_pods(self) -> Iterator[PodBuilder]:
+        """Pods of no gang, unevenly spread."""
+        for index in range(RACKS * NODES_OF_A_RACK):
+            rack = index // NODES_OF_A_RACK
+            cpus = (index * 7 + rack * 5) % 17 + (rack * 3) % 8
+            if cpus > 3:
+                built = pod(f"web-{index}").namespace("web").cpu(cpus).on(f"node-{index:03}")
+                yield built.started(write_time(self.world.wall())).lifetime(3600 + 60 * index)
+
+    def run_gang(self, name: str, *, namespace: str, rack: int, size: int) -> None:
+        """A gang whose members run in one rack."""
+        self.world.add(self._group(name, size, RACK, namespace))
+        for index in range(size):
+            place = f"node-{rack * NODES_OF_A_RACK + index:03}"
+            self.world.add(self._member(name, index, 8, namespace).on(place))
+
+    async def wait(
+        self,
+        name: str,
+        size: int,
+        *,
+        cpu: int,
+        namespace: str,
+        come: int | None = None,
+        key: str = "",
+        priority: int = 0,
+    ) -> None:
+        """A gang comes, or some of its members, and is looked at."""
+        self.world.add(self._group(name, size, key, namespace).priority(priority))
+        for index in range(size if come is None else come):
+            self.world.add(self._member(name, index, cpu, namespace).priority(priority))
+        await self.look()
+
+    async def look(self) -> None:
+        """The group scheduler looks, and what it decides is carried out."""
+        self.world.look()
+        await self.world.settle()
+
+    def lose(self, namespace: str, name: str) -> None:
+        """A running member dies."""
+        uid = next(one.uid for one in self.world.store.pods.values() if (one.namespace, one.name) == (namespace, name))
+        self.world.store.drop_pod(uid)
+
+    def _group(self, name: str, size: int, key: str, namespace: str) -> PodGroupBuilder:
+        built = pod_group(name).namespace(namespace).uid(f"{namespace}-{name}").gang(size)
+        return built.topology(key) if key else built
+
+    def _member(self, name: str, index: int, cpu: int, namespace: str) -> PodBuilder:
+        built = pod(f"{name}-{index}").uid(f"{namespace}-{name}-{index}-{next(self._serial)}").namespace(namespace)
+        return built.cpu(cpu).scheduler(SCHEDULER).in_group(name)
+
+
+def make_app(world: Harness, broadcast: Broadcast) -> FastAPI:
+    """The routes of ``/debug``."""
+    app = FastAPI()
+    app.include_router(debug_routes(world.core, _reports(world), FALLBACK, dict))
+    app.include_router(live_routes(broadcast))
+    return app
+
+
+def _reports(world: Harness) -> Reports:
+    listener: object = world.heard
+    return listener  # type: ignore[return-value]
+
+
+def make_broadcast(world: Harness) -> Broadcast:
+    """What the page lives from."""
+    assert isinstance(world.heard, Listener)
+    decisions = world.heard.decisions
+    about = {"version": "0.1.0", "apiLevel": FALLBACK.name}
+    return Broadcast(lambda: Sketch(world.core, decisions), about, world.wall)
+
+
+@asynccontextmanager
+async def serving(world: Harness) -> AsyncIterator[str]:
+    """The page's address, for as long as the body runs."""
+    broadcast = make_broadcast(world)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = make_server(make_app(world, broadcast), "127.0.0.1", 0)
+    task = asyncio.create_task(server.serve([listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/debug/"
+    finally:
+        await broadcast.close()
+        server.should_exit = True
+        await task
