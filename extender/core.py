@@ -349,6 +349,7 @@ class Core:
             scheduling_cycle=scheduling_cycle,
             endings=endings,
             runner=self.runner,
+            preempting=preempting,
             clock=clock,
         )
         self.loop = SchedulingLoop(self.groups, term, self.planning, self.group_scheduler, runner=self.runner)

@@ -32,7 +32,7 @@ from serried.kube.wire import PODS
 from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey
 from serried.model.pod import PREEMPTED, Pod
-from serried.model.reservation import Victim
+from serried.model.reservation import Reservation, Victim
 from serried.model.verdict import Reason, Verdict
 from serried.observe.log import name_group
 
@@ -93,6 +93,12 @@ class Preempting:
             outcome = "Withdrawn" if cycle.over else "Cleared"
             self._metrics.preemption_ended(outcome if refusal is None else refusal.reason.value)
         return refusal
+
+    async def let_off(self, reservation: Reservation) -> None:
+        """Nobody is evicted (any more) for a reservation of an earlier term: take back what that one has said."""
+        self._store.yields.remove(reservation.victims)
+        marked = [victim for victim in reservation.victims.values() if self._has_begun([victim])]
+        await self._take_back(marked, self._companies.list_whole({victim.uid for victim in marked}))
 
     async def _run(self, cycle: BindingCycle, victims: list[Victim], whole: list[GroupKey]) -> Verdict | None:
         """``whole`` gets the groups of which it is said that they are evicted."""

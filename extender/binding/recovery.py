@@ -8,6 +8,7 @@ leader can write it any more; whether its members may still be bound, the door s
 import logging
 from collections.abc import Callable, Collection
 
+from extender.binding.preempting import Preempting
 from extender.binding.reservations import Records
 from extender.binding.run import CycleRunner
 from extender.binding.stray_nominations import StrayNominations
@@ -44,6 +45,7 @@ class Recovery:
         scheduling_cycle: SchedulingCycle,
         endings: CycleEndings,
         runner: CycleRunner,
+        preempting: Preempting,
         clock: Callable[[], float],
     ) -> None:
         self._store = store
@@ -55,6 +57,7 @@ class Recovery:
         self._scheduling_cycle = scheduling_cycle
         self._endings = endings
         self._runner = runner
+        self._preempting = preempting
         self._clock = clock
 
     async def recover(self) -> bool:
@@ -70,6 +73,7 @@ class Recovery:
                 if not self._term.leads():
                     return False
                 if not self._take(reservation):
+                    await self._preempting.let_off(reservation)
                     await self._records.remove(reservation)
             await self._stray_nominations.clear()
             return self._term.leads()

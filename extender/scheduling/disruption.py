@@ -83,6 +83,8 @@ class Disruptions:
     def _counts(self, pod: Pod) -> bool:
         if pod.uid in self._yields:
             return False  # who goes with it was decided with it (`preemption`)
+        if self._yields.was_let_off(pod.uid) and not pod.deleting:
+            return False  # it stays after all, and nobody may go with it
         return pod.disruption == PREEMPTED or (self._rule is Disrupted.ANY and bool(pod.disruption))
 
     def _find_part(self, pod: Pod) -> str:

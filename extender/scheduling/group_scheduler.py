@@ -164,7 +164,8 @@ class GroupScheduler:
             self._forget(key)  # its members are its tree's
             return
         state = self._groups.states.setdefault(key, GroupState(self._clock()))
-        if group is not None and not group.deleting:
+        if group is not None and not group.deleting and not self._term.obstacle:
+            # Without the records nobody knows who is a victim of ours, and for whom.
             self._disruptions.follow(key, state, group)
         if state.cycle is not None:  # whose members are looked at one by one there
             verdict = self._tending.tend(state)

@@ -111,7 +111,7 @@ class Store:
         self.priorities = GroupPriorities(self.groups, self.members, self.priority_classes, level)
 
         self.touched = Touched()
-        self.yields = Yields(self.touched)
+        self.yields = Yields(self.touched, self.pods)
 
     # --- what cannot be seen -----------------------------------------------------------------------------------
 

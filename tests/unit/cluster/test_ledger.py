@@ -31,7 +31,7 @@ def occupancy() -> Occupancy:
 
 @pytest.fixture
 def ledger(occupancy: Occupancy) -> Ledger:
-    return Ledger(occupancy, Yields(Touched()))
+    return Ledger(occupancy, Yields(Touched(), {}))
 
 
 def hold(ledger: Ledger, reservation: Reservation) -> Reservation:

@@ -1,0 +1,162 @@
+"""Victims that stay after all: who goes with them stays, too; and nobody is a victim before the records are read."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from extender.binding.reservations import Records
+from serried.model.disruption import Disruption
+from serried.model.group import Key
+from serried.model.reservation import Reservation, Slot, Victim
+from serried.model.verdict import Reason
+from tests.support.builders import PodBuilder, pod, pod_group
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
+from tests.support.fake_api import error
+
+HIGH = 100
+VICTIMS = ("v0", "v1")
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Harness]:
+    made = Harness()
+    yield made
+    await made.close()
+
+
+def victim(index: int) -> PodBuilder:
+    """A member of gang v, on a node of its own that it fills."""
+    return pod(f"v{index}").cpu(2).on(f"n{index + 1}").scheduler(SCHEDULER).in_group("v")
+
+
+def fill(world: Harness) -> Harness:
+    """Gang v of mode all runs on both nodes, and gang g of higher priority wants one of them."""
+    world.api.graceful.update(Key("default", name) for name in VICTIMS)
+    world.add(*small_nodes(2), pod_group("v").gang(2).disruption(Disruption.ALL), victim(0), victim(1))
+    return world.add(gang(1).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(1)))
+
+
+def list_ended(world: Harness) -> list[str]:
+    return [call.name for verb in ("evict", "delete") for call in world.api.said(verb) if call.resource == "pods"]
+
+
+async def withdraw(world: Harness) -> None:
+    """The gang that the victims were to go for is gone."""
+    world.delete("m0")
+    world.store.drop_group(GANG)
+    world.look()
+    await world.settle()
+
+
+async def test_a_gang_that_goes_between_conditions_and_evictions_takes_nobody_with_it(world: Harness) -> None:
+    world.api.hold("apply")
+    await fill(world).go()
+    world.store.put_pod(victim(0).disrupted().value())  # written and seen, the other one's is on its way
+    await withdraw(world)
+    world.store.put_pod(victim(0).disrupted().label("seen", "again").value())
+    world.look()
+    await world.settle()
+    world.api.let_go("apply")
+    await world.go()
+    assert list_ended(world) == []
+    assert [world.pod(name).disruption for name in VICTIMS] == ["", ""]
+
+
+async def test_a_victim_that_stayed_takes_its_gang_with_it_when_another_scheduler_preempts_it(world: Harness) -> None:
+    world.api.hold("apply")
+    await fill(world).go()
+    await withdraw(world)
+    world.api.let_go("apply")
+    await world.go()
+    world.add(victim(0).disrupted().deleting())
+    await world.go()
+    assert list_ended(world) == ["v1"]
+
+
+async def test_a_half_that_is_evicted_by_then_takes_the_other_half_with_it(world: Harness) -> None:
+    world.api.fail("evict", error(429))
+    await fill(world).go()
+    assert list_ended(world) == ["v0", "v1"]
+    assert "deletionTimestamp" not in world.api.pods[Key("default", "v0")]["metadata"]
+    await withdraw(world)
+    await world.go()
+    assert list_ended(world) == ["v0", "v1", "v0"]
+    assert Key("default", "v0") not in world.api.pods
+
+
+class TestARecordOfAnEarlierTerm:
+    """It names victims that say that they go, and none of them has been evicted."""
+
+    async def leave(self, world: Harness) -> None:
+        fill(world).add(*(victim(index).disrupted() for index in range(2)))
+        victims = [Victim(f"pod-{name}", "default", name, "v") for name in VICTIMS]
+        slots = {"pod-m0": Slot("pod-m0", "m0", "n1")}
+        left = Reservation(GANG, "podgroup-g", "", 1, slots, victims=victims)
+        await Records(world.api.client(), "v1", "earlier").write(gang(1).value(), left)
+
+    async def test_is_dropped_with_what_it_has_said_if_the_gang_is_gone(self, world: Harness) -> None:
+        await self.leave(world)
+        world.delete("m0")
+        world.store.drop_group(GANG)
+        await world.recovery.recover()
+        world.look()  # the watch still shows the conditions
+        await world.go()
+        assert list_ended(world) == []
+        assert [world.pod(name).disruption for name in VICTIMS] == ["", ""]
+        assert world.heard.spared == ["default/v"]
+        assert not world.api.records
+
+    async def test_says_nothing_as_long_as_it_cannot_be_read(self, world: Harness) -> None:
+        await self.leave(world)
+        world.group_scheduler.meet_obstacle("the CRD is missing")
+        await world.go()
+        assert list_ended(world) == []
+        await world.recovery.recover()
+        world.group_scheduler.meet_obstacle("")
+        await world.go()
+        assert sorted(list_ended(world)) == ["v0", "v1"]
+
+
+class TestWithoutTheRecords:
+    async def test_nobody_is_looked_for(self, world: Harness) -> None:
+        world.group_scheduler.meet_obstacle("the CRD is missing")
+        await fill(world).go()
+        await world.pass_time(61)
+        assert world.reasons() == [Reason.RECORDS_UNREADABLE]
+        assert (world.heard.searches, world.api.said("rehearse"), list_ended(world)) == ([], [], [])
+        world.group_scheduler.meet_obstacle("")
+        await world.go()
+        assert sorted(list_ended(world)) == ["v0", "v1"]
+
+    async def test_what_an_earlier_term_was_looking_for_is_not_found_by_the_next(self) -> None:
+        world = Harness(stopwatch=Ticking())
+        fill(world).look()
+        assert world.groups.states[GANG].cycle is None
+        world.core.end_term()
+        world.term.active = True
+        world.group_scheduler.meet_obstacle("the CRD is missing")
+        for _ in range(20):
+            await world.go()
+        assert world.groups.states[GANG].preemption is None
+        assert list_ended(world) == []
+        await world.close()
+
+    async def test_nobody_follows_a_disrupted_member_until_they_are_read(self, world: Harness) -> None:
+        world.group_scheduler.meet_obstacle("the CRD is missing")
+        world.add(*small_nodes(2), pod_group("v").gang(2).disruption(Disruption.ALL), victim(1))
+        await world.add(victim(0).disrupted().deleting()).go()
+        assert list_ended(world) == []
+        world.group_scheduler.meet_obstacle("")
+        await world.go()
+        assert list_ended(world) == ["v1"]
+
+
+class Ticking:
+    """A stopwatch that shows so much more each time that nothing runs straight through."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        self._now += 0.004
+        return self._now
