@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -81,7 +82,12 @@ class Controller:
             is_obstructed=self._is_obstructed,
             metrics=metrics,
         )
-        metrics.before_render(lambda: metrics.queued(len(self.queue)))
+        self._metrics = metrics
+        metrics.before_render(self._set_gauges)
+
+    def _set_gauges(self) -> None:
+        self._metrics.queued(len(self.queue))
+        self.feed.show(time.monotonic())
 
     def _make_events(self, client: ApiClient) -> EventWriter:
         # Two events a gang Job, at full speed, cost as much as its objects: they are the first to give way.

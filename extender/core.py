@@ -133,7 +133,7 @@ class Core:
         self.clock = clock
         self.ledger = Ledger(store.occupancy, store.yields)
         self.outbox = Outbox()
-        self.groups = Groups(store.touched, self.ledger, status)
+        self.groups = Groups(store.touched, self.ledger, status, clock, metrics=metrics)
         self.held = HeldPods(store.pods)
         self.activity = SchedulerActivity(store, clock)
 

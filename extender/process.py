@@ -97,12 +97,14 @@ class Extender:
         self.broadcast = Broadcast(
             lambda: Sketch(self.core, self.reports.decisions), {"version": __version__, "apiLevel": level.name}
         )
-        metrics.before_render(Gauges(self.core, self.isolation, metrics).sample)
+        self.gauges = Gauges(self.core, self.feed, level, self.isolation, leadership=self.leadership, metrics=metrics)
+        metrics.before_render(self.gauges.sample)
 
     def _note(self, old: Item | None, new: Item | None) -> None:
         if isinstance(old, Pod) and isinstance(new, Pod):
             self.core.activity.note_pod(old, new)
         self.isolation.note(old, new)
+        self.gauges.note(old, new)
         self.core.groups.wake()
 
     def _make_leadership(self) -> Leadership:

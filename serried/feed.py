@@ -159,6 +159,8 @@ class Feed:
         """The kinds that the API server does not serve."""
         self.malformed: Counter[Kind] = Counter()
         """How many objects could not be used, each sighting counted. The Store keeps the last usable state of them."""
+        self._cached: Counter[Kind] = Counter()
+        """How many objects of each kind are in the Store: two kinds may be in one map of it."""
         self._store = store
         self._obstacles: dict[Kind, str] = {}
         """Why GROUP_KINDS are not shown to us, "" for one that is."""
@@ -193,6 +195,13 @@ class Feed:
         """The kinds that ``synced`` waits for."""
         return frozenset(self._unlisted)
 
+    def show(self, now: float) -> None:
+        """Set the gauges of caches and watches; ``now`` is of the monotonic clock, as the reflectors'."""
+        for kind, reflector in self.reflectors.items():
+            self._metrics.cached(kind.value, self._cached[kind])
+            if reflector.listed.is_set():
+                self._metrics.silent(kind.value, now - reflector.last_event_monotonic)
+
     async def run(self) -> None:
         """Follow everything until cancelled."""
         async with asyncio.TaskGroup() as tasks:
@@ -205,7 +214,7 @@ class Feed:
                 case Upserted(obj):
                     self._upsert(kind, channel, obj)
                 case Deleted(obj):
-                    self._delete(channel, obj)
+                    self._delete(kind, channel, obj)
                 case Listed() | Relisted():
                     self._note_listed(kind)
                 case Unserved(resource):
@@ -224,14 +233,16 @@ class Feed:
         if old is not None and new.version and old.version == new.version:
             return  # a new list repeats what is known
         channel.put(new)
+        self._cached[kind] += old is None
         self._on_change(old, new)
 
-    def _delete(self, channel: "Channel[Any, Any]", obj: JSON) -> None:
+    def _delete(self, kind: Kind, channel: "Channel[Any, Any]", obj: JSON) -> None:
         # The last state may be missing or malformed: only its identity is read.
         key = channel.identify(obj)
         old = channel.held.get(key)
         if old is not None:
             channel.drop(key)
+            self._cached[kind] -= 1
             self._on_change(old, None)
 
     def _note_listed(self, kind: Kind) -> None:

@@ -4,6 +4,29 @@ Each method is called at the moment of what it counts, and must not block or rai
 paths goes through here, so that nothing but `observe` knows prometheus.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRoom:
+    """What reservations hold at one instant."""
+
+    phases: Mapping[str, int] = field(default_factory=dict)
+    """How many reservations there are of each phase."""
+
+    bound: int = 0
+    """Slots whose members are bound."""
+
+    waiting: int = 0
+    """Slots whose members are not bound yet."""
+
+    idle: Mapping[str, float] = field(default_factory=dict)
+    """What the waiting ones ask for by resource, in cores, bytes or pieces: held, and used by nobody."""
+
+    oldest_seconds: float = 0.0
+    """For how long the oldest reservation has waited."""
+
 
 class Metrics:
     """What both processes count: watches, writes, Events."""
@@ -20,8 +43,17 @@ class Metrics:
     def wrote(self, verb: str, resource: str) -> None:
         """A write was sent (each attempt counts)."""
 
+    def failed(self, method: str, status: int) -> None:
+        """The API server has refused a request (each attempt counts); status 0 if no answer came."""
+
     def event_dropped(self) -> None:
         """A core/v1 Event was not written because the queue was full or the server refused it."""
+
+    def cached(self, resource: str, count: int) -> None:
+        """``count`` objects of a resource are in the cache now."""
+
+    def silent(self, resource: str, seconds: float) -> None:
+        """The watch of a resource has said nothing for ``seconds`` now, not even a bookmark."""
 
 
 class ExtenderMetrics(Metrics):
@@ -71,6 +103,27 @@ class ExtenderMetrics(Metrics):
 
     def groups(self, state: str, count: int) -> None:
         """``count`` groups are in this state now."""
+
+    def waited(self, reason: str, seconds: float) -> None:
+        """A group has another reason now, after it had this one for ``seconds``."""
+
+    def started(self, seconds: float) -> None:
+        """A group's quorum is bound, ``seconds`` after the group was first seen, or had lost its quorum."""
+
+    def active(self, count: int) -> None:
+        """1 while this process may plan and bind, else 0."""
+
+    def partial(self, count: int) -> None:
+        """``count`` gangs have bound members now, and fewer than minCount."""
+
+    def gangs(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """How many gangs there are now, by API level and by the kind of their owner."""
+
+    def reservations(self, held: "HeldRoom") -> None:
+        """The room that reservations hold now."""
+
+    def fragmentation(self, free: int, largest: Mapping[str, int]) -> None:
+        """How many members like those planned last the cluster has room for, and one domain of each key at most."""
 
 
 class ControllerMetrics(Metrics):

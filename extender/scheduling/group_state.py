@@ -33,6 +33,13 @@ class GroupState:
 
     first_seen: float
     verdict: Verdict | None = None
+
+    reason_since: float = 0.0
+    """Since when the verdict has its reason."""
+
+    waiting_since: float = 0.0
+    """Since when it is not Scheduled."""
+
     quorum_since: float | None = None
     cycle: BindingCycle | None = None
     tried: tuple[object, ...] = ()

@@ -1,20 +1,30 @@
 """The groups that are looked at: what is remembered of each, and which is to be looked at again."""
 
 import asyncio
+from collections.abc import Callable
 
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.status_sink import StatusSink
 from serried.cluster.ledger import Ledger
 from serried.cluster.touched import Touched
+from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey
-from serried.model.verdict import Verdict
+from serried.model.verdict import Reason, Verdict
 
 
 class Groups:
     """The memory of each group, and whether there is something to look at."""
 
-    def __init__(self, touched: Touched, ledger: Ledger, status: StatusSink) -> None:
+    def __init__(
+        self,
+        touched: Touched,
+        ledger: Ledger,
+        status: StatusSink,
+        clock: Callable[[], float],
+        *,
+        metrics: ExtenderMetrics,
+    ) -> None:
         self.states: dict[GroupKey, GroupState] = {}
         """What is remembered of each group that was looked at."""
 
@@ -24,6 +34,8 @@ class Groups:
         self._touched = touched
         self._ledger = ledger
         self._status = status
+        self._clock = clock
+        self._metrics = metrics
 
     def wake(self) -> None:
         """Something changed: look again."""
@@ -45,8 +57,22 @@ class Groups:
         """Record and publish how a group stands."""
         state = self.states.get(key)
         if state is not None and state.verdict != verdict:
+            self._measure(state, verdict.reason)
             state.verdict = verdict
             self._status.say(key, verdict)
+
+    def _measure(self, state: GroupState, reason: Reason) -> None:
+        before = state.verdict.reason if state.verdict is not None else None
+        if before is reason:
+            return
+        now = self._clock()
+        if before is None or before is Reason.SCHEDULED:
+            state.waiting_since = now
+        else:
+            self._metrics.waited(before.value, now - state.reason_since)
+            if reason is Reason.SCHEDULED:
+                self._metrics.started(now - state.waiting_since)
+        state.reason_since = now
 
     def cycle_of(self, uid: str) -> BindingCycle | None:
         """The cycle in which a pod has a slot."""

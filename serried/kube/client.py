@@ -117,7 +117,10 @@ class ApiClient:
             before()
             try:
                 return await self._transport.send(call)
-            except (TooMany, Unavailable) as err:
+            except ApiError as err:
+                self.metrics.failed(call.method, err.status)
+                if not isinstance(err, TooMany | Unavailable):
+                    raise
                 if attempts.failures + 1 >= policy.attempts or not _may_repeat(call, err):
                     raise
                 await attempts.rest(asked_seconds=err.retry_after or 0.0)

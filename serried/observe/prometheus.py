@@ -4,13 +4,13 @@ Each object has a registry of its own, so that several can live in one process (
 methods count. Label values are enums and resource names, never names of objects.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from serried.metrics import ControllerMetrics, ExtenderMetrics, Metrics
+from serried.metrics import ControllerMetrics, ExtenderMetrics, HeldRoom, Metrics
 
 _VERB_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SEARCH_SECONDS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 80.0)
@@ -18,6 +18,7 @@ _SYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.0
 _WAIT_SECONDS = (10.0, 30.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0)
 _ERROR_SECONDS = (-3600.0, -900.0, -300.0, -60.0, -10.0, 0.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 _REPAIR_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_REASON_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
 _BURST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -35,7 +36,12 @@ class PrometheusMetrics(Metrics):
             "serried_malformed_objects", "Watched objects that could not be used, each time one is seen.", "resource"
         )
         self._writes = self._counter("serried_api_writes", "Writes sent to the API server.", "verb_resource")
+        self._failures = self._counter(
+            "serried_api_errors", "Requests that the API server has refused or not answered.", "method", "status"
+        )
         self._event_drops = self._counter("serried_event_drops", "Events that were not written.")
+        self._cached = self._gauge("serried_cache_objects", "Objects in the cache.", "resource")
+        self._silent = self._gauge("serried_watch_silent_seconds", "Time since the last word of a watch.", "resource")
 
     def watch_restarted(self, resource: str, cause: str) -> None:
         """A watch ended."""
@@ -53,9 +59,21 @@ class PrometheusMetrics(Metrics):
         """A write was sent."""
         self._writes.labels(f"{verb} {resource}").inc()
 
+    def failed(self, method: str, status: int) -> None:
+        """The API server has refused a request, or not answered (status 0)."""
+        self._failures.labels(method, status).inc()
+
     def event_dropped(self) -> None:
         """An Event was not written."""
         self._event_drops.inc()
+
+    def cached(self, resource: str, count: int) -> None:
+        """``count`` objects of a resource are in the cache now."""
+        self._cached.labels(resource).set(count)
+
+    def silent(self, resource: str, seconds: float) -> None:
+        """The watch of a resource has said nothing for ``seconds`` now."""
+        self._silent.labels(resource).set(seconds)
 
     def before_render(self, sampler: Callable[[], None]) -> None:
         """Call ``sampler`` at each scrape, to set gauges from the state.
@@ -117,6 +135,29 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         self._preemptions = self._counter("serried_preemptions", "Preemptions for gangs by outcome.", "outcome")
         self._victims = self._counter("serried_victims", "Pods that were evicted for gangs.", "kind")
         self._head = self._gauge("serried_head_forecast_seconds", "Time to the forecast of the head of the queue.")
+        self._reason_seconds = self._histogram(
+            "serried_gang_wait_seconds", "Time for which groups had a reason.", _REASON_SECONDS, "reason"
+        )
+        self._start_seconds = self._histogram(
+            "serried_gang_start_seconds",
+            "Time from a group's first sight, or loss of its quorum, to its bound quorum.",
+            _REASON_SECONDS,
+        )
+        self._active = self._gauge("serried_active", "Whether this process may plan and bind.")
+        self._partial = self._gauge("serried_partial_gangs", "Gangs that are bound in part.")
+        self._gangs = self._gauge("serried_gangs", "Gangs by API level and kind of their owner.", "level", "owner")
+        self._reservations = self._gauge("serried_reservations", "Reservations by phase.", "phase")
+        self._reserved_slots = self._gauge("serried_reserved_slots", "Slots of reservations.", "member")
+        self._reserved_idle = self._gauge(
+            "serried_reserved_idle", "Room that is reserved for members that are not bound yet.", "resource"
+        )
+        self._oldest_reservation = self._gauge(
+            "serried_oldest_reservation_seconds", "Age of the oldest reservation with members that are not bound."
+        )
+        self._free_slots = self._gauge("serried_free_slots", "Room for members like those planned last.")
+        self._largest_gang = self._gauge(
+            "serried_largest_gang", "The same in the roomiest domain of a topology key.", "key"
+        )
 
     def verb(self, name: str, seconds: float) -> None:
         """One call of kube-scheduler was answered."""
@@ -184,6 +225,38 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         """``count`` groups are in this state now."""
         self._groups.labels(state).set(count)
 
+    def waited(self, reason: str, seconds: float) -> None:
+        """A group had this reason for ``seconds``."""
+        self._reason_seconds.labels(reason).observe(seconds)
+
+    def started(self, seconds: float) -> None:
+        """A group's quorum is bound, ``seconds`` after the group was first seen."""
+        self._start_seconds.observe(seconds)
+
+    def active(self, count: int) -> None:
+        """1 while this process may plan and bind, else 0."""
+        self._active.set(count)
+
+    def partial(self, count: int) -> None:
+        """``count`` gangs have bound members now, and fewer than minCount."""
+        self._partial.set(count)
+
+    def gangs(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """How many gangs there are now, by API level and by the kind of their owner."""
+        _set_all(self._gangs, counts.items())
+
+    def reservations(self, held: HeldRoom) -> None:
+        """The room that reservations hold now."""
+        _set_all(self._reservations, (((phase,), count) for phase, count in held.phases.items()))
+        _set_all(self._reserved_slots, [(("bound",), held.bound), (("waiting",), held.waiting)])
+        _set_all(self._reserved_idle, (((resource,), amount) for resource, amount in held.idle.items()))
+        self._oldest_reservation.set(held.oldest_seconds)
+
+    def fragmentation(self, free: int, largest: Mapping[str, int]) -> None:
+        """How many members like those planned last the cluster has room for, and one domain of each key at most."""
+        self._free_slots.set(free)
+        _set_all(self._largest_gang, (((key,), slots) for key, slots in largest.items()))
+
 
 class PrometheusControllerMetrics(PrometheusMetrics, ControllerMetrics):
     """What the controller counts."""
@@ -215,3 +288,10 @@ class PrometheusControllerMetrics(PrometheusMetrics, ControllerMetrics):
     def queued(self, length: int) -> None:
         """``length`` Jobs wait now."""
         self._queue.set(length)
+
+
+def _set_all(gauge: Gauge, values: Iterable[tuple[tuple[str, ...], float]]) -> None:
+    """Let the gauge have these values by labels, and no others."""
+    gauge.clear()
+    for labels, value in values:
+        gauge.labels(*labels).set(value)

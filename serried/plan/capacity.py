@@ -186,6 +186,18 @@ class Capacity:
         frozen.sort_like(self._homes, self._domains)
         return frozen
 
+    def measure_latest(self) -> tuple[int, Mapping[str, int]]:
+        """How many members of the class that was asked for last there is room for: in all, and in the roomiest domain.
+
+        That is by label key, for the keys that are known. O(domains, and nodes that have changed since).
+        """
+        if not self._tables:
+            return 0, {}
+        table = self._tables[next(reversed(self._tables))]
+        finish(self.refresh(table))
+        keys = [key for key in self._homes if len(key) == 1]
+        return table.total, {key[0]: max(table.sum_by(key, self._homes[key]).values(), default=0) for key in keys}
+
     def count_missing(self, shapes: Collection[Shape]) -> int:
         """For how many of these shapes every node would have to be looked at."""
         return sum(shape not in self._tables and list_named(shape) is None for shape in shapes)

@@ -72,6 +72,14 @@ class RecordingMetrics(ExtenderMetrics):
         self.evictions: list[str] = []
         self.promises: list[float] = []
         self.settlements: list[tuple[str, float | None]] = []
+        self.waits: list[tuple[str, float]] = []
+        self.starts: list[float] = []
+
+    def waited(self, reason: str, seconds: float) -> None:
+        self.waits.append((reason, seconds))
+
+    def started(self, seconds: float) -> None:
+        self.starts.append(seconds)
 
     def promised(self, wait: float) -> None:
         self.promises.append(wait)

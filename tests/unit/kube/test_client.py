@@ -19,6 +19,7 @@ from serried.kube.errors import (
     Unavailable,
 )
 from serried.kube.wire import PODS, RESERVATIONS
+from serried.metrics import Metrics
 from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import calls
@@ -277,3 +278,25 @@ async def test_delete_takes_only_the_object_that_was_meant(server: FakeApiServer
 async def test_many_requests_share_the_connections(server: FakeApiServer, client: ApiClient) -> None:
     answers = await asyncio.gather(*(client.get(PODS, "ns", "a") for _ in range(300)))
     assert len(answers) == 300
+
+
+class Failures(Metrics):
+    """Keeps what has failed."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int]] = []
+
+    def failed(self, method: str, status: int) -> None:
+        self.seen.append((method, status))
+
+
+async def test_every_refused_attempt_counts(server: FakeApiServer) -> None:
+    metrics = Failures()
+    retry = RetryPolicy(attempts=3, backoff=Backoff(first=0.001, cap=0.001))
+    async with ApiClient(Credentials(server.url), component="test", retry=retry, metrics=metrics) as client:
+        with pytest.raises(NotFound):
+            await client.get(PODS, "ns", "none")
+        assert metrics.seen == [("GET", 404)]
+        server.refuse(calls(), status=503, times=2)
+        assert await client.get(PODS, "ns", "a")
+    assert metrics.seen[1:] == [("GET", 503), ("GET", 503)]

@@ -47,7 +47,7 @@ def test_a_kustomization_lists_existing_files_and_leaves_none_beside_it_out(kust
 
 
 def test_the_base_takes_in_every_part_but_those_to_ask_for() -> None:
-    components = ("compatible", "elastic-refuse", "evict-broken", "evict-disrupted", "marker", "isolated")
+    components = ("compatible", "elastic-refuse", "evict-broken", "evict-disrupted", "marker", "isolated", "monitoring")
     asked_for = {MANIFESTS / "kustomize" / name for name in ("base", "gate", *components)}
     overlays = set((MANIFESTS / "kustomize" / "overlays").iterdir())
     parts = {path.parent for path in KUSTOMIZATIONS} - asked_for - overlays

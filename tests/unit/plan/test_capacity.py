@@ -89,3 +89,20 @@ def test_what_a_frozen_capacity_has_counted_the_original_need_not_count_again() 
     nodes["n1"] = node("n1").cpu(1).value()
     capacity.note_node(None, nodes["n1"])
     assert capacity.table(shape).by_node["n1"] == 1
+
+
+def test_the_class_that_was_asked_for_last_is_measured_in_all_and_by_key() -> None:
+    nodes = cluster(6)
+    used: dict[str, dict[str, int]] = {}
+    capacity = Capacity(nodes, used)
+    assert capacity.measure_latest() == (0, {})
+    shape = pod("p").cpu(1).value().shape
+    capacity.table(shape)
+    capacity.homes((ZONE,))
+    assert capacity.measure_latest() == (24, {ZONE: 12})
+
+    used["n0"] = {"cpu": 4000}
+    capacity.note_used("n0")
+    used["n4"] = {"cpu": 2000}
+    capacity.note_used("n4")
+    assert capacity.measure_latest() == (18, {ZONE: 10})

@@ -1,0 +1,45 @@
+"""What is shipped for Prometheus and Grafana, as their own programs take it."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+SHIPPED = Path(__file__).resolve().parents[2] / "manifests" / "kustomize" / "monitoring"
+
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("prometheus") is None or shutil.which("promtool") is None,
+    reason="neither prometheus nor promtool is installed: apt-get install prometheus",
+)
+
+
+def read_rules() -> list[dict[str, Any]]:
+    """The alerts."""
+    (group,) = read_rule_file()["groups"]
+    rules: list[dict[str, Any]] = group["rules"]
+    return rules
+
+
+def read_rule_file() -> dict[str, Any]:
+    """The rules in the form of a rule file of Prometheus."""
+    spec: dict[str, Any] = yaml.safe_load((SHIPPED / "rules.yaml").read_text())["spec"]
+    return spec
+
+
+def list_queries() -> Iterator[str]:
+    """Every query of the dashboard and of the alerts, as Prometheus takes it."""
+    for panel in json.loads((SHIPPED / "dashboard.json").read_text())["panels"]:
+        for target in panel["targets"]:
+            yield target["expr"].replace("$__rate_interval", "1m")
+    for rule in read_rules():
+        yield rule["expr"]
+
+
+def find_metrics(query: str) -> set[str]:
+    """The names of ours in a query, as the registry has them."""
+    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"\bserried_\w+", query)}
