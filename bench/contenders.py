@@ -16,7 +16,7 @@ from bench.load.objects import Load, make_gangs
 NODES_PER_RACK = 100
 QPS = 5000
 
-Name = Literal["plain", "native", "serried", "plain-isolated", "plain-asked"]
+Name = Literal["plain", "native", "serried", "serried-deletion", "plain-isolated", "plain-asked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ QUICK = _with_full_queues(
 class Contender:
     """One way of scheduling: its cluster, its schedulerName, and the processes that do it.
 
-    ``plain`` is whether it gets plain pods, or gangs. With ``isolated`` only marked pods are asked about.
+    ``plain`` is whether it gets plain pods, or gangs. With ``isolated`` only marked pods are asked about. The extender
+    gets ``arguments``.
     """
 
     name: Name
@@ -73,6 +74,7 @@ class Contender:
     processes: tuple[str, ...]
     plain: bool = False
     isolated: bool = False
+    arguments: tuple[str, ...] = ()
 
     def make_spec(self, nodes: int) -> Spec:
         """A cluster of ``nodes`` nodes in racks of 100, the same for all but gates and processes of ours.
@@ -89,6 +91,7 @@ class Contender:
             gates="on" if self.name == "native" else "off",
             serried=self.scheduler == _OURS,
             isolated=self.isolated,
+            serried_args=self.arguments,
         )
 
     def takes(self, workload: Workload) -> bool:
@@ -101,9 +104,13 @@ _BOTH = ("scheduler", "extender")
 PLAIN = Contender("plain", "plain pods, stock scheduler", _STOCK, ("kube-scheduler",), plain=True)
 NATIVE = Contender("native", "native gangs, gates on", _STOCK, ("kube-scheduler",))
 SERRIED = Contender("serried", "Serried, gates off", _OURS, _BOTH)
+DELETING = Contender(
+    "serried-deletion", "Serried, gates off, victims deleted", _OURS, _BOTH, arguments=("--preempt-by", "deletion")
+)
 ISOLATED = Contender("plain-isolated", "plain pods, Serried isolated", _OURS, _BOTH, plain=True, isolated=True)
 ASKED = Contender("plain-asked", "plain pods, Serried asked about each", _OURS, _BOTH, plain=True)
 ALL = (PLAIN, NATIVE, SERRIED, ISOLATED, ASKED)
+"""Those of the comparison of pods per second."""
 
 
 def in_turns(contenders: Sequence[Contender], repetitions: int) -> Iterator[tuple[int, Contender]]:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import uvloop
 
@@ -29,7 +29,7 @@ from bench.cluster.cluster import down
 from bench.cluster.nodes import RACK
 from bench.cluster.progress import Report, stderr_report
 from bench.comparison import Run
-from bench.contenders import ALL, FULL, QPS, QUICK, Contender, Name, Workload, in_turns
+from bench.contenders import ALL, FULL, QPS, QUICK, Contender, Workload, in_turns
 from bench.load.objects import Load, make_gangs
 from bench.load.requests import read_writes
 from bench.load.run import StuckError, clear, open_client, read_domains, run_load
@@ -41,6 +41,7 @@ from serried.kube.errors import ApiError
 RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).parent.parent / "README.md"
 _SETTLE = 2.0
+_NAMES = [contender.name for contender in ALL]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--repetitions", type=int, default=3)
     add("--seconds", type=float, default=300.0, help="how long one load may take")
     add("--attempts", type=int, default=3, help="how often a run that other work disturbs is made, at most")
-    add("--only", nargs="+", choices=get_args(Name), default=list(get_args(Name)), help="leave the others out")
+    add("--only", nargs="+", choices=_NAMES, default=_NAMES, help="leave the others out")
     add("--name", default="throughput", help="first part of the result's file name")
     add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
     add("--results", type=Path, default=RESULTS, help="directory of the result")

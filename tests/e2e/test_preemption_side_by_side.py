@@ -11,7 +11,7 @@ from bench.preemption.__main__ import main
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
-def test_a_quick_run_measures_both(
+def test_a_quick_run_measures_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(state.STATE, str(tmp_path / "state"))
@@ -21,8 +21,8 @@ def test_a_quick_run_measures_both(
     result = json.loads((tmp_path / "preemption-2026-01-01.json").read_text())
     evicted = {row["contender"]: row["evicted"]["median"] for row in result["summary"]}
     assert code == 0
-    assert evicted.keys() == {"native", "serried"}
-    assert evicted["serried"] == result["summary"][0]["least"] <= evicted["native"]
+    assert evicted.keys() == {"native", "serried", "serried-deletion"}
+    assert evicted["serried"] == evicted["serried-deletion"] == result["summary"][0]["least"] <= evicted["native"]
     assert all(row["unbound"] == row["torn"] == 0 for row in result["summary"])
     assert "a gang of 4 | serried |" in capsys.readouterr().out
     assert state.places() == []
