@@ -8,6 +8,7 @@ tolerations are alpha and off upstream; such a toleration tolerates nothing here
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from serried.model.diagnosis import Hurdle, HurdleKind
 from serried.model.node import Node
 from serried.model.pod import Shape
 from serried.model.resources import Resources, count_slots
@@ -33,6 +34,22 @@ def admits(shape: Shape, node: Node) -> bool:
     if shape.node_selector and not _selects(shape.node_selector, node.labels):
         return False
     return shape.node_terms is None or matches_terms(shape.node_terms, node)
+
+
+def find_rejection(shape: Shape, node: Node) -> Hurdle | None:
+    """Why ``node`` would not take a pod of ``shape`` if it had room; None if it `admits` it."""
+    if node.unschedulable and not _tolerated(UNSCHEDULABLE, shape.tolerations):
+        return Hurdle(HurdleKind.CORDON)
+    for taint in node.taints:
+        if taint.effect in _REPELLING and not _tolerated(taint, shape.tolerations):
+            cordoned = taint.key == UNSCHEDULABLE.key
+            return Hurdle(HurdleKind.CORDON) if cordoned else Hurdle(HurdleKind.TAINT, taint.key)
+    for key, value in shape.node_selector:
+        if node.labels.get(key) != value:
+            return Hurdle(HurdleKind.SELECTOR, key)
+    if shape.node_terms is not None and not matches_terms(shape.node_terms, node):
+        return Hurdle(HurdleKind.SELECTOR)
+    return None
 
 
 def slots(shape: Shape, node: Node, used: Resources | None) -> int:

@@ -1,0 +1,328 @@
+"""What would make a gang fit: the planner is run with one constraint relaxed at a time.
+
+Whatever is found has been planned: the plan is part of the advice. The search takes the changes in the order of what
+they cost: what an administrator does to nodes; what the gang itself asks for; what happens to others.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from serried.model.diagnosis import Advice, Change, Resident
+from serried.model.node import Node
+from serried.model.plan import Overlay, Plan, PlanRequest, Snapshot
+from serried.model.pod import Pod, Shape
+from serried.model.resources import PODS, Resources, add, count_slots, subtract
+from serried.plan.capacity import Capacity, Fork
+from serried.plan.classes import MemberClass, group_classes
+from serried.plan.fit import UNSCHEDULABLE, admits
+from serried.plan.steps import Work, finish
+from serried.plan.tree import solve_group
+
+_NODES_PER_STEP = 200
+_MAX_DROPS = 8
+"""How many of the nodes to be uncordoned are tried to be left as they are."""
+
+_FRACTIONS = 16
+"""In how many parts a request is divided; it is made smaller by whole parts, by half of them at the most."""
+
+_MAX_RESIDENTS = 12
+"""For how many other gangs it is planned as if they had gone."""
+
+_NOTHING: Resources = {}
+
+
+def find_advice(
+    snapshot: Snapshot, ask: PlanRequest, residents: Iterable[Resident] = (), keys: Collection[str] = ()
+) -> list[Advice]:
+    """As `solve_advice`, at once."""
+    found: list[Advice] = []
+    finish(solve_advice(snapshot, ask, residents, keys=keys, found=found))
+    return found
+
+
+def solve_advice(
+    snapshot: Snapshot,
+    ask: PlanRequest,
+    residents: Iterable[Resident],
+    capacity: Capacity | None = None,
+    *,
+    keys: Collection[str] = (),
+    found: list[Advice],
+) -> Work[None]:
+    """Put into ``found`` each change with which a gang fits that does not fit now, the cheapest first, in steps.
+
+    ``keys`` are labels that are levels of the topology; those that have the word in them are, too.
+    Whoever stops early has what was found by then. Between steps neither snapshot nor capacity may change.
+    """
+    search = _Relaxation(snapshot, ask, capacity, keys)
+    ways: Sequence[Callable[[], Work[Advice | None]]] = (
+        search.uncordon,
+        search.shrink,
+        search.widen,
+        search.prefer,
+        search.lower_quorum,
+    )
+    for way in ways:
+        advice = yield from way()
+        if advice is not None:
+            found.append(advice)
+    ended: list[Advice] = []
+    found += yield from search.move_others(residents, ended)
+    released = yield from search.release()
+    found += [*([released] if released is not None else ()), *ended]
+
+
+class _Relaxation:
+    """One gang, and the ground on which it is planned with changes."""
+
+    def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None, keys: Collection[str]) -> None:
+        self._snapshot = snapshot
+        self._ask = ask
+        self._capacity = capacity or Capacity(snapshot.nodes, snapshot.used)
+        self._keys = keys
+
+    def _plan(
+        self, ask: PlanRequest, nodes: Mapping[str, Node] | None = None, used: Mapping[str, Resources] | None = None
+    ) -> Work[Plan | None]:
+        """The plan if some nodes were others, or used otherwise; None without one."""
+        all_nodes = {**self._snapshot.nodes, **nodes} if nodes else self._snapshot.nodes
+        all_used = Overlay(used, self._snapshot.used) if used else self._snapshot.used
+        others = {*(nodes or ()), *(used or ()), *self._snapshot.over}
+        fork = Fork(self._capacity, all_nodes, all_used, others)
+        answer = yield from solve_group(Snapshot(all_nodes, all_used), ask, fork)
+        return answer if isinstance(answer, Plan) and len(answer.nodes) >= max(1, ask.need) else None
+
+    # --- nodes -------------------------------------------------------------------------------------------------
+
+    def uncordon(self) -> Work[Advice | None]:
+        """The cordoned nodes that would have to be used, as few as a few tries find."""
+        closed = {}
+        for place, (name, node) in enumerate(self._snapshot.nodes.items(), 1):
+            if node.unschedulable or any(taint.key == UNSCHEDULABLE.key for taint in node.taints):
+                closed[name] = _open(node)
+            if place % _NODES_PER_STEP == 0:
+                yield
+        plan = (yield from self._plan(self._ask, closed)) if closed else None
+        if plan is None:
+            return None
+        chosen = _count_members(plan, closed)
+        if not chosen:
+            return None  # it fits as it is
+        for name in sorted(chosen, key=lambda each: (chosen[each], each))[:_MAX_DROPS]:
+            fewer = {each: closed[each] for each in chosen if each != name}
+            without = (yield from self._plan(self._ask, fewer)) if fewer else None
+            if without is not None:
+                plan = without
+                chosen = _count_members(plan, fewer)
+                if not chosen:
+                    return None
+        return Advice(Change.UNCORDON, plan, nodes=tuple(sorted(chosen)))
+
+    # --- what the gang asks for --------------------------------------------------------------------------------
+
+    def shrink(self) -> Work[Advice | None]:
+        """The request that has to become smaller by the smallest part."""
+        best: tuple[float, Advice] | None = None
+        for resource in _list_resources(self._ask.members):
+            advice = yield from self._shrink(resource)
+            if advice is not None:
+                share = advice.after / advice.before
+                best = (share, advice) if best is None or share > best[0] else best
+        return best[1] if best is not None else None
+
+    def _shrink(self, resource: str) -> Work[Advice | None]:
+        most = max(dict(member.shape.requests).get(resource, 0) for member in self._ask.members)
+        amounts = _list_smaller(resource, most)
+        best: tuple[int, Plan] | None = None
+        low = 0
+        high = len(amounts)
+        while low < high:
+            # The smallest first: what half of it does not help needs no second plan.
+            middle = (low + high) // 2 if best is not None else low
+            plan = yield from self._plan(_cap(self._ask, resource, amounts[middle]))
+            if plan is None:
+                high = middle
+            else:
+                best = (amounts[middle], plan)
+                low = middle + 1
+        return Advice(Change.SMALLER, best[1], name=resource, before=most, after=best[0]) if best is not None else None
+
+    def widen(self) -> Work[Advice | None]:
+        """The next wider level that holds the gang."""
+        key = self._ask.topology_key
+        if key is None:
+            return None
+        for wider in (yield from self._find_wider(key)):
+            plan = yield from self._plan(replace(_rekey(self._ask, wider), pinned=frozenset(), taken=frozenset()))
+            if plan is not None:
+                return Advice(Change.WIDER, plan, name=wider)
+        return None
+
+    def prefer(self) -> Work[Advice | None]:
+        """Without the required key, which is preferred then."""
+        key = self._ask.topology_key
+        if key is None:
+            return None
+        levels = (*self._ask.levels, key)
+        ask = replace(
+            _rekey(self._ask, None), pinned=frozenset(), taken=frozenset(), levels=levels, spills=True, within=()
+        )
+        plan = yield from self._plan(ask)
+        return Advice(Change.PREFERRED, plan, name=key) if plan is not None else None
+
+    def lower_quorum(self) -> Work[Advice | None]:
+        """As many members as the best domain holds."""
+        ask = self._ask
+        if ask.parts or ask.need < 2:
+            return None
+        answer = yield from self._plan(replace(ask, need=1))
+        enough = 0 if answer is None else len(answer.nodes)
+        if answer is None or enough >= ask.need:
+            return None
+        return Advice(Change.FEWER, answer, before=ask.need, after=enough)
+
+    def _find_wider(self, key: str) -> Work[list[str]]:
+        """The labels of the topology whose domains consist of whole domains of ``key``, the narrowest first."""
+        shared: dict[str, dict[str, str]] = {}
+        for place, node in enumerate(self._snapshot.nodes.values(), 1):
+            home = node.labels.get(key)
+            if home is None:
+                continue
+            labels = shared.get(home)
+            if labels is None:
+                shared[home] = {name: value for name, value in node.labels.items() if self._is_level(name)}
+            else:
+                for name in [name for name, value in labels.items() if node.labels.get(name) != value]:
+                    del labels[name]
+            if place % _NODES_PER_STEP == 0:
+                yield
+        common = set.intersection(*(set(labels) for labels in shared.values())) if shared else set()
+        sizes = {name: len({labels[name] for labels in shared.values()}) for name in common - {key}}
+        return sorted((name for name, size in sizes.items() if 1 < size < len(shared)), key=lambda n: (-sizes[n], n))
+
+    def _is_level(self, label: str) -> bool:
+        return "topology" in label or label in self._keys or label in self._ask.levels
+
+    # --- others ------------------------------------------------------------------------------------------------
+
+    def release(self) -> Work[Advice | None]:
+        """Without the nodes that are kept from the gang."""
+        if not self._ask.closed:
+            return None
+        plan = yield from self._plan(_without_closed(self._ask))
+        return Advice(Change.RELEASE, plan) if plan is not None else None
+
+    def move_others(self, residents: Iterable[Resident], ended: list[Advice]) -> Work[list[Advice]]:
+        """The smallest gang that could go elsewhere; the smallest whose end would help is ``ended``."""
+        helpful = yield from self._find_helpful(residents)
+        for resident in helpful[:_MAX_RESIDENTS]:
+            left = self._remove(resident)
+            plan = yield from self._plan(self._ask, used=left)
+            if plan is None:
+                continue
+            if not ended:
+                ended.append(Advice(Change.END, plan, name=resident.name, pods=len(resident.pods)))
+            moved = (yield from self._replan(resident, left, plan)) if resident.movable else None
+            if moved is not None:
+                nodes = tuple(sorted(set(moved.nodes.values())))
+                size = len(resident.pods)
+                return [Advice(Change.MOVE, plan, nodes, resident.name, domain=moved.domain, pods=size)]
+        return []
+
+    def _find_helpful(self, residents: Iterable[Resident]) -> Work[list[Resident]]:
+        """Those on whose nodes more members would fit without them, the smallest first."""
+        classes = group_classes(self._ask.members)
+        helpful = []
+        for resident in residents:
+            left = self._remove(resident)
+            if any(self._gains(kind, left) for kind in classes[:4]):
+                helpful.append(resident)
+            yield
+        return sorted(helpful, key=lambda each: (len(each.pods), each.name))
+
+    def _gains(self, kind: MemberClass, left: Mapping[str, Resources]) -> bool:
+        for name, used in left.items():
+            node = self._snapshot.nodes[name]
+            before = self._snapshot.used.get(name, _NOTHING)
+            if admits(kind.shape, node) and name not in self._ask.closed:
+                more = count_slots(node.allocatable, used, kind.request)
+                if more > count_slots(node.allocatable, before, kind.request):
+                    return True
+        return False
+
+    def _remove(self, resident: Resident) -> dict[str, Resources]:
+        """What is used on its nodes when a gang has gone."""
+        left: dict[str, Resources] = {}
+        for pod in resident.pods:
+            if pod.node in self._snapshot.nodes:
+                base = left.get(pod.node) or self._snapshot.used.get(pod.node, _NOTHING)
+                left[pod.node] = subtract(base, dict(pod.shape.requests))
+        return left
+
+    def _replan(self, resident: Resident, left: Mapping[str, Resources], plan: Plan) -> Work[Plan | None]:
+        """Where a gang goes when the other one has its plan."""
+        used = dict(left)
+        shapes = {member.uid: member.shape for member in self._ask.members}
+        for uid, name in plan.nodes.items():
+            base = used.get(name) or self._snapshot.used.get(name, _NOTHING)
+            used[name] = add(base, dict(shapes[uid].requests))
+        ask = PlanRequest(tuple(resident.pods), len(resident.pods), topology_key=resident.topology_key)
+        return (yield from self._plan(ask, used=used))
+
+
+def _open(node: Node) -> Node:
+    taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE.key)
+    return replace(node, unschedulable=False, taints=taints)
+
+
+def _count_members(plan: Plan, names: Collection[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in plan.nodes.values():
+        if name in names:
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _list_resources(members: Sequence[Pod]) -> list[str]:
+    """What members ask for that could be less."""
+    shapes = {id(member.shape): member.shape for member in members}
+    names = {name for shape in shapes.values() for name, amount in shape.requests if amount > 1}
+    return sorted(name for name in names if name != PODS and ":" not in name)
+
+
+def _list_smaller(resource: str, most: int) -> list[int]:
+    """Smaller amounts in round numbers, ascending."""
+    unit = _find_unit(resource, most)
+    parts = (most * part // _FRACTIONS // unit * unit for part in range(_FRACTIONS // 2, _FRACTIONS))
+    return sorted({amount for amount in parts if 0 < amount < most})
+
+
+def _find_unit(resource: str, most: int) -> int:
+    wholes = (1000, 100, 10) if resource == "cpu" else (1 << 30, 1 << 20, 1 << 10)
+    return next((unit for unit in wholes if most >= 8 * unit), 1)
+
+
+def _cap(ask: PlanRequest, resource: str, amount: int) -> PlanRequest:
+    """As if no member asked for more than so much."""
+    shapes: dict[int, Shape] = {}
+    members: dict[str, Pod] = {}
+    for member in ask.members:
+        known = shapes.get(id(member.shape))
+        if known is None:
+            requests = tuple((n, min(a, amount) if n == resource else a) for n, a in member.shape.requests)
+            known = shapes[id(member.shape)] = replace(member.shape, requests=requests)
+        members[member.uid] = replace(member, shape=known)
+    return _with_members(ask, members)
+
+
+def _with_members(ask: PlanRequest, members: Mapping[str, Pod]) -> PlanRequest:
+    parts = tuple(_with_members(part, members) for part in ask.parts)
+    return replace(ask, members=tuple(members[member.uid] for member in ask.members), parts=parts)
+
+
+def _rekey(ask: PlanRequest, key: str | None) -> PlanRequest:
+    return replace(ask, topology_key=key, levels=tuple(level for level in ask.levels if level != key))
+
+
+def _without_closed(ask: PlanRequest) -> PlanRequest:
+    return replace(ask, closed=frozenset(), parts=tuple(_without_closed(part) for part in ask.parts))
