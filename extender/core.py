@@ -48,6 +48,7 @@ from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.studies import Studies
 from extender.scheduling.tending import CycleTending
 from extender.scheduling.term import Term
+from extender.scheduling.timeline import Chronicle, Timelines
 from extender.scheduling.units import Units
 from extender.service import ExtenderService
 from serried.cluster.backlog import Backlog
@@ -131,8 +132,11 @@ class Core:
         self.store = store
         self.term = term
         self.clock = clock
+        self.wall = wall
         self.ledger = Ledger(store.occupancy, store.yields)
         self.outbox = Outbox()
+        self.timelines = Timelines(wall)
+        status = Chronicle(self.timelines, status)
         self.groups = Groups(store.touched, self.ledger, status, clock, metrics=metrics)
         self.held = HeldPods(store.pods)
         self.activity = SchedulerActivity(store, clock)
@@ -367,6 +371,7 @@ class Core:
             runner=self.runner,
             binder=binder,
             client=client,
+            timelines=self.timelines,
             clock=clock,
         )
 

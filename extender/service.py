@@ -17,6 +17,7 @@ from extender.scheduling.moves import Moves
 from extender.scheduling.offers import Offers
 from extender.scheduling.plain_pods import PlainPods
 from extender.scheduling.tending import CycleTending
+from extender.scheduling.timeline import Milestone, Timelines
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
 from serried.decode.malformed import Malformed
@@ -47,6 +48,7 @@ class ExtenderService:
         runner: CycleRunner,
         binder: Binder,
         client: ApiClient,
+        timelines: Timelines,
         clock: Callable[[], float],
     ) -> None:
         self.synced = False
@@ -65,6 +67,7 @@ class ExtenderService:
         self._runner = runner
         self._binder = binder
         self._client = client
+        self._timelines = timelines
         self._clock = clock
 
     def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
@@ -98,6 +101,7 @@ class ExtenderService:
             self._note_absence(cycle, pod, node, names)
             return Hold()
         cycle.mark_filtered(pod.uid, self._clock())
+        self._timelines.note(key, Milestone.STEERED)
         self._held.forget(pod.uid)
         return Steer(offered)
 
@@ -215,6 +219,7 @@ class ExtenderService:
         self, cycle: BindingCycle, uid: str, hangup: Callable[[], Coroutine[Any, Any, None]]
     ) -> str:
         call = cycle.open_call(uid, self._clock())
+        self._timelines.note(cycle.reservation.group, Milestone.AT_BIND)
         watch: asyncio.Future[Any] = asyncio.ensure_future(hangup())
         try:
             waits: list[asyncio.Future[Any]] = [call, watch]

@@ -1,12 +1,27 @@
 """``/debug/groups``: how each group stands, and one of them in full."""
 
+from enum import StrEnum
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Response
 
 from extender.core import Core
+from extender.debug.diagnosis import (
+    DIAGNOSIS,
+    DiagnosisView,
+    ForecastView,
+    MilestoneView,
+    TurnView,
+    view_advice,
+    view_finding,
+    view_forecast,
+    view_timeline,
+    view_turn,
+)
 from extender.debug.dry_runs import DryRunView, read_dry_run, try_out
+from extender.debug.inquiries import Inquiries, TooManyInquiriesError
 from extender.debug.preemption import PreemptionView, view_preemption
+from extender.debug.reservations import ReservationView, view_reservation
 from extender.debug.view import View, exemplify
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.group_state import GroupState
@@ -19,6 +34,18 @@ LEFT_OFF = "X-Left-Off"
 """The header of ``/debug/groups`` that says how many groups a limit has left off."""
 
 _STATES = ("Unknown", "Waiting", "Scheduled", *CycleStage)
+
+
+class Diagnose(StrEnum):
+    """What is found out about a gang that waits for room."""
+
+    NONE = "none"
+
+    DOMAINS = "domains"
+    """What each domain lacks."""
+
+    ADVICE = "advice"
+    """That, and what would make the gang fit."""
 
 
 class MemberView(View):
@@ -90,6 +117,21 @@ class GroupDetail(GroupView):
     dryRun: DryRunView | None
     """What would be evicted for it now; None if nobody has asked."""
 
+    timeline: list[MilestoneView]
+    """What has happened to it, the oldest first."""
+
+    plan: ReservationView | None
+    """The slots that are kept for it; None without a plan."""
+
+    queue: TurnView | None
+    """Its place among those that wait for room; None if it does not."""
+
+    forecast: ForecastView | None
+    """None for all but the head of the queue."""
+
+    diagnosis: DiagnosisView | None
+    """Why it does not fit; None if it does not wait for room, or was not asked about."""
+
     detail: list[MemberView]
 
 
@@ -118,6 +160,14 @@ _DETAIL_EXAMPLE = GroupDetail(
     **_EXAMPLE.model_dump(),
     preemption=None,
     dryRun=DryRunView(message="nothing that runs has a lower priority", found=None),
+    timeline=[
+        MilestoneView(milestone="seen", at="2026-08-01T11:59:58Z"),
+        MilestoneView(milestone="quorum", at="2026-08-01T12:00:00Z"),
+    ],
+    plan=None,
+    queue=TurnView(position=2, length=5, before=["default/earlier"]),
+    forecast=None,
+    diagnosis=DIAGNOSIS,
     detail=[MemberView(name="training-0", uid="3f0c", state="Waiting", node="", planned="", nominated="")],
 )
 
@@ -125,6 +175,7 @@ _DETAIL_EXAMPLE = GroupDetail(
 def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
     """The routes, below ``/debug``."""
     router = APIRouter()
+    inquiries = Inquiries(core)
 
     @router.get("/groups", responses=exemplify([_EXAMPLE]))
     async def list_groups(
@@ -144,28 +195,52 @@ def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
 
     @router.get("/groups/{namespace}/{name:path}", responses=exemplify(_DETAIL_EXAMPLE))
     async def show_group(
-        namespace: str, name: str, dry_run: Annotated[str | None, Query(alias="dryRun")] = None
+        namespace: str,
+        name: str,
+        dry_run: Annotated[str | None, Query(alias="dryRun")] = None,
+        diagnosis: Diagnose = Diagnose.DOMAINS,
     ) -> GroupDetail:
-        """One group with its members: why it waits, and who would have to go for it.
+        """One group with its members: why it waits, what would make it run, and who would have to go for it.
 
         `name` is as the list of groups has it, or that of a PodGroup in a tree, which leads to the tree. With `?dryRun`
-        victims are looked for anew, and nobody is evicted.
+        victims are looked for anew, and nobody is evicted. `?diagnosis=advice` has the planner look for the cheapest
+        change with which the gang fits: that is work of up to 2 s, in slices, one gang at a time; so many may wait for
+        it, others get 429. `?diagnosis=none` leaves the domains out.
         """
         asked = read_dry_run(dry_run)
         key = core.store.forest.lift(decode_group_key(namespace, name))
         if key not in core.store.groups and key not in core.store.members:
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
         tried = await try_out(core, key) if asked else None
+        found = await _inquire(inquiries, key, diagnosis)
         view = _view_group(core, level, key)
         state = core.groups.states.get(key)
         return GroupDetail(
             **view.model_dump(),
             preemption=view_preemption(state.preemption) if state is not None else None,
             dryRun=tried,
+            timeline=view_timeline(core, key),
+            plan=view_reservation(core, key),
+            queue=view_turn(core, key),
+            forecast=view_forecast(core, key),
+            diagnosis=found,
             detail=[_view_member(core, pod) for pod in core.store.members.of_group(key)],
         )
 
     return router
+
+
+async def _inquire(inquiries: Inquiries, key: GroupKey, diagnosis: Diagnose) -> DiagnosisView | None:
+    if diagnosis is Diagnose.NONE:
+        return None
+    try:
+        if diagnosis is Diagnose.DOMAINS:
+            found = await inquiries.diagnose(key)
+            return None if found is None else view_finding(found, None)
+        found = await inquiries.advise(key)
+        return None if found is None else view_finding(found, [view_advice(each) for each in found.advice])
+    except TooManyInquiriesError:
+        raise HTTPException(429, "too many ask for a diagnosis at the same time; ask again later") from None
 
 
 def _read_limit(text: str) -> int:

@@ -43,12 +43,13 @@ def reservations_routes(core: Core) -> APIRouter:
     @router.get("/reservations", responses=exemplify([_EXAMPLE]))
     async def list_reservations() -> list[ReservationView]:
         """Every reservation: which nodes are kept for whom, and how far the binding of the gang is."""
-        return [view for reservation in core.ledger if (view := _view_reservation(core, reservation.group))]
+        return [view for reservation in core.ledger if (view := view_reservation(core, reservation.group))]
 
     return router
 
 
-def _view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
+def view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
+    """The slots of a group; None if it has none."""
     reservation = core.ledger.of_group(key)
     state = core.groups.states.get(key)
     if reservation is None:

@@ -195,6 +195,11 @@ class Preemptions:
         self._searches.pop(group, None)
         self._refused.pop(group, None)
 
+    def find_refused(self, group: GroupKey) -> PlanRequest | None:
+        """What a gang asked for that waits for room; None for any other."""
+        search = self._refused.get(group)
+        return search.ask if search is not None else None
+
     def find_objection(self, search: Search) -> str:
         """Why nobody goes for a gang, whoever runs, a sentence; "" if somebody may."""
         if search.refusal.reason not in _FOR_ROOM:

@@ -22,8 +22,8 @@ _NODES_PER_STEP = 200
 _MAX_DROPS = 8
 """How many of the nodes to be uncordoned are tried to be left as they are."""
 
-_FRACTIONS = 16
-"""In how many parts a request is divided; it is made smaller by whole parts, by half of them at the most."""
+_MAX_SMALLER = 1_000
+"""Into how many steps a request is divided; it is made smaller by half of them at the most."""
 
 _MAX_RESIDENTS = 12
 """For how many other gangs it is planned as if they had gone."""
@@ -153,7 +153,9 @@ class _Relaxation:
         if key is None:
             return None
         for wider in (yield from self._find_wider(key)):
-            plan = yield from self._plan(replace(_rekey(self._ask, wider), pinned=frozenset(), taken=frozenset()))
+            homes = [node for node in self._snapshot.nodes.values() if node.labels.get(key) in self._ask.pinned]
+            pinned = frozenset(home.labels[wider] for home in homes)
+            plan = yield from self._plan(replace(_rekey(self._ask, wider), pinned=pinned, taken=frozenset()))
             if plan is not None:
                 return Advice(Change.WIDER, plan, name=wider)
         return None
@@ -291,15 +293,16 @@ def _list_resources(members: Sequence[Pod]) -> list[str]:
 
 
 def _list_smaller(resource: str, most: int) -> list[int]:
-    """Smaller amounts in round numbers, ascending."""
+    """Smaller amounts in round numbers down to a half, ascending."""
     unit = _find_unit(resource, most)
-    parts = (most * part // _FRACTIONS // unit * unit for part in range(_FRACTIONS // 2, _FRACTIONS))
-    return sorted({amount for amount in parts if 0 < amount < most})
+    return [each for each in range(-(-most // (2 * unit)) * unit, most, unit) if each > 0]
 
 
 def _find_unit(resource: str, most: int) -> int:
-    wholes = (1000, 100, 10) if resource == "cpu" else (1 << 30, 1 << 20, 1 << 10)
-    return next((unit for unit in wholes if most >= 8 * unit), 1)
+    """In what steps an amount is made smaller: there are no more than some hundred of them."""
+    rounds = {"cpu": (1000, 500, 100, 10)}.get(resource, (1 << 30, 1 << 26, 1 << 20, 1 << 10))
+    found = next((unit for unit in rounds if most >= 4 * unit), 1)
+    return max(found, most // _MAX_SMALLER // found * found)
 
 
 def _cap(ask: PlanRequest, resource: str, amount: int) -> PlanRequest:

@@ -88,18 +88,19 @@ def carry_out(advice: Advice, problem: Problem, residents: list[Resident]) -> bo
         for name in advice.nodes:
             kept = tuple(taint for taint in nodes[name].taints if taint != UNSCHEDULABLE)
             nodes[name] = replace(nodes[name], unschedulable=False, taints=kept)
-    return fits(nodes, used, change(problem.ask, advice))
+    return fits(nodes, used, change(problem.ask, advice, nodes))
 
 
-def change(ask: PlanRequest, advice: Advice) -> PlanRequest:
+def change(ask: PlanRequest, advice: Advice, nodes: Mapping[str, Node]) -> PlanRequest:
     """What the gang asks for if it does as it is advised."""
     match advice.change:
         case Change.SMALLER:
             assert advice.after < advice.before
             return replace(ask, members=[shrink(pod, advice.name, advice.after) for pod in ask.members])
         case Change.WIDER:
-            assert (ask.topology_key, advice.name) == (RACK, BLOCK)
-            return replace(ask, topology_key=advice.name, pinned=frozenset())
+            assert ask.topology_key == RACK
+            around = {node.labels[advice.name] for node in nodes.values() if node.labels.get(RACK) in ask.pinned}
+            return replace(ask, topology_key=advice.name, pinned=frozenset(around))
         case Change.PREFERRED:
             levels = (*(level for level in ask.levels if level != RACK), RACK)
             return replace(ask, topology_key=None, pinned=frozenset(), levels=levels, spills=True)
