@@ -1,7 +1,7 @@
 """Why there is nobody to plan for: members are missing or gated, or those that run contradict the constraint."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from extender.scheduling.group_state import NO_REPAIR, Repair
@@ -105,21 +105,49 @@ def find_conflict(group: PodGroup, group_members: GroupMembers, nodes: Mapping[s
     return Verdict(Reason.DOMAIN_CONFLICT, key=split.key, detail=f"{split.name}: {said}" if split.name else said)
 
 
-def find_taken(group: PodGroup, store: Store, ledger: Ledger) -> frozenset[str]:
-    """The domains of the group's key in which other exclusive gangs are, or will be; none for one that is not."""
-    key, taken = group.topology_key, set[str]()
+class Occupant(NamedTuple):
+    """What makes a domain another exclusive gang's."""
+
+    domain: str
+
+    pod: Pod | None
+    """The pod that is there; None if it is a slot that is planned or kept."""
+
+
+def find_taken(group: PodGroup, store: Store, ledger: Ledger, gone: Collection[str] = frozenset()) -> frozenset[str]:
+    """The domains of the group's key in which other exclusive gangs are, or will be; none for one that is not.
+
+    It is as if the pods with the UIDs ``gone`` were gone.
+    """
+    occupants = _list_occupants(group, store, ledger)
+    return frozenset(each.domain for each in occupants if each.pod is None or each.pod.uid not in gone)
+
+
+def find_openable(group: PodGroup, store: Store, ledger: Ledger) -> frozenset[str]:
+    """Those of the taken domains that evictions would open: nothing but pods holds them, and none of these ends yet."""
+    occupants = list(_list_occupants(group, store, ledger))
+    stay = {each.domain for each in occupants if each.pod is None or each.pod.deleting or each.pod.uid in store.yields}
+    return frozenset(each.domain for each in occupants if each.domain not in stay)
+
+
+def _list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[Occupant]:
+    key = group.topology_key
     if key is None or not group.preference.exclusive:
-        return frozenset()
+        return
     for other in store.groups.values():
         if not other.preference.exclusive or other.topology_key != key or other.key == group.key:
             continue
         reservation = ledger.of_group(other.key)
-        if reservation is not None:
-            taken.add(reservation.domain)
-        homes = [pod.node for pod in store.members.of_group(other.key) if pod.bound]
-        homes += [vacancy.pod.node for vacancy in store.vacancies.of_group(other.key)]
-        taken.update(store.nodes[home].labels.get(key, "") for home in homes if home in store.nodes)
-    return frozenset(taken - {""})
+        if reservation is not None and reservation.domain:
+            yield Occupant(reservation.domain, None)
+        homes: list[tuple[str, Pod | None]] = [
+            (pod.node, pod) for pod in store.members.of_group(other.key) if pod.bound
+        ]
+        homes += [(vacancy.pod.node, None) for vacancy in store.vacancies.of_group(other.key)]
+        for home, pod in homes:
+            domain = store.nodes[home].labels.get(key, "") if home in store.nodes else ""
+            if domain:
+                yield Occupant(domain, pod)
 
 
 def describe_claims(members: Collection[Pod], store: Store) -> str:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from extender.scheduling.checks import describe_claims, find_taken
+from extender.scheduling.checks import describe_claims, find_openable, find_taken
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.effects import Outbox, StartCycle
 from extender.scheduling.group_state import GroupState, Repair
@@ -94,7 +94,8 @@ class SchedulingCycle:
             state.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
             return request
         taken = find_taken(group, self._store, self._ledger)
-        request = replace(request, taken=taken, group_priority=priority)
+        openable = find_openable(group, self._store, self._ledger) if taken else taken
+        request = replace(request, taken=taken, openable=openable, group_priority=priority)
         request = request.avoiding(state.unoffered(request.members, now, self._store.nodes))
         place = self._queue.describe(group.key, state)
         try:
@@ -107,7 +108,8 @@ class SchedulingCycle:
             state.retry_at = now + min(opens_in, forgotten)
             self._planning.rest(state, group.key, answer)
             request = request.avoiding(self._queue.closed_to(place, request))
-            return self._preempt(state, group, self._preemptions.consider(state, place, request, answer, opens_in))
+            found = self._preemptions.consider(state, place, request, answer, opens_in)
+            return self._preempt(state, group, found, answer)
         self._planning.settle(group.key)
         self._begin(state, group, request, answer, self._queue.closed_to(place, request))
         claims = describe_claims(request.members, self._store)
@@ -122,11 +124,18 @@ class SchedulingCycle:
         """Nothing has changed for a group that waits; a forecast or victims may have been found for it meanwhile."""
         waited = self._queue.foresee(self._queue.describe(group.key, state))
         found = self._preemptions.go_on(state, group.key)
-        return waited if found is None else self._preempt(state, group, found)
+        return waited if found is None else self._preempt(state, group, found, waited)
 
-    def _preempt(self, state: GroupState, group: PodGroup, found: Decision | Verdict) -> Verdict:
+    def _preempt(
+        self, state: GroupState, group: PodGroup, found: Decision | Verdict, waited: Verdict | None
+    ) -> Verdict | None:
+        """Begin what was decided; else what is said. ``waited`` is what is said if the decision does not hold."""
         if isinstance(found, Verdict):
             return found
+        gone = frozenset(pod.uid for unit in found.preemption.victims for pod in unit.pods)
+        if found.preemption.plan.domain in find_taken(group, self._store, self._ledger, gone):
+            state.retry_at = self._clock()  # another gang has come there while victims were looked for
+            return waited
         self._queue.note_preempting(group.key)
         request, preemption = found
         reservation = self._begin(state, group, request, preemption.plan, request.closed, preemption.victims)

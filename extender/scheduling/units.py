@@ -67,6 +67,7 @@ class Units:
         gangs: dict[GroupKey, Spare] = {}
         seen: set[Company | GroupKey] = set()
         own: dict[GroupKey, int | None] = {}
+        alone_in = self._find_key(self._groups.get(preemptor))
         budgets: dict[str, list[DisruptionBudget]] = {}
         for budget in self._budgets.values():
             budgets.setdefault(budget.key.namespace, []).append(budget)
@@ -94,6 +95,7 @@ class Units:
                         pod.priority if priority is None else priority,
                         budgets=tuple(_list_budgets(together, budgets)) if budgets else (),
                         gang=self._name_gang(group, pod, company),
+                        holds_domain=alone_in is not None and self._find_key(group) == alone_in,
                         together=company is not None,
                         protection=self._find_protection(together),
                     )
@@ -112,6 +114,10 @@ class Units:
         uids = {pod.uid for pod in unit.pods}
         together = {pod.uid for pod in self._companies.list_running(company)} if company is not None else uids
         return together == uids and not self._find_commit(self._members.group_of(unit.pods[0].uid))
+
+    def _find_key(self, group: PodGroup | None) -> str | None:
+        """The key of which a group has a domain for itself, against others that say the same."""
+        return group.topology_key if group is not None and group.preference.exclusive else None
 
     def _counts(self, pod: Pod) -> bool:
         return pod.bound and not pod.deleting and pod.uid not in self._yields

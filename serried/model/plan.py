@@ -71,6 +71,9 @@ class PlanRequest:
     taken: frozenset[str] = frozenset()
     """The domains of the topology key that other gangs have for themselves."""
 
+    openable: frozenset[str] = frozenset()
+    """Those of ``taken`` that would be open if pods were evicted: none but pods that run there hold them."""
+
     levels: tuple[str, ...] = ()
     """Preferred label keys, the narrowest first: the first that has a domain with room for the quorum counts."""
 

@@ -30,6 +30,9 @@ class Unit:
     budgets: tuple[Key, ...] = ()
     """The PodDisruptionBudgets that count these pods, one entry for each pod and budget."""
 
+    holds_domain: bool = False
+    """Whether its gang has the domain for itself in which the pods are, against the gang that is planned."""
+
     together: bool = False
     """Whether the gang, or the group above it, is evicted as such: its disruption mode is ``all``."""
 
@@ -109,7 +112,7 @@ class Preemption:
     plan: Plan
 
     victims: tuple[Unit, ...]
-    """The highest priority first. Without any of them the quorum would not fit."""
+    """The highest priority first. Without any of them the quorum would not fit, or not have its domain for itself."""
 
     cost: Cost
 

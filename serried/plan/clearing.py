@@ -1,6 +1,6 @@
 """Nodes from which units have gone, and to which they may come back as long as a gang's quorum still fits."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from serried.model.node import Node
@@ -86,7 +86,10 @@ class Seated:
 class SlotClearing:
     """A clearing for members of one shape, of which any so many are the quorum: exact."""
 
-    def __init__(self, clearing: Clearing, shape: Shape, need: int) -> None:
+    def __init__(self, clearing: Clearing, shape: Shape, need: int, *, banned: Collection[Unit] = ()) -> None:
+        self.banned = banned
+        """The units that do not come back whatever room there is."""
+
         self.clearing = clearing
         self.total = 0
         self.request = dict(shape.requests)
@@ -183,8 +186,17 @@ class PlanClearing(SlotClearing):
     only where they leave the members of the last plan their places.
     """
 
-    def __init__(self, clearing: Clearing, shape: Shape, ask: PlanRequest, steps: int, *, haste: Haste) -> None:
-        super().__init__(clearing, shape, max(ask.need, 1))
+    def __init__(
+        self,
+        clearing: Clearing,
+        shape: Shape,
+        ask: PlanRequest,
+        steps: int,
+        *,
+        haste: Haste,
+        banned: Collection[Unit] = (),
+    ) -> None:
+        super().__init__(clearing, shape, max(ask.need, 1), banned=banned)
         self._whole = ask
         self._ask = cut_to_quorum(ask)
         self._capacity = Capacity(clearing.nodes, clearing.used)

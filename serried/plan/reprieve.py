@@ -47,8 +47,8 @@ class _Turn(NamedTuple):
 def reprieve(clearing: SlotClearing, gone: Sequence[Unit], allowances: Allowances, newest: int) -> Work[list[Unit]]:
     """Those of the units that have to stay gone; the others are there again.
 
-    For members of one shape none of them is gone in vain: with it there, the quorum would not fit. ``newest`` is when
-    the newest of all pods began, in seconds since 1970.
+    For members of one shape none of them is gone in vain: with it there, the quorum would not fit, or would not have
+    the domain for itself. ``newest`` is when the newest of all pods began, in seconds since 1970.
     """
     by_priority: dict[int, list[Unit]] = {}
     below: Counter[str] = Counter()
@@ -85,6 +85,8 @@ class _Level:
         for place, unit in enumerate(order, 1):
             self.gone[unit] = None
             self._losses.add(unit)
+            if unit in self._clearing.banned:
+                self._doomed.add(unit)  # there is room beside it, and the gang may not have it
             if place % _UNITS_PER_STEP == 0:
                 yield
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from serried.model.node import Node
 from serried.model.plan import Plan, PlanRequest, Snapshot
+from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from serried.model.victim import Allowances, Unit
 from serried.plan.capacity import Capacity, Domain, Fork, Table
@@ -80,6 +81,12 @@ class _Plot:
     units: list[Unit] = field(default_factory=list)
     """What may be evicted there."""
 
+    owners: set[Unit] = field(default_factory=set)
+    """The units that have it for themselves."""
+
+    holders: set[Unit] = field(default_factory=set)
+    """Those of them that have not gone: as long as there is any, the gang may not go there."""
+
 
 class Survey:
     """The cluster while units go, and what that does for a gang in each domain that it may use."""
@@ -87,7 +94,9 @@ class Survey:
     def __init__(
         self, snapshot: Snapshot, ask: PlanRequest, allowances: Allowances, capacity: Capacity | None, haste: Haste
     ) -> None:
-        self._ask = ask
+        self._all_nodes = snapshot.nodes
+        self._step = list_steps(ask)[-1]
+        self._ask = _open(ask) if self._is_required(ask) else ask
         self._allowances = allowances
         self._haste = haste
         self._need = max(ask.need, 1)
@@ -98,7 +107,6 @@ class Survey:
         self._clearing = Clearing(nodes, snapshot.used)
         origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
         self._capacity = Fork(origin, nodes, self._clearing.used, {*snapshot.over, *ask.closed})
-        self._step = list_steps(ask)[-1]
         self._homes: Mapping[str, Domain] = self._capacity.homes(self._step.key) if self._step.key else {}
         self._kinds = group_classes(ask.members)
         self._least = self._kinds[0] if len(self._kinds) == 1 else find_least(self._kinds)
@@ -131,6 +139,24 @@ class Survey:
         found = dict.fromkeys(self._home(pod.node) for pod in unit.pods)
         return [domain for domain in found if domain is not None]
 
+    def note_holder(self, unit: Unit) -> None:
+        """Note what a unit has for itself."""
+        for pod in unit.pods:
+            plot = self._find_held(pod)
+            if plot is not None:
+                plot.owners.add(unit)
+                plot.holders.add(unit)
+
+    def _find_held(self, pod: Pod) -> _Plot | None:
+        node = self._all_nodes.get(pod.node)
+        label = node.labels.get(self._step.key[-1]) if node is not None and self._step.key else None
+        return self._plots.get((label,)) if label is not None else None
+
+    @staticmethod
+    def _is_required(ask: PlanRequest) -> bool:
+        """Whether domains are looked for by the required key alone, by which others have some for themselves."""
+        return ask.topology_key is not None and list_steps(ask)[-1].key == (ask.topology_key,)
+
     def assign(self, unit: Unit, homes: Iterable[Domain]) -> None:
         """Note where a unit is that may be evicted."""
         for domain in homes:
@@ -162,15 +188,35 @@ class Survey:
             if place % _UNITS_PER_STEP == 0:
                 yield
         changed: dict[Domain, int] = {}
+        freed = yield from self._free(units)
         yield from self._take(harmless, changed)
         middle = {domain: self._plots[domain].room for domain in changed}
         yield from self._take(harmful, changed)
         for domain, before in changed.items():
-            if before < self._need:
+            held = freed.get(domain, 0)
+            if before < self._need or held:
                 after = middle.get(domain, before)
-                short = Shortage(priority, max(0, self._need - after), self._need - before)
+                short = Shortage(priority, max(0, self._need - after), max(self._need - before, held))
                 self._plots[domain].shortages.append(short)
         return sorted(changed)
+
+    def _free(self, units: Iterable[Unit]) -> Work[dict[Domain, int]]:
+        """Units hold their domains no more; how many pods of theirs were in each."""
+        freed: dict[Domain, int] = {}
+        for place, unit in enumerate(units, 1):
+            for pod in unit.pods if unit.holds_domain and not self._is_kept(unit) else ():
+                plot = self._find_held(pod)
+                if plot is not None:
+                    plot.holders.discard(unit)
+                    domain = plot.placement.domain
+                    freed[domain] = freed.get(domain, 0) + 1
+            if place % _UNITS_PER_STEP == 0:
+                yield
+        return freed
+
+    def _is_kept(self, unit: Unit) -> bool:
+        """Whether a pod of a unit is on a node that is closed to the gang: nobody goes from there."""
+        return any(pod.node in self._ask.closed for pod in unit.pods)
 
     def _take(self, units: Iterable[Unit], changed: dict[Domain, int]) -> Work[None]:
         """Take units; ``changed`` gets the domains, with their slots before the first of them went."""
@@ -221,6 +267,8 @@ class Survey:
     def _list(self, domains: Iterable[Domain], priority: int, growth: float) -> Work[list[Prospect]]:
         found: list[Prospect] = []
         for plot in sorted((self._plots[domain] for domain in domains), key=lambda plot: -plot.room):
+            if plot.holders:
+                continue
             enough = len(found) >= (1 if self._haste.made else _MAX_PLANNED)
             if plot.room < self._need or (enough and not self.is_counted(plot.placement)):
                 continue
@@ -259,7 +307,9 @@ class Survey:
     def explain(self) -> Work[Verdict]:
         """Why the gang does not fit now."""
         shown = Snapshot(self._clearing.nodes, self._clearing.used)
-        answer = yield from solve_group(shown, self._ask, self._capacity)
+        held = {plot.placement.name for plot in self._plots.values() if plot.holders}
+        ask = replace(self._ask, taken=self._ask.taken | held)
+        answer = yield from solve_group(shown, ask, self._capacity)
         return answer if isinstance(answer, Verdict) else Verdict(Reason.NO_CAPACITY, need=self._need)
 
     # --- one domain ------------------------------------------------------------------------------------------------
@@ -267,9 +317,11 @@ class Survey:
     def clear(self, placement: Placement, steps: int) -> SlotClearing:
         """A domain as it is before anything has gone; plans there may take so many steps."""
         clearing = Clearing(self.find_nodes(placement), self._base)
+        banned = self._plots[placement.domain].owners
         if self.is_counted(placement):
-            return SlotClearing(clearing, self._least.shape, self._need)
-        return PlanClearing(clearing, self._least.shape, self.confine(placement), steps, haste=self._haste)
+            return SlotClearing(clearing, self._least.shape, self._need, banned=banned)
+        ask = self.confine(placement)
+        return PlanClearing(clearing, self._least.shape, ask, steps, haste=self._haste, banned=banned)
 
     def find_nodes(self, placement: Placement) -> Mapping[str, Node]:
         """The nodes of a domain that are open to the gang."""
@@ -283,3 +335,8 @@ class Survey:
         if self._ask.topology_key is None:
             return self._ask
         return replace(self._ask, pinned=frozenset({placement.domain[len(self._ask.within)]}))
+
+
+def _open(ask: PlanRequest) -> PlanRequest:
+    """The same where no domain is others' that evictions would open."""
+    return replace(ask, taken=ask.taken - ask.openable)

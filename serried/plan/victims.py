@@ -123,6 +123,8 @@ class _Search:
             for unit in batch:
                 self._newest = max(self._newest, *[pod.started or 0 for pod in unit.pods])
                 homes = self._survey.find_homes(unit)
+                if unit.holds_domain:
+                    self._survey.note_holder(unit)
                 if not homes:
                     continue
                 if unit.priority >= priority:

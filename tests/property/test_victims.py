@@ -4,6 +4,7 @@ What an answer says is always true, and for members of one shape no victim is ev
 which is greedy at heart, comes to the cheapest set is counted here; for equal pods it is always the cheapest.
 """
 
+from collections.abc import Iterable
 from itertools import count
 from random import Random
 
@@ -12,16 +13,16 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from serried.model.plan import Plan, PlanRequest, Snapshot
-from serried.model.victim import Blocker, NoVictims, Preemption
+from serried.model.victim import Blocker, NoVictims, Preemption, Unit
 from serried.plan.gang import plan_gang
 from serried.plan.steps import Haste
 from serried.plan.victims import plan_victims, solve_victims
 from tests.support.oracle import is_sound
-from tests.support.preemption import HIGH, Occupied, find_least, fits, price
-from tests.support.preemption_cases import MIXED, PLAIN, Features, draw_case
+from tests.support.preemption import HIGH, Occupied, find_least, fits_without, price
+from tests.support.preemption_cases import EXCLUSIVE, MIXED, PLAIN, Features, draw_case
 
 RANDOMS = st.randoms(use_true_random=False)
-FEATURES = st.sampled_from([PLAIN, Features(), MIXED])
+FEATURES = st.sampled_from([PLAIN, Features(), MIXED, EXCLUSIVE])
 
 
 @given(source=RANDOMS, features=FEATURES)
@@ -37,6 +38,7 @@ def test_a_plan_holds_when_the_victims_have_gone_and_its_members_share_a_domain(
         if ask.topology_key is not None:
             domains = {field.nodes[name].labels[ask.topology_key] for name in found.plan.nodes.values()}
             assert domains == {found.plan.domain}
+            assert found.plan.domain not in field.tell(ask, found.victims).taken
 
 
 @given(source=RANDOMS, features=FEATURES)
@@ -58,19 +60,19 @@ def test_the_cost_is_that_of_the_victims_and_no_other_domain_is_cheaper(source: 
         assert found.runner_up is None or found.runner_up.cost >= found.cost
 
 
-@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features()]))
+@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features(), EXCLUSIVE]))
 def test_a_gang_of_one_shape_gets_victims_exactly_when_victims_help(source: Random, features: Features) -> None:
     field, ask = draw_case(source, features)
     assert isinstance(field.plan(ask), Preemption) == (find_least(field, ask) is not None)
 
 
-@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features()]))
+@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features(), EXCLUSIVE]))
 def test_a_gang_of_one_shape_has_no_victim_too_many(source: Random, features: Features) -> None:
     field, ask = draw_case(source, features)
     found = field.plan(ask)
     if isinstance(found, Preemption):
         for spared in found.victims:
-            assert not fits(field.without(set(found.victims) - {spared}), ask)
+            assert not fits_without(field, set(found.victims) - {spared}, ask)
 
 
 @given(source=RANDOMS)
@@ -79,10 +81,10 @@ def test_a_gang_of_two_shapes_has_no_victim_that_the_planner_would_do_without(so
     found = field.plan(ask)
     if isinstance(found, Preemption):
         for spared in found.victims:
-            assert not isinstance(plan_gang(field.without(set(found.victims) - {spared}), ask), Plan)
+            assert not fits_by_plan(field, set(found.victims) - {spared}, ask)
 
 
-@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features()]))
+@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features(), EXCLUSIVE]))
 def test_no_victim_of_one_shape_has_a_higher_priority_than_it_takes(source: Random, features: Features) -> None:
     field, ask = draw_case(source, features)
     found = field.plan(ask)
@@ -100,18 +102,18 @@ def test_of_equal_pods_the_cheapest_go(source: Random) -> None:
     assert (found.cost.damages if isinstance(found, Preemption) else None) == find_least(field, ask)
 
 
-@given(source=RANDOMS)
-def test_what_is_in_the_way_is_said_truly(source: Random) -> None:
-    field, ask = draw_case(source, Features())
+@given(source=RANDOMS, features=st.sampled_from([Features(), EXCLUSIVE]))
+def test_what_is_in_the_way_is_said_truly(source: Random, features: Features) -> None:
+    field, ask = draw_case(source, features)
     found = field.plan(ask)
     if not isinstance(found, NoVictims):
         return
     event(found.blocker)
     lower = {unit for unit in field.units if unit.priority < HIGH}
     free = {unit for unit in lower if not unit.protection}
-    assert not fits(field.without(free), ask)
-    assert fits(field.without(lower), ask) == (found.blocker is Blocker.PROTECTION)
-    assert fits(field.without(field.units), ask) == (found.blocker is not Blocker.ROOM)
+    assert not fits_without(field, free, ask)
+    assert fits_without(field, lower, ask) == (found.blocker is Blocker.PROTECTION)
+    assert fits_without(field, field.units, ask) == (found.blocker is not Blocker.ROOM)
 
 
 @given(source=RANDOMS, features=FEATURES, order=RANDOMS)
@@ -137,7 +139,7 @@ def test_made_in_haste_at_any_step_the_answer_holds_and_nobody_goes_who_may_not(
         assert found.cost.damages == price(field, found.victims)
 
 
-@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features()]), steps=st.integers(0, 60))
+@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features(), EXCLUSIVE]), steps=st.integers(0, 60))
 def test_of_a_gang_of_one_shape_haste_takes_no_victim_too_many_either(
     source: Random, features: Features, steps: int
 ) -> None:
@@ -145,7 +147,7 @@ def test_of_a_gang_of_one_shape_haste_takes_no_victim_too_many_either(
     found = plan_in_haste(field, ask, steps)
     if isinstance(found, Preemption):
         for spared in found.victims:
-            assert not fits(field.without(set(found.victims) - {spared}), ask)
+            assert not fits_without(field, set(found.victims) - {spared}, ask)
 
 
 @given(source=RANDOMS, features=FEATURES)
@@ -155,6 +157,11 @@ def test_nothing_is_touched(source: Random, features: Features) -> None:
     before = {name: dict(amounts) for name, amounts in snapshot.used.items()}
     plan_victims(snapshot, ask, HIGH, field.units, field.allowances)
     assert snapshot.used == before
+
+
+def fits_by_plan(field: Occupied, gone: Iterable[Unit], ask: PlanRequest) -> bool:
+    away = list(gone)
+    return isinstance(plan_gang(field.without(away), field.tell(ask, away)), Plan)
 
 
 def plan_in_haste(field: Occupied, ask: PlanRequest, steps: int) -> Preemption | NoVictims:
@@ -177,6 +184,7 @@ def plan_in_haste(field: Occupied, ask: PlanRequest, steps: int) -> Preemption |
         pytest.param(Features(gangs=0, budgets=0, together=1), 0.003, id="pods of several sizes"),
         pytest.param(Features(), 0.01, id="gangs and budgets, and units of two pods"),
         pytest.param(MIXED, 0.01, id="the same for members of two shapes"),
+        pytest.param(EXCLUSIVE, 0.01, id="gangs that have racks for themselves"),
     ],
 )
 def test_the_victims_are_nearly_always_the_cheapest(

@@ -19,7 +19,8 @@ def find_domains(snapshot: Snapshot, ask: PlanRequest) -> dict[str, list[Node]]:
     found: dict[str, list[Node]] = {domain: [] for domain in ask.pinned} if ask.topology_key else {}
     for node in snapshot.nodes.values():
         domain = "" if ask.topology_key is None else node.labels.get(ask.topology_key)
-        if domain is not None and (not ask.pinned or domain in ask.pinned or ask.topology_key is None):
+        allowed = domain in ask.pinned if ask.pinned else domain not in ask.taken
+        if domain is not None and (allowed or ask.topology_key is None):
             found.setdefault(domain, []).append(node)
     return found
 

@@ -42,6 +42,7 @@ class Occupied:
             gang=GroupKey("default", str(gang)) if gang else None,
             budgets=(Key("default", str(budget)),) * len(values) if budget else (),
             protection=str(said.get("protection", "")),
+            holds_domain=bool(said.get("holds_domain")),
         )
         return replace(self, units=(*self.units, unit))
 
@@ -74,6 +75,14 @@ class Occupied:
             for name, amount in pod.shape.requests:
                 amounts[name] = amounts.get(name, 0) + amount
         return Snapshot(self.nodes, used)
+
+    def tell(self, ask: PlanRequest, gone: Iterable[Unit] = ()) -> PlanRequest:
+        """A gang's question when some units have gone: which domains others have for themselves then."""
+        left = set(self.units) - set(gone)
+        homes = [self.nodes[pod.node] for unit in left if unit.holds_domain for pod in unit.pods]
+        key = ask.topology_key
+        held = frozenset(home.labels[key] for home in homes if key is not None and key in home.labels)
+        return replace(ask, taken=held, openable=held)
 
     def plan(self, ask: PlanRequest, priority: int = HIGH) -> Preemption | NoVictims:
         """What is planned for a gang."""
@@ -131,10 +140,10 @@ def find_broken(field_: Occupied, victims: Iterable[Unit]) -> set[GroupKey]:
 def find_least(field_: Occupied, ask: PlanRequest, priority: int = HIGH) -> Price | None:
     """The price of the best victims; None if no victims help. Exponential: for some eight units."""
     may_go = [unit for unit in field_.units if unit.priority < priority and not unit.protection]
-    if not fits(field_.without(may_go), ask):
+    if not fits_without(field_, may_go, ask):
         return None
     for found, victims in sorted(_list_sets(field_, may_go), key=lambda entry: entry[0]):
-        if fits(field_.without(victims), ask):
+        if fits_without(field_, victims, ask):
             return found
     raise AssertionError("all of them were enough")
 
@@ -143,6 +152,12 @@ def _list_sets(field_: Occupied, units: Sequence[Unit]) -> Iterator[tuple[Price,
     for size in range(len(units) + 1):
         for victims in combinations(units, size):
             yield price(field_, victims), victims
+
+
+def fits_without(field_: Occupied, gone: Iterable[Unit], ask: PlanRequest) -> bool:
+    """Whether any one domain holds the quorum when some units have gone, and nobody left has it for himself."""
+    away = list(gone)
+    return fits(field_.without(away), field_.tell(ask, away))
 
 
 def fits(snapshot: Snapshot, ask: PlanRequest) -> bool:

@@ -1,6 +1,6 @@
 """Small clusters that are full, and gangs of a higher priority, at random."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from serried.model.group import GroupKey, Key
@@ -33,6 +33,9 @@ class Features:
     together: int = 2
     """How many pods a unit has at the most."""
 
+    exclusive: bool = False
+    """Whether some gangs have their racks for themselves, against the gang that is planned, too."""
+
     protected: bool = True
     """Whether some units may not go, and some have no lower priority."""
 
@@ -41,6 +44,9 @@ PLAIN = Features(sizes=(1,), memory=0, gangs=0, budgets=0, together=1, protected
 """Equal pods that go one by one, of a few priorities."""
 
 MIXED = Features(shapes=2)
+
+EXCLUSIVE = Features(exclusive=True)
+"""Gangs that have racks for themselves."""
 
 
 def draw_case(source: Random, features: Features) -> tuple[Occupied, PlanRequest]:
@@ -65,7 +71,10 @@ def draw_case(source: Random, features: Features) -> tuple[Occupied, PlanRequest
                 protection="it is dear" if features.protected and source.random() < 0.1 else "",
             )
         )
-    return Occupied(nodes, tuple(units), gangs, budgets), _draw_gang(source, features)
+    alone = {gang for gang in gangs if features.exclusive and source.random() < 0.7}
+    told = [replace(unit, holds_domain=unit.gang in alone) for unit in units]
+    field = Occupied(nodes, tuple(told), gangs, budgets)
+    return field, field.tell(_draw_gang(source, features))
 
 
 def _draw_node(source: Random, name: str) -> Node:

@@ -1,0 +1,102 @@
+"""A gang that wants a rack for itself gets that of an exclusive gang of lower priority, if all pods of that one may go.
+
+The scene: two racks with room for both gangs in either, so nothing but exclusivity is in the way.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from serried.decode.preferences import EXCLUSIVE
+from serried.model.group import GroupKey
+from serried.model.verdict import Reason
+from tests.support.builders import Builder, PodBuilder, PodGroupBuilder, node, pod, pod_group
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, members
+
+HIGH = 100
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Harness]:
+    made = Harness()
+    made.add(*(node(f"n{place}").cpu(8).rack(f"r{place}") for place in range(2)))
+    yield made
+    await made.close()
+
+
+def alone(name: str, count: int = 2) -> PodGroupBuilder:
+    return pod_group(name).gang(count).topology().annotation(EXCLUSIVE, "true")
+
+
+def urgent() -> list[Builder]:
+    """Gang g of two members."""
+    return [alone("g").priority(HIGH), *[each.priority(HIGH) for each in members(2)]]
+
+
+def holding(name: str, on: str, priority: int = 0) -> list[Builder]:
+    """An exclusive gang of two that runs on a node."""
+    pods = [member(f"{name}{place}", name).on(on).priority(priority) for place in range(2)]
+    return [alone(name).priority(priority), *pods]
+
+
+def member(name: str, group: str) -> PodBuilder:
+    return pod(name).cpu(1).scheduler(SCHEDULER).in_group(group)
+
+
+def list_left(world: Harness) -> list[str]:
+    return sorted(key.name for key in world.api.pods if not key.name.startswith("m"))
+
+
+async def test_the_holder_of_one_rack_goes_and_the_gang_is_there_alone(world: Harness) -> None:
+    await world.add(*holding("a", "n0"), *holding("b", "n1"), pod("p").cpu(1).on("n0"), *urgent()).go()
+    assert list_left(world) in (["a0", "a1", "p"], ["b0", "b1", "p"])
+    gone = "ab".replace(list_left(world)[0][0], "")
+    for name in (f"{gone}0", f"{gone}1"):
+        world.delete(name)
+    await world.go()
+    assert world.cycle().reservation.domain == {"a": "r0", "b": "r1"}[gone]
+
+
+async def test_the_holder_of_lower_priority_goes(world: Harness) -> None:
+    await world.add(*holding("a", "n0", 20), *holding("b", "n1", 10), *urgent()).go()
+    assert list_left(world) == ["a0", "a1"]
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        pytest.param([*holding("b", "n1", HIGH)], id="of the same priority"),
+        pytest.param(
+            [*holding("b", "n1"), member("late", "b").on("n1").controlled_by("DaemonSet", "d")],
+            id="with a pod that may not go",
+        ),
+        pytest.param([alone("b"), *[member(f"b{place}", "b") for place in range(2)]], id="that is just being placed"),
+    ],
+)
+async def test_a_rack_stays_closed_whose_holder_is(world: Harness, holder: list[Builder]) -> None:
+    await world.add(*holding("a", "n0", HIGH), *holder).go()
+    before = list_left(world)
+    await world.add(*urgent()).go()
+    assert list_left(world) == before
+    assert world.reasons()[-1] is Reason.NO_DOMAIN_FITS
+
+
+async def test_a_holder_that_ends_already_is_waited_for(world: Harness) -> None:
+    ending = [member(f"b{place}", "b").on("n1").deleting() for place in range(2)]
+    await world.add(*holding("a", "n0", HIGH), alone("b"), *ending, *urgent()).go()
+    await world.pass_time(60)
+    assert world.groups.states[GANG].preemption is None or not hasattr(world.groups.states[GANG].preemption, "victims")
+    for name in ("b0", "b1"):
+        world.delete(name)
+    world.store.drop_group(GroupKey("default", "b"))
+    await world.go()
+    assert world.cycle().reservation.domain == "r1"
+
+
+async def test_a_gang_that_says_nothing_evicts_nobody_for_it(world: Harness) -> None:
+    modest = pod_group("g").gang(2).topology().priority(HIGH)
+    await world.add(
+        *holding("a", "n0"), *holding("b", "n1"), modest, *[each.priority(HIGH) for each in members(2)]
+    ).go()
+    assert len(list_left(world)) == 4
+    assert world.cycle().reservation.domain
