@@ -330,7 +330,7 @@ class TestPrioritizeAndPreempt:
         planned.bind("m0")
         await planned.settle()
         candidates = [Candidate("n1", ("pod-m0", "x")), Candidate("n2", ("x",)), Candidate("n1", ("pod-m1",))]
-        assert planned.service.preempt(pod("p").value(), candidates) == tuple(candidates[1:])
+        assert planned.service.preempt(pod("p").priority(1).value(), candidates) == tuple(candidates[1:])
 
 
 class TestBindOfPlainPods:
