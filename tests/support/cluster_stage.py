@@ -103,6 +103,7 @@ class ClusterStage:
         cpu: str = "1",
         replica: str = "",
         labels: dict[str, str] | None = None,
+        annotations: dict[str, str] | None = None,
         **fields: Any,
     ) -> None:
         """Bare pods, members of a group if one is named, of one replica of it if that is (1.35).
@@ -110,7 +111,7 @@ class ClusterStage:
         ``fields`` are more of their spec.
         """
         for name in names:
-            metadata: dict[str, Any] = {"name": name, "labels": dict(labels or {})}
+            metadata: dict[str, Any] = {"name": name, "labels": dict(labels or {}), "annotations": annotations or {}}
             spec: dict[str, Any] = pod_spec(cpu) | fields
             if group is not None and self.inline:
                 spec["workloadRef"] = {"name": group, "podGroup": group}
@@ -281,9 +282,14 @@ class ClusterStage:
 
         return eventually(f"{group} with reason {reason} {parts}, now {self.view(group).get('message')}", find, seconds)
 
+    def list_groups(self) -> list[Raw]:
+        """The PodGroups."""
+        items: list[Raw] = self.cluster.api.get(self._groups())["items"]
+        return items
+
     def groups(self) -> set[str]:
         """The names of the PodGroups, those that are being deleted among them."""
-        return {item["metadata"]["name"] for item in self.cluster.api.get(self._groups())["items"]}
+        return {item["metadata"]["name"] for item in self.list_groups()}
 
     def condition(self, group: str) -> tuple[str, str, str]:
         """Status, reason and message of the scheduling condition (1.36 names it otherwise); empty texts without it."""

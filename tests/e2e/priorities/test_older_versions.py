@@ -57,6 +57,33 @@ def test_in_1_36_the_gate_gives_groups_a_priority(stage: PriorityStage) -> None:
         assert "2 of 2 members have another, such as g-0 with 0" in said
 
 
+@pytest.mark.parametrize(
+    "stage",
+    [on("1.36.4", "native", *GATES), on("1.36.4", "fallback")],
+    indirect=True,
+    ids=["1.36.4 with the gate", "1.36.4 fallback"],
+)
+def test_in_1_36_a_gang_goes_whole_for_a_plain_pod_and_for_a_gang(stage: PriorityStage) -> None:
+    mode = "PodGroup" if stage.native else {"all": {}}
+    with stage.priority_class("high", 1000) as high:
+        stage.create_gang("first", 4, disruptionMode=mode)
+        stage.create_pods(names("first", 4), "first", cpu="30")
+        stage.await_bound("first", 4)
+        stage.create_pods(["plain"], cpu="30", priorityClassName=high)
+        stage.await_bound("plain", 1)
+        eventually("nobody of the gang", lambda: not stage.pods("first"))
+        eventually("the event", lambda: any(reason == "GangDisrupted" for reason, _ in stage.events("first")))
+
+        stage.create_gang("second", 3, disruptionMode=mode)
+        stage.create_pods(names("second", 3), "second", cpu="30")
+        stage.await_bound("second", 3)
+        stage.create_gang("ring", 2, priorityClassName=high)
+        stage.create_pods(names("ring", 2), "ring", cpu="30", priorityClassName=high)
+        stage.await_bound("ring", 2, 60)
+        eventually("nobody of the second gang", lambda: not stage.pods("second"))
+        assert stage.bound("plain")
+
+
 @pytest.mark.parametrize("stage", [on("1.36.4", "fallback"), on("1.35.4", "fallback")], indirect=True, ids=" ".join)
 def test_our_controller_alone_writes_it_on_older_versions(stage: PriorityStage, tmp_path: Path) -> None:
     with stage.priority_class("high", 1000) as high:

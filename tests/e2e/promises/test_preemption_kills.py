@@ -1,0 +1,97 @@
+"""The extender is killed at each write of a preemption, from the plan to the last Binding: it ends whole all the same.
+
+12 nodes of 32 CPU: a gang of two that goes whole or not at all has two of them, pods of a middle priority have ten.
+"""
+
+import json
+import ssl
+from base64 import b64decode
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from bench.cluster import Cluster
+from tests.e2e.promises.test_crashes import revive
+from tests.e2e.promises.test_preemption import WHOLE_NODE, create_high_class, submit
+from tests.support.cluster_stage import ClusterStage, eventually, names
+from tests.support.knife import Knife, Moment, Order
+
+pytestmark = pytest.mark.e2e
+
+MIDDLE = "preemption-middle"
+SURE_WRITES = 15
+"""The record; for each of two victims a rehearsal, a condition, an eviction, the condition again; for each of two
+members a nomination and a Binding; the commit, and the record's end. Beside these, members may be woken."""
+
+WRITES = SURE_WRITES + 4
+
+SHORT = {(3, Moment.UNHEARD), (6, Moment.UNSENT), (13, Moment.UNHEARD)}
+"""Those of `make test`."""
+
+
+def list_cases() -> Iterator[ParameterSet]:
+    for number in range(WRITES):
+        for moment in Moment:
+            marks = () if (number, moment) in SHORT else (pytest.mark.full,)
+            yield pytest.param(number, moment, id=f"write {number} {moment.name.lower()}", marks=marks)
+
+
+@pytest.fixture(scope="module")
+def knife(cluster: Cluster) -> Iterator[Knife]:
+    """The extender talks to the API server through it."""
+    config = cluster.kubeconfigs["extender"]
+    usual = config.read_text()
+    port = urlsplit(cluster.server).port
+    assert port is not None
+    authority = json.loads(usual)["clusters"][0]["cluster"]["certificate-authority-data"]
+    tls = ssl.create_default_context(cadata=b64decode(authority).decode())
+    with Knife(port, tls) as made:
+        config.write_text(usual.replace(f"https://127.0.0.1:{port}", f"http://127.0.0.1:{made.port}"))
+        cluster.restart("extender")
+        yield made
+        config.write_text(usual)
+        cluster.restart("extender")
+
+
+@pytest.mark.parametrize(("number", "moment"), list(list_cases()))
+def test_a_kill_at_any_write_of_a_preemption_ends_whole(
+    stage: ClusterStage, knife: Knife, number: int, moment: Moment
+) -> None:
+    high = create_high_class(stage)
+    fill(stage)
+    inside = f"/namespaces/{stage.namespace}/"
+    pid = stage.cluster.pids["extender"]
+    order = Order(number, moment, pid, lambda path: inside in path and is_of_preemption(path))
+    knife.order(order)
+    submit(stage, "ring", 2, high)
+    killed = order.done.wait(20 if number < SURE_WRITES else 5)
+    stage.cluster.kill("extender")
+    revive(stage)
+    stage.await_bound("ring", 2, 60)
+    assert killed or number >= SURE_WRITES, order.seen
+    assert len(stage.bound("middle")) == 10
+    assert not [pod for pod in stage.pods() if "deletionTimestamp" in pod["metadata"]]
+    assert not stage.pods("low")
+    eventually("the record's end", lambda: not stage.reservations() and not stage.held_in_ledger())
+    assert not [pod for pod in stage.pods("middle") if "nominatedNodeName" in pod["status"]]
+
+
+def is_of_preemption(path: str) -> bool:
+    """Whether a write goes to what a preemption is about: reports of how things stand come when they come."""
+    return "/pods/" in path or "/reservations" in path
+
+
+def fill(stage: ClusterStage) -> None:
+    """No node has room, and the cheapest victims are the two pods of priority 0, which take a second to end."""
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    if all(item["metadata"]["name"] != MIDDLE for item in stage.cluster.api.get(classes)["items"]):
+        stage.cluster.api.post(classes, {"metadata": {"name": MIDDLE}, "value": 10})
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": {"all": {}}}
+    stage.create_scheduling("PodGroup", "low", spec)
+    ends = {"bench.serried.dev/end-after": "1s"}
+    stage.create_pods(names("low", 2), "low", cpu=WHOLE_NODE, annotations=ends, terminationGracePeriodSeconds=30)
+    stage.create_pods(names("middle", 10), cpu=WHOLE_NODE, priorityClassName=MIDDLE)
+    stage.await_bound("low", 2)
+    stage.await_bound("middle", 10)

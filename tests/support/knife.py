@@ -1,0 +1,149 @@
+"""A proxy before an API server that kills its client at a chosen write: before it is sent, or before it is answered.
+
+The client speaks plain HTTP/1.1 to it, so that the proxy sees what it writes; the API server's TLS ends here.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import TracebackType
+from typing import Self
+
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_CHUNK = 65536
+
+
+class Moment(StrEnum):
+    """When the client is killed."""
+
+    UNSENT = "before it is sent"
+    UNHEARD = "done, but before its answer is heard"
+
+
+@dataclass
+class Order:
+    """Kill a process at the write of this number, 0 for the first, of those that count."""
+
+    number: int
+    moment: Moment
+    pid: int
+    counts: Callable[[str], bool]
+    """Whether a write to this path counts."""
+
+    seen: list[str] = field(default_factory=list)
+    """The writes that have come so far, with their paths."""
+
+    done: threading.Event = field(default_factory=threading.Event)
+    """Whether the process was killed."""
+
+    def takes(self, method: str, path: str) -> bool:
+        """Whether it is this request; counts it."""
+        if method not in _WRITES or not self.counts(path):
+            return False
+        self.seen.append(f"{method} {path}")
+        return len(self.seen) == self.number + 1
+
+    def carry_out(self) -> None:
+        """Kill the process."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        self.done.set()
+
+
+class Knife:
+    """Listens on ``port`` of loopback and passes everything on to a target port there; a context manager."""
+
+    def __init__(self, target: int, tls: ssl.SSLContext) -> None:
+        self.port = 0
+        self._target = target
+        self._tls = tls
+        self._order: Order | None = None
+        self._loop = asyncio.new_event_loop()
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._ready = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join()
+        self._loop.close()
+
+    def order(self, order: Order) -> None:
+        """What is to be done from now on, in place of any order before."""
+        self._order = order
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(self._listen())
+
+    async def _listen(self) -> None:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._ended.wait()
+        server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _serve(self, near: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
+        far, requests = await asyncio.open_connection("127.0.0.1", self._target, ssl=self._tls)
+        awaited: list[Order] = []
+        ways = [
+            asyncio.create_task(self._pass_requests(near, requests, awaited)),
+            asyncio.create_task(_pass_answers(far, answers, awaited)),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            for writer in (requests, answers):
+                writer.close()
+
+    async def _pass_requests(
+        self, near: asyncio.StreamReader, requests: asyncio.StreamWriter, awaited: list[Order]
+    ) -> None:
+        while True:
+            head = await near.readuntil(b"\r\n\r\n")
+            method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
+            body = await near.readexactly(_find_length(head))
+            order = self._order
+            if order is not None and not order.done.is_set() and order.takes(method, path):
+                if order.moment is Moment.UNSENT:
+                    order.carry_out()
+                    return
+                awaited.append(order)
+            requests.write(head + body)
+            await requests.drain()
+
+
+async def _pass_answers(far: asyncio.StreamReader, answers: asyncio.StreamWriter, awaited: list[Order]) -> None:
+    while data := await far.read(_CHUNK):
+        if awaited:
+            # The client asks for one thing after the other on each connection, so this is the answer.
+            awaited[0].carry_out()
+            return
+        answers.write(data)
+        await answers.drain()
+
+
+def _find_length(head: bytes) -> int:
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(b"content-length:"):
+            return int(line.partition(b":")[2])
+    return 0
