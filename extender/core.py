@@ -133,6 +133,7 @@ class Core:
         self.term = term
         self.clock = clock
         self.wall = wall
+        self.options = options
         self.ledger = Ledger(store.occupancy, store.yields)
         self.outbox = Outbox()
         self.timelines = Timelines(wall)

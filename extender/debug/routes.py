@@ -21,6 +21,7 @@ from extender.debug.nodes import nodes_routes
 from extender.debug.queue import queue_routes
 from extender.debug.reservations import reservations_routes
 from extender.debug.selfcheck import selfcheck_routes
+from extender.debug.snapshot import snapshot_routes
 from extender.debug.tasks import tasks_routes
 from extender.debug.vacancies import vacancies_routes
 from extender.status.reports import Reports
@@ -42,6 +43,7 @@ def debug_routes(core: Core, reports: Reports, level: ApiLevel, selfcheck: Calla
         vacancies_routes(core),
         decisions_routes(reports),
         selfcheck_routes(selfcheck),
+        snapshot_routes(core, level),
     ):
         router.include_router(subject)
     return router

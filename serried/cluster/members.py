@@ -47,6 +47,10 @@ class Members:
         """The group of a known pod, maybe provisional; None for a pod of no group or an unknown pod."""
         return self._group_of.get(uid)
 
+    def copy_groups(self) -> dict[str, GroupKey]:
+        """The PodGroup of each member as of now, by UID; of a tree, the one that the member names."""
+        return {**self._group_of, **self._leaf_of}
+
     def leaf_of(self, uid: str) -> str:
         """The name of a member's PodGroup in its tree; "" where that is the whole tree."""
         return self._leaf_of[uid].name if uid in self._leaf_of else ""

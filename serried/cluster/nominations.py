@@ -22,6 +22,11 @@ class Nominations:
         self._occupancy = occupancy
         self._pods: dict[str, Pod] = {}
 
+    @property
+    def uids(self) -> frozenset[str]:
+        """The nominated pods."""
+        return frozenset(self._pods)
+
     def of_others(self, priority: int, own: Iterable[str]) -> Iterable[Pod]:
         """The nominated pods of at least this priority that count nowhere yet, except those with the UIDs ``own``."""
         uids = frozenset(own)

@@ -1,0 +1,145 @@
+"""``serried replay``: decisions made again from snapshots, with the code of this version, and without a cluster."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.progress import track
+
+from serried.cli import options
+from serried.cli.exits import CommandError, ExitCode
+from serried.cli.output import OutputFormat, make_table, write
+from serried.decode.malformed import Malformed
+from serried.decode.snapshots import read_snapshot
+from serried.model.capture import Capture
+from serried.model.group import GroupKey, decode_group_key
+
+if TYPE_CHECKING:
+    from extender.replay.deciding import Ruling
+
+EXAMPLES = """
+Why does team/train wait? Take the planner's input, and decide again:
+  curl -o train.json 'http://localhost:8912/debug/snapshot?group=team/train'
+  serried replay train.json
+
+Every group that waited, of many files:
+  serried replay --all reports/*.json.gz
+
+Does this version decide otherwise than the one that made the file? The exit code is 1 then:
+  serried replay train.json > /dev/null || echo 'decided otherwise'
+"""
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of /debug/snapshot, also compressed.")]
+Group = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMESPACE/NAME",
+        show_default=False,
+        help="The group, as /debug/groups names it. Without it the one that the file was made for.",
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="Every group that waited for something.")]
+
+
+def replay(
+    files: Files,
+    group: Group = "",
+    *,
+    every: All = False,
+    output: options.Output = OutputFormat.TABLE,
+) -> None:
+    """Decide again from snapshots, and say whether the decision is the recorded one."""
+    tasks = [(path, key) for path in files for key in _choose(path, read(path), group, every=every)]
+    found = [_replay(path, key) for path, key in _show_progress(tasks)]
+    write(found, output, lambda: draw_replays(found))
+    if any(each["match"] == "different" for each in found):
+        raise typer.Exit(ExitCode.NO.number)
+
+
+def read(path: Path) -> Capture:
+    """The snapshot in a file; raises CommandError."""
+    try:
+        found = read_snapshot(path.read_bytes())
+    except OSError as error:
+        raise CommandError(ExitCode.USAGE, f"{path}: {error.strerror or error}") from error
+    if isinstance(found, Malformed):
+        raise CommandError(ExitCode.USAGE, f"{path} cannot be replayed: {found.problem}")
+    return found
+
+
+def _choose(path: Path, capture: Capture, named: str, *, every: bool) -> Sequence[GroupKey]:
+    from extender.replay.deciding import list_waiting  # noqa: PLC0415 - other commands need none of the extender
+
+    if named:
+        namespace, slash, name = named.partition("/")
+        if not (namespace and slash and name):
+            raise CommandError(ExitCode.USAGE, f"--group {named!r}: NAMESPACE/NAME is needed")
+        return [decode_group_key(namespace, name)]
+    waiting = list_waiting(capture)
+    if every:
+        return waiting
+    if capture.group is not None:
+        return [capture.group]
+    if len(waiting) == 1:
+        return waiting
+    names = ", ".join(map(str, waiting[:10])) or "none"
+    said = f"{path} was made for no group: name one with --group, or take --all; those that waited: {names}"
+    raise CommandError(ExitCode.USAGE, said)
+
+
+def _show_progress(tasks: Sequence[tuple[Path, GroupKey]]) -> Iterator[tuple[Path, GroupKey]]:
+    console = Console(stderr=True)
+    quiet = len(tasks) < 2 or not console.is_terminal
+    yield from track(tasks, "Deciding again", console=console, transient=True, disable=quiet)
+
+
+def _replay(path: Path, group: GroupKey) -> dict[str, Any]:
+    from extender.replay.deciding import compare, decide, recall  # noqa: PLC0415 - as above
+
+    capture = read(path)  # once more: of many files, not all have room in memory
+    recorded = recall(capture, group)
+    try:
+        found = decide(capture, group)
+    except ValueError as error:
+        raise CommandError(ExitCode.NOT_FOUND, f"{path}: {error}") from error
+    return {
+        "file": str(path),
+        "group": str(group),
+        "match": compare(recorded, found).value,
+        "recorded": None if recorded is None else _describe(recorded),
+        "replayed": _describe(found),
+    }
+
+
+def _describe(decision: "Ruling") -> dict[str, Any]:
+    return {
+        "text": decision.describe(),
+        "domain": decision.domain,
+        "nodes": dict(decision.nodes),
+        "victims": list(decision.victims),
+    }
+
+
+_SAID = {
+    "equal": "It is the recorded decision.",
+    "other numbers": "The recorded decision had the same reason, with other numbers: room has changed since.",
+    "different": "The recorded decision was another one.",
+    "unrecorded": "No decision was recorded.",
+}
+
+
+def draw_replays(found: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
+    """The decisions for people."""
+    if len(found) != 1:
+        rows = [(each["file"], each["group"], each["match"], each["replayed"]["text"]) for each in found]
+        yield make_table(("FILE", "GROUP", "AGAINST THE RECORD", "DECISION"), rows)
+        return
+    one = found[0]
+    yield f"{one['group']}: {one['replayed']['text']}"
+    if one["replayed"]["nodes"]:
+        yield make_table(("MEMBER", "NODE"), one["replayed"]["nodes"].items())
+    yield _SAID[one["match"]]
+    if one["match"] in {"different", "other numbers"}:
+        yield f"Recorded: {one['recorded']['text']}"
