@@ -21,6 +21,9 @@ _PREEMPTION_SECONDS = 30.0
 
 _MAX_DOUBLINGS = 6
 
+_TELLING_SECONDS = 5.0
+"""How long a gang stays with what it hears of victims that have not ended."""
+
 
 class CycleEndings:
     """Ends cycles. Every method is synchronous."""
@@ -61,6 +64,9 @@ class CycleEndings:
         elif verdict.reason is Reason.PLAN_OUTDATED and gang.attempts > _FREE_ATTEMPTS:
             # Outdated once is bad luck and is planned anew at once; again and again is something that we do not see.
             gang.not_before = now + backoff(gang.attempts - _FREE_ATTEMPTS, size)
+        elif verdict.reason is Reason.VICTIMS_REMAIN:
+            # It fits no better than before, and that would be all that anybody hears.
+            gang.retry_at = gang.not_before = now + _TELLING_SECONDS
         elif verdict.reason is Reason.EVICTION_REFUSED and gang.attempts > _FREE_ATTEMPTS:
             gang.not_before = now + backoff(gang.attempts - _FREE_ATTEMPTS, size)
         if preempted:

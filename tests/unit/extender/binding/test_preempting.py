@@ -247,6 +247,8 @@ async def test_victims_that_do_not_end_are_waited_for_in_vain(world: Harness) ->
     assert not len(world.ledger)
     assert len(world.api.said("evict")) == 2
     await end(world, "low2")
+    assert world.reasons()[-1] is Reason.VICTIMS_REMAIN  # long enough for somebody to hear of it
+    await world.pass_time(6)
     assert world.reasons()[-1] is Reason.PLANNED
 
 
@@ -257,6 +259,8 @@ async def test_after_a_failure_nobody_is_evicted_for_a_while(world: Harness) -> 
     world.delete("low2")
     world.add(running("next1", "n1"), running("next2", "n2"))
     await world.go()
+    assert len(world.api.said("evict")) == 2
+    await world.pass_time(6)
     assert len(world.api.said("evict")) == 2
     await world.pass_time(61)
     assert [call.name for call in world.api.said("evict")] == ["low1", "low2", "next1", "next2"]
