@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 
 .DEFAULT_GOAL := help
-.PHONY: control-plane control-planes help setup lint types contract unit e2e test test-full demo bench numbers lock clean
+.PHONY: browser control-plane control-planes help picture setup lint types contract unit e2e test test-full demo bench numbers lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ contract: setup ## who may import whom
 unit: setup ## unit, property, contract and simulation tests
 	$(BIN)/pytest tests/unit tests/property tests/contract tests/sim
 
+browser: setup ## the page in a real browser: any Chromium in PATH, or that of SERRIED_CHROMIUM; pictures in build/page
+	$(BIN)/pytest tests/browser -rs
+
 control-plane: setup ## the binaries of the real control plane (built once, then cached)
 	$(BIN)/python -m bench.cluster binaries --kubernetes 1.37.1
 
@@ -43,7 +46,7 @@ control-planes: control-plane ## those of every supported version
 e2e: control-plane ## one end-to-end test per promise, on a real control plane; other versions where they are built
 	$(BIN)/pytest tests/e2e -m "not full"
 
-test: lint types contract unit e2e ## everything that has to pass
+test: lint types contract unit browser e2e ## everything that has to pass
 
 test-full: lint types contract control-planes ## every test, on every supported version, in one piece
 	@begun=$$(date +%s); $(BIN)/pytest tests --durations=10; code=$$?; took=$$(($$(date +%s) - begun)); \

@@ -1,6 +1,7 @@
 """The page's news: one look at the state a second for all readers together, and none while nobody reads."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import orjson
 
 from extender.debug.sketch import Message, Sketch
+
+log = logging.getLogger(__name__)
 
 MAX_READERS = 8
 """How many readers there may be at a time."""
@@ -17,7 +20,7 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 _SLICE_SECONDS = 0.0005
 """The length of a slice: filter waits as long."""
 
-_REST_SECONDS = 0.002
+_REST_SECONDS = 0.001
 """How long the loop has for itself after a slice."""
 
 _MAX_BEHIND = 30
@@ -55,6 +58,8 @@ class Broadcast:
         self._sketch: Sketch | None = None
         self._whole: list[bytes] | None = None
         """The whole state as it was after the last look, once somebody has asked for it."""
+        self._looks = 0
+        """How many looks there were."""
         self._looked = asyncio.Event()
         """Set when there is something to show."""
 
@@ -70,7 +75,7 @@ class Broadcast:
         reader = self._join()
         try:
             await self._looked.wait()
-            for message in self._tell_whole():
+            for message in await self._tell_whole():
                 yield message
             while (news := await self._next(reader)) is not None:
                 yield news
@@ -102,12 +107,16 @@ class Broadcast:
     async def close(self) -> None:
         """Nobody reads any more."""
         work = self._work
+        self._send_away()
+        if work is not None:
+            await asyncio.gather(work, return_exceptions=True)
+
+    def _send_away(self) -> None:
         for reader in list(self._readers):
             reader.put_nowait(None)
             self._leave(reader)
-        self._looked.set()
-        if work is not None:
-            await asyncio.gather(work, return_exceptions=True)
+        self._looked.set()  # for those who still wait for the first look
+        self._looked.clear()
 
     def _forget(self) -> None:
         self._work = None
@@ -117,15 +126,24 @@ class Broadcast:
 
     async def _look_on(self) -> None:
         sketch = self._sketch = self._make()
-        while True:
-            begun = self._stopwatch()
-            await self._work_in_slices(sketch.look())
-            self._whole = None
-            change = sketch.take_change()
-            if change and self._looked.is_set():
-                self._tell(_encode(change | {"now": self._wall()}))
-            self._looked.set()
-            await self._rest(max(_REST_SECONDS, _SECONDS_BETWEEN_LOOKS - (self._stopwatch() - begun)))
+        try:
+            while True:
+                begun = self._stopwatch()
+                await self._look(sketch)
+                await self._rest(max(_REST_SECONDS, _SECONDS_BETWEEN_LOOKS - (self._stopwatch() - begun)))
+        except Exception:
+            # A page that stands still would look like a cluster that does; who is sent away comes back.
+            log.exception("the page at /debug/ could not be kept up")
+            self._send_away()
+
+    async def _look(self, sketch: Sketch) -> None:
+        await self._work_in_slices(sketch.look())
+        self._whole = None
+        self._looks += 1
+        change = sketch.take_change()
+        if change and self._looked.is_set():
+            self._tell(_encode(change | {"now": self._wall()}))
+        self._looked.set()
 
     async def _work_in_slices(self, work: Iterator[None]) -> None:
         begun = self._stopwatch()
@@ -142,14 +160,19 @@ class Broadcast:
                 reader.put_nowait(None)
                 self._leave(reader)
 
-    def _tell_whole(self) -> list[bytes]:
+    async def _tell_whole(self) -> list[bytes]:
         if self._sketch is None:
             return []  # closed meanwhile
-        if self._whole is None:
-            begin = {**self._about, "now": self._wall()}
-            first, *others = self._sketch.tell_whole()
-            self._whole = [_encode(message) for message in (first | begin, *others)]
-        return self._whole
+        if self._whole is not None:
+            return self._whole
+        told: list[bytes] = []
+        looks = self._looks
+        for message in self._sketch.tell_whole():
+            told.append(_encode(message | ({} if told else {**self._about, "now": self._wall()})))
+            await self._rest(_REST_SECONDS)
+        if looks == self._looks:
+            self._whole = told  # else it may be older than what later readers have missed
+        return told
 
 
 def _encode(message: Message) -> bytes:

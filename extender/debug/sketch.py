@@ -5,7 +5,6 @@ next look sets that right.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from extender.core import Core
@@ -19,6 +18,7 @@ from serried.model.group import GroupKey, PodGroup
 from serried.model.node import Node
 from serried.model.resources import Resources, add
 from serried.model.verdict import render
+from serried.plan.order import Turn
 
 Message = dict[str, Any]
 """What readers get; fields that are not there have not changed."""
@@ -26,7 +26,10 @@ Message = dict[str, Any]
 _SLICE_ROWS = 16
 """After how many rows a slice may end."""
 
-_PART_ROWS = 1_000
+_SLICE_GROUPS = 200
+"""The same where only a field or two of each is read."""
+
+_PART_ROWS = 250
 """How many rows one message of the whole state has."""
 
 _MAX_GANGS = 5_000
@@ -37,6 +40,8 @@ _MAX_TEXT = 300
 
 _MAX_DECISIONS = 200
 """How many decisions a new reader gets."""
+
+_NOTHING: Resources = {}
 
 CORDONED, KEPT_FOR_HEAD, KEPT_FOR_REPLACEMENT, ENDING = (1, 2, 4, 8)
 
@@ -95,9 +100,16 @@ COLUMNS = {"nodes": NodeRow._fields, "gangs": GangRow._fields, "decisions": Deci
 """The names of the columns, for who reads the rows."""
 
 
-@dataclass(slots=True)
-class _Known:
-    """What a group's row was made of, to see whether it has to be made anew."""
+class _KnownNode(NamedTuple):
+    """What a node's row was made of, to see whether it has to be made anew."""
+
+    node: Node
+    used: Resources
+    of: tuple[object, ...]
+
+
+class _KnownGang(NamedTuple):
+    """The same of a group."""
 
     of: tuple[object, ...]
     row: Row
@@ -113,7 +125,8 @@ class Sketch:
         self._place_table: Table[Place] = Table()
         self._nodes: Table[str] = Table()
         self._gangs: Table[GroupKey] = Table()
-        self._known: dict[GroupKey, _Known] = {}
+        self._known_gangs: dict[GroupKey, _KnownGang] = {}
+        self._known_nodes: dict[str, _KnownNode] = {}
         self._whole: Message = {}
         """The fields that are no rows, as they are now."""
         self._told: Message = {}
@@ -128,7 +141,9 @@ class Sketch:
     def look(self) -> Iterator[None]:
         """Take in what has changed; yields wherever a slice may end."""
         store = self._core.store
-        yield from self._places.learn(store.nodes, self._list_named_keys())
+        named: set[str] = set()
+        yield from self._find_named_keys(named)
+        yield from self._places.learn(store.nodes, named)
         yield
         planned: dict[str, Resources] = {}
         ending: set[str] = set()
@@ -139,11 +154,13 @@ class Sketch:
         self._look_at_decisions()
         self._whole |= {"levels": self._places.levels, "extender": self._describe_extender()}
 
-    def _list_named_keys(self) -> set[str]:
-        groups = self._core.store.groups.values()
-        return {level.key for group in groups for level in group.preference.levels} | {
-            group.topology_key for group in groups if group.topology_key is not None
-        }
+    def _find_named_keys(self, named: set[str]) -> Iterator[None]:
+        for turn, group in enumerate(list(self._core.store.groups.values())):
+            if group.topology_key is not None:
+                named.add(group.topology_key)
+            named.update(level.key for level in group.preference.levels)
+            if turn % _SLICE_GROUPS == 0:
+                yield
 
     def _sum_plans(self, planned: dict[str, Resources], ending: set[str]) -> Iterator[None]:
         pods = self._core.store.pods
@@ -166,14 +183,25 @@ class Sketch:
                 + KEPT_FOR_REPLACEMENT * (node.name in vacant)
                 + ENDING * (node.name in ending)
             )
-            used = store.occupancy.used.get(node.name, {})
-            fill = _fill(node, used, planned.get(node.name))
-            place = self._places.place_of(node)
-            self._nodes.put(node.name, (node.name, self._place_table.put(place, (place,)), *fill, marks))
+            self._look_at_node(node, planned.get(node.name), marks)
             if turn % _SLICE_ROWS == 0:
                 yield
         self._nodes.keep_only(store.nodes)
+        for name in self._known_nodes.keys() - store.nodes.keys():
+            del self._known_nodes[name]
         yield
+
+    def _look_at_node(self, node: Node, planned: Resources | None, marks: int) -> None:
+        used = self._core.store.occupancy.used.get(node.name, _NOTHING)
+        of = (planned, marks, self._places.levels)
+        known = self._known_nodes.get(node.name)
+        # What is used is another object whenever it changes, and so is the node.
+        if known is not None and known.node is node and known.used is used and known.of == of:
+            return
+        self._known_nodes[node.name] = _KnownNode(node, used, of)
+        place = self._places.place_of(node)
+        row = (node.name, self._place_table.put(place, (place,)), *_fill(node, used, planned), marks)
+        self._nodes.put(node.name, row)
 
     def _look_at_gangs(self) -> Iterator[None]:
         store = self._core.store
@@ -185,18 +213,20 @@ class Sketch:
             if turn % _SLICE_ROWS == 0:
                 yield
         self._gangs.keep_only(shown)
-        self._known = {key: known for key, known in self._known.items() if key in shown}
+        for key in self._known_gangs.keys() - shown.keys():
+            del self._known_gangs[key]
         yield
 
     def _look_at_queue(self) -> Iterator[None]:
         queue, states = self._core.queue, self._core.groups.states
-        waiting = []
+        turns: list[tuple[Turn, int]] = []
         for turn, key in enumerate(list(queue.backlog)):
-            waiting.append(queue.describe(key, states.get(key)))
+            number = self._gangs.number_of(key)
+            if number is not None:
+                turns.append((queue.turn_of(queue.describe(key, states.get(key))), number))
             if turn % _SLICE_ROWS == 0:
                 yield
-        numbers = (self._gangs.number_of(one.group) for one in queue.order(waiting))
-        self._whole["order"] = [number for number in numbers if number is not None]
+        self._whole["order"] = [number for _, number in sorted(turns)]
         self._whole["head"] = _view_head(self._core, queue.backfill.head)
         yield
 
@@ -220,16 +250,14 @@ class Sketch:
 
     def _view_gang(self, key: GroupKey) -> Row:
         group, state = self._core.store.groups.get(key), self._core.groups.states.get(key)
-        pods = self._core.store.members.of_group(key)
-        bound = sum(1 for pod in pods if pod.bound)
-        cycle = state.cycle if state is not None else None
         verdict = state.verdict if state is not None else None
-        stage = cycle.stage if cycle is not None else None
+        stage = state.cycle.stage if state is not None and state.cycle is not None else None
+        store = self._core.store
         # Pods are other objects whenever they change, so these tell whether the row would be another one.
-        of = (group, verdict, stage, len(pods), bound, self._core.store.priorities.of_group(key))
-        known = self._known.get(key)
+        of = (group, verdict, stage, store.members.of_group(key), store.priorities.find_own(key))
+        known = self._known_gangs.get(key)
         if known is None or known.of != of:
-            known = self._known[key] = _Known(of, self._make_gang(key, group, state))
+            known = self._known_gangs[key] = _KnownGang(of, self._make_gang(key, group, state))
         return known.row
 
     def _make_gang(self, key: GroupKey, group: PodGroup | None, state: GroupState | None) -> Row:

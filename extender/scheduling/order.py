@@ -8,7 +8,7 @@ from extender.scheduling.group_state import GroupState
 from serried.cluster.priorities import GroupPriorities
 from serried.cluster.vacancies import Vacancies
 from serried.model.group import GroupKey
-from serried.plan.order import Ageing, Waiting, order_groups
+from serried.plan.order import Ageing, Turn, Waiting, order_groups
 
 
 class QueueOrder:
@@ -46,6 +46,10 @@ class QueueOrder:
         """Whether one group is before another."""
         now = self._clock()
         return self._ageing.place(first, now) < self._ageing.place(second, now)
+
+    def turn_of(self, waiting: Waiting) -> Turn:
+        """Where a group stands by now."""
+        return self._ageing.place(waiting, self._clock())
 
     def raised_priority(self, waiting: Waiting) -> int:
         """The priority with which a group counts by now."""

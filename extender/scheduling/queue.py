@@ -14,7 +14,7 @@ from serried.model.group import GroupKey
 from serried.model.plan import Plan, PlanRequest
 from serried.model.verdict import Verdict
 from serried.plan.forecast import Forecast
-from serried.plan.order import Waiting
+from serried.plan.order import Turn, Waiting
 
 _REVIEW_SECONDS = 30.0
 """How often the first of the gangs that do not fit is looked for: waiting alone may change who it is."""
@@ -77,6 +77,10 @@ class Queue:
     def order(self, waiting: Iterable[Waiting]) -> list[Waiting]:
         """The first one first."""
         return self._order.sort(waiting)
+
+    def turn_of(self, waiting: Waiting) -> Turn:
+        """Where a group stands by now: of two, the one with the smaller turn goes first."""
+        return self._order.turn_of(waiting)
 
     def counts_as(self, waiting: Waiting) -> int:
         """The priority with which a group counts by now."""

@@ -22,6 +22,10 @@ class Waiting:
     """Whether it ran and has lost its quorum: what is left of it holds room, and does nothing with it."""
 
 
+Turn = tuple[int, bool, float, GroupKey]
+"""Where a group stands in the queue: of two, the one with the smaller turn goes first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ageing:
     """How waiting counts: as a higher priority."""
@@ -41,7 +45,7 @@ class Ageing:
         above = self.levels[bisect_right(self.levels, waiting.priority) :]
         return above[min(steps, len(above)) - 1] if above else waiting.priority
 
-    def place(self, waiting: Waiting, now: float) -> tuple[int, bool, float, GroupKey]:
+    def place(self, waiting: Waiting, now: float) -> Turn:
         """Where a group stands in the queue: of two, the one with the smaller place goes first."""
         return -self.raised(waiting, now), not waiting.broken, waiting.since, waiting.group
 

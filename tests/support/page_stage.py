@@ -164,9 +164,8 @@ def make_broadcast(world: Harness) -> Broadcast:
 
 
 @asynccontextmanager
-async def serving(world: Harness) -> AsyncIterator[str]:
+async def serving(world: Harness, broadcast: Broadcast) -> AsyncIterator[str]:
     """The page's address, for as long as the body runs."""
-    broadcast = make_broadcast(world)
     listener = socket.create_server(("127.0.0.1", 0))
     server = make_server(make_app(world, broadcast), "127.0.0.1", 0)
     task = asyncio.create_task(server.serve([listener]))

@@ -6,6 +6,13 @@ import { clock, count, phaseOf, plural, sentence, shortKey } from "./words.js";
 
 const SECONDS_BETWEEN_READS = 5;
 const MEMBERS = 200;
+const VICTIMS = 20;
+
+const MILESTONES = {
+  seen: "seen for the first time", quorum: "its quorum exists", preempting: "others are ended for it", planned: "planned",
+  steered: "first member sent to its node", atBind: "first member at its bind call", committed: "quorum at bind",
+  bound: "bound", givenUp: "the plan led to nothing", broken: "broken", preempted: "ends for others",
+};
 
 export class GangPanel {
   constructor(state, map) {
@@ -14,19 +21,19 @@ export class GangPanel {
     this.name = "";
     this.detail = null;
     this.seen = null;
-    this.said = "";
+    this.diagnosis = null; // the last one that was asked for: it costs work, so it is kept
     this.members = 10;
     this.title = h("h2", { tabindex: "-1" });
     this.lead = h("div", { class: "lead" });
     this.body = h("div", { class: "gang-body" });
     this.element = h("article", { class: "one-gang", "aria-label": "One gang" }, h("p", {}, h("a", { href: "#/gangs", class: "back" }, "All gangs")), this.title, this.lead, this.body);
-    setInterval(() => this.name && !document.hidden && this.read(), SECONDS_BETWEEN_READS * 1000);
+    setInterval(() => this.name && !document.hidden && this.read("none"), SECONDS_BETWEEN_READS * 1000);
   }
 
   show(namespace, name) {
     const full = `${namespace}/${name}`;
     if (full === this.name) return;
-    Object.assign(this, { name: full, detail: null, seen: null, said: "", members: 10 });
+    Object.assign(this, { name: full, detail: null, diagnosis: null, seen: null, members: 10 });
     this.title.replaceChildren(h("span", { class: "muted" }, `${namespace}/`), name);
     this.lead.replaceChildren();
     this.body.replaceChildren(h("p", { class: "empty" }, "Reading …"));
@@ -49,8 +56,10 @@ export class GangPanel {
     }
     this.renderLead(gang);
     if (gang !== this.seen) {
+      // The first time the planner looks for what would help; later only how far each domain is from holding it.
+      const asked = this.seen ? "domains" : "advice";
       this.seen = gang;
-      this.read();
+      this.read(asked);
     }
   }
 
@@ -76,40 +85,62 @@ export class GangPanel {
     replaceIfOther(this.lead, parts);
   }
 
-  async read() {
+  async read(diagnosis) {
     const name = this.name;
     const [namespace, ...rest] = name.split("/");
     const path = rest.join("/").split("/").map(encodeURIComponent).join("/");
     let detail = null;
     try {
-      const answer = await fetch(`groups/${encodeURIComponent(namespace)}/${path}`);
+      const answer = await fetch(`groups/${encodeURIComponent(namespace)}/${path}?diagnosis=${diagnosis}`);
       if (answer.ok) detail = await answer.json();
     } catch {
       return; // the stream says that the extender is away
     }
     if (this.name !== name || !detail) return;
+    this.keepDiagnosis(detail, diagnosis);
     this.detail = detail;
     this.renderBody();
     const gang = this.state.gangByName(name);
     if (gang) this.renderLead(gang);
   }
 
+  keepDiagnosis(detail, asked) {
+    if (!detail.queue) this.diagnosis = null;
+    else if (asked !== "none") this.diagnosis = { ...detail.diagnosis, advice: detail.diagnosis?.advice ?? this.diagnosis?.advice };
+  }
+
   renderBody() {
     const { detail } = this;
     replaceIfOther(this.body, [
-      factsOf(detail), cheapestOf(detail), timelineOf(detail), this.domainsOf(detail), forecastOf(detail, this.state.now()), preemptionOf(detail), this.membersOf(detail),
+      this.adviceOf(), factsOf(detail), timelineOf(detail), this.domainsOf(), forecastOf(detail, this.state.now()), preemptionOf(detail), this.membersOf(detail),
     ]);
     this.map.spotlight(new Set(detail.detail.flatMap((member) => [member.node, member.planned]).filter(Boolean)));
   }
 
-  domainsOf(detail) {
-    const rows = detail.domains?.rows ?? detail.domains ?? [];
-    if (!rows.length) return null;
+  adviceOf() {
+    const { advice } = this.diagnosis ?? {};
+    if (!advice) return null;
+    const again = h("button", { type: "button", class: "again", onclick: () => this.read("advice") }, "Look again");
+    const found = advice.length
+      ? h("ol", {}, advice.map((each) => h("li", {}, capital(each.text))))
+      : h("p", {}, this.diagnosis.complete ? "No single change was found that makes it fit." : "No change was found in the time that there was.");
+    return h("section", { class: "advice" }, h("div", { class: "advice-head" }, h("h3", {}, "What would make it fit"), again), found);
+  }
+
+  domainsOf() {
+    const { domains, domainsLeftOff, key, dominant } = this.diagnosis ?? {};
+    if (!domains?.length) return null;
     const pointAt = (names) => () => this.map.pointAt(names);
-    return section("Domains", h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Domains" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, shortKey(detail.topologyKey || "domain")), h("th", { scope: "col", class: "number" }, "Room for"), h("th", { scope: "col" }, "Why not more"))),
-      h("tbody", {}, rows.map((row) => h("tr", { onpointerenter: pointAt([row.domain]), onpointerleave: pointAt([]) },
-        h("th", { scope: "row" }, row.domain || "the cluster"), h("td", { class: "number" }, `${count(row.slots)} of ${count(row.needed ?? detail.minCount)}`), h("td", {}, whyNot(row))))))));
+    const rows = domains.map((row) => h("tr", { onpointerenter: pointAt([row.domain]), onpointerleave: pointAt([]) },
+      h("th", { scope: "row", class: "domain" }, row.domain || "the cluster"),
+      h("td", { class: "number" }, `${count(row.slots)} of ${count(row.need)}`),
+      h("td", {}, hurdlesOf(row))));
+    return section("Domains",
+      dominant ? h("p", { class: "facts" }, `What keeps members off most nodes: ${dominant}.`) : null,
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Domains" }, h("table", {},
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, shortKey(key || "domain")), h("th", { scope: "col", class: "number" }, "Room for"), h("th", { scope: "col" }, "What keeps members off its nodes"))),
+        h("tbody", {}, rows))),
+      domainsLeftOff ? h("p", { class: "facts" }, `${count(domainsLeftOff)} more`) : null);
   }
 
   membersOf(detail) {
@@ -136,30 +167,26 @@ function factsOf(detail) {
   return h("dl", { class: "facts-list" }, facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 
-function cheapestOf(detail) {
-  const found = detail.cheapestChange ?? detail.cheapest;
-  const text = typeof found === "string" ? found : found?.text ?? found?.message;
-  return text ? h("section", { class: "advice" }, h("h3", {}, "What would help"), h("p", {}, text)) : null;
-}
-
 function timelineOf(detail) {
   const steps = detail.timeline ?? [];
   if (!steps.length) return null;
   return section("Timeline", h("ol", { class: "timeline" }, steps.map((step) => h("li", {},
-    h("time", { datetime: step.at, title: step.at }, clock(step.at)), h("b", {}, step.what ?? step.name ?? step.event ?? step.step), step.text ? h("span", { class: "muted" }, ` ${step.text}`) : null))));
+    h("time", { datetime: step.at, title: step.at }, clock(step.at)), h("span", {}, MILESTONES[step.milestone] ?? step.milestone)))));
 }
 
-function whyNot(row) {
-  const why = row.whyNot ?? row.why ?? row.text ?? "";
-  if (Array.isArray(why)) return why.map((each) => (typeof each === "string" ? each : Object.values(each).join(" "))).join(", ");
-  if (why && typeof why === "object") return Object.entries(why).map(([name, sum]) => `${name} ${count(sum)}`).join(", ");
-  return why;
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+// The text of a domain names it and its room first, which have columns of their own.
+function hurdlesOf(row) {
+  const [, rest] = row.text.split("; ", 2);
+  return row.taken ? "another gang has it for itself" : rest ? row.text.slice(row.text.indexOf("; ") + 2) : "";
 }
 
 function forecastOf(detail, now) {
   const { forecast } = detail;
-  if (!forecast?.at) return null;
-  return section("Forecast", h("p", {}, `Room is expected ${whenIs(forecast.at, now)}`, forecast.basis ? `: ${forecast.basis}` : "."));
+  if (!forecast) return null;
+  const when = forecast.at ? `Room is expected ${whenIs(forecast.at, now)}` : "Nobody can tell when there will be room";
+  return section("Forecast", h("p", {}, `${when}${forecast.domain ? `, in ${forecast.domain}` : ""}.`), forecast.basis ? h("p", { class: "facts" }, capital(forecast.basis)) : null);
 }
 
 function preemptionOf(detail) {
@@ -168,7 +195,7 @@ function preemptionOf(detail) {
   const where = found.domain ? ` in ${found.domain}` : "";
   const going = detail.state === "Preempting";
   const text = found.victims?.length ? `${plural(found.victims.length, "pod")} of lower priority ${going ? "has to end" : "would have to end"}${where}:`.replace("pods of lower priority has", "pods of lower priority have") : found.reason || "No pod of lower priority would help.";
-  return section(going ? "Who has to go" : "Who would have to go", h("p", {}, text), found.victims?.length ? h("ul", { class: "names" }, found.victims.slice(0, 20).map((name) => h("li", {}, name))) : null);
+  return section(going ? "Who has to go" : "Who would have to go", h("p", {}, text), found.victims?.length ? h("ul", { class: "names" }, found.victims.slice(0, VICTIMS).map((name) => h("li", {}, name))) : null);
 }
 
 // A reader in the middle of a table is not thrown out of it by news that says the same.

@@ -9,7 +9,6 @@ import { NodeMap } from "./map.js";
 import { showNode } from "./nodecard.js";
 import { State } from "./state.js";
 import { followStream } from "./stream.js";
-import { WhatIf } from "./whatif.js";
 import { count, phaseOf, plural, shortKey } from "./words.js";
 
 const SECONDS_BETWEEN_CLOCKS = 10;
@@ -25,7 +24,7 @@ const find = (id) => document.getElementById(id);
 const state = new State();
 const view = find("view");
 const map = new NodeMap(find("canvas"), find("tip"), find("map-said"), state, openNode);
-const views = { gangs: new GangList(state), gang: new GangPanel(state, map), decisions: new DecisionLog(state), whatif: new WhatIf(state) };
+const views = { gangs: new GangList(state), gang: new GangPanel(state, map), decisions: new DecisionLog(state) };
 let shown = null;
 
 // --- which view --------------------------------------------------------------------------------------------------
@@ -38,7 +37,7 @@ function route() {
   const before = shown;
   if (one) views.gang.show(namespace, rest.join("/"));
   else if (before === views.gang) views.gang.hide();
-  for (const tab of ["gangs", "decisions", "whatif"]) {
+  for (const tab of ["gangs", "decisions"]) {
     const here = next === views[tab] || (one && tab === "gangs");
     if (here) find(`tab-${tab}`).setAttribute("aria-current", "page");
     else find(`tab-${tab}`).removeAttribute("aria-current");

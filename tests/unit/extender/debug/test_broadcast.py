@@ -30,8 +30,11 @@ class Town:
 
     async def _rest(self, seconds: float) -> None:
         self.rests.append(seconds)
-        await self._go.wait()
-        self._go.clear()
+        if seconds < 0.5:
+            await asyncio.sleep(0)
+        else:
+            await self._go.wait()
+            self._go.clear()
 
     async def pass_second(self) -> None:
         """The next look."""
@@ -177,4 +180,16 @@ async def test_the_end_of_the_process_ends_every_reader(town: Town) -> None:
 
 async def test_looks_are_a_second_apart(town: Town) -> None:
     await Reader(town.broadcast).whole()
-    assert town.rests == [1.0]
+    assert max(town.rests) == 1.0
+
+
+async def test_a_look_that_fails_sends_everybody_away_instead_of_standing_still(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(town.broadcast)
+    await reader.whole()
+    monkeypatch.setattr(CountedSketch, "look", lambda _: iter([1 / 0]))
+    await town.pass_second()
+    assert await reader.ended()
+    monkeypatch.undo()
+    assert await Reader(town.broadcast).whole()

@@ -8,7 +8,7 @@ import pytest
 
 import extender.debug
 from extender.debug.broadcast import MAX_READERS
-from tests.support.page_stage import Town, make_world, serving
+from tests.support.page_stage import Town, make_broadcast, make_world, serving
 
 FOLDER = Path(extender.debug.__file__).with_name("page")
 
@@ -17,7 +17,7 @@ FOLDER = Path(extender.debug.__file__).with_name("page")
 async def page() -> AsyncIterator[httpx.AsyncClient]:
     world = make_world()
     await Town(world).settle()
-    async with serving(world) as url, httpx.AsyncClient(base_url=url, timeout=10.0) as http:
+    async with serving(world, make_broadcast(world)) as url, httpx.AsyncClient(base_url=url, timeout=10.0) as http:
         yield http
     await world.close()
 

@@ -1,0 +1,263 @@
+"""What the live page costs: bytes for its readers, and time for filter.
+
+The extender's core in one process over 5,000 nodes and 1,000 gangs, no API server; the page's stream on a real socket,
+its readers in processes of their own. Every second a hundred plain pods end and come elsewhere, and twenty gangs
+change how they stand. A probe asks filter about a plain pod every few milliseconds; what it waits is what the loop was
+held, plus the answer itself. Where a Chromium is found, one shows the page, and tells its longest tasks.
+
+    python -m bench.page                 JSON to bench/results/, a table to standard output; milliseconds
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import multiprocessing
+import socket
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from fastapi import FastAPI
+
+from bench.load.figures import percentile
+from bench.loop import BLOCK, RESULTS, Stage
+from bench.machine import describe_machine, measure_noise
+from extender.debug.broadcast import Broadcast
+from extender.debug.live import live_routes
+from extender.debug.sketch import Sketch
+from extender.scheduling.group_state import GroupState
+from extender.status.reports import Said
+from serried.decode.times import write_time
+from serried.model.group import GroupKey, PodGroup, Policy
+from serried.model.pod import Pod, Shape
+from serried.model.verdict import DomainShortage, Reason, Verdict, render
+from serried.observe.ops import make_server
+from tests.support.browser import find_chromium, open_browser, open_page
+from tests.support.builders import RACK
+
+_PODS, _GANGS, _SIZE = 20_000, 1_000, 8
+_PROBE = 0.004
+_TURN, _PODS_A_TURN, _GANGS_A_TURN = 0.1, 10, 2
+_WARM_UP, _SECONDS = 2.0, 10.0
+READERS = (0, 1, 3)
+_SMALL = Shape((("cpu", 1_000), ("pods", 1)))
+_FINISH = b'"complete":true'
+_WATCH_TASKS = (
+    "globalThis.tasks = []; new PerformanceObserver((list) => tasks.push(...list.getEntries()"
+    ".map((task) => task.duration))).observe({type: 'longtask'})"
+)
+
+
+@dataclass(slots=True)
+class Run:
+    """What one run has shown. Times are milliseconds."""
+
+    waits: list[float] = field(default_factory=list)
+
+    first_bytes: list[int] = field(default_factory=list)
+    """The whole state, for each reader."""
+
+    first_ms: list[float] = field(default_factory=list)
+    """From the request to the end of the whole state."""
+
+    bytes_a_second: list[float] = field(default_factory=list)
+    """What came after it."""
+
+
+class Town:
+    """A full cluster whose gangs run or wait, and change."""
+
+    def __init__(self) -> None:
+        self.stage = Stage()
+        self.stage.fill(_PODS)
+        self.decisions: deque[Said] = deque(maxlen=1000)
+        self._turn = 0
+        for number in range(_GANGS):
+            key = GroupKey(f"team-{number % 20}", f"gang-{number:04}")
+            topology_key = (RACK, BLOCK, None)[number % 3]
+            self.stage.store.put_group(PodGroup(key, f"uid-{key}", Policy(_SIZE), topology_key=topology_key))
+            self.stage.core.groups.states[key] = GroupState(self.stage.core.clock())
+            self._put(number, key, running=number % 10 > 0)
+        self.broadcast = Broadcast(lambda: Sketch(self.stage.core, self.decisions), {"version": "bench"})
+
+    def _put(self, number: int, key: GroupKey, *, running: bool) -> None:
+        for index in range(_SIZE):
+            name = f"{key.name}-{index}"
+            at = f"n{number // 10 * 50 + index}" if running else ""
+            member = Pod(key.namespace, name, f"{key}-{name}", _SMALL, "serried", at, group=key, index=index)
+            self.stage.store.put_pod(member)
+        short = tuple(DomainShortage(f"rack-{number % 50 + each}", 7 - each) for each in range(5))
+        waits = Verdict(Reason.NO_DOMAIN_FITS, need=_SIZE, key=RACK, domains=short, domain_count=50)
+        verdict = Verdict(Reason.SCHEDULED, have=_SIZE) if running else waits
+        self.stage.core.groups.states[key].verdict = verdict
+        self.decisions.append(Said(write_time(time.time()), key, verdict.reason.value, render(verdict)))
+
+    async def churn(self) -> None:
+        """Let pods and gangs change until cancelled."""
+        while True:
+            await asyncio.sleep(_TURN)
+            self._turn += 1
+            for each in range(_PODS_A_TURN):
+                self._move((self._turn * _PODS_A_TURN + each) * 13 % _PODS)
+            for each in range(_GANGS_A_TURN):
+                number = (self._turn * _GANGS_A_TURN + each) * 7 % _GANGS
+                key = GroupKey(f"team-{number % 20}", f"gang-{number:04}")
+                state = self.stage.core.groups.states[key].verdict
+                self._put(number, key, running=state is not None and state.reason is not Reason.SCHEDULED)
+
+    def _move(self, index: int) -> None:
+        pod = self.stage.store.pods[f"p{index}"]
+        node = f"n{(index + self._turn) % len(self.stage.store.nodes)}"
+        self.stage.store.drop_pod(pod.uid)
+        self.stage.store.put_pod(Pod(pod.namespace, pod.name, pod.uid, pod.shape, pod.scheduler, node))
+
+
+def read_stream(port: int, until: float, pipe: Connection) -> None:
+    """One reader, in a process of its own: bytes and milliseconds of the whole state, and bytes a second after it."""
+    begun, first, total, finished = time.time(), 0, 0, 0.0
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"GET /debug/stream HTTP/1.1\r\nHost: bench\r\n\r\n")
+        connection.settimeout(0.2)
+        tail = b""
+        while time.time() < until:
+            try:
+                chunk = connection.recv(1 << 18)
+            except TimeoutError:
+                continue
+            total += len(chunk)
+            if not finished and _FINISH in tail + chunk:
+                first, finished = total, time.time()
+            tail = chunk[-len(_FINISH) :]
+    if not finished:
+        raise AssertionError("the whole state has not come in time")
+    pipe.send((first, (finished - begun) * 1000, (total - first) / (time.time() - finished)))
+
+
+@asynccontextmanager
+async def serving(town: Town) -> AsyncIterator[int]:
+    """The port of the page, while the body runs."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    app = FastAPI()
+    app.include_router(live_routes(town.broadcast))
+    server = make_server(app, "127.0.0.1", 0)
+    task = asyncio.create_task(server.serve([listener]))
+    yield listener.getsockname()[1]
+    await town.broadcast.close()
+    server.should_exit = True
+    await task
+
+
+async def watch(readers: int) -> Run:
+    """So many readers for a while, and what filter waits meanwhile."""
+    town, run = Town(), Run()
+    gc.collect()
+    gc.freeze()  # as the extender does with its caches
+    gc.set_threshold(50_000, 20, 50)
+    churn = asyncio.create_task(town.churn())
+    async with serving(town) as port:
+        context = multiprocessing.get_context("spawn")
+        pipes = [context.Pipe(duplex=False) for _ in range(readers)]
+        until = time.time() + _WARM_UP + _SECONDS
+        clients = [context.Process(target=read_stream, args=(port, until, pipe[1])) for pipe in pipes]
+        for client in clients:
+            client.start()
+        await probe(town, Run(), _WARM_UP)
+        await probe(town, run, until - time.time())
+        for receiver, _ in pipes:
+            first, took, rate = await asyncio.to_thread(receiver.recv)
+            run.first_bytes.append(first)
+            run.first_ms.append(took)
+            run.bytes_a_second.append(rate)
+        for client in clients:
+            await asyncio.to_thread(client.join)
+    churn.cancel()
+    await asyncio.gather(churn, return_exceptions=True)
+    return run
+
+
+async def probe(town: Town, run: Run, seconds: float) -> None:
+    """Ask filter again and again."""
+    plain = Pod("load", "plain", "plain", Shape((("cpu", 1), ("pods", 1))), "serried")
+    end = time.perf_counter() + seconds
+    while (begun := time.perf_counter()) < end:
+        await asyncio.sleep(_PROBE)
+        town.stage.service.filter(plain, ["n1"])
+        run.waits.append((time.perf_counter() - begun - _PROBE) * 1000)
+
+
+async def show() -> dict[str, Any]:
+    """A browser with the page: how many tasks held it for more than 50 ms once it had the state, and the longest."""
+    town = Town()
+    churn = asyncio.create_task(town.churn())
+    async with (
+        serving(town) as port,
+        open_browser() as browser,
+        open_page(browser, f"http://127.0.0.1:{port}/debug/") as (page, _),
+    ):
+        await page.evaluate(_WATCH_TASKS)
+        await asyncio.sleep(_SECONDS)
+        tasks: list[float] = await page.evaluate("tasks")
+    churn.cancel()
+    await asyncio.gather(churn, return_exceptions=True)
+    return {"seconds": _SECONDS, "tasks_above_50_ms": len(tasks), "longest_ms": round(max(tasks, default=0.0), 1)}
+
+
+def measure(readers: int, runs: int) -> dict[str, Any]:
+    """The medians over some runs."""
+    found: list[Run] = []
+    for _ in range(runs):
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            found.append(runner.run(watch(readers)))
+        gc.unfreeze()
+    row: dict[str, Any] = {"readers": readers}
+    for mark in (50, 99):
+        row[f"filter_p{mark}"] = _median([percentile(sorted(run.waits), mark) or 0.0 for run in found])
+    row["filter_longest"] = _median([max(run.waits) for run in found])
+    if readers:
+        row["first_kilobytes"] = _median([max(run.first_bytes) / 1000 for run in found])
+        row["first_ms"] = _median([max(run.first_ms) for run in found])
+        row["kilobytes_a_second"] = _median([statistics.mean(run.bytes_a_second) / 1000 for run in found])
+    return row
+
+
+def _median(values: Sequence[float]) -> float:
+    return round(statistics.median(values), 2)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure with each number of readers, and in a browser if there is one."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.page", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=3, help="with each number of readers; medians are told")
+    parser.add_argument("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the file's name")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the result")
+    options = parser.parse_args(arguments)
+    noise, rows = measure_noise(), []
+    print("| readers | filter p50, ms | p99 | longest | first state, kB | after, ms | then kB/s |")
+    print("|---|---|---|---|---|---|---|")
+    for readers in READERS:
+        rows.append(measure(readers, options.runs))
+        print("|", " | ".join(str(value) for value in rows[-1].values()), "|", flush=True)
+    machine = {**describe_machine(), "busy_with_other_work_before": round(noise, 2), "runs": options.runs}
+    result = {"date": options.date, "machine": machine, "nodes": 5_000, "gangs": _GANGS, "rows": rows}
+    if find_chromium():
+        result["browser"] = asyncio.run(show())
+        print(result["browser"], file=sys.stderr)
+    path: Path = options.results / f"page-{options.date}.json"
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""What a person sees on the page, and does there."""
+
+import re
+
+import pytest
+from playwright.async_api import Page, expect
+
+from extender.debug.broadcast import Broadcast
+from extender.status.reports import Said
+from serried.model.group import GroupKey
+from tests.support.browser import Scheme, find_barriers, open_browser, open_page, take_picture
+from tests.support.builders import node, pod
+from tests.support.extender_harness import SCHEDULER, Harness
+from tests.support.page_stage import RACK, ZONE, Listener, make_broadcast, make_world, serving
+
+VIEWS = {
+    "gangs": "#/gangs",
+    "waiting-gang": "#/gangs/language/train-llm",
+    "preempting-gang": "#/gangs/language/urgent-eval",
+    "running-gang": "#/gangs/vision/resnet",
+    "decisions": "#/decisions",
+}
+
+
+async def reload_marker(page: Page) -> bool:
+    """Whether the page is still the one that was marked."""
+    return bool(await page.evaluate("globalThis.marked === true"))
+
+
+async def test_why_a_gang_waits_is_the_first_thing_that_is_seen(page: Page) -> None:
+    first = page.locator(".gangs > li").first
+    await expect(first).to_contain_text("language/train-llm")
+    await expect(first).to_contain_text("NoDomainFits no domain of topology.serried.dev/rack has room for 16 members")
+    await first.get_by_role("link").click()
+    await expect(page.get_by_role("heading", name="language/train-llm")).to_be_focused()
+    article = page.get_by_role("article", name="One gang")
+    await expect(article).to_contain_text("Number 1 of 2 in the queue")
+    await expect(article).to_contain_text("16 nodes of rack-0 are kept for it. Room is expected in 55 min")
+    await expect(article).to_contain_text("16 members together in one rack")
+
+
+async def test_what_would_make_a_gang_fit_and_how_far_each_rack_is_from_holding_it(page: Page, url: str) -> None:
+    await page.goto(f"{url}#/gangs/language/train-llm")
+    article = page.get_by_role("article", name="One gang")
+    advice = article.locator(".advice")
+    await expect(advice.get_by_role("listitem").first).to_have_text(
+        "Ask for 18 cpu instead of 24; it would go to rack-11"
+    )
+    table = article.get_by_role("region", name="Domains")
+    await expect(table.get_by_role("row").nth(1)).to_contain_text("rack-11")
+    await expect(table.get_by_role("row").nth(1)).to_contain_text("9 of 16")
+    await expect(table.get_by_role("row").nth(1)).to_contain_text("cpu 11 nodes")
+    await expect(article.locator(".timeline")).to_contain_text("its quorum exists")
+    await advice.get_by_role("button", name="Look again").click()
+    await expect(advice.get_by_role("listitem")).to_have_count(4)
+
+
+async def test_a_gang_is_found_and_opened_by_keyboard_alone(page: Page) -> None:
+    await page.keyboard.press("/")
+    await page.keyboard.type("quorummissing")
+    rows = page.locator(".gangs > li")
+    await expect(rows).to_have_count(1)
+    link = rows.first.get_by_role("link")
+    for _ in range(10):
+        await page.keyboard.press("Tab")
+        if await link.evaluate("link => link === document.activeElement"):
+            break
+    await expect(link).to_be_focused()
+    assert await link.evaluate("link => getComputedStyle(link).outlineStyle") == "solid"
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="bio/dock-ligands")).to_be_focused()
+    await page.go_back()
+    await expect(page.get_by_role("searchbox")).to_have_value("quorummissing")
+
+
+async def test_up_and_down_go_from_gang_to_gang(page: Page) -> None:
+    links = page.locator(".gangs > li .gang-head a")
+    await links.first.focus()
+    await page.keyboard.press("ArrowDown")
+    await expect(links.nth(1)).to_be_focused()
+    await page.keyboard.press("ArrowUp")
+    await expect(links.first).to_be_focused()
+
+
+@pytest.mark.parametrize(
+    ("chip", "names"),
+    [
+        pytest.param("Waiting", ["language/train-llm", "vision/hyper-sweep", "bio/dock-ligands"], id="who waits"),
+        pytest.param("Broken", ["language/ranker"], id="who is broken"),
+        pytest.param(
+            "Starting", ["bio/align-genome", "language/distil", "language/urgent-eval"], id="who starts, by name"
+        ),
+    ],
+)
+async def test_gangs_are_chosen_by_how_they_stand(page: Page, chip: str, names: list[str]) -> None:
+    await page.get_by_role("button", name=re.compile(chip)).click()
+    await expect(page.locator(".gangs > li .gang-head a")).to_have_text(names)
+    await expect(page.get_by_role("button", name=re.compile(chip))).to_have_attribute("aria-pressed", "true")
+
+
+async def test_decisions_are_filtered_by_reason_and_by_words(page: Page) -> None:
+    await page.get_by_role("link", name="Decisions").click()
+    log = page.locator(".decisions > li")
+    await expect(log.first).to_contain_text("vision/hyper-sweep")
+    await page.get_by_role("combobox", name="Reason").select_option("Planned")
+    await expect(log).to_have_count(2)
+    await page.get_by_role("searchbox").fill("genome")
+    await expect(log).to_have_count(1)
+    await expect(log).to_contain_text("bio/align-genome Planned placed, waiting for 40 members")
+    await expect(page.get_by_role("status").filter(has_text="decisions")).to_contain_text("1 of the last")
+
+
+async def test_what_happens_is_shown_without_a_reload(page: Page, world: Harness) -> None:
+    await page.evaluate("globalThis.marked = true")
+    row = page.locator(".gangs > li").filter(has_text="dock-ligands")
+    await expect(row).to_contain_text("5 of 8 members exist")
+    for index in range(5, 8):
+        world.add(pod(f"dock-ligands-{index}").namespace("bio").cpu(4).scheduler(SCHEDULER).in_group("dock-ligands"))
+    world.look()
+    await world.settle()
+    await expect(row).to_contain_text("Gathering")
+    await page.get_by_role("link", name="Decisions").click()
+    await expect(page.locator(".decisions > li").first).to_contain_text("bio/dock-ligands Planned")
+    assert await reload_marker(page)
+
+
+async def test_a_connection_that_breaks_comes_back_by_itself(page: Page, world: Harness, broadcast: Broadcast) -> None:
+    await page.evaluate("globalThis.marked = true")
+    await broadcast.close()
+    world.add(node("node-999").label(ZONE, "zone-b").label(RACK, "rack-11"))
+    await expect(page.locator("#sums")).to_contain_text("241")
+    await expect(page.locator("#link")).to_have_text("live")
+    assert await reload_marker(page)
+
+
+async def test_the_map_is_walked_with_the_arrows_and_told_aloud(page: Page) -> None:
+    canvas = page.get_by_role("application")
+    said = page.locator("#map-said")
+    await canvas.focus()
+    await expect(said).to_contain_text("node-000, zone-a / block-0 / rack-0, one of 20 nodes:")
+    await page.keyboard.press("ArrowRight")
+    await expect(said).to_contain_text("node-001")
+    await page.keyboard.press("ArrowDown")
+    await expect(said).to_contain_text("node-020, zone-a / block-0 / rack-1")
+    await page.keyboard.press("Enter")
+    card = page.get_by_role("region", name="Node", exact=True)
+    await expect(card).to_be_focused()
+    await expect(card.get_by_role("row", name=re.compile("^cpu"))).to_contain_text("32")
+    await page.keyboard.press("Escape")
+    await expect(card).to_be_hidden()
+    await expect(canvas).to_be_focused()
+
+
+async def test_the_map_is_pointed_at(page: Page) -> None:
+    await page.locator("#canvas").hover(position={"x": 30, "y": 85})
+    await expect(page.locator("#tip")).to_contain_text("kept for the first in the queue")
+
+
+async def test_the_table_says_what_the_map_shows(page: Page) -> None:
+    await page.get_by_text("Domains as a table").click()
+    table = page.get_by_role("region", name="Domains as a table")
+    await expect(table.get_by_role("row")).to_have_count(13)
+    await expect(table.get_by_role("row", name=re.compile("rack-0"))).to_contain_text(re.compile(r"20.*16\s*0$"))
+
+
+async def test_who_uses_a_screen_reader_hears_landmarks_and_headings(page: Page) -> None:
+    for role in ("banner", "main", "navigation", "application"):
+        await expect(page.get_by_role(role)).to_have_count(1)
+    await expect(page.get_by_role("navigation").get_by_role("link", name="Gangs")).to_have_attribute(
+        "aria-current", "page"
+    )
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Serried")
+
+
+async def test_text_is_never_markup(page: Page, world: Harness) -> None:
+    assert isinstance(world.heard, Listener)
+    text = "Broken: <img src=x onerror=\"document.body.dataset.hit = 'yes'\"><b>bold</b>"
+    world.heard.decisions.append(Said("2026-01-01T00:00:00Z", GroupKey("bio", "<i>name"), "Broken", text))
+    await page.get_by_role("link", name="Decisions").click()
+    await expect(page.locator(".decisions > li").first).to_contain_text("<img src=x")
+    assert await page.evaluate("document.body.dataset.hit") is None
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+async def test_everybody_can_use_every_view(url: str, scheme: Scheme, width: int) -> None:
+    async with open_browser() as browser, open_page(browser, url, scheme=scheme, width=width) as (page, errors):
+        for name, view in VIEWS.items():
+            await page.goto(f"{url}{view}")
+            await expect(page.locator(".gang-body > section, .gangs > li, .decisions > li").first).to_be_visible()
+            await take_picture(page, f"{name}-{scheme}-{width}")
+            assert await find_barriers(page) == ""
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"
+        assert errors == []
+
+
+async def test_an_empty_cluster_says_what_to_do() -> None:
+    world = make_world()
+    async with (
+        serving(world, make_broadcast(world)) as url,
+        open_browser() as browser,
+        open_page(browser, url) as (page, errors),
+    ):
+        await expect(page.locator(".empty")).to_contain_text("There is no gang yet")
+        assert errors == []

@@ -1,0 +1,69 @@
+"""A real browser for the page: a Chromium that is installed here already, never one that is downloaded."""
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal
+
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Page, async_playwright
+
+CHROMIUM = "SERRIED_CHROMIUM"
+"""The variable of the environment that says where a Chromium is; else the first one in PATH is taken."""
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+PICTURES = Path(__file__).parents[2] / "build" / "page"
+"""Where pictures of the page are kept."""
+
+Scheme = Literal["light", "dark"]
+
+
+def find_chromium() -> str:
+    """Where a Chromium is, "" if there is none."""
+    return os.environ.get(CHROMIUM, "") or next((found for name in _NAMES if (found := shutil.which(name))), "")
+
+
+@asynccontextmanager
+async def open_browser() -> AsyncIterator[Browser]:
+    """A browser without a window. Raises RuntimeError if none is installed."""
+    path = find_chromium()
+    if not path:
+        raise RuntimeError(f"no Chromium is in PATH, and {CHROMIUM} names none: apt-get install chromium")
+    async with async_playwright() as playwright:
+        # Without the sandbox: it cannot be had as root, and the only pages are our own.
+        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        await browser.close()
+
+
+@asynccontextmanager
+async def open_page(
+    browser: Browser, url: str, *, scheme: Scheme = "light", width: int = 1280, height: int = 900, scale: float = 1.0
+) -> AsyncIterator[tuple[Page, list[str]]]:
+    """The page once it shows the state, and the errors that its console has told so far."""
+    context = await browser.new_context(
+        color_scheme=scheme, viewport={"width": width, "height": height}, device_scale_factor=scale
+    )
+    page = await context.new_page()
+    errors: list[str] = []
+    page.on("console", lambda said: errors.append(said.text) if said.type in {"error", "warning"} else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    await page.goto(url)
+    await page.wait_for_selector("body[data-ready]")
+    yield page, errors
+    await context.close()
+
+
+async def find_barriers(page: Page) -> str:
+    """What keeps people from using the page, as axe finds it: contrast, names, roles; "" for nothing."""
+    found = await Axe().run(page)
+    return found.generate_report() if found.violations_count else ""
+
+
+async def take_picture(page: Page, name: str) -> None:
+    """Keep a picture of what is shown, all of it."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    await page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
