@@ -1,6 +1,7 @@
 """A gang of higher priority gets the room of others, whole, and nobody ends in vain. 12 nodes of 32 CPU in 4 racks."""
 
 import signal
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,14 @@ def submit(stage: ClusterStage, name: str, size: int, priority_class: str, key: 
     annotations = {"scheduling.serried.dev/required-topology": key} if key else {}
     stage.create_scheduling("PodGroup", name, spec, annotations)
     stage.create_pods(names(name, size), name, cpu=WHOLE_NODE, priorityClassName=priority_class)
+
+
+def submit_exclusive(stage: ClusterStage, name: str, priority_class: str | None = None) -> None:
+    """A small gang of two that wants a rack without other gangs that want the same."""
+    said: dict[str, Any] = {"priorityClassName": priority_class} if priority_class else {}
+    annotations = {"scheduling.serried.dev/required-topology": RACK, "scheduling.serried.dev/exclusive": "true"}
+    stage.create_scheduling("PodGroup", name, {"schedulingPolicy": {"gang": {"minCount": 2}}, **said}, annotations)
+    stage.create_pods(names(name, 2), name, cpu="1", **said)
 
 
 def list_ending(stage: ClusterStage) -> list[str]:
@@ -91,6 +100,19 @@ def test_nobody_goes_where_the_gang_would_not_fit_all_the_same(stage: ClusterSta
     run_low(stage, 12)
     submit(stage, "ring", 13, high)
     stage.await_reason("ring", "NoCapacity")
+    assert len(stage.bound("low")) == 12
+
+
+def test_a_rack_that_another_gang_has_for_itself_is_cleared_of_that_gang_alone(stage: ClusterStage, high: str) -> None:
+    run_low(stage, 12, cpu="1")
+    for number in range(4):
+        submit_exclusive(stage, f"lone-{number}")
+        stage.await_bound(f"lone-{number}", 2)
+    submit_exclusive(stage, "ring", high)
+    stage.await_bound("ring", 2, 60)
+    left = [number for number in range(4) if len(stage.bound(f"lone-{number}")) == 2]
+    assert len(left) == 3
+    assert stage.racks("ring").isdisjoint(rack for number in left for rack in stage.racks(f"lone-{number}"))
     assert len(stage.bound("low")) == 12
 
 
