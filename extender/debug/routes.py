@@ -24,6 +24,7 @@ from extender.debug.selfcheck import selfcheck_routes
 from extender.debug.snapshot import snapshot_routes
 from extender.debug.tasks import tasks_routes
 from extender.debug.vacancies import vacancies_routes
+from extender.debug.whatif import whatif_routes
 from extender.status.reports import Reports
 from serried.drift import Comparison
 from serried.model.level import ApiLevel
@@ -44,6 +45,7 @@ def debug_routes(core: Core, reports: Reports, level: ApiLevel, selfcheck: Calla
         decisions_routes(reports),
         selfcheck_routes(selfcheck),
         snapshot_routes(core, level),
+        whatif_routes(core),
     ):
         router.include_router(subject)
     return router

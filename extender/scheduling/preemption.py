@@ -234,7 +234,7 @@ class Preemptions:
         """The answer to a search. Raises Unfinished."""
         group = search.waiting.group
         leaving = self._list_leaving(search)
-        answer = self._studies.seek_victims(group, search.ask, leaving, self._prepare(search), search.haste)
+        answer = self._studies.seek_victims(group, search.ask, leaving, self.prepare(search), search.haste)
         found: Preemption | NoVictims | None = answer.found
         self._metrics.searched(_name_outcome(found), answer.seconds or 0.0)
         return found
@@ -242,12 +242,15 @@ class Preemptions:
     def _list_leaving(self, search: Search) -> Sequence[Vacancy]:
         return self._kept_slots.list_kept(search.ask.members)
 
-    def _prepare(self, search: Search) -> Make:
+    def prepare(self, search: Search, gone: Collection[str] = frozenset()) -> Make:
+        """What looks for victims; as if the pods with the UIDs ``gone`` were gone."""
         spared = self._find_spared_priority(search.waiting.priority)
         latest = self._wall() - self._spare_seconds
 
         def make(snapshot: Snapshot, capacity: Capacity) -> Work[Preemption | NoVictims]:
             running = yield from self._units.list_running(search.waiting.group)
+            if gone:
+                running = _leave_out(running, gone)
             if self._method is Method.EVICTION:
                 running = keep_budgets(running)
             gentle = _spare(running, spared, latest) if self._spare_seconds else running
@@ -299,7 +302,7 @@ class Preemptions:
             tell(found, _join(_describe_finding(found), self._find_reserve(gang, group, found)))
 
         leaving = self._list_leaving(search)
-        if not self._studies.seek_aside(group, search.ask, leaving, self._prepare(search), search.haste, answer):
+        if not self._studies.seek_aside(group, search.ask, leaving, self.prepare(search), search.haste, answer):
             tell(None, "too many dry runs are being made: ask again later")
 
     def _find_reserve(self, gang: GroupState, group: GroupKey, found: Preemption | NoVictims | None) -> str:
@@ -367,6 +370,12 @@ class Refusals:
         """Why a pod would not be evicted, a phrase; "" if it would, as far as is known."""
         why, until = self._refused.get(uid, ("", -math.inf))
         return why if self._clock() < until else ""
+
+
+def _leave_out(running: Running, gone: Collection[str]) -> Running:
+    """As if these pods did not run."""
+    units = tuple(unit for unit in running.units if not any(pod.uid in gone for pod in unit.pods))
+    return Running(units, running.allowances)
 
 
 def _spare(running: Running, priority: int, latest: float) -> Running:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from serried import __version__
-from serried.cli import decisions, explain, queue, replay, top
+from serried.cli import decisions, explain, queue, replay, top, whatif
 from serried.cli.exits import CommandError, ExitCode
 
 
@@ -30,6 +30,7 @@ COMMANDS = (
     Command("queue", queue.show_queue, queue.EXAMPLES),
     Command("top", top.show_top, top.EXAMPLES),
     Command("decisions", decisions.show_decisions, decisions.EXAMPLES),
+    Command("whatif", whatif.ask_whatif, whatif.EXAMPLES),
     Command("replay", replay.replay, replay.EXAMPLES),
 )
 """In the order of ``serried --help``."""

@@ -42,6 +42,13 @@ class Uncounted:
         self._pods[pod.uid] = pod
         for name in asked:
             self._users.setdefault(name, {})[pod.uid] = None
+        return self._show(pod, asked)
+
+    def show(self, pod: Pod) -> Pod:
+        """The same for a pod that does not exist: nothing is remembered."""
+        return self._show(pod, _find_extended(pod.shape))
+
+    def _show(self, pod: Pod, asked: tuple[str, ...]) -> Pod:
         uncounted = tuple([name for name in asked if name in self._providers or name not in self._nodes])
         return replace(pod, shape=_relax(pod.shape, uncounted), uncounted=uncounted) if uncounted else pod
 

@@ -40,6 +40,10 @@ class Volumes:
             for key in _keys(pod):
                 self._users.setdefault(key, {})[pod.uid] = None
         # A bound pod, too: the one that comes in its place must be of its class.
+        return self.show(pod)
+
+    def show(self, pod: Pod) -> Pod:
+        """The same for a pod that does not exist: nothing is remembered."""
         found = (self.volumes.get(claim.volume) for key in _keys(pod) if (claim := self.claims.get(key)) is not None)
         shape = pod.shape
         for terms in dict.fromkeys(volume.terms for volume in found if volume is not None):

@@ -1,0 +1,276 @@
+"""``POST /debug/whatif``: would these gangs fit, where, and who would have to go. Nothing is created or changed."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query, Request
+
+from extender.core import Core
+from extender.debug.preemption import PreemptionView, view_preemption
+from extender.debug.slices import Slices, TooLongError
+from extender.debug.view import View, exemplify
+from extender.whatif.documents import flatten, read_documents
+from extender.whatif.hypothesis import Changes, Hypothesis, Prediction
+from extender.whatif.newcomers import Newcomer, find_existing, gather
+from serried.model.group import GroupKey, GroupKind, decode_group_key
+from serried.model.verdict import render
+from serried.model.victim import Preemption
+from serried.plan.steps import Haste, Work
+
+_MAX_BODY_BYTES = 1 << 18
+_LIMIT_SECONDS = 10.0
+_PAUSE_SECONDS = "1"
+
+_BUSY = "another question is being answered; try again in a second"
+
+
+class Outcome(StrEnum):
+    """What would become of a gang."""
+
+    FITS = "Fits"
+
+    FITS_AFTER_EVICTIONS = "FitsAfterEvictions"
+    """Once pods of lower priority have ended, which would be evicted for it."""
+
+    DOES_NOT_FIT = "DoesNotFit"
+
+
+class PredictionView(View):
+    """What would become of one gang."""
+
+    namespace: str
+    name: str
+    kind: GroupKind
+
+    source: str
+    """The manifest that it comes from."""
+
+    outcome: Outcome
+    priority: int
+
+    members: int
+    """How many would wait for a node."""
+
+    need: int
+    """How many of them have to be placed together."""
+
+    placed: int
+    """How many would get a node."""
+
+    domain: str
+    """The value of the topology key that all their nodes have; "" without a key."""
+
+    nodes: dict[str, int]
+    """How many of them each node would get."""
+
+    reason: str
+    """Why the gang does not fit as things are; "" if it does."""
+
+    message: str
+
+    preemption: PreemptionView | None
+    """Who would have to go; None if nobody was looked for."""
+
+
+class ChangesView(View):
+    """How the cluster was changed for the question."""
+
+    drained: list[str]
+
+    displaced: int
+    """How many pods of these nodes would need another place; none is looked for."""
+
+    added: list[str]
+    removed: list[str]
+
+
+class WhatIfView(View):
+    """The answer."""
+
+    fits: bool
+    """Whether every gang fits without evictions."""
+
+    groups: list[PredictionView]
+    """In the order in which they would be planned: each finds the room of those before it taken."""
+
+    changes: ChangesView
+    workSeconds: float
+
+    longestSliceSeconds: float
+    """The longest time for which filter had to wait for this."""
+
+
+_EXAMPLE = WhatIfView(
+    fits=True,
+    groups=[
+        PredictionView(
+            namespace="team",
+            name="job:train",
+            kind=GroupKind.JOB,
+            source="Job team/train",
+            outcome=Outcome.FITS,
+            priority=0,
+            members=4,
+            need=4,
+            placed=4,
+            domain="rack-2",
+            nodes={"node-7": 2, "node-8": 2},
+            reason="",
+            message="4 of 4 members fit into rack-2",
+            preemption=None,
+        )
+    ],
+    changes=ChangesView(drained=["node-3"], displaced=5, added=["4*node-7"], removed=["team/other"]),
+    workSeconds=0.012,
+    longestSliceSeconds=0.002,
+)
+
+Texts = Annotated[list[str] | None, Query()]
+
+
+def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
+    """The route, below ``/debug``."""
+    router = APIRouter()
+    turn = asyncio.Lock()
+    work = slices or Slices()
+
+    @router.post(
+        "/whatif",
+        responses={
+            **exemplify(_EXAMPLE),
+            400: {"description": "A manifest or a change cannot be understood; the answer says which, and what to do."},
+            413: {"description": f"The body has more than {_MAX_BODY_BYTES} bytes."},
+            429: {"description": "Another question is being answered."},
+            503: {"description": f"The answer took more than {_LIMIT_SECONDS:.0f} s of work."},
+        },
+        openapi_extra={"requestBody": {"content": {"application/yaml": {}, "application/json": {}}}},
+    )
+    async def ask_whatif(
+        request: Request,
+        namespace: str = "default",
+        group: Texts = None,
+        drain: Texts = None,
+        add: Texts = None,
+        remove: Texts = None,
+    ) -> WhatIfView:
+        """Would these gangs fit? The body has manifests (Job, PodGroup, Workload, Pod) as YAML or JSON.
+
+        Nothing is created and nothing changes. ``group`` (NAMESPACE/NAME) asks about a group that exists. The cluster
+        can be another one: ``drain`` takes a node away, ``add`` (4*NODE) brings four more like it, ``remove``
+        (NAMESPACE/NAME) takes a group away. All of them may be repeated.
+        """
+        if turn.locked():
+            raise HTTPException(429, _BUSY, headers={"Retry-After": _PAUSE_SECONDS})
+        async with turn:
+            body = await _read_body(request)
+            haste = Haste()
+            try:
+                changes = Changes(tuple(drain or ()), _read_additions(add or ()), _read_groups(core, remove or ()))
+                hypothesis = Hypothesis(core, changes, haste)
+                hypothesis.check()
+                asked = _read_groups(core, group or ())
+                steps = _answer(core, hypothesis, body, namespace, asked)
+                found = await work.finish(steps, _LIMIT_SECONDS, lambda: setattr(haste, "made", True))
+            except ValueError as problem:
+                raise HTTPException(400, str(problem)) from None
+            except TooLongError:
+                said = f"there is no answer after {_LIMIT_SECONDS:.0f} s of work; ask for fewer gangs, or smaller ones"
+                raise HTTPException(503, said) from None
+        return WhatIfView(
+            fits=all(_find_outcome(each) is Outcome.FITS for each in found),
+            groups=[_view(each) for each in found],
+            changes=ChangesView(
+                drained=list(changes.drained),
+                displaced=hypothesis.displaced,
+                added=[f"{count}*{like}" for like, count in changes.added],
+                removed=[str(key) for key in changes.removed],
+            ),
+            workSeconds=round(work.spent, 4),
+            longestSliceSeconds=round(work.longest, 4),
+        )
+
+    return router
+
+
+def _answer(
+    core: Core, hypothesis: Hypothesis, body: str, namespace: str, asked: Sequence[GroupKey]
+) -> Work[list[Prediction]]:
+    newcomers: list[Newcomer] = [find_existing(core.store, key) for key in asked]
+    objects = list(flatten((yield from read_documents(body))))
+    if objects or not asked:
+        newcomers += yield from gather(objects, core.store, namespace)
+    return (yield from hypothesis.solve(newcomers))
+
+
+async def _read_body(request: Request) -> str:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MAX_BODY_BYTES:
+            raise HTTPException(413, f"the body has more than {_MAX_BODY_BYTES} bytes; ask for fewer objects at a time")
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise HTTPException(400, "the body is no UTF-8 text; send YAML or JSON") from None
+
+
+def _read_additions(texts: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    found = []
+    for text in texts:
+        number, star, like = text.partition("*")
+        if not (star and like and number.isascii() and number.isdecimal() and len(number) < 6):
+            raise ValueError(f"add is NUMBER*NODE, such as 4*node-7, not {text[:100]!r}")
+        found.append((like, int(number)))
+    return tuple(found)
+
+
+def _read_groups(core: Core, texts: Sequence[str]) -> tuple[GroupKey, ...]:
+    found = []
+    for text in texts:
+        namespace, slash, name = text.partition("/")
+        if not (namespace and slash and name):
+            raise ValueError(f"a group is NAMESPACE/NAME, as /debug/groups gives them, not {text[:100]!r}")
+        found.append(core.store.forest.lift(decode_group_key(namespace, name)))
+    return tuple(found)
+
+
+def _find_outcome(found: Prediction) -> Outcome:
+    if found.plan is not None and (found.newcomer.group.policy.is_gang or len(found.plan.nodes) == found.members):
+        return Outcome.FITS
+    if isinstance(found.preemption, Preemption):
+        return Outcome.FITS_AFTER_EVICTIONS
+    return Outcome.DOES_NOT_FIT
+
+
+def _view(found: Prediction) -> PredictionView:
+    plan = found.preemption.plan if isinstance(found.preemption, Preemption) else found.plan
+    key = found.newcomer.group.key
+    return PredictionView(
+        namespace=key.namespace,
+        name=key.encoded,
+        kind=key.kind,
+        source=found.newcomer.source,
+        outcome=_find_outcome(found),
+        priority=found.priority,
+        members=found.members,
+        need=found.need,
+        placed=0 if plan is None else len(plan.nodes),
+        domain="" if plan is None else plan.domain,
+        nodes={} if plan is None else dict(sorted(Counter(plan.nodes.values()).items())),
+        reason="" if found.verdict is None else found.verdict.reason.value,
+        message=_describe(found),
+        preemption=view_preemption(found.preemption),
+    )
+
+
+def _describe(found: Prediction) -> str:
+    if found.verdict is not None:
+        evicted = found.preemption.victims if isinstance(found.preemption, Preemption) else ()
+        count = sum(len(unit.pods) for unit in evicted)
+        return render(found.verdict) + (f"; it fits once {count} pods of lower priority have ended" if count else "")
+    assert found.plan is not None  # noqa: S101 - narrows for the type checker: one of the two is there
+    place = f" into {found.plan.domain}" if found.plan.domain else ""
+    return f"{len(found.plan.nodes)} of {found.members} members fit{place}"

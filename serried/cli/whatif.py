@@ -1,0 +1,124 @@
+"""``serried whatif``: would these gangs fit, where, and who would have to go; nothing is created, nothing changes."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import typer
+import yaml
+from rich.console import RenderableType
+
+from serried.cli import options
+from serried.cli.access import HOME, Target, ask
+from serried.cli.exits import CommandError, ExitCode
+from serried.cli.output import OutputFormat, make_table, write
+
+EXAMPLES = """
+Would this Job fit now? The exit code is 1 if not:
+  serried whatif job.yaml
+
+Would it fit with four more nodes like node-7, and without the gang team/other?
+  serried whatif job.yaml --add 4*node-7 --remove team/other
+
+Would a gang that waits fit if node-3 were drained?
+  serried whatif --group team/train --drain node-3
+
+What would Helm's output need?
+  helm template ./chart | serried whatif - -n team
+"""
+
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[FILE...]",
+        show_default=False,
+        help="Manifests of Jobs, PodGroups, Workloads and Pods, YAML or JSON; - for standard input.",
+    ),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", metavar="NAMESPACE/NAME", show_default=False, help="A group that exists. May be repeated."),
+]
+Drained = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drain", metavar="NODE", show_default=False, help="As if this node were not there. May be repeated."
+    ),
+]
+Added = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--add",
+        metavar="NUMBER*NODE",
+        show_default=False,
+        help="With so many more nodes like this one. May be repeated.",
+    ),
+]
+Removed = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--remove", metavar="NAMESPACE/NAME", show_default=False, help="As if this group were gone. May be repeated."
+    ),
+]
+Namespace = Annotated[
+    str, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace of manifests that name none.")
+]
+
+
+def ask_whatif(
+    files: Files = None,
+    group: Groups = None,
+    drain: Drained = None,
+    add: Added = None,
+    remove: Removed = None,
+    namespace: Namespace = "default",
+    output: options.Output = OutputFormat.TABLE,
+    server: options.Server = "",
+    kubeconfig: options.Kubeconfig = "",
+    context: options.Context = "",
+    home: options.Home = HOME,
+) -> None:
+    """Say whether gangs would fit, where, and who would have to go. Nothing is created, and nothing changes."""
+    manifests = [document for path in files or () for document in _read(path)]
+    if not manifests and not group:
+        raise CommandError(ExitCode.USAGE, "name a file with manifests, or a group that exists with --group")
+    asked = {"namespace": [namespace], "group": group, "drain": drain, "add": add, "remove": remove}
+    query = urlencode([(name, value) for name, values in asked.items() for value in values or ()])
+    answer = ask(Target(server, kubeconfig, context, home), lambda debug: debug.post(f"whatif?{query}", manifests))
+    write(answer, output, lambda: draw_whatif(answer))
+    if not answer["fits"]:
+        raise typer.Exit(ExitCode.NO.number)
+
+
+def _read(path: Path) -> list[Any]:
+    """The documents of a file; raises CommandError."""
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+        return [document for document in yaml.safe_load_all(text) if document is not None]
+    except OSError as error:
+        raise CommandError(ExitCode.USAGE, f"{path}: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CommandError(ExitCode.USAGE, f"{path} is no YAML: {error}") from error
+
+
+_SAID = {"Fits": "yes", "FitsAfterEvictions": "after evictions", "DoesNotFit": "no"}
+
+
+def draw_whatif(answer: dict[str, Any]) -> Iterator[RenderableType]:
+    """The answer for people."""
+    rows = [
+        (each["source"], each["priority"], _SAID[each["outcome"]], each["domain"], each["message"])
+        for each in answer["groups"]
+    ]
+    yield make_table(("GANG", "#PRIORITY", "FITS", "DOMAIN", "WHAT IS SAID"), rows)
+    for each in answer["groups"]:
+        if each["nodes"]:
+            yield make_table(("NODE", "#MEMBERS"), each["nodes"].items(), title=each["source"])
+        victims = each["preemption"]["victims"] if each["preemption"] else []
+        if victims:
+            yield make_table(("WOULD BE EVICTED",), [(victim,) for victim in victims], title=each["source"])
+    if answer["changes"]["displaced"]:
+        displaced = answer["changes"]["displaced"]
+        yield f"{displaced} pods of the drained nodes would need another place; none was looked for."

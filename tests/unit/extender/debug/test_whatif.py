@@ -1,0 +1,405 @@
+"""``POST /debug/whatif``: what would become of gangs that do not exist."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from copy import deepcopy
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from fastapi import FastAPI
+
+from extender.debug.slices import Slices
+from extender.debug.whatif import whatif_routes
+from tests.support.budgets import budget
+from tests.support.builders import RACK, compatible_group, node, pod, pod_group, workload
+from tests.support.extender_harness import SCHEDULER, Harness, members, small_nodes
+from tests.support.memory import read_memory
+from tests.support.priorities import priority_class
+
+Raw = dict[str, Any]
+
+
+class Asking:
+    """Asks the extender of a small cluster."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    async def post(self, body: str | bytes, query: str = "") -> httpx.Response:
+        return await self._http.post(f"/whatif?{query}", content=body)
+
+    async def ask(self, *objects: Raw, query: str = "") -> Raw:
+        """The whole answer about some manifests."""
+        answer = await self.post(yaml.safe_dump_all(objects), query)
+        assert answer.status_code == 200, answer.text
+        found: Raw = answer.json()
+        return found
+
+    async def one(self, *objects: Raw, query: str = "") -> Raw:
+        """The one gang of the answer."""
+        (found,) = (await self.ask(*objects, query=query))["groups"]
+        return dict(found)
+
+
+@pytest.fixture
+async def asking(world: Harness) -> AsyncIterator[Asking]:
+    app = FastAPI()
+    app.include_router(whatif_routes(world.core))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
+        yield Asking(http)
+
+
+def training(size: int, cpu: int = 1, name: str = "train", **spec: Any) -> Raw:
+    """An Indexed Job as people write it."""
+    container = {"name": "main", "image": "train:1", "resources": {"requests": {"cpu": str(cpu)}}}
+    template = {"spec": {"schedulerName": SCHEDULER, "containers": [container], "restartPolicy": "Never", **spec}}
+    made = {"parallelism": size, "completions": size, "completionMode": "Indexed", "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": made}
+
+
+def raw(builder: Any, kind: str, version: str = "scheduling.k8s.io/v1beta1") -> Raw:
+    return {"apiVersion": version, "kind": kind, **builder.raw()}
+
+
+def ranked(name: str, rack: str, cpus: int = 2) -> Any:
+    return node(name).cpu(cpus).rack(rack)
+
+
+# --- what is asked ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_fits_is_told_its_nodes(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(2))
+    found = await asking.one(training(4))
+    assert (found["outcome"], found["placed"], found["nodes"]) == ("Fits", 4, {"n1": 2, "n2": 2})
+    assert (found["namespace"], found["kind"], found["source"]) == ("default", "Job", "Job default/train")
+
+
+async def test_a_job_that_does_not_fit_is_told_why(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(2))
+    answer = await asking.ask(training(5))
+    assert answer["fits"] is False
+    found = answer["groups"][0]
+    assert (found["outcome"], found["reason"], found["placed"]) == ("DoesNotFit", "NoCapacity", 0)
+    assert found["message"] == "NoCapacity: the cluster has room for 4 of 5 members"
+
+
+async def test_its_annotations_decide_as_for_a_job_that_exists(world: Harness, asking: Asking) -> None:
+    world.add(ranked("n1", "a"), ranked("n2", "b"), ranked("n3", "b"))
+    wish = training(4)
+    wish["metadata"]["annotations"] = {"scheduling.serried.dev/required-topology": RACK}
+    found = await asking.one(wish)
+    assert (found["domain"], found["nodes"]) == ("b", {"n2": 2, "n3": 2})
+
+
+async def test_a_job_that_is_no_gang_fits_if_each_of_its_pods_does(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(1))
+    wish = training(3)
+    wish["metadata"]["annotations"] = {"scheduling.serried.dev/gang-policy": "NoGang"}
+    found = await asking.one(wish)
+    assert (found["outcome"], found["need"], found["placed"], found["members"]) == ("DoesNotFit", 1, 2, 3)
+
+
+async def test_its_workload_says_how_many_are_enough(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(1))
+    wish = raw(workload("w").for_job("train").gang_template("workers", 2), "Workload")
+    found = await asking.one(wish, training(3))
+    assert (found["outcome"], found["need"], found["placed"], found["members"]) == ("Fits", 2, 2, 3)
+
+
+async def test_a_pod_group_comes_with_its_pods(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(2))
+    pods = [raw(each, "Pod", "v1") for each in members(3)]
+    found = await asking.one(raw(pod_group("g").gang(3), "PodGroup"), *pods)
+    assert (found["name"], found["outcome"], found["members"]) == ("g", "Fits", 3)
+
+
+async def test_a_pod_group_of_scheduler_plugins_is_one_too(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(1))
+    pods = [pod(f"p{at}").cpu(1).scheduler(SCHEDULER).in_compatible_group("g") for at in range(3)]
+    wish = raw(compatible_group("g").gang(3), "PodGroup", "scheduling.x-k8s.io/v1alpha1")
+    found = await asking.one(wish, *[raw(each, "Pod", "v1") for each in pods])
+    assert (found["kind"], found["outcome"]) == ("PodGroup.scheduling.x-k8s.io", "DoesNotFit")
+
+
+async def test_a_group_that_exists_is_asked_about_by_its_name(world: Harness, asking: Asking) -> None:
+    await world.add(*small_nodes(1), pod_group("g").gang(3), *members(3)).go()
+    answer = await asking.post("", "group=default/g&add=1*n1")
+    (found,) = answer.json()["groups"]
+    assert (found["outcome"], found["nodes"]) == ("Fits", {"n1": 2, "n1+1": 1})
+
+
+async def test_one_that_is_planned_is_asked_about_as_if_it_were_not(world: Harness, asking: Asking) -> None:
+    await world.add(*small_nodes(1), pod_group("g").gang(2), *members(2)).go()
+    (found,) = (await asking.post("", "group=default/g")).json()["groups"]
+    assert found["outcome"] == "Fits"
+
+
+async def test_late_members_of_a_group_that_exists_join_it(world: Harness, asking: Asking) -> None:
+    runs = [each.on("n1") for each in members(2)]
+    world.add(ranked("n1", "a", 3), ranked("n2", "b", 9), pod_group("g").gang(2).topology(), *runs)
+    found = await asking.one(*[raw(each, "Pod", "v1") for each in members(1, first=2)])
+    assert (found["outcome"], found["nodes"]) == ("Fits", {"n1": 1})
+
+
+async def test_of_several_gangs_each_finds_the_room_of_those_before_it_taken(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(2), priority_class("high", 100))
+    answer = await asking.ask(training(3, name="low"), training(3, name="high", priorityClassName="high"))
+    assert [(each["source"], each["outcome"]) for each in answer["groups"]] == [
+        ("Job default/high", "Fits"),
+        ("Job default/low", "DoesNotFit"),
+    ]
+    assert answer["fits"] is False
+
+
+async def test_json_and_lists_are_read_too(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(2))
+    for body in ({"manifests": [training(2)]}, {"kind": "List", "items": [training(2)]}, [training(2)]):
+        answer = await asking.post(yaml.safe_dump(body))
+        assert answer.json()["fits"] is True
+        assert (await asking.post(httpx.Request("POST", "http://x", json=body).content)).json()["fits"] is True
+
+
+async def test_a_namespace_is_that_of_the_manifest_else_of_the_question(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(1))
+    assert (await asking.one(training(2), query="namespace=team"))["namespace"] == "team"
+
+
+async def test_a_manifest_of_kubectl_get_is_asked_about_as_if_it_were_new(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(1))
+    wish = training(2)
+    wish["metadata"] |= {"uid": "x", "resourceVersion": "5", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    wish["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    assert (await asking.one(wish))["outcome"] == "Fits"
+
+
+# --- another cluster -------------------------------------------------------------------------------------------------
+
+
+async def test_a_drained_node_is_not_there_and_its_pods_are_counted(world: Harness, asking: Asking) -> None:
+    daemon = pod("log").cpu(1).on("n1").controlled_by("DaemonSet", "log")
+    world.add(*small_nodes(2), pod("web").cpu(1).on("n1"), daemon)
+    answer = await asking.ask(training(3), query="drain=n1")
+    assert (answer["fits"], answer["changes"]["displaced"]) == (False, 1)
+    assert (await asking.ask(training(2), query="drain=n1"))["groups"][0]["nodes"] == {"n2": 2}
+
+
+async def test_added_nodes_are_like_the_one_and_have_its_daemons(world: Harness, asking: Asking) -> None:
+    daemon = pod("log").cpu(1).on("n1").controlled_by("DaemonSet", "log")
+    world.add(ranked("n1", "a"), daemon, pod("web").cpu(1).on("n1"))
+    assert (await asking.ask(training(2), query="add=1*n1"))["fits"] is False
+    answer = await asking.ask(training(3), query="add=3*n1")
+    assert answer["groups"][0]["nodes"] == {"n1+1": 1, "n1+2": 1, "n1+3": 1}
+    assert answer["changes"]["added"] == ["3*n1"]
+
+
+async def test_a_removed_gang_leaves_its_room_bound_or_planned(world: Harness, asking: Asking) -> None:
+    runs = [pod(f"r{at}").cpu(1).scheduler(SCHEDULER).in_group("run").on("n1") for at in range(2)]
+    world.add(*small_nodes(2), pod_group("run").gang(2), *runs)
+    await world.add(pod_group("g").gang(2), *members(2)).go()
+    assert (await asking.ask(training(2)))["fits"] is False
+    assert (await asking.one(training(2), query="remove=default/run"))["nodes"] == {"n1": 2}
+    assert (await asking.one(training(2), query="remove=default/g"))["nodes"] == {"n2": 2}
+    assert (await asking.ask(training(4), query="remove=default/run&remove=default/g"))["fits"] is True
+
+
+# --- who would have to go --------------------------------------------------------------------------------------------
+
+
+async def test_victims_are_told_and_nobody_is_evicted(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(1), pod("web").cpu(2).on("n1"), priority_class("high", 100))
+    found = await asking.one(training(2, priorityClassName="high"))
+    assert (found["outcome"], found["preemption"]["victims"]) == ("FitsAfterEvictions", ["default/web"])
+    assert found["message"].endswith("it fits once 1 pods of lower priority have ended")
+    assert world.api.calls == []
+
+
+async def test_the_next_gang_does_not_get_the_same_victims(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(1), pod("web").cpu(2).on("n1"), priority_class("high", 100))
+    gangs = [training(2, name=name, priorityClassName="high") for name in ("a", "b")]
+    outcomes = [each["outcome"] for each in (await asking.ask(*gangs))["groups"]]
+    assert outcomes == ["FitsAfterEvictions", "DoesNotFit"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "policy"),
+    [
+        pytest.param({"priorityClassName": "gentle"}, "Never", id="its class never preempts"),
+        pytest.param({"priorityClassName": "high", "preemptionPolicy": "Never"}, None, id="its pods never preempt"),
+        pytest.param({}, None, id="nothing has a lower priority"),
+    ],
+)
+async def test_nobody_goes_where(world: Harness, asking: Asking, spec: Raw, policy: str | None) -> None:
+    gentle = priority_class("gentle", 100).having(policy, "preemptionPolicy")
+    world.add(*small_nodes(1), pod("web").cpu(2).on("n1"), gentle, priority_class("high", 100))
+    found = await asking.one(training(2, **spec))
+    assert (found["outcome"], found["preemption"]) == ("DoesNotFit", None)
+
+
+async def test_what_keeps_victims_is_told(world: Harness, asking: Asking) -> None:
+    web = pod("web").cpu(2).on("n1").label("app", "web")
+    world.add(*small_nodes(1), web, budget("b").selecting(app="web"), priority_class("high", 100))
+    found = await asking.one(training(2, priorityClassName="high"))
+    assert (found["outcome"], found["preemption"]["blocker"]) == ("DoesNotFit", "protection")
+
+
+async def test_room_that_is_kept_for_the_first_gang_is_kept_from_others(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(2), pod("web").cpu(1).on("n1"), pod_group("g").gang(4), *members(4))
+    await world.go()
+    assert world.queue.backfill.head is not None
+    assert (await asking.one(training(2)))["reason"] == "BehindHead"
+
+
+# --- what cannot be asked --------------------------------------------------------------------------------------------
+
+ANCHORED = "a: &a [1]\nb: *a\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "query", "said"),
+    [
+        pytest.param("", "", "there is no object in the body; what is read: Job, PodGroup", id="nothing"),
+        pytest.param("a: [", "", "it is no YAML: line", id="no YAML"),
+        pytest.param(ANCHORED, "", "line 1: anchors and aliases are not read; write it out", id="aliases"),
+        pytest.param("[" * 100, "", "more than 64 levels are not read", id="too deep"),
+        pytest.param("just text", "", "document 1 is no manifest: it has no kind", id="a text"),
+        pytest.param("kind: Job", "", "document 1, Job: metadata.name is missing", id="no name"),
+        pytest.param(
+            yaml.safe_dump({"kind": "Deployment", "metadata": {"name": "web"}}),
+            "",
+            "document 1, Deployment default/web: this kind is not read; send the pods that it makes",
+            id="another kind",
+        ),
+        pytest.param(
+            yaml.safe_dump(training(2) | {"spec": {"parallelism": "two"}}),
+            "",
+            "document 1, Job default/train: parallelism is not an integer",
+            id="a field of the wrong type",
+        ),
+        pytest.param(
+            yaml.safe_dump(training(2, schedulerName="default-scheduler")),
+            "",
+            "schedulerName is default-scheduler, which Serried does not serve; it has to be serried",
+            id="another scheduler",
+        ),
+        pytest.param(
+            yaml.safe_dump(training(2, priorityClassName="none")),
+            "",
+            "PriorityClass none does not exist; create it, or name another one",
+            id="an unknown class",
+        ),
+        pytest.param(
+            yaml.safe_dump(raw(pod_group("g").gang(2), "PodGroup")),
+            "",
+            "PodGroup default/g has no pods here, and none exist; send its pods",
+            id="a group without pods",
+        ),
+        pytest.param(
+            yaml.safe_dump(raw(members(1)[0], "Pod", "v1")),
+            "",
+            "pod m0 names PodGroup default/g, which does not exist; send it, too",
+            id="pods without their group",
+        ),
+        pytest.param(
+            yaml.safe_dump(raw(workload("w").for_job("j").gang_template("t", 2), "Workload")),
+            "",
+            "Workload default/w: nothing says which pods it has; send its Job with it",
+            id="a Workload alone",
+        ),
+        pytest.param(yaml.safe_dump(training(20_000)), "", "there are more than 10000 pods", id="too many pods"),
+        pytest.param(
+            yaml.safe_dump_all([training(1, name=f"j{at}") for at in range(60)]),
+            "",
+            "there are 60 gangs; ask for at most 50",
+            id="too many gangs",
+        ),
+        pytest.param("", "drain=n9", "there is no node n9; see /debug/nodes", id="an unknown node"),
+        pytest.param("", "add=n1", "add is NUMBER*NODE, such as 4*node-7, not 'n1'", id="no number"),
+        pytest.param("", "add=5000*n1", "with a number from 1 to 1000", id="too many nodes"),
+        pytest.param("", "remove=default/x", "there is no group default/x; see /debug/groups", id="an unknown gang"),
+        pytest.param("", "group=default/x", "no group default/x is known", id="an unknown group"),
+        pytest.param("", "group=x", "a group is NAMESPACE/NAME", id="a group without namespace"),
+    ],
+)
+async def test_what_cannot_be_asked_is_told_with_what_to_do(
+    world: Harness, asking: Asking, body: str, query: str, said: str
+) -> None:
+    world.add(*small_nodes(1))
+    answer = await asking.post(body, query)
+    assert answer.status_code == 400, answer.text
+    assert said in answer.json()["detail"]
+
+
+async def test_a_body_may_not_be_larger_than_it_need_be(asking: Asking) -> None:
+    assert (await asking.post(b"#" * 300_000)).status_code == 413
+    assert (await asking.post(b"\xff\xfe")).status_code == 400
+
+
+async def test_one_question_is_answered_at_a_time(world: Harness) -> None:
+    resting = asyncio.Event()
+    go = asyncio.Event()
+
+    async def rest(_: float) -> None:
+        resting.set()
+        await go.wait()
+
+    ticks = iter(range(10**6))
+    app = FastAPI()
+    app.include_router(whatif_routes(world.add(*small_nodes(1)).core, Slices(lambda: next(ticks) * 0.001, rest)))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
+        first = asyncio.create_task(http.post("/whatif", content=yaml.safe_dump(training(1))))
+        await resting.wait()
+        second = await http.post("/whatif", content=yaml.safe_dump(training(1)))
+        assert (second.status_code, second.headers["Retry-After"]) == (429, "1")
+        go.set()
+        assert (await first).status_code == 200
+
+
+# --- nothing is touched ----------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_changed_or_written(world: Harness, asking: Asking) -> None:
+    runs = [pod(f"r{at}").cpu(1).scheduler(SCHEDULER).in_group("run").on("n1") for at in range(2)]
+    world.add(*small_nodes(2), pod_group("run").gang(2), *runs, priority_class("high", 100))
+    await world.add(pod_group("g").gang(2), *members(2)).go()
+    await world.add(pod_group("late").gang(9), pod("late-0").cpu(1).scheduler(SCHEDULER).in_group("late")).go()
+    before = remember(world)
+    gangs = [training(2, priorityClassName="high"), training(9, cpu=2, name="large")]
+    for query in (
+        "",
+        "remove=default/run",
+        "drain=n1&add=3*n2",
+        "group=default/g",
+        "remove=default/g&group=default/run",
+    ):
+        await asking.ask(*gangs, query=query)
+    assert remember(world) == before
+
+
+def remember(world: Harness) -> Any:
+    """All that the Store, its facets and the parts that decide hold, and every call that was made."""
+    store = read_memory(world.store)
+    facets = {name: read_memory(part) for name, part in store.items() if hasattr(part, "__dict__")}
+    plain = {name: part for name, part in store.items() if not hasattr(part, "__dict__")}
+    kept = {
+        name: deepcopy_plain(facets[name]) for name in ("occupancy", "uncounted", "volumes", "vacancies", "members")
+    }
+    states = {key: (state.verdict, state.retry_at, state.tried) for key, state in world.groups.states.items()}
+    ledger = [(each.group, dict(each.slots)) for each in world.ledger]
+    head = world.queue.backfill.head
+    return (
+        {name: dict(part) for name, part in plain.items() if isinstance(part, dict)},
+        kept,
+        states,
+        ledger,
+        list(world.queue.backlog),
+        None if head is None else (head.group, head.until, dict(head.passed)),
+        len(world.api.calls),
+        world.core.outbox.take(),
+    )
+
+
+def deepcopy_plain(memory: Raw) -> Raw:
+    return {name: deepcopy(part) for name, part in memory.items() if isinstance(part, dict | list | int)}
