@@ -55,6 +55,9 @@ test-full: lint types contract control-planes ## every test, on every supported 
 demo: control-plane ## a cluster of 100 nodes with gangs coming and going
 	$(BIN)/python -m bench.demo
 
+picture: setup ## the picture of the live page in README, in a real browser
+	$(BIN)/python -m bench.picture
+
 # A file for each name that README and docs quote; a missed bound ends no measuring.
 bench: control-plane ## the numbers of README and docs: an hour and more, on a machine that does nothing else
 	$(BIN)/python -m bench.throughput
@@ -72,6 +75,7 @@ bench: control-plane ## the numbers of README and docs: an hour and more, on a m
 	$(BIN)/python -m bench.preemption
 	-$(BIN)/python -m bench.victims
 	$(BIN)/python -m bench.http_client
+	$(BIN)/python -m bench.page
 	$(MAKE) numbers
 
 numbers: setup ## write the newest results into README and docs, and say what has changed: read those sentences again

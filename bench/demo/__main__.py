@@ -61,11 +61,12 @@ def _sweep() -> None:
 
 def _perform(name: str) -> int:
     cluster = Cluster.up(make_spec(name), stderr_report())
+    print(f"The live page: {cluster.debug_url}/", flush=True)
     with open_stage() as stage:
         summary = asyncio.run(Story(cluster, stage).tell())
     for line in summary:
         print(f"- {line}")
-    print(f"Why each gang stands where it does: {cluster.debug_url}/groups")
+    print(f"Why each gang stands where it does: {cluster.debug_url}/")
     print(f"kubectl --kubeconfig {cluster.kubeconfig} get jobs,pods,podgroups.scheduling.serried.dev", flush=True)
     if sys.stdout.isatty() and sys.stdin.isatty():
         input("Enter ends the demo and removes the cluster. ")

@@ -21,8 +21,10 @@ GIANT = Gang("too-large", 48, RACK)
 """Fits the free room of the cluster, but no rack: waits for ever."""
 PATIENT = Gang("patient", 120)
 """Fits when SIMULATION has gone."""
+LATE = Gang("late", 110)
+"""Comes at the end, and finds room for fewer."""
 LEAVES = STARTERS[-1]
-GANGS = (*STARTERS, GIANT, PATIENT)
+GANGS = (*STARTERS, GIANT, PATIENT, LATE)
 
 
 def make_spec(name: str) -> Spec:

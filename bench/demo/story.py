@@ -10,7 +10,7 @@ from typing import Any
 from bench.cluster import Cluster
 from bench.cluster.nodes import RACK
 from bench.demo.board import Row, read_rows
-from bench.demo.cast import GANGS, GIANT, LEAVES, PATIENT, PLAIN_PODS, RUN, STARTERS, make_load
+from bench.demo.cast import GANGS, GIANT, LATE, LEAVES, PATIENT, PLAIN_PODS, RUN, STARTERS, make_load
 from bench.demo.referee import Referee
 from bench.demo.stage import Stage
 from bench.load.objects import NAMESPACE, Gang, group_name, leading_objects, pod_objects
@@ -48,7 +48,7 @@ class Story:
             background = [asyncio.create_task(reflector.run()), asyncio.create_task(self._show())]
             try:
                 await reflector.listed.wait()
-                for step in (self._fill, self._overfill, self._make_room):
+                for step in (self._fill, self._overfill, self._make_room, self._leave_waiting):
                     await step(client)
                     await asyncio.sleep(_LINGER)
                     self._require(not self._referee.find_breaches(), "; ".join(self._referee.find_breaches()))
@@ -102,6 +102,11 @@ class Story:
         self._require(self._referee.bound(GIANT) == 0, f"{GIANT.name} started although no rack has room for it")
         self._summary.append("no gang was half-started, none ran in two racks that asked for one")
 
+    async def _leave_waiting(self, client: ApiClient) -> None:
+        self._stage.say(f"{LATE.name} comes too late; {GIANT.name} and it are left waiting, to be looked at")
+        await self._submit(client, LATE)
+        await self._until(lambda: self._waits(LATE), f"a reason why {LATE.name} waits")
+
     async def _submit(self, client: ApiClient, gang: Gang) -> None:
         for resource, obj in leading_objects(make_load(gang)):
             await client.create(resource, NAMESPACE, obj)
@@ -126,7 +131,7 @@ class Story:
         while True:
             groups = await _patiently(lambda: asyncio.to_thread(_fetch, f"{self._cluster.debug_url}/groups"))
             self._rows = read_rows(groups, GANGS, load, self._gone)
-            caption = f"{self._referee.plain} of {PLAIN_PODS} plain pods run · {self._cluster.debug_url}/groups"
+            caption = f"{self._referee.plain} of {PLAIN_PODS} plain pods run · {self._cluster.debug_url}/"
             self._stage.show(self._rows, caption)
             await asyncio.sleep(_REFRESH)
 

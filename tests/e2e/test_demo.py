@@ -1,6 +1,7 @@
 """`make demo` where nobody watches: it tells its story, ends by itself and leaves nothing, whatever ends it."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -48,6 +49,9 @@ def test_the_demo_keeps_its_promises_and_cleans_up(environment: dict[str, str], 
 
     text = output.read_text()
     assert code == 0, text
+    page = re.search(r"^The live page: (http://127.0.0.1:\d+/debug/)$", text, re.MULTILINE)
+    assert page is not None
+    assert page.start() < text.index("gang Jobs and")
     assert "no gang was half-started, none ran in two racks" in text
     assert "too-large waited whole: NoDomainFits" in text
     assert "patient ran whole" in text

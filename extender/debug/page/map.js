@@ -47,8 +47,25 @@ export class NodeMap {
     const style = getComputedStyle(document.documentElement);
     const read = (name) => style.getPropertyValue(`--map-${name}`).trim();
     this.colours = Object.fromEntries(
-      ["empty", "used", "planned", "kept", "ending", "line", "box", "text", "muted", "ring", "panel"].map((name) => [name, read(name)]),
+      ["empty", "used", "planned", "kept", "ending", "line", "box", "text", "muted", "ring", "panel", "stripe"].map((name) => [name, read(name)]),
     );
+    this.stripes = this.makeStripes();
+  }
+
+  // Stripes tell plans from what is used also without colours.
+  makeStripes() {
+    const tile = Object.assign(document.createElement("canvas"), { width: 5, height: 5 });
+    const pen = tile.getContext("2d");
+    pen.fillStyle = this.colours.planned;
+    pen.fillRect(0, 0, 5, 5);
+    pen.strokeStyle = this.colours.stripe;
+    pen.lineWidth = 1.4;
+    for (const shift of [-5, 0, 5]) {
+      pen.moveTo(shift, 5);
+      pen.lineTo(shift + 5, 0);
+    }
+    pen.stroke();
+    return this.pen.createPattern(tile, "repeat");
   }
 
   // --- what changes ---------------------------------------------------------------------------------------------
@@ -181,7 +198,7 @@ export class NodeMap {
     const planned = node.planned ? Math.max(1, Math.round((node.planned / 100) * size)) : 0;
     pen.fillStyle = colours.used;
     pen.fillRect(at.x, at.y + size - used, size, used);
-    pen.fillStyle = colours.planned;
+    pen.fillStyle = size >= 10 ? this.stripes : colours.planned;
     pen.fillRect(at.x, at.y + size - used - planned, size, planned);
     if (node.marks & CORDONED) this.strike(at, size);
     if (node.marks & KEPT_FOR_REPLACEMENT) this.dot(at, size, colours.kept);

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from bench.cluster.nodes import RACK
 from bench.demo.board import Row, read_rows, render_changes, render_table
-from bench.demo.cast import CPU, GANGS, GIANT, LEAVES, PATIENT, PLAIN_PODS, STARTERS, make_load, make_spec
+from bench.demo.cast import CPU, GANGS, GIANT, LATE, LEAVES, PATIENT, PLAIN_PODS, STARTERS, make_load, make_spec
 from bench.demo.referee import Referee
 from bench.load.objects import GANG, Gang
 from serried.kube.changes import Deleted, Listed, Upserted
@@ -108,6 +108,7 @@ def test_the_cast_fits_where_it_must_and_only_there() -> None:
     assert all(gang.size <= rack for gang in STARTERS if gang.key)
     assert rack < GIANT.size <= free
     assert free < PATIENT.size <= free + LEAVES.size
+    assert free + LEAVES.size - PATIENT.size < LATE.size
     assert spec.api == "fallback"
     assert spec.api_server_gates == ""
 
