@@ -54,6 +54,8 @@ class Broadcast:
         self._stopwatch = stopwatch
         self._rest = rest
         self._readers: set[Reader] = set()
+        self._behind: set[Reader] = set()
+        """Those who get no more news; they count as readers until they are gone, for they still hold a connection."""
         self._work: asyncio.Task[None] | None = None
         self._sketch: Sketch | None = None
         self._whole: list[bytes] | None = None
@@ -100,6 +102,7 @@ class Broadcast:
     def _leave(self, reader: Reader) -> None:
         # With the last one the work ends, and what it remembered is forgotten.
         self._readers.discard(reader)
+        self._behind.discard(reader)
         if not self._readers and self._work is not None:
             self._work.cancel()
             self._forget()
@@ -153,12 +156,12 @@ class Broadcast:
                 begun = self._stopwatch()
 
     def _tell(self, news: bytes) -> None:
-        for reader in list(self._readers):
+        for reader in self._readers - self._behind:
             if reader.qsize() < _MAX_BEHIND:
                 reader.put_nowait(news)
             else:
                 reader.put_nowait(None)
-                self._leave(reader)
+                self._behind.add(reader)
 
     async def _tell_whole(self) -> list[bytes]:
         if self._sketch is None:

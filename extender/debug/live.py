@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import StreamingResponse
@@ -25,6 +26,25 @@ _POLICY = {
     "Referrer-Policy": "no-referrer",
 }
 """Nothing on the page comes from elsewhere, and names of objects can never become code."""
+
+_EXAMPLE = """\
+data: {"reset":true,"columns":{"nodes":["number","name","place","used","planned","marks"]},"now":1785585600}
+
+data: {"places":[[0,["zone-a","rack-7"]]]}
+
+data: {"nodes":[[0,"node-1",0,62,25,0]]}
+
+data: {"order":[],"head":null,"complete":true}
+
+data: {"nodes":[[0,"node-1",0,87,0,0]],"now":1785585601}
+
+"""
+
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"example": _EXAMPLE}}},
+    503: {"description": f"{MAX_READERS} readers follow already."},
+}
+"""How the stream stands in the OpenAPI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +69,7 @@ def live_routes(broadcast: Broadcast) -> APIRouter:
             raise HTTPException(404, f"the page has no file {name[:100]!r}")
         return _answer(files[name], request)
 
-    @router.get("/stream", response_class=Response, responses={200: {"content": {"text/event-stream": {}}}})
+    @router.get("/stream", response_class=Response, responses=_STREAM)
     async def follow() -> Response:
         """The state of `/debug/` as server-sent events: the whole once, in parts, then what changes.
 
