@@ -1,6 +1,6 @@
 """``/debug/decisions``: what was decided of whom, and when."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, HTTPException
 
 from extender.debug.view import View, exemplify
 from extender.status.reports import Reports, Said
@@ -10,6 +10,9 @@ from serried.model.group import GroupKind
 class DecisionView(View):
     """One decision, newest first."""
 
+    id: str
+    """What the line of the log names, too."""
+
     at: str
     group: str
     kind: GroupKind
@@ -18,6 +21,7 @@ class DecisionView(View):
 
 
 _EXAMPLE = DecisionView(
+    id="3fa1c2-17",
     at="2026-08-01T12:00:00Z",
     group="default/training",
     kind=GroupKind.POD_GROUP,
@@ -27,7 +31,7 @@ _EXAMPLE = DecisionView(
 
 
 def decisions_routes(reports: Reports) -> APIRouter:
-    """The route, below ``/debug``."""
+    """The routes, below ``/debug``."""
     router = APIRouter()
 
     @router.get("/decisions", responses=exemplify([_EXAMPLE]))
@@ -36,8 +40,18 @@ def decisions_routes(reports: Reports) -> APIRouter:
         said = [one for one in reversed(reports.decisions) if not group or str(one.group) == group]
         return [_view_decision(one) for one in said[: max(0, limit)]]
 
+    @router.get("/decisions/{id}", responses=exemplify(_EXAMPLE))
+    async def show_decision(id: str) -> DecisionView:  # noqa: A002 - the path's own word
+        """One decision, by the `decision` that a line of the log names. The last 1000 are remembered."""
+        found = next((one for one in reports.decisions if one.id == id), None)
+        if found is None:
+            raise HTTPException(404, f"no decision {id[:100]!r} is among the last {len(reports.decisions)}")
+        return _view_decision(found)
+
     return router
 
 
 def _view_decision(said: Said) -> DecisionView:
-    return DecisionView(at=said.at, group=str(said.group), kind=said.group.kind, reason=said.reason, text=said.text)
+    return DecisionView(
+        id=said.id, at=said.at, group=str(said.group), kind=said.group.kind, reason=said.reason, text=said.text
+    )

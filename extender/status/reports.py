@@ -4,6 +4,7 @@ import asyncio
 import heapq
 import logging
 import math
+import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -30,11 +31,14 @@ log = logging.getLogger(__name__)
 _SETTLE_SECONDS = 0.8
 """How long a reason has to hold before it is told (decision 4)."""
 
-_PASSING_SECONDS = 1.0
+_PASSING_SECONDS = 0.9
 """The same for a step on the way: nobody has to do anything, and what comes next says more."""
 
-_RESTLESS_SECONDS = 2.0
-"""When a group is told of whose reasons change faster than they settle, whatever it stands at then."""
+_RESTLESS_SECONDS = 0.9
+"""After how long a group is told of whose reasons to wait change faster than they settle, whatever stands then."""
+
+_PROGRESS_SECONDS = 2.0
+"""The same for steps on the way, and for new numbers of a reason that was told."""
 
 _NOBODY_SECONDS = 30.0
 """How long a reason has to hold where no pod waits: a PodGroup whose pods are on their way, a burst that is through."""
@@ -78,6 +82,9 @@ PREEMPTED_EVENT = "Preempted"
 class Said:
     """One decision, as ``/debug/decisions`` shows it."""
 
+    id: str
+    """Under which the log and ``/debug/decisions`` have it."""
+
     at: str
     """RFC 3339."""
 
@@ -95,8 +102,8 @@ class _Pending:
     due: float
     """When it is told."""
 
-    latest: float
-    """Until when later verdicts may put that off."""
+    begun: float
+    """Since when something is to be told; infinite where nobody waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +163,17 @@ class Reports:
         self._told: dict[GroupKey, tuple[str, Verdict]] = {}
         """The last event of each group: the UID of its object, and the verdict."""
 
+        self._pods_told: dict[GroupKey, tuple[str, Reason]] = {}
+        """The last event about a member of each group: the UID of the pod, and the reason."""
+
         self._mismatched: dict[GroupKey, str] = {}
         """Groups of which it was said that they have two priorities, with the UID of their object."""
+
+        self._token = uuid.uuid4().hex[:6]
+        """What the ids of this process's decisions begin with."""
+
+        self._count = 0
+        """How many decisions there were."""
 
         self._terms = 0
         """How many terms have ended."""
@@ -167,7 +183,7 @@ class Reports:
 
     def say(self, group: GroupKey, verdict: Verdict) -> None:
         """Note a verdict; it is written once it has settled."""
-        self.decisions.append(Said(tell_time(), group, verdict.reason.value, render(verdict)))
+        self._record(group, verdict.reason.value, render(verdict))
         before = self._pending.get(group)
         pending = self._settle(group, verdict)
         self._pending[group] = pending
@@ -183,6 +199,7 @@ class Reports:
         self._pending.clear()
         self._refused.clear()
         self._told.clear()
+        self._pods_told.clear()
         self._mismatched.clear()
         self._conditions.forget()
 
@@ -205,7 +222,7 @@ class Reports:
 
     async def mark_preempted(self, group: GroupKey, text: str) -> None:
         """Say with a condition and an event that one group is evicted as a whole for a gang."""
-        self.decisions.append(Said(tell_time(), group, PREEMPTED_EVENT, text))
+        self._record(group, PREEMPTED_EVENT, text)
         found = self._conditions.find(group)
         if found is not None:
             for about in filter(None, (self._refer(found), _owner_of(found))):
@@ -226,11 +243,21 @@ class Reports:
 
     def _report(self, group: GroupKey, reason: str, text: str, kind: str = "Warning") -> None:
         """An event for whoever looks at the PodGroup, and at its owner."""
-        self.decisions.append(Said(tell_time(), group, reason, text))
+        self._record(group, reason, text)
         found = self._groups.get(group)
         subject = self._subject(group, found)
         for about in (*([subject] if subject is not None else ()), *self._list_owners(found)):
             self._events.emit(about, kind, reason, text)
+
+    def _record(self, group: GroupKey, reason: str, text: str) -> None:
+        """Keep a decision, and log it in one line; numbers that change before the reason is told are no line each."""
+        self._count += 1
+        said = Said(f"{self._token}-{self._count}", tell_time(), group, reason, text)
+        self.decisions.append(said)
+        before = self._pending.get(group)
+        repeated = before is not None and before.verdict.reason.value == reason
+        level = logging.DEBUG if repeated else logging.INFO
+        log.log(level, "decided", extra=name_group(group) | {"decision": said.id, "reason": reason, "text": text})
 
     def _settle(self, group: GroupKey, verdict: Verdict) -> _Pending:
         now = self._clock()
@@ -238,15 +265,17 @@ class Reports:
         through = verdict.reason is Reason.BINDING and verdict.have >= verdict.need
         if through or not self._members.of_group(group):
             return _Pending(verdict, now + _NOBODY_SECONDS, math.inf)
-        due = now + (_PASSING_SECONDS if verdict.reason in _PASSING else _SETTLE_SECONDS)
-        if before is None or before.latest == math.inf:
-            return _Pending(verdict, due, now + _RESTLESS_SECONDS)
+        passing = verdict.reason in _PASSING
+        due = now + (_PASSING_SECONDS if passing else _SETTLE_SECONDS)
         told = self._told.get(group)
         news = told is None or told[1].reason is not verdict.reason
+        if before is None or before.begun == math.inf:
+            return _Pending(verdict, due, now)
         if news and before.verdict.reason is verdict.reason is not Reason.BINDING:
             # New numbers must not put the reason off; those of a burst are its progress, and its end says more.
-            return _Pending(verdict, before.due, before.latest)
-        return _Pending(verdict, min(due, before.latest), before.latest)
+            return _Pending(verdict, before.due, before.begun)
+        latest = before.begun + (_RESTLESS_SECONDS if news and not passing else _PROGRESS_SECONDS)
+        return _Pending(verdict, min(due, latest), before.begun)
 
     def _note(self, group: GroupKey, due: float) -> None:
         if group not in self._writing:  # else its writer notes what is left when it is done
@@ -328,7 +357,7 @@ class Reports:
         if group is None or group.deleting:
             self._refused.pop(key, None)
         elif key in self._refused:
-            # Without a latest time: what is said before then settles as if nothing were left to tell.
+            # As if nobody waited for it: what is said before then settles as if nothing were left to tell.
             self._pending.setdefault(key, _Pending(verdict, self._refused[key].until, math.inf))
 
     def _emit(self, key: GroupKey, group: PodGroup | None, verdict: Verdict) -> None:
@@ -340,10 +369,25 @@ class Reports:
             self._forget_gone()
         kind = "Normal" if verdict.reason in _GOOD_NEWS else "Warning"
         self._events.emit(about, kind, verdict.reason.value, render(verdict))
+        if verdict.reason not in _GOOD_NEWS:
+            self._emit_pod(key, about["uid"], verdict)
         if verdict.reason not in _PASSING:
             # Whoever submitted the Job looks at the Job; its status is the Job controller's, an event is free to write.
             for owner in self._list_owners(group):
                 self._events.emit(owner, kind, verdict.reason.value, render(verdict))
+
+    def _emit_pod(self, key: GroupKey, told_uid: str, verdict: Verdict) -> None:
+        """Say it once of a reason at the waiting member that is first in rank: people describe pods (decision 28).
+
+        ``told_uid`` is the object that has heard it already.
+        """
+        found = self._members.classify(key)
+        pod = next(iter((*found.waiting, *found.refused, *found.gated)), None)
+        if pod is None or pod.uid == told_uid or self._pods_told.get(key) == (pod.uid, verdict.reason):
+            return
+        self._pods_told[key] = (pod.uid, verdict.reason)
+        about = _reference("v1", "Pod", Key(pod.namespace, pod.name), pod.uid)
+        self._events.emit(about, "Warning", verdict.reason.value, render(verdict))
 
     def _emit_mismatch(self, key: GroupKey, group: PodGroup) -> None:
         """Say once of a group that it, or a member of it, has another priority than the one that counts."""
@@ -374,6 +418,7 @@ class Reports:
     def _forget_gone(self) -> None:
         known = self._groups.keys() | set(self._members.groups())
         self._told = {key: told for key, told in self._told.items() if key in known}
+        self._pods_told = {key: told for key, told in self._pods_told.items() if key in known}
         self._mismatched = {key: uid for key, uid in self._mismatched.items() if key in known}
 
     def _subject(self, key: GroupKey, group: PodGroup | None) -> dict[str, str] | None:

@@ -19,6 +19,7 @@ from serried.plan.steps import Work, finish
 from serried.plan.tree import solve_group
 
 _NODES_PER_STEP = 200
+_MEMBERS_PER_STEP = 100
 _MAX_DROPS = 8
 """How many of the nodes to be uncordoned are tried to be left as they are."""
 
@@ -139,7 +140,8 @@ class _Relaxation:
         while low < high:
             # The smallest first: what half of it does not help needs no second plan.
             middle = (low + high) // 2 if best is not None else low
-            plan = yield from self._plan(_cap(self._ask, resource, amounts[middle]))
+            smaller = yield from _cap(self._ask, resource, amounts[middle])
+            plan = yield from self._plan(smaller)
             if plan is None:
                 high = middle
             else:
@@ -305,16 +307,18 @@ def _find_unit(resource: str, most: int) -> int:
     return max(found, most // _MAX_SMALLER // found * found)
 
 
-def _cap(ask: PlanRequest, resource: str, amount: int) -> PlanRequest:
-    """As if no member asked for more than so much."""
+def _cap(ask: PlanRequest, resource: str, amount: int) -> Work[PlanRequest]:
+    """The request as if no member asked for more than so much."""
     shapes: dict[int, Shape] = {}
     members: dict[str, Pod] = {}
-    for member in ask.members:
+    for place, member in enumerate(ask.members, 1):
         known = shapes.get(id(member.shape))
         if known is None:
             requests = tuple((n, min(a, amount) if n == resource else a) for n, a in member.shape.requests)
             known = shapes[id(member.shape)] = replace(member.shape, requests=requests)
         members[member.uid] = replace(member, shape=known)
+        if place % _MEMBERS_PER_STEP == 0:
+            yield
     return _with_members(ask, members)
 
 

@@ -229,6 +229,7 @@ async def debug(extender: Extender) -> AsyncIterator[httpx.AsyncClient]:
     app = FastAPI()
     app.include_router(debug_routes(world.core, reports, FALLBACK, lambda: {"version": "x"}))
     await world.go()
+    reports.say(*world.heard.verdicts[-1])
     async with connect(app) as http:
         yield http
 
@@ -244,6 +245,15 @@ class TestDebug:
         group = (await debug.get("/debug/groups/default/g")).json()
         assert (group["reason"], group["message"]) == ("QuorumMissing", "QuorumMissing: 1 of 2 members exist")
         assert [(member["name"], member["state"]) for member in group["detail"]] == [("m0", "Waiting")]
+
+    async def test_a_decision_is_found_by_the_id_that_the_log_names(self, debug: httpx.AsyncClient) -> None:
+        (decision,) = (await debug.get("/debug/decisions?group=default/g")).json()
+        assert (await debug.get(f"/debug/decisions/{decision['id']}")).json() == decision
+
+    async def test_a_decision_that_nobody_remembers_is_404(self, debug: httpx.AsyncClient) -> None:
+        answer = await debug.get("/debug/decisions/none")
+        assert answer.status_code == 404
+        assert "is among the last" in answer.json()["detail"]
 
     @pytest.mark.parametrize("name", ["nobody", "%00", "x" * 5000, "job:nobody"])
     async def test_an_unknown_group_is_404_with_a_sentence_that_helps(

@@ -1,4 +1,5 @@
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, cast
 
@@ -38,8 +39,13 @@ class Speaker:
 
     def __init__(self) -> None:
         self.said: list[tuple[str, str, str, str]] = []
+        self.pods: list[tuple[str, str]] = []
+        """The reasons that members have heard, with their names."""
 
     def emit(self, regarding: Mapping[str, str], kind: str, reason: str, message: str) -> None:
+        if regarding["kind"] == "Pod" and self.said and self.said[-1][2:] == (reason, message):
+            self.pods.append((regarding["name"], reason))
+            return
         self.said.append((f"{regarding['kind']}/{regarding['name']}", kind, reason, message))
 
     def reasons(self) -> list[str]:
@@ -144,9 +150,9 @@ class TestWhenAReasonIsTold:
         office.reports.say(GANG, MISSING)
         await office.pass_time(0.7)
         office.reports.say(GANG, FULL)
-        await office.pass_time(0.7)
-        assert not office.speaker.said
         await office.pass_time(0.1)
+        assert not office.speaker.said
+        await office.pass_time(0.2)
         assert office.speaker.reasons() == ["NoCapacity"]
 
     async def test_new_numbers_do_not_put_it_off(self, office: Office) -> None:
@@ -187,12 +193,31 @@ class TestWhenAReasonIsTold:
         await office.settle()
         assert office.speaker.reasons() == ["Scheduled"]
 
-    async def test_reasons_that_never_settle_are_told_after_two_seconds(self, office: Office) -> None:
-        for verdict in (PLANNED, OUTDATED, PLANNED, OUTDATED):
+    async def test_reasons_that_never_settle_are_told_within_a_second(self, office: Office) -> None:
+        for verdict in (FULL, OUTDATED, FULL):
             assert not office.speaker.said
             office.reports.say(GANG, verdict)
-            await office.pass_time(0.5)
+            await office.pass_time(0.31)
+        assert office.speaker.reasons() == ["NoCapacity"]
+
+    async def test_plans_that_fail_one_after_the_other_are_told_within_a_second(self, office: Office) -> None:
+        for verdict in (PLANNED, OUTDATED):
+            assert not office.speaker.said
+            office.reports.say(GANG, verdict)
+            await office.pass_time(0.46)
         assert office.speaker.reasons() == ["PlanOutdated"]
+
+    async def test_one_that_changes_while_the_gang_gets_on_is_left_to_its_end_for_two_seconds(
+        self, office: Office
+    ) -> None:
+        office.reports.say(GANG, FULL)
+        await office.pass_time(0.7)
+        for have in range(12):
+            assert not office.speaker.said
+            office.reports.say(GANG, binding(have))
+            await office.pass_time(0.1)
+        await office.pass_time(0.1)
+        assert office.speaker.reasons() == ["Binding"]
 
     async def test_a_podgroup_without_pods_keeps_nobody_waiting(self, office: Office) -> None:
         office.store.drop_pod("pod-m0")
@@ -209,6 +234,60 @@ class TestWhenAReasonIsTold:
         office.reports.say(GANG, Verdict(Reason.QUORUM_MISSING, have=0, need=2))
         await office.pass_time(30)
         assert office.conditions() == [("False", "Unschedulable")]
+
+
+class TestTheMemberThatIsFirst:
+    """Who describes a pod of the gang finds the reason at one of them, without a write per pod or per change."""
+
+    async def test_hears_the_reason_once_and_not_its_numbers(self, office: Office) -> None:
+        office.store.put_pod(members(1, first=1)[0].value())
+        for have in (1, 2, 3):
+            office.reports.say(GANG, Verdict(Reason.NO_CAPACITY, have=have, need=4))
+            await office.pass_time(5)
+        assert office.speaker.reasons() == ["NoCapacity"] * 3
+        assert office.speaker.pods == [("m0", "NoCapacity")]
+
+    async def test_hears_another_reason(self, office: Office) -> None:
+        for verdict in (MISSING, FULL):
+            office.reports.say(GANG, verdict)
+            await office.settle()
+        assert office.speaker.pods == [("m0", "QuorumMissing"), ("m0", "NoCapacity")]
+
+    async def test_is_the_next_one_when_it_waits_no_more(self, office: Office) -> None:
+        office.reports.say(GANG, FULL)
+        await office.settle()
+        office.store.put_pod(members(1)[0].on("n1").value())
+        office.store.put_pod(members(1, first=1)[0].value())
+        office.reports.say(GANG, Verdict(Reason.NO_CAPACITY, have=0, need=1))
+        await office.settle()
+        assert office.speaker.pods == [("m0", "NoCapacity"), ("m1", "NoCapacity")]
+
+    @pytest.mark.parametrize("verdict", [PLANNED, binding(1), UP], ids=lambda verdict: verdict.reason)
+    async def test_hears_nothing_while_the_gang_gets_on(self, office: Office, verdict: Verdict) -> None:
+        office.reports.say(GANG, verdict)
+        await office.settle()
+        assert office.speaker.reasons() == [verdict.reason]
+        assert office.speaker.pods == []
+
+
+class TestADecisionsLine:
+    async def test_names_the_decision_that_debug_has(self, office: Office, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.INFO):
+            office.reports.say(GANG, MISSING)
+            office.reports.say(GANG, FULL)
+        lines = [record for record in caplog.records if record.message == "decided"]
+        said = {each.id: (each.reason, each.text) for each in office.reports.decisions}
+        assert {vars(line)["decision"]: (vars(line)["reason"], vars(line)["text"]) for line in lines} == said
+        assert len(said) == 2
+
+    async def test_is_one_for_numbers_that_change_before_the_reason_is_told(
+        self, office: Office, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.INFO):
+            for have in range(20):
+                office.reports.say(GANG, binding(have))
+        assert len([record for record in caplog.records if record.message == "decided"]) == 1
+        assert len(office.reports.decisions) == 20
 
 
 class TestASlowWrite:
