@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from extender.core import Core
+from extender.debug.slices import Slices, TooLongError
 from extender.scheduling.kept_slots import KeptSlots
 from serried.model.diagnosis import Advice, Diagnosis, Resident
 from serried.model.group import GroupKey
@@ -16,9 +17,6 @@ from serried.plan.capacity import Capacity
 from serried.plan.diagnosis import solve_diagnosis
 from serried.plan.relaxation import solve_advice
 from serried.plan.steps import Work
-
-_SLICE_SECONDS = 0.002
-"""The length of a slice; the loop has as long for itself after each."""
 
 _MAX_SECONDS = 2.0
 """How much work an inquiry may take."""
@@ -85,30 +83,13 @@ class Inquiries:
             self._waiting -= 1
 
     async def _work(self, inquiry: "_Inquiry", begin: Callable[["_Inquiry"], Work[None]]) -> Finding:
-        spent = 0.0
-        longest = 0.0
-        work: Work[None] | None = None
-        complete = False
-        while not complete and spent < _MAX_SECONDS:
-            begun = self._stopwatch()
-            work = work or begin(inquiry)
-            complete = self._advance(work, begun)
-            took = self._stopwatch() - begun
-            spent += took
-            longest = max(longest, took)
-            await self._rest(took)
-        if work is not None:
-            work.close()
-        return Finding(inquiry.diagnosis, tuple(inquiry.advice), complete, spent, longest)
-
-    def _advance(self, work: Work[None], begun: float) -> bool:
+        slices = Slices(self._stopwatch, self._rest)
+        complete = True
         try:
-            next(work)
-            while self._stopwatch() - begun < _SLICE_SECONDS:
-                next(work)
-        except StopIteration:
-            return True
-        return False
+            await slices.finish(begin(inquiry), _MAX_SECONDS)
+        except TooLongError:
+            complete = False
+        return Finding(inquiry.diagnosis, tuple(inquiry.advice), complete, slices.spent, slices.longest)
 
 
 class _Inquiry:

@@ -82,15 +82,15 @@ PREEMPTED_EVENT = "Preempted"
 class Said:
     """One decision, as ``/debug/decisions`` shows it."""
 
-    id: str
-    """Under which the log and ``/debug/decisions`` have it."""
-
     at: str
     """RFC 3339."""
 
     group: GroupKey
     reason: str
     text: str
+
+    id: str = ""
+    """Under which the log and ``/debug/decisions`` have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ class Reports:
     def _record(self, group: GroupKey, reason: str, text: str) -> None:
         """Keep a decision, and log it in one line; numbers that change before the reason is told are no line each."""
         self._count += 1
-        said = Said(f"{self._token}-{self._count}", tell_time(), group, reason, text)
+        said = Said(tell_time(), group, reason, text, f"{self._token}-{self._count}")
         self.decisions.append(said)
         before = self._pending.get(group)
         repeated = before is not None and before.verdict.reason.value == reason

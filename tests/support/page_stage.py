@@ -39,8 +39,7 @@ class Listener(RecordingMetrics):
     def say(self, group: GroupKey, verdict: Verdict) -> None:
         """A decision."""
         super().say(group, verdict)
-        name = f"stage-{len(self.decisions)}"
-        self.decisions.append(Said(name, write_time(self.wall()), group, verdict.reason.value, render(verdict)))
+        self.decisions.append(Said(write_time(self.wall()), group, verdict.reason.value, render(verdict)))
 
 
 def make_world() -> Harness:
