@@ -13,6 +13,7 @@ from extender.gate_switch import HoldSwitch
 from extender.isolation import Isolation
 from extender.leader import Leadership
 from serried import __version__
+from serried.decode.times import write_time
 from serried.feed import Feed
 from serried.kube.client import ApiClient
 from serried.kube.discovery import keeps_group
@@ -52,6 +53,7 @@ class SelfCheck:
         """The document."""
         return {
             "version": __version__,
+            "now": write_time(time.time()),
             "api": {
                 "level": self._level.name,
                 "group": self._level.group,
@@ -103,6 +105,7 @@ class SelfCheck:
 
 _EXAMPLE = {
     "version": __version__,
+    "now": "2026-08-01T12:00:00Z",
     "api": {
         "level": "native",
         "group": "scheduling.k8s.io",

@@ -16,6 +16,7 @@ from serried.cli.output import note
 from serried.kube.auth import Credentials, CredentialsError, load_credentials
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError, Forbidden, NotFound
+from serried.kube.transport import Response
 from serried.kube.wire import JSON, PODS, Selection
 
 T = TypeVar("T")
@@ -69,16 +70,19 @@ class DebugApi:
         return await self._ask("POST", path, body=orjson.dumps(document))
 
     async def _ask(self, method: str, path: str, **how: Any) -> Any:
+        answer = await self._request(method, path, **how)
         try:
-            answer = await self._client.request(
-                method, f"{self._prefix}/debug/{path}", timeout=_ANSWER_SECONDS, retry=ONCE, **how
-            )
             return orjson.loads(answer.body)
-        except ApiError as error:
-            raise self._explain(path, error) from error
         except ValueError as error:
             said = f"{self._name} answers /debug/{path} with no JSON: is this an extender of Serried?"
             raise CommandError(ExitCode.UNREACHABLE, said) from error
+
+    async def _request(self, method: str, path: str, **how: Any) -> Response:
+        whole = f"{self._prefix}/debug/{path}"
+        try:
+            return await self._client.request(method, whole, timeout=_ANSWER_SECONDS, retry=ONCE, **how)
+        except ApiError as error:
+            raise self._explain(path, error) from error
 
     def _explain(self, path: str, error: ApiError) -> CommandError:
         said = error.message or error.reason

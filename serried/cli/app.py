@@ -9,6 +9,8 @@ import typer
 
 from serried import __version__
 from serried.cli import decisions, explain, queue, replay, top, whatif
+from serried.cli.check.command import EXAMPLES as CHECK_EXAMPLES
+from serried.cli.check.command import check
 from serried.cli.exits import CommandError, ExitCode
 
 
@@ -30,6 +32,7 @@ COMMANDS = (
     Command("queue", queue.show_queue, queue.EXAMPLES),
     Command("top", top.show_top, top.EXAMPLES),
     Command("decisions", decisions.show_decisions, decisions.EXAMPLES),
+    Command("check", check, CHECK_EXAMPLES),
     Command("whatif", whatif.ask_whatif, whatif.EXAMPLES),
     Command("replay", replay.replay, replay.EXAMPLES),
 )

@@ -67,6 +67,9 @@ class Response:
     status: int
     body: bytes
 
+    date: str = ""
+    """The header Date: what the server's clock showed."""
+
 
 class Transport:
     """The connections to one API server; they are opened at the first call."""
@@ -128,7 +131,7 @@ class Transport:
             body = await answer.read()
             if answer.status >= 300:
                 raise api_error(str(call), _failure(answer, body))
-            return Response(answer.status, body)
+            return Response(answer.status, body, answer.headers.get("Date", ""))
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -1,0 +1,5 @@
+"""``serried check``: what is wrong with an installation, each mistake with its fix.
+
+`collect` asks the cluster, and `Observed` is what it has found; the modules of the areas make findings of that, without
+I/O.
+"""

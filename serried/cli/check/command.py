@@ -1,0 +1,98 @@
+"""``serried check``: the command."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from serried.cli import options
+from serried.cli.access import HOME, Target
+from serried.cli.check.collect import Question, collect
+from serried.cli.check.examination import examine
+from serried.cli.check.findings import Area, Finding, Severity
+from serried.cli.exits import ExitCode
+from serried.cli.output import OutputFormat, make_table, write
+
+EXAMPLES = """
+What is wrong with the installation, and what to do about it:
+  serried check
+
+Only the scheduler's configuration, as a file and without a cluster:
+  serried check --only scheduler --scheduler-config manifests/scheduler-config.yaml
+
+In a pipeline, which is to stop for warnings, too:
+  serried check --fail-on warning -o json
+"""
+
+
+class FailOn(StrEnum):
+    """From which severity on the exit code is 1."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NEVER = "never"
+
+
+_FAILING = {
+    FailOn.ERROR: {Severity.ERROR},
+    FailOn.WARNING: {Severity.ERROR, Severity.WARNING},
+    FailOn.NEVER: set[Severity](),
+}
+
+File = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE",
+        show_default=False,
+        help="The scheduler's configuration; without it the ConfigMap that the extender's pod mounts.",
+    ),
+]
+Only = Annotated[
+    list[Area] | None,
+    typer.Option(show_default=False, help="Only this area; may be given several times."),
+]
+Fail = Annotated[FailOn, typer.Option(help="From which severity on the exit code is 1.")]
+
+
+def check(
+    scheduler_config: File = "",
+    only: Only = None,
+    fail_on: Fail = FailOn.ERROR,
+    output: options.Output = OutputFormat.TABLE,
+    server: options.Server = "",
+    kubeconfig: options.Kubeconfig = "",
+    context: options.Context = "",
+    home: options.Home = HOME,
+) -> None:
+    """Find mistakes in an installation, and name each with its fix.
+
+    Looked at are the scheduler's configuration against the extender's flags, what the extender says of itself and its
+    clock, the rights of both ServiceAccounts, the labels of nodes, admission policies, versions and autoscalers.
+    What may not be read is listed as unknown.
+    """
+    areas = tuple(only or Area)
+    target = Target(server, kubeconfig, context, home)
+    found = examine(asyncio.run(collect(Question(target, scheduler_config, areas))), areas)
+    write([asdict(finding) for finding in found], output, lambda: draw_findings(found))
+    if any(finding.severity in _FAILING[fail_on] for finding in found):
+        raise typer.Exit(ExitCode.NO.number)
+
+
+def draw_findings(found: Sequence[Finding]) -> Iterator[RenderableType]:
+    """The findings for people, one paragraph each."""
+    if not found:
+        yield "No mistakes found."
+        return
+    for finding in found:
+        yield make_table(
+            (finding.severity.upper(), finding.where),
+            [("what", finding.what), ("fix", finding.fix)],
+        )
+    counts = Counter(finding.severity for finding in found)
+    yield ""
+    yield ", ".join(f"{counts[severity]} {severity}" for severity in Severity if counts[severity])

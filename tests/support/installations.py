@@ -1,0 +1,93 @@
+"""Installations for `serried check`: the shipped one, and mistakes in it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from serried.cli.check.observed import Observed, decode_scheduler_config
+from serried.settings import describe_settings, extender_settings
+from tests.unit.manifests.shipped import MANIFESTS, read_all
+
+Change = Callable[[Observed], Observed]
+"""Makes one mistake."""
+
+ZONE = "topology.kubernetes.io/zone"
+RACK = "example.com/rack"
+
+SELFCHECK: dict[str, Any] = {
+    "active": True,
+    "leaseHolder": "serried-0_x",
+    "planning": True,
+    "obstacle": "",
+    "api": {"level": "native", "group": "scheduling.k8s.io", "version": "v1beta1", "podsKeepTheirGroup": True},
+    "hold": {"mode": "auto", "way": "filter", "obstacle": "there is no ConfigMap", "heldByFilter": 0},
+    "isolation": {"isolated": False, "unmarkedMembers": 0, "examples": []},
+    "watches": {"podgroups": {"listed": True, "served": True, "malformed": 0, "silentSeconds": 1.0}},
+}
+
+
+def read_shipped(isolated: str = "off") -> dict[str, Any]:
+    """The scheduler's configuration in the manifests."""
+    folder = "isolated" if isolated == "on" else "scheduler"
+    return dict(yaml.safe_load((MANIFESTS / "kustomize" / folder / "scheduler-config.yaml").read_text()))
+
+
+def install(isolated: str = "off") -> Observed:
+    """What a cluster shows in which the manifests are applied as they are."""
+    (deployment,) = [each.content for each in read_all() if (each.kind, each.name) == ("Deployment", "serried")]
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    (arguments,) = [each["args"] for each in containers if each["name"] == "extender"]
+    settings = describe_settings(extender_settings([*arguments, f"--isolated={isolated}"], {"POD_NAME": "serried-0"}))
+    documents = read_all()
+    return Observed(
+        config=decode_scheduler_config("shipped", read_shipped(isolated)),
+        flags={each.flag.removeprefix("--"): each.value for each in settings},
+        selfcheck=SELFCHECK,
+        skew_seconds=0.4,
+        denied=frozenset(),
+        nodes={f"n{number}": {ZONE: f"z{number % 2}", RACK: f"r{number % 4}"} for number in range(12)},
+        keys=(RACK,),
+        policies=frozenset(each.name for each in documents if each.kind.endswith("AdmissionPolicy")),
+        bound_policies=frozenset(
+            each.content["spec"]["policyName"] for each in documents if each.kind.endswith("AdmissionPolicyBinding")
+        ),
+        autoscalers=(),
+        server_version="v1.37.1",
+        scheduler_version="v1.37.1",
+    )
+
+
+def change_config(change: Callable[[dict[str, Any]], object], isolated: str = "off") -> Change:
+    """A mistake in the scheduler's configuration."""
+
+    def make(seen: Observed) -> Observed:
+        document = read_shipped(isolated)
+        change(document)
+        return replace(seen, config=decode_scheduler_config("changed", document))
+
+    return make
+
+
+def change_entry(place: int, isolated: str = "off", **fields: Any) -> Change:
+    """A mistake in one of the two extender entries: filter is 0, bind is 1. None removes a field."""
+
+    def change(document: dict[str, Any]) -> None:
+        entry = document["extenders"][place]
+        entry.update(fields)
+        for name in [name for name, value in entry.items() if value is None]:
+            del entry[name]
+
+    return change_config(change, isolated)
+
+
+def set_flag(**flags: str) -> Change:
+    """A flag that does not go with the rest; dashes are underscores."""
+    named = {name.replace("_", "-"): value for name, value in flags.items()}
+    return lambda seen: replace(seen, flags={**seen.flags, **named})
+
+
+def say(**said: Any) -> Change:
+    """Another answer of the extender's self-check."""
+    return lambda seen: replace(seen, selfcheck={**SELFCHECK, **said})

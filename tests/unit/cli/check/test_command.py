@@ -1,0 +1,160 @@
+"""``serried check`` as a command: what it reads, what it prints, how it ends."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from serried.cli.check.roles import list_rights
+from tests.support.commands import Run
+from tests.support.installations import RACK, SELFCHECK, install, read_shipped
+from tests.support.pod_proxy import PodProxy, extender_pod
+from tests.unit.manifests.shipped import MANIFESTS, read_all
+
+HOME = "/api/v1/namespaces/serried-system"
+ADMISSION = "/apis/admissionregistration.k8s.io"
+
+
+def items(*objects: Any) -> dict[str, Any]:
+    return {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": list(objects)}
+
+
+def named(name: str, **fields: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "kube-system"}, **fields}
+
+
+@pytest.fixture
+def sound(proxy: PodProxy) -> PodProxy:
+    """A cluster in which everything is as it is shipped."""
+    pod = extender_pod("serried-0")
+    pod["spec"]["containers"][0]["image"] = "registry.k8s.io/kube-scheduler:v1.37.1"
+    pod["spec"]["volumes"] = [{"name": "config", "configMap": {"name": "serried-scheduler-config-abc"}}]
+    proxy.answer(f"{HOME}/pods", items(pod))
+    text = yaml.safe_dump(read_shipped())
+    proxy.answer(f"{HOME}/configmaps/serried-scheduler-config-abc", named("c", data={"scheduler-config.yaml": text}))
+    settings = [{"flag": f"--{name}", "value": value} for name, value in install().flags.items()]
+    proxy.answer_debug("serried-0:8912", "selfcheck", SELFCHECK)
+    proxy.answer_debug("serried-0:8912", "config", {"settings": settings})
+    proxy.answer_debug("serried-0:8912", "domains", {"keys": [RACK]})
+    proxy.answer("/version", {"gitVersion": "v1.37.1"})
+    proxy.answer("/api/v1/nodes", items({"metadata": {"name": "n", "labels": {RACK: "r"}}}))
+    proxy.answer("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"status": {"allowed": True}})
+    proxy.answer("/apis/apps/v1/deployments", items(named("coredns")))
+    proxy.answer(ADMISSION, {"versions": [{"groupVersion": "admissionregistration.k8s.io/v1", "version": "v1"}]})
+    policies = [each for each in read_all() if each.kind == "ValidatingAdmissionPolicy"]
+    served = [{"name": "validatingadmissionpolicies"}]
+    proxy.answer(f"{ADMISSION}/v1", {"resources": served})
+    proxy.answer(f"{ADMISSION}/v1/validatingadmissionpolicies", items(*(named(each.name) for each in policies)))
+    bindings = [named(each.name, spec={"policyName": each.name}) for each in policies]
+    proxy.answer(f"{ADMISSION}/v1/validatingadmissionpolicybindings", items(*bindings))
+    return proxy
+
+
+def test_a_sound_installation_ends_with_0(sound: PodProxy, run: Run) -> None:
+    ended = run("check")
+    assert (ended.code, ended.out, ended.err) == (0, "No mistakes found.\n", "")
+
+
+def test_each_right_is_asked_for_once(sound: PodProxy, run: Run) -> None:
+    run("check", "--only", "rights")
+    assert sum("subjectaccessreviews" in each for each in sound.asked) == len(list_rights()) > 80
+
+
+def test_an_error_ends_with_1_and_is_shown_with_its_fix(sound: PodProxy, run: Run) -> None:
+    sound.answer("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"status": {"allowed": False}})
+    ended = run("check")
+    assert ended.code == 1
+    assert "no member is bound" in ended.out
+    assert "kubectl apply -k manifests/kustomize/rbac" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "code"),
+    [
+        pytest.param([], 0, id="a warning alone is no failure"),
+        pytest.param(["--fail-on", "warning"], 1, id="but for who asks for it"),
+        pytest.param(["--fail-on", "never"], 0, id="nothing is for who asks for that"),
+    ],
+)
+def test_what_fails_is_chosen(sound: PodProxy, run: Run, fail_on: list[str], code: int) -> None:
+    sound.answer(
+        "/api/v1/nodes", items({"metadata": {"name": "a", "labels": {RACK: "r"}}}, {"metadata": {"name": "b"}})
+    )
+    ended = run("check", *fail_on)
+    assert ended.code == code
+    assert "1 of 2 nodes lack it (b)" in ended.out
+    assert "1 warning" in ended.out
+
+
+def test_programs_get_a_list(sound: PodProxy, run: Run) -> None:
+    sound.answer("/version", {"gitVersion": "v1.36.4"})
+    (finding,) = json.loads(run("check", "-o", "json").out)
+    assert (finding["severity"], finding["area"], finding["where"]) == ("error", "cluster", "kube-scheduler")
+    assert set(finding) == {"severity", "area", "where", "what", "fix"}
+
+
+def test_a_clock_is_compared_with_that_of_the_api_server(sound: PodProxy, run: Run) -> None:
+    sound.answer_debug("serried-0:8912", "selfcheck", SELFCHECK | {"now": "2020-01-01T00:00:00Z"})
+    ended = run("check", "--only", "extender")
+    assert ended.code == 1
+    assert "behind the API server's" in ended.out
+
+
+def test_what_may_not_be_read_is_unknown_and_the_rest_is_checked(sound: PodProxy, run: Run) -> None:
+    refused = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "eve cannot list nodes"}
+    sound.answer("/api/v1/nodes", refused, status=403)
+    ended = run("check")
+    assert ended.code == 0
+    assert "UNKNOWN" in ended.out
+    assert "eve cannot list nodes" in ended.out
+
+
+def test_an_extender_that_does_not_answer_is_an_error_among_others(sound: PodProxy, run: Run) -> None:
+    sound.answer_debug("serried-0:8912", "selfcheck", {"kind": "Status", "code": 503, "message": "refused"}, status=503)
+    ended = run("check")
+    assert ended.code == 1
+    assert "no extender answers through the API server" in ended.out
+
+
+def test_no_api_server_ends_with_3(run: Run) -> None:
+    ended = run("check", "--context", "away", "--server", "http://127.0.0.1:1")
+    assert ended.code == 3
+    assert "the API server does not answer" in ended.err
+
+
+@pytest.mark.parametrize("folder", ["scheduler", "isolated"])
+def test_a_file_is_checked_without_a_cluster(run: Run, folder: str) -> None:
+    path = MANIFESTS / "kustomize" / folder / "scheduler-config.yaml"
+    ended = run("check", "--only", "scheduler", "--scheduler-config", str(path), "--context", "away")
+    assert (ended.code, ended.out) == (0, "No mistakes found.\n")
+
+
+def test_a_mistake_in_a_file_is_named_with_the_file(run: Run, tmp_path: Path) -> None:
+    document = read_shipped()
+    document["extenders"][0]["ignorable"] = True
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(document))
+    ended = run("check", "--only", "scheduler", "--scheduler-config", str(path))
+    assert ended.code == 1
+    assert f"{path}: extenders[0].ignorable" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("kind: Pod", "holds no KubeSchedulerConfiguration", id="another kind"),
+        pytest.param("a: [", "while parsing", id="no YAML"),
+        pytest.param(None, "No such file", id="no file"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_a_wrong_command_line(
+    run: Run, tmp_path: Path, text: str | None, said: str
+) -> None:
+    path = tmp_path / "mine.yaml"
+    if text is not None:
+        path.write_text(text)
+    ended = run("check", "--scheduler-config", str(path))
+    assert ended.code == 2
+    assert said in ended.err

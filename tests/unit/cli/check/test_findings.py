@@ -1,0 +1,455 @@
+"""Each mistake, made once in the shipped installation, is found, named and has a fix; the shipped one has none."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from serried.cli.check.examination import examine
+from serried.cli.check.findings import Area, Finding, Severity
+from serried.cli.check.observed import Observed, decode_scheduler_config, parse_duration
+from serried.cli.check.roles import CONTROLLER, EXTENDER, Right, list_rights
+from tests.support.installations import (
+    RACK,
+    ZONE,
+    Change,
+    change_config,
+    change_entry,
+    install,
+    say,
+    set_flag,
+)
+from tests.unit.manifests.shipped import read_all
+
+ERROR = Severity.ERROR
+WARNING = Severity.WARNING
+MARKER = "scheduling.serried.dev/member"
+BIND_MARKER = "scheduling.serried.dev/member-bind"
+
+
+def deny(*rights: Right) -> Change:
+    return lambda seen: replace(seen, denied=frozenset(rights))
+
+
+def relabel(**labels: dict[str, str]) -> Change:
+    return lambda seen: replace(seen, nodes={**(seen.nodes or {}), **labels})
+
+
+def without_policy(name: str) -> Change:
+    return lambda seen: replace(seen, policies=(seen.policies or frozenset()) - {name})
+
+
+def set_many(*, percentage: int | None, stamp: str) -> Change:
+    """Two hundred nodes, and a sample of them."""
+    nodes = {f"n{number}": {RACK: "r", ZONE: "z"} for number in range(200)}
+
+    def make(seen: Observed) -> Observed:
+        changed = change_config(lambda document: document.update(percentageOfNodesToScore=percentage))(seen)
+        return set_flag(stamp=stamp)(replace(changed, nodes=nodes))
+
+    return make
+
+
+MISTAKES = [
+    pytest.param(
+        change_config(lambda document: document.pop("extenders")),
+        ERROR,
+        "the scheduler knows no extender",
+        "manifests/scheduler-config.yaml",
+        id="a scheduler that knows no extender",
+    ),
+    pytest.param(
+        change_entry(0, filterVerb=None), ERROR, "no entry has a filterVerb", "filterVerb: filter", id="no filter verb"
+    ),
+    pytest.param(change_entry(1, bindVerb=None), ERROR, "no entry has a bindVerb", "bindVerb: bind", id="no bind verb"),
+    pytest.param(
+        change_entry(0, preemptVerb=None), WARNING, "without preemptVerb", "preemptVerb: preempt", id="no preempt verb"
+    ),
+    pytest.param(
+        change_entry(0, prioritizeVerb="prioritize"),
+        WARNING,
+        "a call for every pod",
+        "remove it",
+        id="a prioritize verb",
+    ),
+    pytest.param(
+        change_entry(0, ignorable=True),
+        ERROR,
+        "gangs start in part",
+        "ignorable: false",
+        id="an extender to be ignored",
+    ),
+    pytest.param(
+        change_entry(1, ignorable=True), ERROR, "gangs start in part", "ignorable: false", id="a bind to be ignored"
+    ),
+    pytest.param(
+        change_entry(0, nodeCacheCapable=None),
+        ERROR,
+        "Node objects instead of names",
+        "nodeCacheCapable: true",
+        id="nodes instead of names",
+    ),
+    pytest.param(
+        change_entry(1, httpTimeout=None),
+        ERROR,
+        "gives up on a bind call after 5 s, before the barrier does (--barrier-deadline 300)",
+        "httpTimeout: 15m",
+        id="the usual timeout for bind",
+    ),
+    pytest.param(
+        change_entry(1, httpTimeout="5m"),
+        ERROR,
+        "after 300 s",
+        "httpTimeout: 15m",
+        id="a bind timeout that is no longer",
+    ),
+    pytest.param(
+        change_entry(0, httpTimeout="15m"),
+        WARNING,
+        "the scheduler does nothing else",
+        "5s here",
+        id="a filter call that may take as long as bind",
+    ),
+    pytest.param(
+        change_entry(0, urlPrefix="http://127.0.0.1:8888"),
+        ERROR,
+        "it calls http://127.0.0.1:8888, and the extender listens at 127.0.0.1:8910",
+        "urlPrefix: http://127.0.0.1:8910",
+        id="a wrong port",
+    ),
+    pytest.param(
+        change_config(lambda document: document.update(percentageOfNodesToScore=30)),
+        WARNING,
+        "percentageOfNodesToScore is 30",
+        "set 100",
+        id="a sample of all profiles",
+    ),
+    pytest.param(
+        change_config(lambda document: document["profiles"][0].update(percentageOfNodesToScore=5)),
+        WARNING,
+        "percentageOfNodesToScore is 5",
+        "set 100",
+        id="a sample of the profile",
+    ),
+    pytest.param(
+        set_many(percentage=0, stamp="never"),
+        ERROR,
+        "with --stamp=never",
+        "percentageOfNodesToScore: 100",
+        id="an adaptive sample, and no nominations",
+    ),
+    pytest.param(
+        change_config(lambda document: document["profiles"][0].update(schedulerName="other")),
+        ERROR,
+        "no profile is called serried",
+        "schedulerName: serried",
+        id="no profile of that name",
+    ),
+    pytest.param(
+        change_config(lambda document: document["profiles"].append({"schedulerName": "default-scheduler"})),
+        WARNING,
+        "pods of default-scheduler lose opportunistic batching",
+        "a kube-scheduler of its own",
+        id="opportunistic batching lost",
+    ),
+    pytest.param(
+        change_config(lambda document: document["leaderElection"].update(resourceName="kube-scheduler")),
+        ERROR,
+        "the scheduler holds the Lease serried-system/kube-scheduler, and the extender follows serried-system/serried",
+        "resourceName: serried",
+        id="another Lease",
+    ),
+    pytest.param(
+        change_config(lambda document: document["leaderElection"].update(leaderElect=False)),
+        ERROR,
+        "leaderElect is false",
+        "leaderElect: true",
+        id="no election",
+    ),
+    pytest.param(
+        change_config(lambda document: document.pop("clientConnection")),
+        WARNING,
+        "qps is 50",
+        "set qps to 1000",
+        id="a throttled scheduler",
+    ),
+    pytest.param(
+        set_flag(isolated="on"),
+        ERROR,
+        "asks about every pod",
+        f"add {MARKER} ",
+        id="an isolated extender, not asked so",
+    ),
+    pytest.param(
+        change_config(lambda _: None, isolated="on"), ERROR, "is not told", "--isolated=on", id="isolated, but not told"
+    ),
+    pytest.param(
+        deny(Right(EXTENDER, "create", "", "pods/binding")),
+        ERROR,
+        "it may not create pods/binding: no member is bound",
+        "kubectl apply -k manifests/kustomize/rbac",
+        id="no right to bind",
+    ),
+    pytest.param(
+        deny(Right(EXTENDER, "list", "", "persistentvolumes"), Right(EXTENDER, "list", "", "persistentvolumeclaims")),
+        WARNING,
+        "it may not list persistentvolumeclaims, list persistentvolumes: only the scheduler's refusals tell",
+        "manifests/kustomize/rbac",
+        id="no right that is vital",
+    ),
+    pytest.param(
+        deny(Right(CONTROLLER, "create", "scheduling.k8s.io", "podgroups")),
+        ERROR,
+        "create podgroups.scheduling.k8s.io: Jobs get no PodGroup",
+        "manifests/kustomize/rbac",
+        id="a controller that may make no PodGroups",
+    ),
+    pytest.param(
+        relabel(bare={ZONE: "z0"}),
+        WARNING,
+        "1 of 13 nodes lack it (bare)",
+        f"kubectl label nodes bare {RACK}=VALUE",
+        id="a node without the label",
+    ),
+    pytest.param(
+        lambda seen: replace(seen, keys=("example.com/none",)),
+        ERROR,
+        "no node has it: no such gang starts",
+        "kubectl label nodes",
+        id="a key that no node has",
+    ),
+    pytest.param(
+        relabel(astray={ZONE: "z1", RACK: "r0"}),
+        WARNING,
+        f"r0 lies in z0, z1 of {ZONE}",
+        f"give each domain of {RACK} a value of its own",
+        id="keys that do not nest",
+    ),
+    pytest.param(
+        lambda seen: replace(seen, skew_seconds=-7.0),
+        WARNING,
+        "7 s behind the API server's",
+        "NTP",
+        id="a clock that is behind",
+    ),
+    pytest.param(
+        lambda seen: replace(seen, skew_seconds=60.0), ERROR, "60 s ahead of", "NTP", id="a clock that is far ahead"
+    ),
+    pytest.param(
+        lambda seen: replace(seen, silence="no pod runs"),
+        ERROR,
+        "no pod runs",
+        "--server",
+        id="no extender that answers",
+    ),
+    pytest.param(
+        say(active=False, leaseHolder="other"),
+        ERROR,
+        "held by other",
+        "look at its log",
+        id="an extender without Lease",
+    ),
+    pytest.param(
+        say(obstacle="reservations are not served"), ERROR, "not served", "manifests/kustomize/crds", id="no records"
+    ),
+    pytest.param(
+        say(api={"level": "native", "group": "scheduling.k8s.io", "version": "v1beta1", "podsKeepTheirGroup": False}),
+        ERROR,
+        "drops what pods say of theirs",
+        "GenericWorkload",
+        id="a gate that is on in some API servers only",
+    ),
+    pytest.param(
+        say(watches={"podgroups": {"served": False, "malformed": 0}}),
+        ERROR,
+        "does not serve them",
+        "manifests/kustomize/crds",
+        id="no PodGroups",
+    ),
+    pytest.param(
+        say(watches={"nodes": {"served": True, "malformed": 2}}),
+        WARNING,
+        "2 of them cannot be read",
+        "reason=Malformed",
+        id="objects that cannot be read",
+    ),
+    pytest.param(
+        say(hold={"mode": "gate", "obstacle": "there is no ConfigMap"}),
+        ERROR,
+        "there is no ConfigMap",
+        "manifests/kustomize/gate",
+        id="no switch for the gate",
+    ),
+    pytest.param(
+        say(isolation={"isolated": True, "unmarkedMembers": 3}),
+        ERROR,
+        "3 members have no marker",
+        "manifests/kustomize/marker",
+        id="members without markers",
+    ),
+    pytest.param(
+        without_policy("serried-extender-pods"),
+        WARNING,
+        "there is no such policy: the extender's right to change pods has no limit",
+        "manifests/kustomize/policies",
+        id="no policy for the extender",
+    ),
+    pytest.param(
+        lambda seen: replace(seen, bound_policies=seen.bound_policies - {"serried-pod-group-label"}),
+        WARNING,
+        "the policy has no binding",
+        "manifests/kustomize/policies",
+        id="a policy without binding",
+    ),
+    pytest.param(
+        lambda seen: replace(
+            without_policy("serried-group-priority")(seen),
+            selfcheck={**(seen.selfcheck or {}), "api": {"level": "fallback", "group": "scheduling.serried.dev"}},
+        ),
+        WARNING,
+        "may give it any priority",
+        "manifests/kustomize/policies",
+        id="no policy for priorities at the fallback level",
+    ),
+    pytest.param(
+        lambda seen: set_flag(hold="gate")(without_policy("serried-gate")(seen)),
+        ERROR,
+        "no pod gets the gate",
+        "manifests/kustomize/gate",
+        id="gates without policy",
+    ),
+    pytest.param(
+        lambda seen: replace(seen, autoscalers=("kube-system/cluster-autoscaler",)),
+        WARNING,
+        "a gang that is held by gate gets no nodes",
+        "--hold=filter",
+        id="an autoscaler that looks at no gated pods",
+    ),
+    pytest.param(
+        lambda seen: replace(seen, server_version="v1.34.2", scheduler_version=""),
+        ERROR,
+        "1.34 has not what Serried needs",
+        "1.35 or newer",
+        id="an older cluster",
+    ),
+    pytest.param(
+        lambda seen: replace(seen, server_version="v1.36.4"),
+        ERROR,
+        "1.37 is newer than the API server (1.36)",
+        "newTag: v1.36.x",
+        id="a scheduler that is newer than the API server",
+    ),
+    pytest.param(
+        lambda seen: replace(seen, scheduler_version="v1.35.0"),
+        WARNING,
+        "more than one minor version older",
+        "newTag: v1.37.x",
+        id="a scheduler that is too old",
+    ),
+]
+
+
+@pytest.mark.parametrize("isolated", ["off", "on"])
+def test_the_shipped_installation_has_no_mistake(isolated: str) -> None:
+    assert examine(install(isolated)) == []
+
+
+def find(seen: Observed, what: str) -> list[Finding]:
+    """The findings that say so; both entries may have the same mistake."""
+    found = [finding for finding in examine(seen) if what in finding.what]
+    assert found, examine(seen)
+    return found
+
+
+@pytest.mark.parametrize(("make", "severity", "what", "fix"), MISTAKES)
+def test_a_mistake_is_found_with_its_fix(make: Change, severity: Severity, what: str, fix: str) -> None:
+    for finding in find(make(install()), what):
+        assert finding.severity is severity
+    assert any(fix in finding.fix for finding in find(make(install()), what))
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        pytest.param(
+            change_entry(1, isolated="on", managedResources=None), "asks about every pod", id="bind without its marker"
+        ),
+        pytest.param(
+            change_entry(0, isolated="on", managedResources=[{"name": "example.com/x", "ignoredByScheduler": True}]),
+            "asks about pods that name example.com/x, which no member does",
+            id="another resource",
+        ),
+        pytest.param(
+            change_entry(0, isolated="on", managedResources=[{"name": BIND_MARKER, "ignoredByScheduler": True}]),
+            f"asks about pods that name {BIND_MARKER}",
+            id="the marker of the other entry",
+        ),
+        pytest.param(
+            change_entry(0, isolated="on", managedResources=[{"name": MARKER}]),
+            "not ignoredByScheduler",
+            id="a marker that counts",
+        ),
+        pytest.param(without_policy("serried-marker"), "members get no markers", id="no policy that marks"),
+    ],
+)
+def test_a_mistake_in_an_isolated_installation_is_found(make: Change, what: str) -> None:
+    assert all(finding.fix for finding in find(make(install("on")), what))
+
+
+def test_of_the_api_level_that_is_not_in_use_no_right_is_needed() -> None:
+    unused = deny(Right(EXTENDER, "list", "scheduling.serried.dev", "podgroups"))
+    assert examine(unused(install())) == []
+
+
+def test_adaptive_sampling_is_no_mistake_where_members_are_nominated() -> None:
+    assert examine(set_many(percentage=0, stamp="auto")(install())) == []
+    assert examine(set_many(percentage=100, stamp="never")(install())) == []
+
+
+def test_what_could_not_be_read_is_said() -> None:
+    seen = replace(install(), denied=None, unread=((Area.RIGHTS, "rights", "403"),))
+    (finding,) = examine(seen)
+    assert (finding.severity, finding.where) == (Severity.UNKNOWN, "rights")
+    assert examine(seen, [Area.NODES]) == []
+
+
+def test_errors_stand_before_warnings() -> None:
+    seen = replace(change_entry(0, ignorable=True, prioritizeVerb="p")(install()), skew_seconds=-7.0)
+    assert [finding.severity for finding in examine(seen)] == [ERROR, WARNING, WARNING]
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("5s", 5.0), ("15m", 900.0), ("1m30s", 90.0), ("500ms", 0.5)])
+def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(None, id="an empty file"),
+        pytest.param({"kind": "Pod"}, id="another kind"),
+        pytest.param({"kind": "KubeSchedulerConfiguration", "extenders": "x"}, id="extenders that are none"),
+        pytest.param({"kind": "KubeSchedulerConfiguration", "extenders": [{"httpTimeout": "5 min"}]}, id="no duration"),
+    ],
+)
+def test_a_document_that_is_no_configuration_is_refused(document: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode_scheduler_config("file", document)
+
+
+def test_the_rights_are_those_of_the_shipped_roles() -> None:
+    """Each role of the extender and the controller, verb by verb."""
+    granted = set()
+    for each in read_all():
+        if each.kind in {"Role", "ClusterRole"} and each.name in {"serried-extender", "serried-controller"}:
+            account = EXTENDER if each.name == "serried-extender" else CONTROLLER
+            home = each.kind == "Role"
+            for rule in each.content["rules"]:
+                for name in rule.get("resourceNames", [""]):
+                    granted |= {
+                        Right(account, verb, group, resource, name, home)
+                        for verb in rule["verbs"]
+                        for group in rule["apiGroups"]
+                        for resource in rule["resources"]
+                    }
+    assert set(list_rights()) == granted
