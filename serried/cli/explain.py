@@ -41,6 +41,8 @@ _ALIASES = {
 _MOST_MEMBERS = 40
 """How many members a person is shown."""
 
+_MOST_DOMAINS = 10
+_MOST_BEFORE = 3
 _DECISIONS = 5
 
 Document = dict[str, Any]
@@ -85,11 +87,13 @@ def _read_object(what: str) -> tuple[str, str]:
 async def collect(debug: DebugApi, namespace: str, kind: str, name: str) -> list[Document]:
     """Everything that is known of each group to which the object leads."""
     found = await debug.get(f"lookup/{quote(namespace)}/{quote(kind)}/{quote(name)}")
-    return [await _collect_group(debug, each["namespace"], each["name"]) for each in found]
+    # To find what would make a gang fit is work, so for many groups it is not done.
+    diagnosis = "advice" if len(found) == 1 else "domains"
+    return [await _collect_group(debug, each["namespace"], each["name"], diagnosis) for each in found]
 
 
-async def _collect_group(debug: DebugApi, namespace: str, name: str) -> Document:
-    group: Document = await debug.get(f"groups/{namespace}/{name}")
+async def _collect_group(debug: DebugApi, namespace: str, name: str, diagnosis: str) -> Document:
+    group: Document = await debug.get(f"groups/{namespace}/{name}", {"diagnosis": diagnosis})
     group["decisions"] = await debug.get("decisions", {"group": f"{namespace}/{name}", "limit": str(_DECISIONS)})
     return group
 
@@ -97,9 +101,14 @@ async def _collect_group(debug: DebugApi, namespace: str, name: str) -> Document
 def draw_group(group: Mapping[str, Any]) -> Iterator[RenderableType]:
     """One group for people."""
     yield make_table(("WHAT", "HOW IT STANDS"), list(_list_facts(group)), title=f"{group['namespace']}/{group['name']}")
+    if group.get("diagnosis"):
+        yield from _draw_diagnosis(group["diagnosis"])
     if group.get("preemption"):
         yield from _draw_preemption(group["preemption"])
     yield from _draw_members(group["detail"])
+    if group.get("timeline"):
+        rows = [(each["at"], each["milestone"]) for each in group["timeline"]]
+        yield make_table(("AT", "WHAT HAS HAPPENED"), rows)
     if group["decisions"]:
         rows = [(each["at"], each["text"]) for each in group["decisions"]]
         yield make_table(("AT", "WHAT WAS SAID LAST"), rows)
@@ -117,8 +126,37 @@ def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         yield "what helps", advise(group["reason"])
     yield "members", f"{group['members']}: {group['placed']} placed, {group['waiting']} wait for a node"
     yield "priority", f"{group['priority']}{'' if group['preempts'] else ', evicts nobody'}"
+    if group.get("queue"):
+        yield "turn", _describe_turn(group["queue"])
+    if group.get("forecast"):
+        yield "forecast", f"{group['forecast']['at'] or 'nobody can tell'}, by {group['forecast']['basis']}"
     if group["topologyKey"]:
         yield "where", f"one domain of {group['topologyKey']}{': ' + group['domain'] if group['domain'] else ''}"
+
+
+def _describe_turn(turn: Mapping[str, Any]) -> str:
+    before = f", after {', '.join(turn['before'][-_MOST_BEFORE:])}" if turn["before"] else ""
+    return f"{turn['position']} of {turn['length']} that wait for room{before}"
+
+
+def _draw_diagnosis(diagnosis: Mapping[str, Any]) -> Iterator[RenderableType]:
+    if diagnosis["advice"]:
+        yield make_table(("WHAT WOULD MAKE IT FIT",), [(each["text"],) for each in diagnosis["advice"]])
+    elif diagnosis["advice"] is not None:
+        yield "No single change of those that were tried would make it fit."
+    rows = [
+        (each["domain"] or "the cluster", f"{each['slots']} of {each['need']}", each["nodes"], _describe_hurdles(each))
+        for each in diagnosis["domains"][:_MOST_DOMAINS]
+    ]
+    yield make_table(("DOMAIN", "#ROOM FOR", "#NODES", "WHAT KEEPS MEMBERS OFF"), rows)
+    more = len(diagnosis["domains"]) - len(rows) + diagnosis["domainsLeftOff"]
+    if more:
+        yield f"{more} more domains are not shown."
+
+
+def _describe_hurdles(domain: Mapping[str, Any]) -> str:
+    _, _, hurdles = domain["text"].partition("; ")
+    return str(hurdles)
 
 
 def _draw_preemption(preemption: Mapping[str, Any]) -> Iterator[RenderableType]:

@@ -77,6 +77,52 @@ def test_reason_numbers_and_what_helps_stand_together(proxy: PodProxy, run: Run)
     assert facts["2026-01-01T09:00:00Z"] == "X: said"
 
 
+DIAGNOSIS = {
+    "key": "rack",
+    "need": 2,
+    "domains": [
+        {"domain": "r1", "slots": 1, "need": 2, "nodes": 3, "text": "r1: 1 of 2; cpu 2 nodes, taint gpu 1 node"},
+        *({"domain": f"x{n}", "slots": 0, "need": 2, "nodes": 1, "text": f"x{n}: 0 of 2"} for n in range(12)),
+    ],
+    "domainsLeftOff": 4,
+    "advice": [{"change": "smaller", "text": "ask for 14 cpu instead of 16; it would go to r1"}],
+}
+
+
+def test_what_would_make_it_fit_stands_beside_what_each_domain_lacks(proxy: PodProxy, run: Run) -> None:
+    lead(proxy, "team/podgroup/train", TRAIN | {"diagnosis": DIAGNOSIS})
+    out = run("explain", "podgroup/train").out
+    assert "ask for 14 cpu instead of 16; it would go to r1" in out
+    (row,) = [line.split(maxsplit=5) for line in out.splitlines() if line.startswith("r1 ")]
+    assert row == ["r1", "1", "of", "2", "3", "cpu 2 nodes, taint gpu 1 node   "]
+    assert "7 more domains are not shown." in out
+    assert any(each.endswith("groups/team/train?diagnosis=advice") for each in proxy.asked)
+
+
+def test_where_no_change_helps_it_is_said(proxy: PodProxy, run: Run) -> None:
+    lead(proxy, "team/podgroup/train", TRAIN | {"diagnosis": DIAGNOSIS | {"advice": []}})
+    assert "No single change of those that were tried would make it fit." in run("explain", "podgroup/train").out
+
+
+def test_turn_forecast_and_what_has_happened(proxy: PodProxy, run: Run) -> None:
+    told = {
+        "queue": {"position": 5, "length": 9, "before": ["a/1", "a/2", "a/3", "a/4"]},
+        "forecast": {"at": "2026-01-01T12:00:00Z", "basis": "the ends of 3 pods", "domain": "r1", "nodes": []},
+        "timeline": [{"milestone": "quorum", "at": "2026-01-01T08:00:00Z"}],
+    }
+    lead(proxy, "team/podgroup/train", TRAIN | told)
+    out = run("explain", "podgroup/train").out
+    assert "5 of 9 that wait for room, after a/2, a/3, a/4" in out
+    assert "2026-01-01T12:00:00Z, by the ends of 3 pods" in out
+    assert ["2026-01-01T08:00:00Z", "quorum"] in [line.split() for line in out.splitlines()]
+
+
+def test_of_several_groups_none_is_looked_for_what_would_make_it_fit(proxy: PodProxy, run: Run) -> None:
+    lead(proxy, "team/leaderworkerset/serve", TRAIN | {"name": "serve-0"}, TRAIN | {"name": "serve-1"})
+    run("explain", "leaderworkerset/serve")
+    assert not any("diagnosis=advice" in each for each in proxy.asked)
+
+
 def test_members_that_wait_stand_before_those_that_run(proxy: PodProxy, run: Run) -> None:
     lead(proxy, "team/podgroup/train", TRAIN)
     out = run("explain", "podgroup/train").out
