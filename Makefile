@@ -68,6 +68,7 @@ bench: control-plane ## the numbers of README and docs: an hour and more, on a m
 	$(BIN)/python -m bench.jobs --api native --only steady --rate 80 --seconds 30 --name jobs-native-80
 	-$(BIN)/python -m bench.planner
 	-$(BIN)/python -m bench.loop
+	$(BIN)/python -m bench.questions
 	$(BIN)/python -m bench.cycle
 	$(BIN)/python -m bench.placement --only offline --small-seeds 0 --mixed 0
 	$(BIN)/python -m bench.placement --only offline --seeds 0 --large-seeds 0 --name placement-small

@@ -244,10 +244,10 @@ async def watch(case: Case) -> Run:
     gc.set_threshold(50_000, 20, 50)
     stage.store.touched.groups.clear()
     tasks = [asyncio.create_task(each) for each in (stage.core.loop.run(), _end_pods(stage), _send_small(stage, run))]
-    await _probe(stage, Run(), _WARM_UP)
+    await probe(stage, Run(), _WARM_UP)
     case.come(stage)
     stage.core.groups.wake()
-    await _probe(stage, run, _SECONDS)
+    await probe(stage, run, _SECONDS)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -256,7 +256,8 @@ async def watch(case: Case) -> Run:
     return run
 
 
-async def _probe(stage: Stage, run: Run, seconds: float) -> None:
+async def probe(stage: Stage, run: Run, seconds: float) -> None:
+    """Ask filter about a plain pod every few milliseconds."""
     plain = Pod("load", "plain", "plain", Shape((("cpu", 1), ("pods", 1))), "serried")
     end = time.perf_counter() + seconds
     while (begun := time.perf_counter()) < end:

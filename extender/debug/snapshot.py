@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from extender.core import Core
 from extender.debug.slices import Slices, TooLongError, join
 from extender.debug.view import View, exemplify
-from extender.replay.taking import take_capture
+from extender.replay.taking import take_parts
 from serried.decode.snapshots import compress, write_snapshot
 from serried.model.group import GroupKey, decode_group_key
 from serried.model.level import ApiLevel
@@ -116,8 +116,8 @@ def _find_group(core: Core, text: str) -> GroupKey | None:
 
 
 def _write(core: Core, level: ApiLevel, key: GroupKey | None, form: Form) -> Work[list[bytes]]:
-    capture = yield from take_capture(core, level, key)
-    chunks = write_snapshot(capture)
+    capture, pods = yield from take_parts(core, level, key)
+    chunks = write_snapshot(capture, pods)
     return (yield from join(compress(chunks) if form is Form.GZIP else chunks, _PIECE_BYTES))
 
 

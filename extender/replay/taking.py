@@ -16,12 +16,12 @@ from serried.model.budget import DisruptionBudget
 from serried.model.capture import Capture, GroupMemory, KeptNodes, NodeOffer, NodeRefusal, Reserved, VacantSlot
 from serried.model.group import GroupKey, GroupKind, Job, Key, PodGroup, Workload
 from serried.model.level import ApiLevel
-from serried.model.parent import JOB, Parent, owner_key_of
+from serried.model.parent import JOB
 from serried.model.pod import Link, Pod
 from serried.model.selectors import Labels
 from serried.plan.steps import Work
 
-_PODS_PER_STEP = 200
+_ITEMS_PER_STEP = 100
 
 _OUR_LABELS = "scheduling.serried.dev/"
 
@@ -40,30 +40,39 @@ class _Instant:
     group_of: Mapping[str, GroupKey]
     jobs: Mapping[Key, Job]
     workloads: Mapping[Key, Workload]
-    parents: Collection[Parent]
 
 
 def take_capture(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Work[Capture]:
     """The input as of the first step. ``group`` is the one whose decision is asked about."""
+    capture, rest = yield from take_parts(core, level, group)
+    pods: list[Pod] = []
+    while batch := list(islice(rest, _ITEMS_PER_STEP)):
+        pods += batch
+        yield
+    return replace(capture, pods=tuple(pods))
+
+
+def take_parts(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Work[tuple[Capture, Iterator[Pod]]]:
+    """The same with its pods apart, each of which is made when it is asked for: nobody has to hold all of them."""
     instant = _freeze(core, level, group)
     yield
-    pods = yield from _list_pods(instant)
-    groups = [_strip_group(each) for each in instant.groups if each.key.kind is not GroupKind.COMPOSITE]
-    yield
+    groups: list[PodGroup] = []
+    rest = iter(instant.groups)
+    while batch := list(islice(rest, _ITEMS_PER_STEP)):
+        groups += [_strip_group(each) for each in batch if each.key.kind is not GroupKind.COMPOSITE]
+        yield
     named = {Key(each.key.namespace, each.workload) for each in groups if each.workload is not None}
     workloads = [instant.workloads[key] for key in sorted(named) if key in instant.workloads]
+    yield
     owners = {Key(each.key.namespace, ref.name) for each in groups for ref in each.owners if ref.kind == JOB}
     owners |= {Key(each.key.namespace, each.job) for each in workloads if each.job is not None}
-    yield
-    places = {(pod.place.kind, Key(pod.namespace, pod.place.parent)) for pod in pods if pod.place is not None}
-    return replace(
+    capture = replace(
         instant.capture,
-        pods=tuple(pods),
         groups=tuple(groups),
         workloads=tuple(replace(each, labels=_keep_ours(each.labels)) for each in workloads),
         jobs=tuple(instant.jobs[key] for key in sorted(owners) if key in instant.jobs),
-        parents=tuple(each for each in instant.parents if owner_key_of(each) in places),
     )
+    return capture, _iterate_pods(instant)
 
 
 def _freeze(core: Core, level: ApiLevel, group: GroupKey | None) -> _Instant:
@@ -78,6 +87,7 @@ def _freeze(core: Core, level: ApiLevel, group: GroupKey | None) -> _Instant:
             nodes=tuple(store.nodes.values()),
             pods=(),
             used=dict(store.occupancy.used),
+            parents=tuple(store.parents.values()),
             composites=tuple(store.forest.composites.values()),
             priority_classes=tuple(store.priority_classes.values()),
             budgets=tuple(store.budgets.values()),
@@ -96,7 +106,6 @@ def _freeze(core: Core, level: ApiLevel, group: GroupKey | None) -> _Instant:
         group_of=store.members.copy_groups(),
         jobs=dict(store.jobs),
         workloads=dict(store.workloads),
-        parents=tuple(store.parents.values()),
     )
 
 
@@ -161,18 +170,13 @@ def _keep_nodes(head: Head | None) -> KeptNodes | None:
 # --- what is left out -------------------------------------------------------------------------------------------------
 
 
-def _list_pods(instant: _Instant) -> Work[list[Pod]]:
+def _iterate_pods(instant: _Instant) -> Iterator[Pod]:
     """The pods that count somewhere, or are members, each with what decides and nothing else."""
     told = _list_told_labels(instant.capture.budgets)
-    rest = iter(instant.pods)
-    found: list[Pod] = []
-    while batch := list(islice(rest, _PODS_PER_STEP)):
-        for pod in batch:
-            group = instant.group_of.get(pod.uid)
-            if group is not None or pod.bound or (pod.nominated and pod.pending):
-                found.append(_strip_pod(pod, group, told.get(pod.namespace)))
-        yield
-    return found
+    for pod in instant.pods:
+        group = instant.group_of.get(pod.uid)
+        if group is not None or pod.bound or (pod.nominated and pod.pending):
+            yield _strip_pod(pod, group, told.get(pod.namespace))
 
 
 def _list_told_labels(budgets: Iterable[DisruptionBudget]) -> dict[str, set[str]]:

@@ -62,7 +62,7 @@ class Units:
 
         Pods that end already are none: their room comes without anybody's help.
         """
-        pods = iter([pod for pod in self._pods.values() if self._counts(pod)])
+        pods = iter(list(self._pods.values()))
         units: list[Unit] = []
         gangs: dict[GroupKey, Spare] = {}
         seen: set[Company | GroupKey] = set()
@@ -74,6 +74,8 @@ class Units:
         allowed = {budget.key: budget.allowed for budget in self._budgets.values()}
         while batch := list(islice(pods, _PODS_PER_STEP)):
             for pod in batch:
+                if not self._counts(pod):
+                    continue
                 group = self._find_group(pod)
                 if group is not None and group.key == preemptor:
                     continue
@@ -168,6 +170,8 @@ def keep_budgets(running: Running) -> Running:
     Those are the ones with more pods under a budget than it allows, and with a pod under two of them.
     """
     allowed = running.allowances.budgets
+    if not allowed:
+        return running
     units = tuple(
         replace(unit, protection=_TOO_MANY) if unit.budgets and _violates(unit, allowed) else unit
         for unit in running.units

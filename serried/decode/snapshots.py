@@ -5,7 +5,7 @@ understand something else, not when a field comes that has a default.
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields
 from itertools import islice
 from typing import Any, get_origin, get_type_hints
@@ -16,7 +16,7 @@ from serried import __version__
 from serried.decode.malformed import Malformed
 from serried.decode.values import Codec
 from serried.model.capture import Capture
-from serried.model.pod import Shape
+from serried.model.pod import Pod, Shape
 
 VERSION = 1
 
@@ -37,13 +37,13 @@ _SHARED = (Shape,)
 """What stands in tables: thousands of pods have one shape."""
 
 
-def write_snapshot(capture: Capture) -> Iterator[bytes]:
-    """The document, in pieces of some 25 objects each."""
+def write_snapshot(capture: Capture, pods: Iterable[Pod] | None = None) -> Iterator[bytes]:
+    """The document, in pieces of some 25 objects each; with these ``pods`` if they are not among the rest."""
     codec = Codec(_SHARED)
     about = {"version": VERSION, "serried": __version__}
     yield orjson.dumps(about)[:-1]
     for each, kind in _list_fields():
-        value = getattr(capture, each.name)
+        value = pods if pods is not None and each.name == "pods" else getattr(capture, each.name)
         if each.default is not MISSING and value == each.default:
             continue
         yield b"," + orjson.dumps(each.name) + b":"
@@ -57,14 +57,14 @@ def write_snapshot(capture: Capture) -> Iterator[bytes]:
     yield b"}"
 
 
-def _write_items(codec: Codec, kind: Any, items: Sequence[Any]) -> Iterator[bytes]:
+def _write_items(codec: Codec, kind: Any, items: Iterable[Any]) -> Iterator[bytes]:
     write = codec.writer(kind.__args__[0])
     rest = iter(items)
     mark = b"["
     while batch := [write(item) for item in islice(rest, _ITEMS_PER_CHUNK)]:
         yield mark + orjson.dumps(batch)[1:-1]
         mark = b","
-    yield b"]" if items else b"[]"
+    yield b"[]" if mark == b"[" else b"]"
 
 
 def compress(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -1,0 +1,165 @@
+"""How long filter waits while somebody asks ``/debug/snapshot`` and ``/debug/whatif`` without a pause.
+
+The extender's core in one process with a live loop, as in `bench.loop`: 5,000 nodes and 50,000 pods. A probe asks
+filter about a plain pod every few milliseconds.
+
+    python -m bench.questions            JSON to bench/results/, a table to standard output; milliseconds
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import uvloop
+from fastapi import FastAPI
+
+from bench.load.figures import percentile
+from bench.loop import RESULTS, Run, Stage, probe
+from bench.machine import describe_machine, measure_noise
+from extender.debug.snapshot import snapshot_routes
+from extender.debug.whatif import whatif_routes
+from serried.model.level import NATIVE
+from tests.support.builders import RACK
+from tests.support.priorities import priority_class
+
+_PODS = 50_000
+_WARM_UP_SECONDS = 1.0
+_SECONDS = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is asked; nothing without a path."""
+
+    name: str
+    path: str = ""
+    manifests: Sequence[dict[str, Any]] = ()
+
+
+def make_job(members: int, cpu: int, priority: str = "") -> dict[str, Any]:
+    """A gang that needs one rack."""
+    container = {"name": "main", "resources": {"requests": {"cpu": str(cpu)}}}
+    spec = {"schedulerName": "serried", "containers": [container], "priorityClassName": priority}
+    size = {"parallelism": members, "completions": members, "completionMode": "Indexed"}
+    metadata = {"name": "train", "annotations": {"scheduling.serried.dev/required-topology": RACK}}
+    return {"kind": "Job", "metadata": metadata, "spec": {**size, "template": {"spec": spec}}}
+
+
+CASES = (
+    Case("nobody asks"),
+    Case("snapshots", "/snapshot"),
+    Case("snapshots by gzip", "/snapshot?form=gzip"),
+    Case("a gang of 64 that fits", "/whatif", [make_job(64, 8)]),
+    Case("a gang of 1,000 that fits nowhere", "/whatif", [make_job(1_000, 12)]),
+    Case("a gang of 64 for which others would go", "/whatif", [make_job(64, 24, "high")]),
+    Case("the same with 100 more nodes and one drained", "/whatif?add=100*n1&drain=n2", [make_job(64, 24, "high")]),
+)
+
+
+@dataclass(slots=True)
+class Asked:
+    """What the answers have shown."""
+
+    seconds: list[float] = field(default_factory=list)
+    longest: list[float] = field(default_factory=list)
+    work: list[float] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+
+
+async def watch(case: Case) -> tuple[Run, Asked]:
+    """Ask again and again, and see what filter waits meanwhile."""
+    stage, run, asked = Stage(), Run(), Asked()
+    stage.fill(_PODS)
+    stage.store.put_priority_class(priority_class("high", 100).value())
+    gc.collect()
+    gc.freeze()  # as the extender does with its caches
+    gc.set_threshold(50_000, 20, 50)
+    app = FastAPI()
+    app.include_router(snapshot_routes(stage.core, NATIVE))
+    app.include_router(whatif_routes(stage.core))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug", timeout=120) as http:
+        await probe(stage, Run(), _WARM_UP_SECONDS)
+        asking = asyncio.create_task(_ask(http, case, asked))
+        await probe(stage, run, _SECONDS)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    return run, asked
+
+
+async def _ask(http: httpx.AsyncClient, case: Case, asked: Asked) -> None:
+    while case.path:
+        begun = time.perf_counter()
+        body = orjson.dumps(list(case.manifests))
+        answer = await (http.post(case.path, content=body) if case.manifests else http.get(case.path))
+        answer.raise_for_status()
+        asked.seconds.append(time.perf_counter() - begun)
+        asked.sizes.append(len(answer.content))
+        if case.manifests:
+            asked.longest.append(answer.json()["longestSliceSeconds"] * 1000)
+            asked.work.append(answer.json()["workSeconds"] * 1000)
+        else:
+            asked.longest.append(float(answer.headers["X-Longest-Slice-Milliseconds"]))
+            asked.work.append(float(answer.headers["X-Work-Milliseconds"]))
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """One run."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        run, asked = runner.run(watch(case))
+    gc.unfreeze()
+    waits = sorted(run.waits)
+    return {
+        "case": case.name,
+        "filter_p50": _round(percentile(waits, 50)),
+        "filter_p99": _round(percentile(waits, 99)),
+        "filter_longest": _round(waits[-1]),
+        "answers": len(asked.seconds),
+        "answer_seconds": _median(asked.seconds),
+        "work": _median(asked.work),
+        "longest_slice": _round(max(asked.longest, default=None)),
+        "kilobytes": round(_median(asked.sizes) / 1000) if asked.sizes else None,
+    }
+
+
+def _median(values: Sequence[float]) -> float:
+    return round(statistics.median(values), 2) if values else 0.0
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure every case."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.questions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", help="cases with this in their name")
+    parser.add_argument("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the file's name")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the result")
+    options = parser.parse_args(arguments)
+    noise, rows = measure_noise(), []
+    for case in CASES:
+        if options.only in case.name:
+            rows.append(measure(case))
+            print("|", " | ".join(map(str, rows[-1].values())), "|", flush=True)
+    machine = {**describe_machine(), "busy_with_other_work_before": round(noise, 2)}
+    result = {"date": options.date, "machine": machine, "nodes": 5_000, "pods": _PODS, "rows": rows}
+    path: Path = options.results / f"questions-{options.date}.json"
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
