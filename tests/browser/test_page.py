@@ -19,6 +19,7 @@ VIEWS = {
     "preempting-gang": "#/gangs/language/urgent-eval",
     "running-gang": "#/gangs/vision/resnet",
     "decisions": "#/decisions",
+    "what-if": "#/whatif",
 }
 
 
@@ -110,6 +111,41 @@ async def test_decisions_are_filtered_by_reason_and_by_words(page: Page) -> None
     await expect(page.get_by_role("status").filter(has_text="decisions")).to_contain_text("1 of the last")
 
 
+async def test_a_job_is_asked_about_and_nothing_is_created(page: Page, world: Harness) -> None:
+    known = (len(world.store.pods), len(world.store.groups), len(world.heard.verdicts))
+    await page.get_by_role("link", name="What if").click()
+    await page.get_by_role("button", name="Use an example").click()
+    await page.get_by_role("button", name="Would it fit?").click()
+    answer = page.locator(".answer")
+    await expect(answer).to_contain_text("Job default/train")
+    await expect(answer.locator(".badge")).to_have_text("Fits")
+    await expect(answer).to_contain_text("8 of 8 members fit")
+    assert (len(world.store.pods), len(world.store.groups), len(world.heard.verdicts)) == known
+
+
+async def test_a_gang_that_waits_is_asked_about_in_a_larger_cluster(page: Page, url: str) -> None:
+    await page.goto(f"{url}#/gangs/language/train-llm")
+    await page.get_by_role("link", name="What if …").click()
+    await expect(page.get_by_label("Or gangs that are there")).to_have_value("language/train-llm")
+    ask = page.get_by_role("button", name="Would it fit?")
+    await ask.click()
+    answer = page.locator(".answer")
+    await expect(answer.locator(".badge")).to_have_text("Does not fit")
+    await page.get_by_label("Nodes that are added").fill("16*node-230")
+    await ask.click()
+    await expect(answer.locator(".badge")).to_have_text("Fits")
+    await expect(answer).to_contain_text("16 of 16 members fit into rack-11")
+
+
+async def test_a_question_that_cannot_be_understood_is_answered_with_what_to_do(url: str) -> None:
+    async with open_browser() as browser, open_page(browser, f"{url}#/whatif") as (page, errors):
+        await page.get_by_label("Manifests", exact=True).fill("kind: Secret")
+        await page.get_by_role("button", name="Would it fit?").click()
+        await expect(page.locator(".answer .reason.broken")).to_contain_text("Secret")
+        await expect(page.get_by_role("button", name="Would it fit?")).to_be_enabled()
+        assert [text for text in errors if "status of 400" not in text] == []
+
+
 async def test_what_happens_is_shown_without_a_reload(page: Page, world: Harness) -> None:
     await page.evaluate("globalThis.marked = true")
     row = page.locator(".gangs > li").filter(has_text="dock-ligands")
@@ -187,7 +223,9 @@ async def test_everybody_can_use_every_view(url: str, scheme: Scheme, width: int
     async with open_browser() as browser, open_page(browser, url, scheme=scheme, width=width) as (page, errors):
         for name, view in VIEWS.items():
             await page.goto(f"{url}{view}")
-            await expect(page.locator(".gang-body > section, .gangs > li, .decisions > li").first).to_be_visible()
+            await expect(
+                page.locator(".gang-body > section, .gangs > li, .decisions > li, .whatif").first
+            ).to_be_visible()
             await take_picture(page, f"{name}-{scheme}-{width}")
             assert await find_barriers(page) == ""
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"

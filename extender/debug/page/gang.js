@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { linkOf, quorumOf, whenIs } from "./gangs.js";
+import { whatIfLink } from "./whatif.js";
 import { clock, count, phaseOf, plural, sentence, shortKey } from "./words.js";
 
 const SECONDS_BETWEEN_READS = 5;
@@ -68,7 +69,7 @@ export class GangPanel {
     const turn = this.state.turnOf(gang);
     const before = turn ? this.state.order.slice(0, turn - 1).slice(-3).map((number) => this.state.gangs.get(number)).filter(Boolean) : [];
     const parts = [
-      h("p", { class: "gang-head" }, h("span", { class: `badge ${phase}` }, phase === "broken" ? "Broken" : gang.state), quorumOf(gang)),
+      h("p", { class: "gang-head" }, h("span", { class: `badge ${phase}` }, phase === "broken" ? "Broken" : gang.state), whatIfLink(gang), quorumOf(gang)),
       h("div", { class: `reason ${phase}` },
         h("h3", {}, phase === "waiting" ? "Why it waits" : phase === "broken" ? "What is wrong" : "How it stands"),
         h("p", {}, gang.reason ? h("b", {}, gang.reason) : "Nothing was decided yet.", " ", sentence(gang.reason, this.detail?.message ?? gang.message))),

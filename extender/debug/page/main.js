@@ -9,6 +9,7 @@ import { NodeMap } from "./map.js";
 import { showNode } from "./nodecard.js";
 import { State } from "./state.js";
 import { followStream } from "./stream.js";
+import { WhatIf } from "./whatif.js";
 import { count, phaseOf, plural, shortKey } from "./words.js";
 
 const SECONDS_BETWEEN_CLOCKS = 10;
@@ -24,7 +25,7 @@ const find = (id) => document.getElementById(id);
 const state = new State();
 const view = find("view");
 const map = new NodeMap(find("canvas"), find("tip"), find("map-said"), state, openNode);
-const views = { gangs: new GangList(state), gang: new GangPanel(state, map), decisions: new DecisionLog(state) };
+const views = { gangs: new GangList(state), gang: new GangPanel(state, map), decisions: new DecisionLog(state), whatif: new WhatIf(state, map) };
 let shown = null;
 
 // --- which view --------------------------------------------------------------------------------------------------
@@ -35,9 +36,10 @@ function route() {
   const one = name === "gangs" && namespace;
   const next = one ? views.gang : views[name] ?? views.gangs;
   const before = shown;
+  if (before !== next) before?.hide?.();
   if (one) views.gang.show(namespace, rest.join("/"));
-  else if (before === views.gang) views.gang.hide();
-  for (const tab of ["gangs", "decisions"]) {
+  else if (next === views.whatif && namespace) views.whatif.suggest(`${namespace}/${rest.join("/")}`);
+  for (const tab of ["gangs", "decisions", "whatif"]) {
     const here = next === views[tab] || (one && tab === "gangs");
     if (here) find(`tab-${tab}`).setAttribute("aria-current", "page");
     else find(`tab-${tab}`).removeAttribute("aria-current");
