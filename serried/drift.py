@@ -25,8 +25,8 @@ from serried.model.pod import Pod
 from serried.model.priority import PriorityClass
 from serried.model.volume import Volume
 
-_OBJECTS_PER_PAGE = 100
-"""Small pages: a page is decoded in one piece."""
+_OBJECTS_PER_PAGE = 25
+"""Small pages: a page is decoded in one piece, and a node with its images has more than ten kilobytes."""
 
 _SLICE_SECONDS = 0.002
 """The time spent on objects after which other tasks run."""
@@ -66,6 +66,9 @@ class Drift:
 
     left_off: int = 0
     """How many more differed when they were listed."""
+
+    served: bool = True
+    """Whether the API server serves the kind; else there is nothing to compare."""
 
     error: str = ""
     """Why the kind could not be compared."""
@@ -108,7 +111,7 @@ class Comparison:
 
     async def _compare(self, kind: Kind) -> Drift:
         if kind in self._feed.unserved:
-            return Drift(kind, error="the API server does not serve this kind")
+            return Drift(kind, served=False)
         try:
             return await self._compare_served(kind)
         except ApiError as error:

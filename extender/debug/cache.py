@@ -11,6 +11,9 @@ class DriftView(View):
 
     kind: str
 
+    served: bool
+    """Whether the API server serves the kind."""
+
     listed: int
     """How many the API server has."""
 
@@ -50,6 +53,7 @@ _EXAMPLE = CacheDiffView(
     kinds=[
         DriftView(
             kind="pods",
+            served=True,
             listed=512,
             cached=511,
             missing=["default/training-0"],
@@ -94,6 +98,7 @@ def _view_drift(drift: Drift) -> DriftView:
     names = {difference: [name for name, found in drift.named if found is difference] for difference in Difference}
     return DriftView(
         kind=drift.kind.value,
+        served=drift.served,
         listed=drift.listed,
         cached=drift.cached,
         missing=names[Difference.MISSING],

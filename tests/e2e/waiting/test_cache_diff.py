@@ -1,0 +1,32 @@
+"""What the extender knows of a real cluster is what its API server has."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.cluster_stage import ClusterStage, eventually, names
+
+pytestmark = pytest.mark.e2e
+
+
+def compare(stage: ClusterStage) -> dict[str, Any]:
+    answer: dict[str, Any] = httpx.get(f"{stage.cluster.debug_url}/cache/diff", timeout=60.0).json()
+    return answer
+
+
+def test_nothing_is_missing_too_much_or_of_old(stage: ClusterStage) -> None:
+    stage.create_group("ring", 3)
+    stage.create_pods(names("ring", 3), "ring")
+    stage.submit_job("train")
+    stage.await_bound("ring", 3)
+    found = eventually("no difference", lambda: (said := compare(stage))["equal"] and said)
+    listed = {each["kind"]: each["listed"] for each in found["kinds"] if each["served"]}
+    assert listed["nodes"] == 12
+    assert listed["pods"] >= 3
+    assert listed["jobs"] >= 1
+    settings = httpx.get(f"{stage.cluster.debug_url}/config").json()["settings"]
+    assert {each["flag"]: each["value"] for each in settings}["--barrier-idle"] == "3"
+    tasks = {each["name"]: each for each in httpx.get(f"{stage.cluster.debug_url}/tasks").json()["tasks"]}
+    assert {"feed", "reports", "groups", "operations", "watch pods"} <= tasks.keys()
+    assert tasks["watch pods"]["seconds"] > 0
