@@ -167,9 +167,11 @@ async def test_events_are_about_the_object_and_its_status_is_left_alone(world: H
     await world.settle()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    ((about, *event), _) = said.emit.call_args
+    first, second = (call.args for call in said.emit.call_args_list)
+    about, *event = first
     assert about == {
         "apiVersion": COMPATIBLE_API, "kind": "PodGroup", "namespace": "default", "name": "g", "uid": "compatible-g",
     }  # fmt: skip
     assert event == ["Warning", "QuorumMissing", "QuorumMissing: 2 of 3 members exist"]
+    assert (second[0]["kind"], second[0]["name"], list(second[1:])) == ("Pod", "c0", event)
     assert world.api.said("apply") == []
