@@ -54,7 +54,11 @@ File = Annotated[
 ]
 Only = Annotated[
     list[Area] | None,
-    typer.Option(show_default=False, help="Only this area; may be given several times."),
+    typer.Option(
+        metavar="AREA",
+        show_default=False,
+        help=f"Only this area: {', '.join(Area)}. May be given several times.",
+    ),
 ]
 Fail = Annotated[FailOn, typer.Option(help="From which severity on the exit code is 1.")]
 

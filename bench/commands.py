@@ -1,0 +1,96 @@
+"""The page on the command line, `docs/cli.md`, as `--help` of each command has it.
+
+    python -m bench.commands            prints it
+    python -m bench.commands --write    writes the page
+
+A test compares the page with the commands.
+"""
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from unittest.mock import patch
+
+from serried.cli.app import COMMANDS, run
+from serried.cli.exits import ExitCode
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "cli.md"
+
+_WIDTH = "100"
+
+_HEAD = """# The command line
+
+`serried` answers questions about gangs, and checks an installation. `kubectl serried` is the same. This page is made
+from `--help` by `python -m bench.commands --write`.
+
+```sh
+serried explain job/train -n team    # why it waits, and what would make it fit
+serried queue                        # who waits, and who is first
+serried top                          # how full the racks are
+serried check                        # what is wrong with the installation
+```
+
+## How it finds Serried
+
+Without `--server` it asks the API server, with your kubeconfig, to pass requests on to the extender's pod. No
+port-forward is needed. The pod is found in the namespace `serried-system` (`--serried-namespace`) by the labels
+`app.kubernetes.io/name: serried` and `app.kubernetes.io/component: scheduler`. Of several extenders the one that
+leads is asked. You need the rights to list pods there and to get `pods/proxy`; `whatif` needs to create `pods/proxy`.
+
+With `--server URL`, or the variable `SERRIED_SERVER`, it asks that address: the extender's `--ops-listen`.
+
+`check` reads from the API server as well. The rights of Serried's ServiceAccounts it asks for by SubjectAccessReview,
+which needs an administrator. What you may not read is listed as `unknown`, and the rest is checked.
+
+## Output and exit codes
+
+`-o json` and `-o yaml` write what `/debug` answers; `explain` always writes a list. Messages go to standard error.
+
+| exit code | meaning |
+|---|---|
+"""
+
+_AFTER_CODES = """
+`check` ends with 1 if it finds an error; `--fail-on warning` makes it 1 for a warning, too, `--fail-on never` never.
+
+## As a plugin of kubectl, and completion
+
+The package brings `kubectl-serried`; with it in the `PATH`, `kubectl serried queue` works.
+`kubectl_complete-serried`, in the same place, completes it. For the command itself: `serried --install-completion`.
+
+## Commands
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the page, or write it."""
+    parser = argparse.ArgumentParser(prog="python -m bench.commands", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    if parser.parse_args(arguments).write:
+        PAGE.write_text(render())
+    else:
+        sys.stdout.write(render())
+    return 0
+
+
+def render() -> str:
+    """The page."""
+    codes = "".join(f"| {code.number} | {code.meaning} |\n" for code in ExitCode)
+    return _HEAD + codes + _AFTER_CODES + "".join(_render_commands())
+
+
+def _render_commands() -> Iterator[str]:
+    for command in COMMANDS:
+        written = io.StringIO()
+        with patch.dict(os.environ, COLUMNS=_WIDTH), redirect_stdout(written):
+            run([command.name, "--help"], "serried")
+        yield f"\n### serried {command.name}\n\n```text\n{written.getvalue().strip()}\n```\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

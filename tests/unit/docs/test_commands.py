@@ -1,0 +1,42 @@
+"""The page on the command line is what the commands say of themselves."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from bench import commands
+from serried.cli.app import COMMANDS
+from serried.cli.exits import ExitCode
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+PAGES = ("README.md", "docs/cli.md", "docs/debugging.md", "docs/operations.md", "docs/isolation.md")
+
+
+def test_the_page_is_made_from_the_commands() -> None:
+    assert commands.PAGE.read_text() == commands.render(), "python -m bench.commands --write"
+
+
+def test_every_command_and_every_exit_code_is_there() -> None:
+    page = commands.render()
+    assert all(f"### serried {command.name}\n" in page for command in COMMANDS)
+    assert all(f"| {code.number} | {code.meaning} |" in page for code in ExitCode)
+
+
+def test_exit_codes_are_told_apart() -> None:
+    assert len({code.number for code in ExitCode}) == len(ExitCode) == 5
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_command_that_a_page_shows_is_there(page: str) -> None:
+    names = {command.name for command in COMMANDS} | {"extender", "controller"}
+    blocks = re.findall(r"^```sh\n(.*?)^```", (REPOSITORY / page).read_text(), re.MULTILINE | re.DOTALL)
+    for line in "".join(blocks).splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["serried"]:
+            assert words[1] in names, line
+
+
+def test_the_readme_leads_to_the_page() -> None:
+    assert "docs/cli.md" in (REPOSITORY / "README.md").read_text()
