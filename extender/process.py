@@ -34,6 +34,7 @@ from extender.scheduling.preemption import Method
 from extender.scheduling.preemption import Mode as PreemptionMode
 from extender.scheduling.repairs import Broken, Rules
 from extender.scheduling.term import Term
+from extender.scheduling.timeline import Reached
 from extender.status.conditions import Conditions
 from extender.status.reports import Reports
 from extender.takeover import Takeover
@@ -44,9 +45,11 @@ from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
 from serried.kube.client import ApiClient
 from serried.kube.events import EventWriter
 from serried.model.eligibility import GangJobs
+from serried.model.group import GroupKey
 from serried.model.level import ApiLevel
 from serried.model.pod import Pod
 from serried.observe.prometheus import PrometheusExtenderMetrics
+from serried.observe.traces import MissingExtraError, Traces, make_traces
 from serried.process import run_process, settle_memory
 from serried.settings import ExtenderSettings, extender_settings
 
@@ -175,6 +178,20 @@ class Extender:
         ]
 
 
+def trace_with(traces: Traces) -> Callable[[GroupKey, Sequence[Reached]], None]:
+    """What sends a trace of each gang that has started."""
+
+    def trace(group: GroupKey, way: Sequence[Reached]) -> None:
+        about = {
+            "k8s.namespace.name": group.namespace,
+            "serried.group": group.encoded,
+            "serried.kind": group.kind.value,
+        }
+        traces.send(f"gang {group}", about, [(reached.milestone.value, reached.at) for reached in way])
+
+    return trace
+
+
 def make_reports(
     client: ApiClient, store: Store, events: EventWriter, level: ApiLevel, clock: Callable[[], float]
 ) -> Reports:
@@ -217,10 +234,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code."""
     settings = extender_settings(sys.argv[1:] if argv is None else argv)
     metrics = PrometheusExtenderMetrics()
-    return run_process(
-        "extender",
-        settings,
-        settings.ops_listen,
-        metrics,
-        lambda client, level: Extender(settings, client, level, metrics),
-    )
+    try:
+        traces = make_traces(settings.traces) if settings.traces else None
+    except MissingExtraError as error:
+        sys.stderr.write(f"serried extender: {error}\n")
+        return 2
+
+    def build(client: ApiClient, level: ApiLevel) -> Extender:
+        extender = Extender(settings, client, level, metrics)
+        if traces is not None:
+            extender.core.timelines.on_bound = trace_with(traces)
+        return extender
+
+    return run_process("extender", settings, settings.ops_listen, metrics, build)

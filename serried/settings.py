@@ -85,6 +85,12 @@ def _parse_required(text: str) -> str:
     return text
 
 
+def _parse_endpoint(text: str) -> str:
+    if text and not re.match(r"https?://[^/]+", text):
+        raise ValueError("must be a URL such as http://collector:4318/v1/traces, or empty")
+    return text
+
+
 def _parse_count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9) or int(text) < 1:
         raise ValueError("must be a whole number of at least 1")
@@ -139,6 +145,7 @@ ObjectName = Annotated[Key, PlainValidator(_parse_key), _Shown("NAMESPACE/NAME")
 LeaseName = Annotated[Key | None, PlainValidator(_parse_lease), _Shown("NAMESPACE/NAME")]
 File = Annotated[str | None, PlainValidator(_parse_optional), _Shown("FILE")]
 Text = Annotated[str, PlainValidator(_parse_required), _Shown("TEXT")]
+Endpoint = Annotated[str, PlainValidator(_parse_endpoint), _Shown("URL")]
 Count = Annotated[int, PlainValidator(_parse_count), _Shown("COUNT")]
 Seconds = Annotated[float, PlainValidator(_parse_seconds), _Shown("SECONDS")]
 SecondsOrNone = Annotated[float, PlainValidator(_parse_span), _Shown("SECONDS|0")]
@@ -194,6 +201,9 @@ class ExtenderSettings(CommonSettings):
     filter_listen: ListenAddress = _flag("127.0.0.1:8910", "filter, prioritize and preempt calls")
     bind_listen: ListenAddress = _flag("127.0.0.1:8911", "bind calls")
     ops_listen: OpenAddress = _flag(":8912", f"probes, metrics and debug; {_EVERYWHERE}")
+    traces: Endpoint = _flag("", "OTLP/HTTP address that traces of gangs are sent to; empty: none are made")
+    """Needs the extra ``traces``."""
+
     lease: LeaseName = _flag("serried-system/serried", "the scheduler's Lease; empty: always active")
     """None for an instance that is always active."""
 

@@ -1,7 +1,7 @@
 """What has happened to each group, and when: the last milestones of its life, in bounded memory."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -78,6 +78,10 @@ _ONCE_A_ROUND = frozenset({Milestone.STEERED, Milestone.AT_BIND, Milestone.COMMI
 _ROUNDS = frozenset({Milestone.PLANNED, Milestone.BROKEN, Milestone.SEEN})
 
 
+_BEGINS = frozenset({Milestone.SEEN, Milestone.BROKEN})
+"""Milestones at which a way to a bound quorum begins."""
+
+
 class Reached(NamedTuple):
     """A milestone, and when it was reached, in seconds since 1970."""
 
@@ -89,6 +93,9 @@ class Timelines:
     """The last milestones of every group. ``wall`` gives seconds since 1970."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
+        self.on_bound: Callable[[GroupKey, Sequence[Reached]], None] = lambda _group, _way: None
+        """Called when a group's quorum is bound, with its milestones since it was first seen, or broken."""
+
         self._wall = wall
         self._events: OrderedDict[GroupKey, list[Reached]] = OrderedDict()
 
@@ -110,6 +117,15 @@ class Timelines:
         if len(events) > _MAX_REACHED:
             del events[2]  # the first ones say since when it is known, and complete
         self._events.move_to_end(group)
+        if milestone is Milestone.BOUND:
+            self._report_bound(group, events)
+
+    def _report_bound(self, group: GroupKey, events: list[Reached]) -> None:
+        begin = max((place for place, event in enumerate(events) if event.milestone in _BEGINS), default=len(events))
+        way = events[begin:]
+        # A gang that was bound when this process began has no way that anybody has seen.
+        if any(event.milestone is Milestone.PLANNED for event in way):
+            self.on_bound(group, way)
 
     def _begin(self, group: GroupKey) -> list[Reached]:
         events: list[Reached] = []
