@@ -15,6 +15,10 @@ const MARKS = [
   [ENDING, "victims end here"],
 ];
 
+const SHADED_BELOW = 8;
+
+const heightOf = (percent, size) => (percent ? Math.max(1, Math.round((percent / 100) * size)) : 0);
+
 export function describeNode(node, path) {
   const parts = [`${node.used} % used`];
   if (node.planned) parts.push(`${node.planned} % planned`);
@@ -194,15 +198,31 @@ export class NodeMap {
     const { pen, colours } = this;
     pen.fillStyle = colours.empty;
     pen.fillRect(at.x, at.y, size, size);
-    const used = node.used ? Math.max(1, Math.round((node.used / 100) * size)) : 0;
-    const planned = node.planned ? Math.max(1, Math.round((node.planned / 100) * size)) : 0;
+    if (size < SHADED_BELOW) this.shade(node, at, size);
+    else this.fillUp(node, at, size);
+    if (node.marks & CORDONED) this.strike(at, size);
+    if (node.marks & KEPT_FOR_REPLACEMENT) this.dot(at, size, colours.kept);
+    if (node.marks & ENDING) this.dot(at, size, colours.ending);
+  }
+
+  fillUp(node, at, size) {
+    const { pen, colours } = this;
+    const used = heightOf(node.used, size);
+    const planned = heightOf(node.planned, size);
     pen.fillStyle = colours.used;
     pen.fillRect(at.x, at.y + size - used, size, used);
     pen.fillStyle = size >= 10 ? this.stripes : colours.planned;
     pen.fillRect(at.x, at.y + size - used - planned, size, planned);
-    if (node.marks & CORDONED) this.strike(at, size);
-    if (node.marks & KEPT_FOR_REPLACEMENT) this.dot(at, size, colours.kept);
-    if (node.marks & ENDING) this.dot(at, size, colours.ending);
+  }
+
+  // Where a cell is too small for a level, it is the darker the fuller.
+  shade(node, at, size) {
+    const { pen, colours } = this;
+    const before = pen.globalAlpha;
+    pen.globalAlpha = before * ((node.used + node.planned) / 100);
+    pen.fillStyle = node.planned ? colours.planned : colours.used;
+    pen.fillRect(at.x, at.y, size, size);
+    pen.globalAlpha = before;
   }
 
   strike(at, size) {
