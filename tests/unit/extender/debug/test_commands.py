@@ -1,0 +1,85 @@
+"""What the commands show is what the extender's own pages say: no field is asked for that they have not."""
+
+import io
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+from unittest.mock import Mock
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from rich.console import Console, RenderableType
+
+from extender.debug.routes import debug_routes
+from serried.cli.access import DebugApi
+from serried.cli.explain import collect, draw_group
+from serried.cli.queue import draw_queue
+from serried.cli.top import draw_domains
+from serried.model.level import FALLBACK
+from tests.support.builders import RACK, pod, pod_group
+from tests.support.extender_harness import SCHEDULER, Harness, small_nodes
+
+
+class Pages(DebugApi):
+    """``/debug`` of an extender in this process."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
+        answer = await self._http.get(f"/debug/{path}", params=dict(params or {}))
+        assert answer.status_code == 200, (path, answer.text)
+        return answer.json()
+
+
+@pytest.fixture
+async def pages(world: Harness) -> AsyncIterator[Pages]:
+    """Two racks of a node: one gang is there already, a larger one waits."""
+    world.add(*(node.rack(f"r{number}") for number, node in enumerate(small_nodes(2))))
+    world.add(pod_group("big").gang(9).topology().owned_by("Job", "big"))
+    world.add(*(pod(f"big-{number}").cpu(1).scheduler(SCHEDULER).in_group("big") for number in range(9)))
+    world.add(pod_group("runs").gang(1), pod("runs-0").cpu(1).scheduler(SCHEDULER).in_group("runs"))
+    await world.go()
+    reports = Mock()
+    reports.decisions = []
+    app = FastAPI()
+    app.include_router(debug_routes(world.core, reports, FALLBACK, dict))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
+        yield Pages(http)
+
+
+def show(parts: Iterable[RenderableType]) -> str:
+    written = io.StringIO()
+    console = Console(file=written, width=300)
+    for part in parts:
+        console.print(part)
+    return written.getvalue()
+
+
+async def test_a_gang_that_waits_is_explained_by_its_job(pages: Pages) -> None:
+    (group,) = await collect(pages, "default", "job", "big")
+    shown = show(draw_group(group))
+    for part in (
+        "default/big",
+        "gang of 9",
+        "NoDomainFits",
+        "1 of 1 that wait for room",
+        RACK,
+        "r0",
+        "big-8",
+        "quorum",
+    ):
+        assert part in shown, shown
+    assert group["diagnosis"]["advice"] is not None
+
+
+async def test_the_queue_names_it_and_why_it_waits(pages: Pages) -> None:
+    shown = show(draw_queue(await pages.get("queue")))
+    assert "big" in shown
+    assert "NoDomainFits" in shown
+
+
+async def test_the_racks_show_who_is_there(pages: Pages) -> None:
+    shown = show(draw_domains(await pages.get("domains")))
+    assert RACK in shown
+    assert "default/runs (1)" in shown
