@@ -150,29 +150,26 @@ class _Relaxation:
         return Advice(Change.SMALLER, best[1], name=resource, before=most, after=best[0]) if best is not None else None
 
     def widen(self) -> Work[Advice | None]:
-        """The next wider level that holds the gang."""
-        key = self._ask.topology_key
-        if key is None:
-            return None
-        for wider in (yield from self._find_wider(key)):
-            homes = [node for node in self._snapshot.nodes.values() if node.labels.get(key) in self._ask.pinned]
-            pinned = frozenset(home.labels[wider] for home in homes)
-            plan = yield from self._plan(replace(_rekey(self._ask, wider), pinned=pinned, taken=frozenset()))
-            if plan is not None:
-                return Advice(Change.WIDER, plan, name=wider)
+        """The next wider level that holds the gang, or each group of a tree that requires the narrower one."""
+        for key in _list_keys(self._ask):
+            for wider in (yield from self._find_wider(key)):
+                homes = {
+                    node.labels[key]: node.labels[wider]
+                    for node in self._snapshot.nodes.values()
+                    if key in node.labels and wider in node.labels
+                }
+                plan = yield from self._plan(_rekey(self._ask, key, wider, homes))
+                if plan is not None:
+                    return Advice(Change.WIDER, plan, name=wider)
         return None
 
     def prefer(self) -> Work[Advice | None]:
-        """Without the required key, which is preferred then."""
-        key = self._ask.topology_key
-        if key is None:
-            return None
-        levels = (*self._ask.levels, key)
-        ask = replace(
-            _rekey(self._ask, None), pinned=frozenset(), taken=frozenset(), levels=levels, spills=True, within=()
-        )
-        plan = yield from self._plan(ask)
-        return Advice(Change.PREFERRED, plan, name=key) if plan is not None else None
+        """Without a required key, which is preferred then."""
+        for key in _list_keys(self._ask):
+            plan = yield from self._plan(_prefer(self._ask, key))
+            if plan is not None:
+                return Advice(Change.PREFERRED, plan, name=key)
+        return None
 
     def lower_quorum(self) -> Work[Advice | None]:
         """As many members as the best domain holds."""
@@ -327,8 +324,31 @@ def _with_members(ask: PlanRequest, members: Mapping[str, Pod]) -> PlanRequest:
     return replace(ask, members=tuple(members[member.uid] for member in ask.members), parts=parts)
 
 
-def _rekey(ask: PlanRequest, key: str | None) -> PlanRequest:
-    return replace(ask, topology_key=key, levels=tuple(level for level in ask.levels if level != key))
+def _list_keys(ask: PlanRequest) -> list[str]:
+    """The required keys of a gang, or of a tree, that of the root first."""
+    own = [ask.topology_key] if ask.topology_key is not None else []
+    return list(dict.fromkeys([*own, *(key for part in ask.parts for key in _list_keys(part))]))
+
+
+def _rekey(ask: PlanRequest, key: str, wider: str, homes: Mapping[str, str]) -> PlanRequest:
+    """As if every group that requires ``key`` required ``wider``; ``homes`` has its domain around each of ``key``."""
+    parts = tuple(_rekey(part, key, wider, homes) for part in ask.parts)
+    if ask.topology_key != key:
+        return replace(ask, parts=parts)
+    levels = tuple(level for level in ask.levels if level != wider)
+    pinned = frozenset(homes[domain] for domain in ask.pinned if domain in homes)
+    return replace(ask, topology_key=wider, levels=levels, pinned=pinned, taken=frozenset(), parts=parts)
+
+
+def _prefer(ask: PlanRequest, key: str) -> PlanRequest:
+    """As if every group that requires ``key`` only preferred it."""
+    parts = tuple(_prefer(part, key) for part in ask.parts)
+    if ask.topology_key != key:
+        return replace(ask, parts=parts)
+    levels = (*(level for level in ask.levels if level != key), key)
+    return replace(
+        ask, topology_key=None, levels=levels, spills=True, pinned=frozenset(), taken=frozenset(), parts=parts
+    )
 
 
 def _without_closed(ask: PlanRequest) -> PlanRequest:

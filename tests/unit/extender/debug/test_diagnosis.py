@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from extender.debug.routes import debug_routes
 from serried.model.level import FALLBACK
 from tests.support.builders import Builder, node, pod, pod_group
+from tests.support.composites import composite
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
 
 
@@ -95,6 +96,20 @@ async def test_a_gang_in_the_way_could_move_or_end(world: Harness, http: httpx.A
     said = {each["change"]: each["text"] for each in found}
     assert said["moveGang"] == "move gang default/z (1 pods) to b0; it would go to r1"
     assert said["endGang"] == "end gang default/z (1 pods), or wait for its end; it would go to r1"
+
+
+async def test_a_tree_hears_of_the_constraint_of_its_groups(world: Harness, http: httpx.AsyncClient) -> None:
+    zone = "topology.example.com/zone"
+    world.add(*(node(f"n{number}").cpu(2).rack(f"r{number}").label(zone, f"z{number // 2}") for number in range(4)))
+    world.add(composite("root").gang(2))
+    for name in ("a", "b"):
+        world.add(pod_group(name).gang(3).topology().under("root"))
+        world.add(*(pod(f"{name}{i}").cpu(1).scheduler(SCHEDULER).in_group(name) for i in range(3)))
+    await world.go()
+    found = (await show(http, "a", "?diagnosis=advice"))["diagnosis"]["advice"]
+    said = {each["change"]: each["text"] for each in found}
+    assert said["widerLevel"] == f"require one domain of {zone}, the next wider level"
+    assert said["preferred"] == "prefer example.com/rack instead of requiring it"
 
 
 async def test_a_gang_that_is_planned_has_no_diagnosis_but_a_plan(world: Harness, http: httpx.AsyncClient) -> None:
