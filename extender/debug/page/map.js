@@ -108,7 +108,7 @@ export class NodeMap {
     const width = Math.floor(this.canvas.parentElement.clientWidth);
     if (!width || !this.state.complete) return;
     const nodes = [...this.state.nodes.values()].map((node) => ({ number: node.number, name: node.name, values: this.pathOf(node) }));
-    const most = Math.max(320, Math.min(innerHeight - 330, 760));
+    const most = innerWidth > 900 ? Math.max(320, Math.min(innerHeight - 330, 760)) : Math.max(240, innerHeight / 2 - 8);
     this.plan = layOut(nodes, this.state.levels, width, most);
     const scale = devicePixelRatio || 1;
     this.canvas.width = Math.round(width * scale);
