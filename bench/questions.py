@@ -1,7 +1,7 @@
 """How long filter waits while somebody asks ``/debug/snapshot`` and ``/debug/whatif`` without a pause.
 
 The extender's core in one process with a live loop, as in `bench.loop`: 5,000 nodes and 50,000 pods. A probe asks
-filter about a plain pod every few milliseconds.
+filter about a plain pod every few milliseconds. Work and slices are in processor time, what filter waits in true time.
 
     python -m bench.questions            JSON to bench/results/, a table to standard output; milliseconds
 """
@@ -27,6 +27,7 @@ from fastapi import FastAPI
 from bench.load.figures import percentile
 from bench.loop import RESULTS, Run, Stage, probe
 from bench.machine import describe_machine, measure_noise
+from extender.debug.slices import Slices
 from extender.debug.snapshot import snapshot_routes
 from extender.debug.whatif import whatif_routes
 from serried.model.level import NATIVE
@@ -86,8 +87,8 @@ async def watch(case: Case) -> tuple[Run, Asked]:
     gc.freeze()  # as the extender does with its caches
     gc.set_threshold(50_000, 20, 50)
     app = FastAPI()
-    app.include_router(snapshot_routes(stage.core, NATIVE))
-    app.include_router(whatif_routes(stage.core))
+    app.include_router(snapshot_routes(stage.core, NATIVE, Slices(time.thread_time)))
+    app.include_router(whatif_routes(stage.core, Slices(time.thread_time)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug", timeout=120) as http:
         await probe(stage, Run(), _WARM_UP_SECONDS)
         asking = asyncio.create_task(_ask(http, case, asked))

@@ -81,6 +81,8 @@ def read_snapshot(data: bytes) -> Capture | Malformed:
         return _read(_unpack(data))
     except ValueError as problem:
         return Malformed("snapshot", "", str(problem))
+    except RecursionError:
+        return Malformed("snapshot", "", "its values are nested too deep")
 
 
 def _unpack(data: bytes) -> bytes:
