@@ -170,3 +170,10 @@ async def test_so_many_diagnoses_wait_for_their_turn_and_no_more(world: Harness,
     await world.add(*racks(), *wide(3, 5)).go()
     answers = await asyncio.gather(*(http.get("/debug/groups/default/g?diagnosis=advice") for _ in range(12)))
     assert sorted(answer.status_code for answer in answers) == [200] * 8 + [429] * 4
+
+
+async def test_who_has_not_asked_for_advice_gets_the_page_all_the_same(world: Harness, http: httpx.AsyncClient) -> None:
+    await world.add(*racks(), *wide(3, 5)).go()
+    answers = await asyncio.gather(*(show(http) for _ in range(12)))
+    assert sum(answer["diagnosis"] is None for answer in answers) == 4
+    assert all(answer["reason"] == "NoDomainFits" for answer in answers)
