@@ -95,6 +95,9 @@ class DecisionRow(NamedTuple):
     reason: str
     text: str
 
+    id: str
+    """What the line of the log names, too."""
+
 
 COLUMNS = {"nodes": NodeRow._fields, "gangs": GangRow._fields, "decisions": DecisionRow._fields}
 """The names of the columns, for who reads the rows."""
@@ -238,7 +241,7 @@ class Sketch:
             fresh.append(said)
         for said in reversed(fresh):
             self._logged += 1
-            self._new_log.append((self._logged, said.at, str(said.group), said.reason, said.text[:_MAX_TEXT]))
+            self._new_log.append((self._logged, said.at, str(said.group), said.reason, said.text[:_MAX_TEXT], said.id))
             self._last = said
         self._log = [*self._log, *self._new_log][-_MAX_DECISIONS:]
 

@@ -109,6 +109,10 @@ async def test_decisions_are_filtered_by_reason_and_by_words(page: Page) -> None
     await expect(log).to_have_count(1)
     await expect(log).to_contain_text("bio/align-genome Planned placed, waiting for 40 members")
     await expect(page.get_by_role("status").filter(has_text="decisions")).to_contain_text("1 of the last")
+    await page.get_by_role("combobox", name="Reason").select_option("")
+    await page.get_by_role("searchbox").fill("3fa1c2-0")
+    await expect(log).to_have_count(1)
+    await expect(log).to_contain_text("Scheduled")
 
 
 async def test_a_job_is_asked_about_and_nothing_is_created(page: Page, world: Harness) -> None:

@@ -39,7 +39,8 @@ class Listener(RecordingMetrics):
     def say(self, group: GroupKey, verdict: Verdict) -> None:
         """A decision."""
         super().say(group, verdict)
-        self.decisions.append(Said(write_time(self.wall()), group, verdict.reason.value, render(verdict)))
+        at, number = write_time(self.wall()), f"3fa1c2-{len(self.decisions)}"
+        self.decisions.append(Said(at, group, verdict.reason.value, render(verdict), number))
 
 
 def make_world() -> Harness:

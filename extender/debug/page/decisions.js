@@ -11,7 +11,7 @@ export class DecisionLog {
     this.most = PAGE;
     this.rows = new Map();
     this.title = h("h2", { class: "hidden", tabindex: "-1" }, "Decisions");
-    this.search = h("input", { type: "search", id: "decision-search", placeholder: "Gang or words", "aria-label": "Filter decisions", autocomplete: "off", oninput: () => this.choose(PAGE) });
+    this.search = h("input", { type: "search", id: "decision-search", placeholder: "Gang, words or id", "aria-label": "Filter decisions", autocomplete: "off", oninput: () => this.choose(PAGE) });
     this.reason = h("select", { "aria-label": "Reason", onchange: () => this.choose(PAGE) });
     this.sum = h("p", { class: "facts", role: "status" });
     this.list = h("ol", { class: "decisions" });
@@ -29,7 +29,7 @@ export class DecisionLog {
     this.renderReasons(all);
     const text = this.search.value.trim().toLowerCase();
     const reason = this.reason.value;
-    const found = all.filter((one) => (!reason || one.reason === reason) && (!text || `${one.group} ${one.reason} ${one.text}`.toLowerCase().includes(text)));
+    const found = all.filter((one) => (!reason || one.reason === reason) && (!text || `${one.group} ${one.reason} ${one.text} ${one.id}`.toLowerCase().includes(text)));
     const sum = `${count(found.length)} of the last ${count(all.length)} decisions`;
     if (this.sum.textContent !== sum) this.sum.textContent = sum;
     const shown = found.slice(0, this.most);
@@ -55,7 +55,7 @@ export class DecisionLog {
       const href = `#/gangs/${encodeURIComponent(namespace)}/${encodeURIComponent(rest.join("/"))}`;
       this.rows.set(one, h("li", {},
         h("time", { datetime: one.at, title: one.at }, clock(one.at)),
-        h("div", {}, h("a", { href }, one.group), " ", h("b", {}, one.reason), " ", h("span", {}, sentence(one.reason, one.text)))));
+        h("div", {}, h("a", { href }, one.group), " ", h("b", {}, one.reason), " ", h("span", {}, sentence(one.reason, one.text)), one.id ? h("span", { class: "id", title: "The line of the log with this id says the same" }, ` ${one.id}`) : null)));
     }
     return this.rows.get(one);
   }
