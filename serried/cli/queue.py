@@ -49,7 +49,7 @@ def draw_queue(queue: dict[str, Any]) -> Iterator[RenderableType]:
         (place, each["namespace"], each["name"], each["priority"], each["countsAs"], each["since"], each["message"])
         for place, each in enumerate(queue["waiting"], 1)
     ]
-    yield make_table(("#", "NAMESPACE", "NAME", "#PRIORITY", "#COUNTS AS", "SINCE", "WHY IT WAITS"), rows)
+    yield make_table(("#TURN", "NAMESPACE", "NAME", "#PRIORITY", "#COUNTS AS", "SINCE", "WHY IT WAITS"), rows)
     if queue["leftOff"]:
         yield f"{queue['leftOff']} more are not shown: --limit says how many are."
 
