@@ -12,6 +12,7 @@ from serried.model.diagnosis import (
     DomainDiagnosis,
     HurdleCount,
     HurdleKind,
+    count_things,
     describe_advice,
     describe_domain,
 )
@@ -243,8 +244,8 @@ def _describe_basis(core: Core, key: GroupKey, nodes: frozenset[str]) -> str:
     enforced = sum(core.store.endings.expect(pod, now, Trust.DEADLINES) is not None for pod in others)
     known = sum(core.store.endings.expect(pod, now, Trust.MEASURED) is not None for pod in others)
     return (
-        f"the ends of {len(others)} pods: {enforced} have a deadline, {known - enforced} should run as long as earlier "
-        f"Jobs of their kind, of {len(others) - known} nothing is known"
+        f"the ends of {count_things(len(others), 'pod')}: {enforced} with a deadline, {known - enforced} by how long "
+        f"earlier Jobs of the kind ran, {len(others) - known} of which nothing is known"
     )
 
 

@@ -46,7 +46,7 @@ class HurdleCount:
     nodes: int
 
     def __str__(self) -> str:
-        return f"{self.hurdle} {self.nodes} node{'' if self.nodes == 1 else 's'}"
+        return f"{self.hurdle} {count_things(self.nodes, 'node')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,11 @@ class Diagnosis:
 
     hurdles: tuple[HurdleCount, ...]
     """Those of all nodes of all domains, the dominant one first."""
+
+
+def count_things(count: int, word: str) -> str:
+    """So many of them, in English: ``1 node``, ``4 nodes``."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def describe_domain(found: DomainDiagnosis, need: int) -> str:
@@ -177,14 +182,14 @@ def describe_advice(advice: Advice) -> str:
         case Change.PREFERRED:
             text = f"prefer {advice.name} instead of requiring it"
         case Change.FEWER:
-            text = f"let {advice.after} members be enough instead of {advice.before}"
+            text = f"let {count_things(advice.after, 'member')} be enough instead of {advice.before}"
         case Change.MOVE:
             target = advice.domain or _name_some(advice.nodes)
-            text = f"move gang {advice.name} ({advice.pods} pods) to {target}"
+            text = f"move gang {advice.name} ({count_things(advice.pods, 'pod')}) to {target}"
         case Change.RELEASE:
             text = "let it pass the head of the queue, for which nodes are kept"
         case Change.END:
-            text = f"end gang {advice.name} ({advice.pods} pods), or wait for its end"
+            text = f"end gang {advice.name} ({count_things(advice.pods, 'pod')}), or wait for its end"
     return text + where
 
 

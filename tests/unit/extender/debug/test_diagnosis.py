@@ -95,8 +95,8 @@ async def test_a_gang_in_the_way_could_move_or_end(world: Harness, http: httpx.A
     await world.add(*wide(2, 4)).go()
     found = (await show(http, query="?diagnosis=advice"))["diagnosis"]["advice"]
     said = {each["change"]: each["text"] for each in found}
-    assert said["moveGang"] == "move gang default/z (1 pods) to b0; it would go to r1"
-    assert said["endGang"] == "end gang default/z (1 pods), or wait for its end; it would go to r1"
+    assert said["moveGang"] == "move gang default/z (1 pod) to b0; it would go to r1"
+    assert said["endGang"] == "end gang default/z (1 pod), or wait for its end; it would go to r1"
 
 
 async def test_a_tree_hears_of_the_constraint_of_its_groups(world: Harness, http: httpx.AsyncClient) -> None:
@@ -136,7 +136,7 @@ async def test_the_forecast_of_the_head_says_what_it_is_read_off(world: Harness,
     forecast = (await show(http))["forecast"]
     assert forecast["at"] == "2023-11-14T22:40:00Z"
     assert forecast["nodes"] == ["n1", "n2"]
-    assert forecast["basis"].startswith("the ends of 1 pods: 1 have a deadline, 0 should run as long")
+    assert forecast["basis"].startswith("the ends of 1 pod: 1 with a deadline, 0 by how long")
 
 
 async def test_the_timeline_has_every_milestone_with_its_time(world: Harness, http: httpx.AsyncClient) -> None:
