@@ -1,0 +1,72 @@
+"""What a decision depends on beside nodes and pods is in the capture, too: each story decides otherwise without it."""
+
+from dataclasses import replace
+
+from extender.replay.deciding import Ruling, decide, recall
+from extender.replay.taking import take_capture
+from serried.model.capture import Capture
+from serried.model.level import NATIVE
+from serried.plan.steps import finish
+from tests.support.builders import pod, pod_group
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
+
+
+def take(world: Harness) -> Capture:
+    return finish(take_capture(world.core, NATIVE, GANG))
+
+
+def decide_live(world: Harness) -> Ruling:
+    """What the live extender decides on the gang at this moment."""
+    world.group_scheduler.consider(GANG)
+    found = recall(take(world), GANG)
+    assert found is not None
+    return found
+
+
+async def test_the_replacement_of_a_dead_member_gets_its_kept_slot(world: Harness) -> None:
+    first, second = (each.index(place) for place, each in enumerate(members(2)))
+    await world.add(*small_nodes(3, cpus=1), gang(2), first.on("n3"), second.on("n2")).go()
+    world.delete("m0")
+    world.add(pod("again").cpu(1).scheduler(SCHEDULER).in_group("g").index(0))
+    capture = take(world)
+    assert decide_live(world).nodes == decide(capture, GANG).nodes == {"again": "n3"}
+    assert decide(replace(capture, vacancies=()), GANG).nodes != {"again": "n3"}
+
+
+async def test_a_node_that_the_scheduler_has_refused_is_not_tried_again(world: Harness) -> None:
+    await world.add(*small_nodes(1), gang(1), *members(1)).go()
+    state = world.groups.states[GANG]
+    state.refuse(world.pod("m0").shape, "n1", world.clock(), world.store.nodes)
+    capture = take(world)
+    assert decide(capture, GANG).nodes == {}
+    assert decide(replace(capture, memories=()), GANG).nodes == {"m0": "n1"}
+
+
+async def test_room_that_is_kept_for_the_first_in_the_queue_stays_kept(world: Harness) -> None:
+    big = [pod(f"big{place}").cpu(1).scheduler(SCHEDULER).in_group("big") for place in range(9)]
+    await world.add(*small_nodes(2), pod_group("big").gang(9), *big, pod("web").cpu(1).on("n1")).go()
+    assert world.queue.backfill.head is None  # nine will never fit
+    world.add(pod_group("four").gang(4), *[pod(f"f{at}").cpu(1).scheduler(SCHEDULER).in_group("four") for at in "abcd"])
+    await world.go()
+    world.add(gang(2), *members(2))
+    capture = take(world)
+    live = decide_live(world)
+    assert live.verdict is not None
+    assert live.verdict.reason.value == "BehindHead"
+    assert decide(capture, GANG) == live
+    assert decide(replace(capture, kept=None), GANG).nodes
+
+
+async def test_a_nominated_pod_keeps_its_room(world: Harness) -> None:
+    world.add(*small_nodes(1), pod("web").cpu(2).nominated("n1"), gang(1), *members(1))
+    capture = take(world)
+    assert decide_live(world).nodes == decide(capture, GANG).nodes == {}
+
+
+async def test_one_whose_room_is_used_already_is_counted_once(world: Harness) -> None:
+    plain = pod("web").cpu(2).nominated("n1")
+    world.add(*small_nodes(1, cpus=3), plain, gang(1), *members(1))
+    used = {"n1": {"cpu": 2000, "pods": 1}}
+    counted = replace(take(world), on_their_way=frozenset({plain.value().uid}), used=used)
+    assert decide(counted, GANG).nodes == {"m0": "n1"}
+    assert decide(replace(counted, on_their_way=frozenset()), GANG).nodes == {}
