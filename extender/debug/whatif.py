@@ -179,18 +179,7 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
             except TooLongError:
                 said = f"there is no answer after {_LIMIT_SECONDS:.0f} s of work; ask for fewer gangs, or smaller ones"
                 raise HTTPException(503, said) from None
-        return WhatIfView(
-            fits=all(_find_outcome(each) is Outcome.FITS for each in found),
-            groups=[_view(each) for each in found],
-            changes=ChangesView(
-                drained=list(changes.drained),
-                displaced=hypothesis.displaced,
-                added=[f"{count}*{like}" for like, count in changes.added],
-                removed=[str(key) for key in changes.removed],
-            ),
-            workSeconds=round(work.spent, 4),
-            longestSliceSeconds=round(work.longest, 4),
-        )
+        return _view_answer(found, changes, hypothesis.displaced, work)
 
     return router
 
@@ -243,6 +232,21 @@ def _find_outcome(found: Prediction) -> Outcome:
     if isinstance(found.preemption, Preemption):
         return Outcome.FITS_AFTER_EVICTIONS
     return Outcome.DOES_NOT_FIT
+
+
+def _view_answer(found: Sequence[Prediction], changes: Changes, displaced: int, work: Slices) -> WhatIfView:
+    return WhatIfView(
+        fits=all(_find_outcome(each) is Outcome.FITS for each in found),
+        groups=[_view(each) for each in found],
+        changes=ChangesView(
+            drained=list(changes.drained),
+            displaced=displaced,
+            added=[f"{count}*{like}" for like, count in changes.added],
+            removed=[str(key) for key in changes.removed],
+        ),
+        workSeconds=round(work.spent, 4),
+        longestSliceSeconds=round(work.longest, 4),
+    )
 
 
 def _view(found: Prediction) -> PredictionView:

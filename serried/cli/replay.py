@@ -51,8 +51,7 @@ def replay(
     output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Decide again from snapshots, and say whether the decision is the recorded one."""
-    tasks = [(path, key) for path in files for key in _choose(path, read(path), group, every=every)]
-    found = [_replay(path, key) for path, key in _show_progress(tasks)]
+    found = [each for path in _show_progress(files) for each in _replay(path, group, every=every)]
     write(found, output, lambda: draw_replays(found))
     if any(each["match"] == "different" for each in found):
         raise typer.Exit(ExitCode.NO.number)
@@ -89,28 +88,30 @@ def _choose(path: Path, capture: Capture, named: str, *, every: bool) -> Sequenc
     raise CommandError(ExitCode.USAGE, said)
 
 
-def _show_progress(tasks: Sequence[tuple[Path, GroupKey]]) -> Iterator[tuple[Path, GroupKey]]:
+def _show_progress(files: Sequence[Path]) -> Iterator[Path]:
     console = Console(stderr=True)
-    quiet = len(tasks) < 2 or not console.is_terminal
-    yield from track(tasks, "Deciding again", console=console, transient=True, disable=quiet)
+    quiet = len(files) < 2 or not console.is_terminal
+    yield from track(files, "Deciding again", console=console, transient=True, disable=quiet)
 
 
-def _replay(path: Path, group: GroupKey) -> dict[str, Any]:
+def _replay(path: Path, named: str, *, every: bool) -> Iterator[dict[str, Any]]:
+    """The decisions of one file; raises CommandError."""
     from extender.replay.deciding import compare, decide, recall  # noqa: PLC0415 - as above
 
-    capture = read(path)  # once more: of many files, not all have room in memory
-    recorded = recall(capture, group)
-    try:
-        found = decide(capture, group)
-    except ValueError as error:
-        raise CommandError(ExitCode.NOT_FOUND, f"{path}: {error}") from error
-    return {
-        "file": str(path),
-        "group": str(group),
-        "match": compare(recorded, found).value,
-        "recorded": None if recorded is None else _describe(recorded),
-        "replayed": _describe(found),
-    }
+    capture = read(path)
+    for group in _choose(path, capture, named, every=every):
+        recorded = recall(capture, group)
+        try:
+            found = decide(capture, group)
+        except ValueError as error:
+            raise CommandError(ExitCode.NOT_FOUND, f"{path}: {error}") from error
+        yield {
+            "file": str(path),
+            "group": str(group),
+            "match": compare(recorded, found).value,
+            "recorded": None if recorded is None else _describe(recorded),
+            "replayed": _describe(found),
+        }
 
 
 def _describe(decision: "Ruling") -> dict[str, Any]:
