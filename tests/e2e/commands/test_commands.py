@@ -1,0 +1,125 @@
+"""With a kubeconfig one finds out why a gang waits, who is before it, how full the racks are, and what is wrong."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
+from tests.support.commands import Ended, Run
+from tests.support.pod_proxy import KUBECONFIG, PodProxy, extender_pod
+
+pytestmark = pytest.mark.e2e
+
+PROXY = "/api/v1/namespaces/serried-system/pods/serried-0:8912/proxy"
+POLICY = "serried-pod-group-label"
+
+
+def await_no(run: Callable[[], Ended]) -> Ended:
+    """What the command says as soon as its answer is no."""
+    return eventually("a check that finds something", lambda: ended if (ended := run()).code == 1 else None)
+
+
+def wait_in_vain(stage: ClusterStage) -> None:
+    """A gang that wants five whole nodes in a rack of three."""
+    stage.create_group("ring", 5, RACK)
+    stage.create_pods(names("ring", 5), "ring", cpu="30")
+    stage.await_reason("ring", "NoDomainFits")
+
+
+def test_kubectl_says_why_a_gang_waits_and_what_each_rack_lacks(stage: ClusterStage, kubectl: Run) -> None:
+    wait_in_vain(stage)
+    server = stage.cluster.ops_url
+    ended = kubectl("explain", "podgroup/ring", "-n", stage.namespace, "--server", server)
+    assert ended.code == 0, ended.err
+    for said in ("NoDomainFits", "gang of 5", "3 of 5", "serried top shows how full each is", "ring-4"):
+        assert said in ended.out, ended.out
+    by_pod = kubectl("explain", "pod/ring-0", "-n", stage.namespace, "--server", server, "-o", "json")
+    (group,) = json.loads(by_pod.out)
+    assert (group["name"], group["reason"]) == ("ring", "NoDomainFits")
+    assert group["diagnosis"]["advice"] is not None
+
+
+def test_queue_and_decisions_name_it(stage: ClusterStage, serried: Run) -> None:
+    wait_in_vain(stage)
+    server = {"SERRIED_SERVER": stage.cluster.ops_url}
+    assert re.search(rf"{stage.namespace} +ring .*NoDomainFits", serried("queue", **server).out)
+    said = serried("decisions", "--group", f"{stage.namespace}/ring", **server).out
+    assert "no domain of" in said
+
+
+def test_the_racks_show_who_has_taken_what(stage: ClusterStage, serried: Run) -> None:
+    stage.create_group("ring", 3, RACK)
+    stage.create_pods(names("ring", 3), "ring", cpu="30")
+    stage.await_bound("ring", 3)
+    found = json.loads(serried("top", "--key", RACK, "-o", "json", SERRIED_SERVER=stage.cluster.ops_url).out)
+    assert len(found["domains"]) == 4
+    (rack,) = [each for each in found["domains"] if each["groups"]]
+    assert {rack["domain"]} == stage.racks("ring")
+    assert rack["resources"]["cpu"] == {"allocatable": 96_000, "used": 90_000}
+
+
+def test_a_name_that_leads_nowhere_is_not_found(stage: ClusterStage, kubectl: Run) -> None:
+    ended = kubectl("explain", "job/nothing", "-n", stage.namespace, "--server", stage.cluster.ops_url)
+    assert ended.code == 4
+    assert f"no job {stage.namespace}/nothing is known" in ended.err
+
+
+def test_no_port_forward_is_needed_where_the_api_server_reaches_the_pod(
+    stage: ClusterStage, serried: Run, tmp_path: Path
+) -> None:
+    """The nodes here have no kubelet, so another server stands for an API server that reaches pods."""
+    wait_in_vain(stage)
+    kubeconfig = tmp_path / "kubeconfig"
+    with PodProxy([extender_pod("serried-0")], {PROXY: stage.cluster.ops_url}) as proxy:
+        kubeconfig.write_text(KUBECONFIG.format(url=proxy.url))
+        ended = serried("explain", "podgroup/ring", "-n", stage.namespace, "--kubeconfig", str(kubeconfig))
+    assert (ended.code, "NoDomainFits" in ended.out) == (0, True), ended.err
+
+
+def test_without_a_pod_it_is_said_what_was_looked_for(kubectl: Run) -> None:
+    ended = kubectl("queue")
+    assert ended.code == 3
+    assert "no pod with the labels app.kubernetes.io/name=serried" in ended.err
+
+
+def test_the_shipped_installation_is_sound_and_a_policy_that_is_gone_is_missed(
+    stage: ClusterStage, serried: Run
+) -> None:
+    config = stage.cluster.kubectl_program.parent / "scheduler.yaml"
+    arguments = ("check", "--server", stage.cluster.ops_url, "--scheduler-config", str(config), "-o", "json")
+    sound = serried(*arguments)
+    assert (sound.code, json.loads(sound.out)) == (0, []), sound.out + sound.err
+    binding = f"validatingadmissionpolicybinding/{POLICY}"
+    kept = stage.cluster.kubectl("get", binding, "-o", "json")
+    stage.cluster.kubectl("delete", binding)
+    try:
+        missing = await_no(lambda: serried(*arguments, "--fail-on", "warning"))
+    finally:
+        stage.cluster.api.post("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", _anew(kept))
+    assert [finding["where"] for finding in json.loads(missing.out)] == [POLICY]
+
+
+def test_a_right_that_is_taken_away_is_missed(stage: ClusterStage, serried: Run) -> None:
+    binding = "clusterrolebinding/serried-controller"
+    kept = stage.cluster.kubectl("get", binding, "-o", "json")
+    stage.cluster.kubectl("delete", binding)
+    try:
+        # The API server's own cache of roles follows a moment later.
+        missing = await_no(
+            lambda: serried("check", "--only", "rights", "--server", stage.cluster.ops_url, "-o", "json")
+        )
+    finally:
+        stage.cluster.api.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", _anew(kept))
+    found = json.loads(missing.out)
+    assert {finding["where"] for finding in found} == {"ServiceAccount serried-controller"}
+    assert any("no Job becomes a gang" in finding["what"] for finding in found)
+
+
+def _anew(text: str) -> dict[str, object]:
+    """An object as it can be created again."""
+    found = json.loads(text)
+    found["metadata"] = {"name": found["metadata"]["name"]}
+    return dict(found)
