@@ -100,7 +100,7 @@ class PlainPods:
         """Those of them that are to be woken."""
 
         self._seen: tuple[frozenset[str], ...] = ()
-        """The nodes that were kept from anybody at the last review."""
+        """The nodes that were kept from anybody at the last review, or since."""
 
         self._tidied = 0.0
 
@@ -154,6 +154,9 @@ class PlainPods:
         before = self._turned_away.pop(pod.uid, None)
         tries = before.tries + 1 if before is not None and before.closed is closed else 1
         self._turned_away[pod.uid] = _TurnedAway(closed, self._clock(), tries)
+        if all(closed is not each for each in self._seen):
+            # A head may come and go between two reviews: the next one has to see that its nodes are open.
+            self._seen = (*self._seen, closed)
         # The scheduler has tried some of many nodes, and tries others the next time: there may be room on these.
         if offered >= MAX_COMPLETE_LIST and tries <= len(closed) // offered + 1:
             self._due[pod.uid] = None

@@ -111,6 +111,19 @@ class TestWhoIsWoken:
         assert kept(strict) == set()
         assert [name for name in ("p", "q", "large") if is_woken(strict, name)] == ["p", "large"]
 
+    async def test_also_of_a_head_that_came_and_went_between_two_looks(self) -> None:
+        world = Harness(plain=PlainRule.WAIT)
+        racks(world).add(*large(), plain())
+        world.group_scheduler.consider(GANG)
+        assert kept(world) == set(KEPT)
+        assert ask(world, "p", *KEPT) == Narrow([])
+        world.delete("m0")
+        world.group_scheduler.consider(GANG)
+        assert kept(world) == set()
+        await world.go()
+        assert is_woken(world, "p")
+        await world.close()
+
     async def test_nobody_that_was_asked_about_again_meanwhile(self, strict: Harness) -> None:
         strict.add(plain())
         assert ask(strict, "p", *KEPT) == Narrow([])
