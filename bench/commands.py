@@ -6,19 +6,17 @@
 A test compares the page with the commands.
 """
 
-import argparse
 import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
-from pathlib import Path
 from unittest.mock import patch
 
+from bench.generated import ROOT, offer_page
 from serried.cli.app import COMMANDS, run
 from serried.cli.exits import ExitCode
 
-ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "cli.md"
 
 _WIDTH = "100"
@@ -69,13 +67,7 @@ The package brings `kubectl-serried`; with it in the `PATH`, `kubectl serried qu
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the page, or write it."""
-    parser = argparse.ArgumentParser(prog="python -m bench.commands", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
-    if parser.parse_args(arguments).write:
-        PAGE.write_text(render())
-    else:
-        sys.stdout.write(render())
-    return 0
+    return offer_page(PAGE, render, arguments, program="python -m bench.commands", about=__doc__ or "")
 
 
 def render() -> str:

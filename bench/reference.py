@@ -6,16 +6,15 @@
 A test compares the page with the CRDs.
 """
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parent.parent
+from bench.generated import ROOT, offer_page
+
 PAGE = ROOT / "docs" / "api-reference.md"
 CRDS = ROOT / "manifests" / "kustomize" / "crds"
 
@@ -41,13 +40,7 @@ Schema = Mapping[str, Any]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the page, or write it."""
-    parser = argparse.ArgumentParser(prog="python -m bench.reference", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
-    if parser.parse_args(arguments).write:
-        PAGE.write_text(render())
-    else:
-        sys.stdout.write(render())
-    return 0
+    return offer_page(PAGE, render, arguments, program="python -m bench.reference", about=__doc__ or "")
 
 
 def render() -> str:
