@@ -5,11 +5,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from extender.status.conditions import DISRUPTION_TARGET, tell_time
+from extender.status.conditions import tell_time
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound
 from serried.kube.wire import PODS
-from serried.model.pod import PREEMPTED, Pod
+from serried.model.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from serried.model.reservation import Victim
 
 Item = TypeVar("Item")

@@ -13,7 +13,7 @@ from serried.kube.wire import composites, pod_groups
 from serried.model.composite import Composite
 from serried.model.group import BARE_KINDS, GroupKey, GroupKind, PodGroup
 from serried.model.level import COMPOSITE_CONDITION, ApiLevel
-from serried.model.pod import PREEMPTED
+from serried.model.pod import DISRUPTION_TARGET, PREEMPTED
 from serried.model.tree import list_groups
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.quorum import count_missing
@@ -26,8 +26,6 @@ FIELD_MANAGER = "serried"
 
 _DISRUPTION_MANAGER = "serried-preemption"
 """Another one, so that a condition is not taken away when the other one is applied."""
-
-DISRUPTION_TARGET = "DisruptionTarget"
 
 _MAX_GONE = 1000
 """How many more objects may be remembered than twice as many as there are."""

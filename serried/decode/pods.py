@@ -25,7 +25,7 @@ from serried.decode.times import read_time
 from serried.decode.volumes import read_claims
 from serried.model.group import GroupKey
 from serried.model.parent import ParentKind, Place
-from serried.model.pod import ControllerRef, Link, Phase, Pod
+from serried.model.pod import DISRUPTION_TARGET, ControllerRef, Link, Phase, Pod
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation, and since 1.28 label too, of the pods of an Indexed Job."""
@@ -128,7 +128,7 @@ def _was_tried_in_vain(status: Raw) -> bool:
 def _read_disruption(status: Raw) -> tuple[str, int | None]:
     """The reason and the time of condition DisruptionTarget; "" and None unless it is True."""
     for condition in read_objects(status, "conditions"):
-        if read_text(condition, "type") == "DisruptionTarget" and read_text(condition, "status") == "True":
+        if read_text(condition, "type") == DISRUPTION_TARGET and read_text(condition, "status") == "True":
             return read_name(condition, "reason") or "Disrupted", read_time(condition, "lastTransitionTime")
     return "", None
 

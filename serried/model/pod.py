@@ -46,6 +46,9 @@ class Shape:
     tolerations: tuple[Toleration, ...] = ()
 
 
+DISRUPTION_TARGET = "DisruptionTarget"
+"""The condition of what somebody other than its owner ends: a pod, or a group."""
+
 PREEMPTED = "PreemptionByScheduler"
 """The reason of DisruptionTarget when a kube-scheduler preempts the pod (k8s.io/api/core/v1/types.go)."""
 
