@@ -1,4 +1,8 @@
-"""The Reservation object (scheduling.serried.dev/v1beta1), both ways."""
+"""The Reservation object (scheduling.serried.dev/v1beta1), both ways.
+
+Two releases read each other's records in every rolling upgrade. So a field may be added if a reader may do without it;
+for any other change ``FORMAT`` grows, and all older formats stay readable. ``tests/records`` has records of each.
+"""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -6,6 +10,9 @@ from typing import Any
 
 from serried.model.group import GroupKey, decode_group_key
 from serried.model.reservation import Reservation, Slot, Victim
+
+FORMAT = 1
+"""The format that is written. A record that does not say its format is of format 1."""
 
 _MAX_READABLE_LENGTH = 200
 """How many characters of a group's name stay in the name of its record."""
@@ -34,6 +41,7 @@ def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
     parts = [{"podGroup": part, "minCount": need} for part, need in reservation.parts.items() if part]
     victims = [_encode_victim(victim) for victim in reservation.victims.values()]
     return {
+        "format": FORMAT,
         "podGroup": reservation.group.encoded,
         "podGroupUID": reservation.group_uid,
         "phase": reservation.phase,
