@@ -4,11 +4,12 @@ import signal
 import socket
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bench.cluster import binaries, components, installation, kwok, nodes, ports, processes, state
+from bench.cluster import binaries, components, installation, kwok, nodes, ports, processes, state, succession
 from bench.cluster.api import Api
 from bench.cluster.errors import ClusterError
 from bench.cluster.ports import LOOPBACK
@@ -194,6 +195,33 @@ class Cluster:
         else:
             url = self.ops_url if name == "extender" else self.controller_url
             wait_for(f"{url}/readyz of {name}", lambda: answers(f"{url}/readyz"), mine, _READY_TIMEOUT)
+
+    def succeed(self, spec: Spec, report: Report = silent) -> None:
+        """Restart the control plane over the same data, as this spec says: another version, other gates.
+
+        Extender and controller run on, as they would; Serried's kube-scheduler is restarted if the version is another.
+        """
+        programs = binaries.locate(spec.kubernetes, report)
+        before = self._record
+        succession.end(before.processes, spec)
+        self._save(replace(before, spec=spec))
+        for name in succession.list_flags(spec):
+            started = succession.begin(name, before.processes[name], self._place, programs, spec)
+            self._save(self._record.with_processes({name: started}))
+            if name == "kube-apiserver":
+                wait_for("the API server", lambda: self.api.get("/readyz") == "ok", {name: started}, _READY_TIMEOUT)
+        if spec.kubernetes != before.spec.kubernetes:
+            self.kubectl_program.unlink()
+            self.kubectl_program.symlink_to(programs["kubectl"])
+            self._replace_scheduler(programs)
+
+    def _replace_scheduler(self, programs: binaries.Binaries) -> None:
+        old = self._process("scheduler")
+        processes.stop([old])
+        command = [str(programs["kube-scheduler"]), *old.argv[1:]]
+        again = processes.spawn(command, Path(old.log), installation.REPOSITORY)
+        self._save(self._record.with_processes({"scheduler": again}))
+        self.await_ready("scheduler")
 
     def down(self) -> None:
         """End every process of the cluster and delete its directory."""

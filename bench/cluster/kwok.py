@@ -153,12 +153,22 @@ def running(place: Place) -> dict[str, Process]:
     found = {}
     for component in COMPONENTS:
         pid = _pid(place.kwok / "pids" / f"{component}.pid")
-        process = adopt(pid, place.kwok / "logs" / f"{component}.log") if pid else None
+        process = adopt(pid, log_of(place, component)) if pid else None
         # The cluster's directory stands in the arguments of every component: a pid that the system has given to
         # somebody else since does not have it.
         if process is not None and any(str(place.kwok) in argument for argument in process.argv):
             found[component] = process
     return found
+
+
+def log_of(place: Place, component: str) -> Path:
+    """The log of a component."""
+    return place.kwok / "logs" / f"{component}.log"
+
+
+def note_pid(place: Place, component: str, pid: int) -> None:
+    """A component was started anew, by somebody else than kwokctl."""
+    (place.kwok / "pids" / f"{component}.pid").write_text(str(pid))
 
 
 def _pid(path: Path) -> int:
