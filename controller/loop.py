@@ -72,7 +72,7 @@ class Loop:
         queue: WorkQueue[Task],
         *,
         protection: Protection,
-        priorities: Priorities | None,
+        priorities: Priorities,
         clock: Callable[[], float],
         synced: asyncio.Event,
         is_obstructed: Callable[[], bool],
@@ -84,7 +84,6 @@ class Loop:
         self._expectations = expectations
         self._protection = protection
         self._priorities = priorities
-        """None where an admission plugin gives PodGroups their priority."""
         self._clock = clock
         """The monotonic time in seconds."""
         self._synced = synced
@@ -110,7 +109,7 @@ class Loop:
                 self._note_group(item)
             case Pod():
                 self._note_pod(item, old, new)
-            case PriorityClass() if self._priorities is not None:
+            case PriorityClass():
                 for group in self._priorities.waiting_for(item):
                     self._note_priority(group)
             case Composite():
@@ -125,7 +124,7 @@ class Loop:
             self._add_owner_of(self._store.workloads.get(Key(group.key.namespace, group.workload)))
 
     def _note_priority(self, group: PodGroup | Composite) -> None:
-        if self._priorities is None or self._priorities.awaiting(group) is None:
+        if self._priorities.awaiting(group) is None:
             return
         if isinstance(group, PodGroup):
             self._add(Subject.PRIORITY, group.key.object_key)
@@ -222,9 +221,9 @@ class Loop:
             return await self._reconciler.reconcile(OwnerKey(task.subject.value, task.key), self.queue.failures(task))
         if task.subject is Subject.LEAVING:
             await self._free_groups(task.key.namespace)
-        elif self._priorities is not None and task.subject is Subject.PRIORITY:
+        elif task.subject is Subject.PRIORITY:
             await self._priorities.settle_group(GroupKey(*task.key))
-        elif self._priorities is not None:
+        else:
             await self._priorities.settle_composite(task.key)
         return Result()
 

@@ -1,4 +1,4 @@
-"""The priority of PodGroups and CompositePodGroups at the fallback level, where no admission plugin resolves it.
+"""The priority of PodGroups and CompositePodGroups of the fallback level, where no admission plugin resolves it.
 
 As with the plugin, it is resolved once: to that of the class, of the global default, or to 0. A class that changes
 later changes no group, and one that does not exist is waited for.
@@ -9,6 +9,7 @@ from serried.cluster.store import Store
 from serried.kube.errors import NotFound
 from serried.model.composite import Composite
 from serried.model.group import GroupKey, Key, PodGroup
+from serried.model.level import FALLBACK
 from serried.model.priority import PriorityClass, resolve_priority
 
 
@@ -21,7 +22,8 @@ class Priorities:
 
     def awaiting(self, group: PodGroup | Composite) -> int | None:
         """The priority to be written for the group; None if it has one, or its class does not exist."""
-        lacks = group.priority is None and not group.deleting
+        ours = FALLBACK.api_version in {group.api, self._store.level.api_version}
+        lacks = ours and group.priority is None and not group.deleting
         return self.resolve(group.priority_class) if lacks else None
 
     def waiting_for(self, priority_class: PriorityClass) -> list[PodGroup | Composite]:

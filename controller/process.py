@@ -28,7 +28,7 @@ from serried.feed import GROUP_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.events import EventWriter, Ration
 from serried.model.eligibility import GangJobs
-from serried.model.level import FALLBACK, ApiLevel
+from serried.model.level import ApiLevel
 from serried.observe.prometheus import PrometheusControllerMetrics
 from serried.process import run_process
 from serried.settings import ControllerSettings, controller_settings
@@ -57,7 +57,6 @@ class Controller:
         self.feed = self._make_feed(client, level)
         expectations = Expectations(self.store, clock)
         writes = Writes(client, level, self.events)
-        priorities = Priorities(self.store, writes) if level == FALLBACK else None
         self.loop = Loop(
             self.store,
             Reconciler(
@@ -66,8 +65,8 @@ class Controller:
                 writes,
                 gang_settings,
                 follow=_follow(gang_settings, level),
-                resolve_class=partial(resolve_class, classes=self.store.priority_classes, level=level),
-                read_pods=partial(read_pods_of, client),
+                resolve_class=partial(resolve_class, classes=self.store.priority_classes),
+                read_pods=partial(read_pods_of, client, level),
                 metrics=metrics,
                 clock=clock,
             ),
@@ -76,7 +75,7 @@ class Controller:
             protection=Protection(
                 self.store, partial(read_named_groups, client), writes.remove_finalizer, clock, timing=timing
             ),
-            priorities=priorities,
+            priorities=Priorities(self.store, writes),
             clock=clock,
             synced=self.feed.synced,
             is_obstructed=self._is_obstructed,

@@ -33,7 +33,8 @@ LEADER_PODS = Selection(labels=f"{WORKER_INDEX}=0")
 
 def watched_kinds(level: ApiLevel) -> tuple[Kind, ...]:
     """The kinds that are watched. CompositePodGroups only where no admission plugin gives them their priority."""
-    return (*_KINDS, Kind.COMPOSITES) if level == FALLBACK else _KINDS
+    composites = Kind.COMPOSITES if level == FALLBACK else Kind.COMPOSITES_BESIDE
+    return (*_KINDS, Kind.POD_GROUPS_BESIDE, Kind.WORKLOADS_BESIDE, composites)
 
 
 async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[GroupKey]:
@@ -50,11 +51,11 @@ async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[Grou
     return frozenset(named)
 
 
-async def read_pods_of(client: ApiClient, parent: Parent) -> list[Pod]:
+async def read_pods_of(client: ApiClient, level: ApiLevel, parent: Parent) -> list[Pod]:
     """The pods of a parent, from the newest state; raises ApiError. Workers of a LeaderWorkerSet are not watched."""
     label = JOB_SET_NAME if parent.kind is ParentKind.JOB_SET else SET_NAME
     selection = Selection(parent.key.namespace, labels=f"{label}={parent.key.name}")
-    found = [decode_pod(pod) async for pod in client.items(PODS, selection)]
+    found = [decode_pod(pod, level.read) async for pod in client.items(PODS, selection)]
     return [pod for pod in found if isinstance(pod, Pod) and pod.place and pod.place.uid in {"", parent.uid}]
 
 

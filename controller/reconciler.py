@@ -39,6 +39,7 @@ from serried.cluster.store import Store
 from serried.kube.errors import ApiError
 from serried.metrics import ControllerMetrics
 from serried.model.group import GroupKey, Job, Key, Template
+from serried.model.level import ApiLevel
 from serried.model.parent import REPLICA, Owner, OwnerKey, Parent, owner_key_of
 from serried.model.pod import Pod
 
@@ -72,7 +73,7 @@ class Reconciler:
         settings: GangSettings,
         *,
         follow: Follow,
-        resolve_class: Callable[[Template], Template],
+        resolve_class: Callable[[Template, ApiLevel], Template],
         read_pods: Callable[[Parent], Awaitable[Sequence[Pod]]],
         metrics: ControllerMetrics,
         clock: Callable[[], float],
@@ -269,7 +270,9 @@ class Reconciler:
             case CreateWorkload():
                 await self._create_workload(write)
             case CreatePodGroup():
-                resolved = replace(write, template=self._resolve_class(write.template))
+                level = self._store.level.beside if write.workload.api else None
+                template = self._resolve_class(write.template, level or self._store.level)
+                resolved = replace(write, template=template)
                 self._expectations.expect(await self._writes.create_pod_group(resolved))
             case SetMinCount():
                 await self._writes.set_min_count(write)

@@ -1,5 +1,6 @@
 """The controller's writes: creates, patches and deletes, each with an event about the owner."""
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from controller.diff.changes import CreatePodGroup, CreateWorkload, Delete, SetMinCount, kind_of_item
@@ -11,7 +12,7 @@ from serried.decode.malformed import Malformed
 from serried.kube.client import ApiClient
 from serried.kube.errors import Conflict, NotFound
 from serried.kube.events import EventWriter
-from serried.kube.wire import composites, pod_groups, workloads
+from serried.kube.wire import Resource, composites, pod_groups, workloads
 from serried.model.composite import Composite
 from serried.model.group import PodGroup, Workload
 from serried.model.level import ApiLevel
@@ -27,36 +28,50 @@ class Writes:
         self._level = level
         self._client = client
         self._events = events
-        self._workloads = workloads(level.group, level.version)
-        self._groups = pod_groups(level.group, level.version)
-        self._composites = composites(level.api_version)
 
     async def create_workload(self, change: CreateWorkload) -> Workload:
         """Create the Workload; returns it as the API server has stored it."""
         owner = change.owner
         body = workload_body(change, self._level)
-        made = _usable(decode_workload(await self._client.create(self._workloads, owner.key.namespace, body)))
+        resource = workloads(self._level.group, self._level.version)
+        made = _usable(decode_workload(await self._client.create(resource, owner.key.namespace, body)))
         self.emit(owner, "Normal", tell_created("Workload", made.key.name, owner))
         return made
 
     async def create_pod_group(self, change: CreatePodGroup) -> PodGroup:
-        """Create the PodGroup; returns it as the API server has stored it."""
+        """Create the PodGroup, at the level of its Workload; returns it as the API server has stored it."""
         owner = change.owner
-        body = pod_group_body(change, self._level)
-        made = _usable(decode_pod_group(await self._client.create(self._groups, owner.key.namespace, body)))
+        level = self._level_of(change.workload)
+        body = pod_group_body(change, level)
+        resource = pod_groups(level.group, level.version)
+        made = _usable(decode_pod_group(await self._client.create(resource, owner.key.namespace, body)))
         self.emit(owner, "Normal", tell_created("PodGroup", made.key.name, owner))
-        return made
+        return replace(made, api=change.workload.api)
+
+    def _level_of(self, item: Workload | PodGroup | Composite) -> ApiLevel:
+        """Where an object lives: at the level in use, or beside it."""
+        return self._level.beside or self._level if item.api else self._level
+
+    def _resource_of(self, item: Workload | PodGroup | Composite) -> Resource:
+        level = self._level_of(item)
+        match item:
+            case Workload():
+                return workloads(level.group, level.version)
+            case PodGroup():
+                return pod_groups(level.group, level.version)
+            case Composite():
+                return composites(level.api_version)
 
     async def remove_finalizer(self, change: RemoveFinalizer) -> None:
         """Take the protection off the PodGroup; raises Conflict if it has changed, NotFound if it has gone."""
         metadata: dict[str, Any] = {"resourceVersion": change.version, "finalizers": list(change.remaining) or None}
-        await self._client.patch_merge(self._groups, change.group.namespace, change.group.name, {"metadata": metadata})
+        resource = pod_groups(self._level.group, self._level.version)
+        await self._client.patch_merge(resource, change.group.namespace, change.group.name, {"metadata": metadata})
 
     async def set_priority(self, group: PodGroup | Composite, priority: int) -> None:
         """Write the priority of a group that has none; raises Conflict if it has changed, NotFound if gone."""
         patch = {"metadata": {"resourceVersion": group.version}, "spec": {"priority": priority}}
-        resource = self._groups if isinstance(group, PodGroup) else self._composites
-        await self._client.patch_merge(resource, group.key.namespace, group.key.name, patch)
+        await self._client.patch_merge(self._resource_of(group), group.key.namespace, group.key.name, patch)
 
     async def set_min_count(self, change: SetMinCount) -> None:
         """Change minCount. An object that has gone, or was made anew, is left alone."""
@@ -67,7 +82,7 @@ class Writes:
             else:
                 policy = {"schedulingPolicy": {"gang": {"minCount": change.count}}}
                 patch = {"metadata": {"uid": item.uid}, "spec": policy}
-                await self._client.patch_merge(self._groups, item.key.namespace, item.key.name, patch)
+                await self._client.patch_merge(self._resource_of(item), item.key.namespace, item.key.name, patch)
         except (NotFound, Conflict):
             return
         if isinstance(item, PodGroup):  # its minCount takes effect; that of the Workload has been changed before
@@ -79,7 +94,7 @@ class Writes:
             {"op": "test", "path": "/metadata/uid", "value": workload.uid},
             {"op": "replace", "path": path, "value": count},
         ]
-        await self._client.patch_json(self._workloads, workload.key.namespace, workload.key.name, steps)
+        await self._client.patch_json(self._resource_of(workload), workload.key.namespace, workload.key.name, steps)
 
     async def delete(self, change: Delete) -> None:
         """Delete an object of ours. One that has gone, or was made anew, is left alone.
@@ -88,9 +103,8 @@ class Writes:
         """
         owner = change.owner
         item = change.item
-        resource = self._workloads if isinstance(item, Workload) else self._groups
         try:
-            await self._client.delete(resource, item.key.namespace, item.key.name, item.uid)
+            await self._client.delete(self._resource_of(item), item.key.namespace, item.key.name, item.uid)
         except (NotFound, Conflict):
             return
         self.emit(owner, "Normal", tell_deleted(kind_of_item(item), item.key.name, owner))

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 
 from extender.binding.recovery import Recovery
 from extender.leader import Leadership
@@ -22,11 +24,20 @@ _MAX_FAILURES = 3
 class Takeover:
     """Begins a term whenever leadership has turned to us."""
 
-    def __init__(self, term: Term, group_scheduler: GroupScheduler, leadership: Leadership, recovery: Recovery) -> None:
+    def __init__(
+        self,
+        term: Term,
+        group_scheduler: GroupScheduler,
+        leadership: Leadership,
+        recovery: Recovery,
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._term = term
         self._group_scheduler = group_scheduler
         self._leadership = leadership
         self._recovery = recovery
+        self._wall = wall
         self._turned = asyncio.Event()
 
     def note_turn(self) -> None:
@@ -50,6 +61,7 @@ class Takeover:
                 self._meet_obstacle(error, attempts.failures + 1)
                 await attempts.rest()
                 continue
+            self._group_scheduler.begin_term(self._wall())
             self._term.active = self._leadership.active  # it may have turned meanwhile
             self._group_scheduler.meet_obstacle("")
 

@@ -7,12 +7,13 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from serried.cluster.layers import Layers
 from serried.cluster.store import Store
 from serried.decode.budgets import decode_budget
 from serried.decode.compatible import decode_compatible_group
@@ -51,7 +52,7 @@ from serried.model.budget import DisruptionBudget
 from serried.model.composite import Composite
 from serried.model.device import DeviceClass
 from serried.model.group import COMPATIBLE_API, GroupKey, GroupKind, Job, Key, PodGroup, Workload
-from serried.model.level import ApiLevel
+from serried.model.level import FALLBACK, ApiLevel
 from serried.model.node import Node
 from serried.model.parent import OwnerKey, Parent, ParentKind
 from serried.model.pod import Pod
@@ -101,6 +102,10 @@ class Kind(StrEnum):
     VOLUME_CLAIMS = "persistentvolumeclaims"
     DEVICE_CLASSES = "deviceclasses"
     BUDGETS = "poddisruptionbudgets"
+    POD_GROUPS_BESIDE = "podgroups.scheduling.serried.dev"
+    """Those of `ApiLevel.beside`, as the next two."""
+    WORKLOADS_BESIDE = "workloads.scheduling.serried.dev"
+    COMPOSITES_BESIDE = "compositepodgroups.scheduling.serried.dev"
     LEADERS = "pods.leaderworkersets"
     """A second selection of pods, for a process that does not follow all of them; no pod may be in both."""
 
@@ -112,11 +117,14 @@ _PARENTS = {
     Kind.LEADER_WORKER_SETS: ParentKind.LEADER_WORKER_SET,
 }
 
+_KINDS_BESIDE = frozenset({Kind.POD_GROUPS_BESIDE, Kind.WORKLOADS_BESIDE, Kind.COMPOSITES_BESIDE})
+
 OPTIONAL_KINDS = frozenset(
     {
         *(Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS, Kind.VOLUMES, Kind.VOLUME_CLAIMS, Kind.DEVICE_CLASSES),
         Kind.BUDGETS,
         *_PARENTS,
+        *_KINDS_BESIDE,
     }
 )
 """Kinds that a cluster need not serve, or need not show to us: Serried works without them."""
@@ -172,11 +180,10 @@ class Feed:
         self._optional = frozenset(optional)
         self._problems: set[Malformed] = set()
         """The problems that have been reported."""
-        absent = {Kind.POD_GROUPS: level.inline, Kind.COMPOSITES: not level.nests}
-        followed = [kind for kind in kinds if not absent.get(kind)]
+        followed = [kind for kind in kinds if kind not in _list_absent(level)]
         self._unlisted = set(followed)
         """The kinds that ``synced`` waits for."""
-        self.channels: Mapping[Kind, Channel[Any, Any]] = _channels(store)
+        self.channels: Mapping[Kind, Channel[Any, Any]] = _channels(store, level)
         """How objects of each kind get into the Store."""
         resources = _resources(level)
         self.reflectors: Mapping[Kind, Reflector] = {
@@ -325,19 +332,24 @@ class Channel(Generic[V, I]):
     """Whether an object that is held is of this kind: some maps hold more than one."""
 
 
-def _channels(store: Store) -> dict[Kind, Channel[Any, Any]]:
+def _list_absent(level: ApiLevel) -> set[Kind]:
+    """The kinds that there are not at a level."""
+    absent = set() if level.beside is not None else set(_KINDS_BESIDE)
+    if level.inline:
+        absent.add(Kind.POD_GROUPS)
+    if not level.nests:
+        absent.add(Kind.COMPOSITES)
+    return absent
+
+
+def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
+    read_pod = partial(decode_pod, apis=level.read)
     return {
+        **_group_channels(store, level),
         Kind.NODES: Channel(decode_node, _name, store.nodes, store.put_node, drop=store.drop_node),
-        Kind.PODS: Channel(decode_pod, _uid, store.pods, store.put_pod, drop=store.drop_pod),
-        Kind.LEADERS: Channel(decode_pod, _uid, store.pods, store.put_pod, drop=store.drop_pod),
+        Kind.PODS: Channel(read_pod, _uid, store.pods, store.put_pod, drop=store.drop_pod),
+        Kind.LEADERS: Channel(read_pod, _uid, store.pods, store.put_pod, drop=store.drop_pod),
         Kind.JOBS: Channel(decode_job, _key, store.jobs, store.put_job, drop=store.drop_job),
-        Kind.POD_GROUPS: Channel(
-            decode_pod_group, _group_key, store.groups, store.put_group, drop=store.drop_group, owns=_is_pod_group
-        ),
-        Kind.COMPOSITES: Channel(
-            decode_composite, _key, store.forest.composites, store.put_composite, drop=store.drop_composite
-        ),
-        Kind.WORKLOADS: Channel(decode_workload, _key, store.workloads, store.put_workload, drop=store.drop_workload),
         Kind.PRIORITY_CLASSES: Channel(
             decode_priority_class,
             _name,
@@ -384,6 +396,40 @@ def _channels(store: Store) -> dict[Kind, Channel[Any, Any]]:
     }
 
 
+def _group_channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
+    """What gangs are made of, at the level in use and beside it."""
+    groups = Layers(_keep_key, store.put_group, store.drop_group)
+    pod_group, workload, composite = map(_reader_beside(level), (decode_pod_group, decode_workload, decode_composite))
+    trees = Layers(_keep_key, store.put_composite, store.drop_composite)
+    loads = Layers(_keep_key, store.put_workload, store.drop_workload)
+    return {
+        Kind.POD_GROUPS: Channel(decode_pod_group, _group_key, groups.upper, groups.put_upper, groups.drop_upper),
+        Kind.POD_GROUPS_BESIDE: Channel(pod_group, _group_key, groups.lower, groups.put_lower, groups.drop_lower),
+        Kind.COMPOSITES: Channel(decode_composite, _key, trees.upper, trees.put_upper, trees.drop_upper),
+        Kind.COMPOSITES_BESIDE: Channel(composite, _key, trees.lower, trees.put_lower, trees.drop_lower),
+        Kind.WORKLOADS: Channel(decode_workload, _key, loads.upper, loads.put_upper, loads.drop_upper),
+        Kind.WORKLOADS_BESIDE: Channel(workload, _key, loads.lower, loads.put_lower, loads.drop_lower),
+    }
+
+
+def _keep_key(item: Any) -> Any:
+    return item.key
+
+
+def _reader_beside(level: ApiLevel) -> Callable[[Callable[[object], Any]], Callable[[object], Any]]:
+    """Makes, of a decoder, one for the objects beside the level in use."""
+    api = level.beside.api_version if level.beside is not None else ""
+
+    def mark(decode: Callable[[object], Any]) -> Callable[[object], Any]:
+        def decode_beside(obj: object) -> Any:
+            found = decode(obj)
+            return found if isinstance(found, Malformed) else replace(found, api=api)
+
+        return decode_beside
+
+    return mark
+
+
 def _resources(level: ApiLevel) -> dict[Kind, Resource]:
     return {
         Kind.NODES: NODES,
@@ -398,6 +444,9 @@ def _resources(level: ApiLevel) -> dict[Kind, Resource]:
         Kind.VOLUME_CLAIMS: VOLUME_CLAIMS,
         Kind.DEVICE_CLASSES: DEVICE_CLASSES,
         Kind.BUDGETS: BUDGETS,
+        Kind.POD_GROUPS_BESIDE: pod_groups(FALLBACK.group, FALLBACK.version),
+        Kind.COMPOSITES_BESIDE: composites(FALLBACK.api_version),
+        Kind.WORKLOADS_BESIDE: workloads(FALLBACK.group, FALLBACK.version),
         Kind.COMPATIBLE_POD_GROUPS: pod_groups(*COMPATIBLE_API.split("/")),
         **{kind: parents(parent) for kind, parent in _PARENTS.items()},
     }
@@ -422,10 +471,6 @@ def _group_key(obj: JSON) -> GroupKey:
 
 def _compatible_key(obj: JSON) -> GroupKey:
     return GroupKey(*_key(obj), GroupKind.COMPATIBLE)
-
-
-def _is_pod_group(key: GroupKey) -> bool:
-    return key.kind is GroupKind.POD_GROUP
 
 
 def _is_compatible(key: GroupKey) -> bool:

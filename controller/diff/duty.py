@@ -103,4 +103,4 @@ def _is_ours_to_complete(job: Job, settings: GangSettings) -> bool:
 
 
 def _has_begun(pods: Iterable[Pod]) -> bool:
-    return any(pod.node or pod.phase is not Phase.ACTIVE for pod in pods)
+    return any((pod.node or pod.phase is not Phase.ACTIVE) and not pod.stranded for pod in pods)

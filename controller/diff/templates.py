@@ -68,7 +68,7 @@ def counting_templates(owner: Owner, workload: Workload) -> list[Template]:
     return list(dict.fromkeys(template for template in found if template is not None))
 
 
-def resolve_class(template: Template, classes: Mapping[str, PriorityClass], level: ApiLevel) -> Template:
+def resolve_class(template: Template, level: ApiLevel, classes: Mapping[str, PriorityClass]) -> Template:
     """The template with what its PodGroup has to say of its class.
 
     At the fallback level that is the priority, and no other: what a template says is written by whoever made the

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from extender.scheduling.permit import Refusal
+from serried.decode.identity import DOMAIN, GANG
 from serried.kube.client import ApiClient
 from serried.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, TooMany
 from serried.kube.wire import PODS
-from serried.model.group import Key
+from serried.model.group import GroupKind, Key, PodGroup
+from serried.model.level import ApiLevel
 
 RANK = "scheduling.serried.dev/rank"
 """Annotation of a gang's bound pod: its number, from 0, in its Job, JobSet or replica of a LeaderWorkerSet."""
-
-DOMAIN = "scheduling.serried.dev/domain"
-"""Annotation of a gang's bound pod: the value of the gang's topology key on its node."""
 
 
 class BindOutcome(StrEnum):
@@ -63,10 +62,20 @@ def _let_pass() -> None:
     return None
 
 
-def describe_slot(rank: int | None, domain: str) -> dict[str, str]:
-    """What a member's Binding tells its pod; a rank of None and a domain of "" are not told."""
+def describe_slot(rank: int | None, domain: str, gang: str = "") -> dict[str, str]:
+    """What a member's Binding tells its pod; a rank of None, a domain of "" and a gang of "" are not told."""
     ranked = {} if rank is None else {RANK: str(rank)}
-    return ranked | ({DOMAIN: domain} if domain else {})
+    return ranked | ({DOMAIN: domain} if domain else {}) | ({GANG: gang} if gang else {})
+
+
+def describe_gang(group: PodGroup, level: ApiLevel) -> str:
+    """The apiVersion and the name of a gang's group, by which its pods are known as a gang's at every level.
+
+    "" for other groups, and for those of scheduler-plugins, whose API no level takes away.
+    """
+    if not group.policy.is_gang or group.key.kind is GroupKind.COMPATIBLE:
+        return ""
+    return f"{group.api or level.api_version} {group.key.encoded}"
 
 
 class Window:

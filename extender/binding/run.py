@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from extender.binding.binder import Binder, BindOutcome, Sent, describe_slot
+from extender.binding.binder import Binder, BindOutcome, Sent, describe_gang, describe_slot
 from extender.binding.effects import Effects
 from extender.binding.preempting import Preempting
 from extender.binding.reservations import Records
@@ -340,7 +340,8 @@ class CycleRunner:
         """Send one member's Binding, if the door lets it, and settle what its answer means for the cycle."""
         slot = cycle.reservation.slots[uid]
         node, pod = slot.node, Key(cycle.group.key.namespace, slot.name)
-        told = describe_slot(self._store.members.rank_of(uid), cycle.reservation.domain)
+        gang = describe_gang(cycle.group, self._store.level)
+        told = describe_slot(self._store.members.rank_of(uid), cycle.reservation.domain, gang)
 
         def ask() -> Refusal | None:
             refusal = self._permit.refuse(cycle, uid, node)

@@ -104,7 +104,9 @@ def describe_gang(group: PodGroup, level: ApiLevel) -> tuple[str, str]:
     kind = next((owner.kind for owner in group.owners if owner.controller), "")
     # Whoever writes a PodGroup may name any kind: the number of series must not be theirs to choose.
     known = kind if kind in {"", JOB, *PARENT_APIS} else "other"
-    return _COMPATIBLE if group.key.kind is GroupKind.COMPATIBLE else level.name, known
+    if group.key.kind is GroupKind.COMPATIBLE:
+        return _COMPATIBLE, known
+    return (level.beside or level if group.api else level).name, known
 
 
 def measure_held(ledger: Ledger, store: Store, cycles: list[BindingCycle], now: float) -> HeldRoom:

@@ -86,6 +86,10 @@ class GroupScheduler:
         for state in self._groups.states.values():
             state.verdict = None  # it may not be told yet, or another instance may say otherwise
 
+    def begin_term(self, now: float) -> None:
+        """This instance leads, and has read the records; ``now`` is in seconds since 1970."""
+        self._repairs.recall(now)
+
     def stand_by(self) -> None:
         """Another instance leads. A new term looks at every group; pods without one may still have to be let go."""
         self._store.touched.groups.clear()

@@ -12,12 +12,16 @@ Homes = Mapping[str, Sequence[str]]
 
 
 def find_home(group: PodGroup, group_members: GroupMembers, nodes: Mapping[str, Node]) -> str:
-    """The domain of the first resident whose node is there, "" if none is or no key is asked for."""
+    """The domain of the first resident whose node is there; "" if no key is asked for.
+
+    If the nodes of all of them are gone it is what their Bindings have told them, "" for nothing.
+    """
     key = group.topology_key
     if key is None:
         return ""
     residents = group_members.find_residents(nodes)
-    return next((nodes[pod.node].labels.get(key, "") for pod in residents if pod.node in nodes), "")
+    told = next((pod.domain for pod in residents if pod.domain), "")
+    return next((nodes[pod.node].labels.get(key, "") for pod in residents if pod.node in nodes), told)
 
 
 def find_homes(group_members: GroupMembers, nodes: Mapping[str, Node]) -> Homes:

@@ -2,7 +2,7 @@
 
 A member that ends without success leaves a vacancy (`serried.cluster.vacancies`), which the Store opens in the same
 step. Here it is dated, given to the member that comes in its place, and closed when nobody wants it any more. All of
-that is memory: a restart keeps the domain, which the bound members pin, but no slot (decision 13).
+that is memory. A standby has the same; a restart finds the slots of members whose pods are still there (decision 31).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ from serried.cluster.vacancies import Vacancy, find_taken, match_replacements
 from serried.metrics import ExtenderMetrics
 from serried.model.group import BARE_KINDS, GroupKey, PodGroup
 from serried.model.plan import PlanRequest
-from serried.model.pod import Pod
+from serried.model.pod import Phase, Pod
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.quorum import GroupMembers, count_missing, is_whole
 
@@ -86,7 +86,7 @@ class Repairs:
         intact = is_whole(group, group_members)
         state.started = state.started or intact or committed or _was_scheduled(group, group_members)
         state.home = find_home(group, group_members, self._store.nodes) or state.home
-        if intact or (state.stood is None and _stood_once(group)):
+        if intact or (state.stood is None and _stood_once(group, group_members)):
             state.stood = group.tree if group.policy.is_gang else None
         found = self._store.vacancies.of_group(group.key)
         if intact and not found:
@@ -194,11 +194,34 @@ class Repairs:
         _note_whole(state)
 
     def end_term(self, states: Iterable[GroupState]) -> None:
-        """Others see to the gangs now; what was seen so far says nothing of them when our turn comes again."""
-        self._store.vacancies.clear()
+        """Others see to the gangs now; what was seen so far says nothing of them when our turn comes again.
+
+        Slots stay kept, for as long as they would be: whoever is next knows as much of them.
+        """
+        self._store.vacancies.filled.clear()
         for state in states:
             _note_whole(state)
             state.stood = None
+        self._age(list(self._store.vacancies))
+
+    def _age(self, vacancies: Iterable[Vacancy]) -> None:
+        now = self._clock()
+        for vacancy in vacancies:
+            if vacancy.since is None:
+                vacancy.since = now
+            elif now - vacancy.since >= self._rules.seconds:
+                self._store.vacancies.close(vacancy)
+
+    def recall(self, now: float) -> None:
+        """Our turn begins, at ``now`` in seconds since 1970: keep the slots of members that have failed of late.
+
+        Their pods are still there. Of one that was deleted only those know who have seen it: a standby does.
+        """
+        known = {vacancy.pod.uid for vacancy in self._store.vacancies}
+        for pod in [pod for pod in self._store.pods.values() if pod.phase is Phase.FAILED and pod.node]:
+            ended = pod.ends or pod.disrupted
+            if ended is not None and now - ended < self._rules.seconds and pod.uid not in known:
+                self._store.recall_slot(pod, self._clock() - max(0.0, now - ended))
 
     def note_filled(self) -> None:
         """Count the repairs that are done."""
@@ -223,9 +246,12 @@ class Repairs:
             self._outbox.put(Evict(key))
 
 
-def _stood_once(group: PodGroup) -> bool:
-    """Whether the quorum that the group asks for now has stood, by its condition: nothing of it was changed since."""
-    return group.scheduled and group.generation <= 1
+def _stood_once(group: PodGroup, group_members: GroupMembers) -> bool:
+    """Whether the quorum that the group asks for now has stood, by its condition: nothing of it was changed since.
+
+    Of objects made anew for a gang that was bound under others, nothing was changed either.
+    """
+    return (group.scheduled or _was_stranded(group_members)) and group.generation <= 1
 
 
 def _was_scheduled(group: PodGroup, group_members: GroupMembers) -> bool:
@@ -233,7 +259,12 @@ def _was_scheduled(group: PodGroup, group_members: GroupMembers) -> bool:
 
     Two kinds of groups have no condition to say so: there a bound member does, as none is bound before the others.
     """
-    return group.scheduled or (group.key.kind in BARE_KINDS and bool(group_members.bound))
+    says_nothing = group.key.kind in BARE_KINDS and bool(group_members.bound)
+    return group.scheduled or says_nothing or _was_stranded(group_members)
+
+
+def _was_stranded(group_members: GroupMembers) -> bool:
+    return any(pod.stranded for pod in group_members.bound)
 
 
 def _note_whole(state: GroupState) -> None:

@@ -53,8 +53,6 @@ class Conditions:
         self._groups = groups
         self._forest = forest
         self._members = members
-        self._pod_group_resource = pod_groups(level.group, level.version)
-        self._composite_resource = composites(level.api_version)
 
         self._written: dict[str, _Condition] = {}
         """What was written last, by the UID of the object."""
@@ -119,11 +117,15 @@ class Conditions:
             self._forget_gone()
 
     def _name_condition(self, item: PodGroup | Composite) -> str:
-        return COMPOSITE_CONDITION if isinstance(item, Composite) else self._level.condition
+        return COMPOSITE_CONDITION if isinstance(item, Composite) else self._level_of(item).condition
+
+    def _level_of(self, item: PodGroup | Composite) -> ApiLevel:
+        return self._level.beside or self._level if item.api else self._level
 
     async def _apply(self, item: PodGroup | Composite, conditions: list[dict[str, Any]], manager: str) -> None:
+        level = self._level_of(item)
         composite = isinstance(item, Composite)
-        resource = self._composite_resource if composite else self._pod_group_resource
+        resource = composites(level.api_version) if composite else pod_groups(level.group, level.version)
         body: dict[str, Any] = {
             "apiVersion": resource.api_version,
             "kind": "CompositePodGroup" if composite else "PodGroup",

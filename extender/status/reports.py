@@ -235,9 +235,8 @@ class Reports:
 
     def _refer(self, found: PodGroup | Composite) -> dict[str, str]:
         if isinstance(found, Composite):
-            return _reference(
-                composite_api_version(self._level.api_version), GroupKind.COMPOSITE.value, found.key, found.uid
-            )
+            version = composite_api_version(found.api or self._level.api_version)
+            return _reference(version, GroupKind.COMPOSITE.value, found.key, found.uid)
         holder = found.holder(self._level.api_version)
         return _reference(holder.api_version, holder.kind, Key(found.key.namespace, holder.name), found.uid)
 

@@ -101,6 +101,7 @@ class Forest:
             scheduled=root.scheduled,
             condition=root.condition,
             branch=branch,
+            api=root.api,
         )
 
     def _grow(self, composite: Composite, depth: int) -> Branch | None:

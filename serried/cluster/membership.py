@@ -102,8 +102,12 @@ class Membership:
     # --- Workloads and PodGroups of an owner -------------------------------------------------------------------
 
     def workloads_of(self, owner: Owner) -> list[Workload]:
-        """The Workloads that refer to this owner and count (KEP-5547 discovery), by name."""
-        return split_replaced(self.referring_to(owner))[0]
+        """The Workloads that refer to this owner and count (KEP-5547 discovery), by name.
+
+        Of Workloads at two levels, those of the level in use do.
+        """
+        found = split_replaced(self.referring_to(owner))[0]
+        return [workload for workload in found if not workload.api] or found
 
     def referring_to(self, owner: Owner) -> list[Workload]:
         """As ``workloads_of``, those that have been replaced among them.
@@ -117,7 +121,8 @@ class Membership:
     def groups_of(self, workload: Workload) -> list[PodGroup]:
         """The PodGroups made from this Workload, by name. Replicas are not: only their own pods name them."""
         found = (self._groups[key] for key in self._groups_by_workload.get(workload.key, ()))
-        return [group for group in found if not group.deleting and not is_replica(group.key)]
+        made = (group for group in found if group.api == workload.api)
+        return [group for group in made if not group.deleting and not is_replica(group.key)]
 
     def groups_controlled_by(self, owner: Owner, replica: str = "") -> list[PodGroup]:
         """The PodGroups of one replica that this very owner controls, by name: what is left without its Workload."""
@@ -129,7 +134,8 @@ class Membership:
         if isinstance(owner, Job):
             return self.groups_of(workload)
         found = (self._groups[key] for key in self._groups_by_replica.get((workload.key, replica), ()))
-        return [group for group in found if group.template == template and not group.deleting]
+        made = (group for group in found if group.api == workload.api)
+        return [group for group in made if group.template == template and not group.deleting]
 
     def _groups_left_at(self, owner: Owner, stage: str, replica: str) -> list[PodGroup]:
         """The same without a Workload: by the rule of `find_template`, for they say which templates it had."""
@@ -221,6 +227,8 @@ class Membership:
         job = self._jobs.get(job_key.key)
         if job is None or job.uid != pod.owner.uid:
             return provisional(job_key)
+        if job.group is not None:
+            return job.group  # its pods have lost the field that its template has: the API server's gate is off by now
         return self._resolve_at(job, WHOLE, "")
 
     def _resolve_with_parent(self, pod: Pod, place: Place) -> GroupKey | None:

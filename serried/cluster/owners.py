@@ -92,9 +92,12 @@ class Owners:
 def counts_as_started(pod: Pod, owner_uid: str) -> bool:
     """Whether a pod is bound or finished, so that its owner of this UID gets no gang any more.
 
-    Where the UID is not known, "", a pod that is being deleted may be left of an earlier owner of the name.
+    Where the UID is not known, "", a pod that is being deleted may be left of an earlier owner of the name. One that
+    was bound as a member of a gang does not count while that gang's objects cannot be read: its owner has a gang, and
+    gets new objects for it.
     """
-    return (bool(pod.node) or pod.phase is not Phase.ACTIVE) and (bool(owner_uid) or not pod.deleting)
+    begun = bool(pod.node) or pod.phase is not Phase.ACTIVE
+    return begun and not pod.stranded and (bool(owner_uid) or not pod.deleting)
 
 
 def _owners_of(pod: Pod | None) -> Iterator[tuple[OwnerKey, str]]:

@@ -57,10 +57,14 @@ class GroupPriorities:
         group = self._groups.get(key)
         if group is None or group.key.kind in BARE_KINDS:
             return None
-        if self._level != FALLBACK:
+        if not self._is_fallback(group):
             return resolve_priority(group.priority_class, self._classes) if _names_class(group) else group.priority
         granted = self._grant(group)
         return granted if group.priority is None else min(group.priority, granted)
+
+    def _is_fallback(self, group: PodGroup) -> bool:
+        """Whether no admission plugin has seen to the group's priority."""
+        return FALLBACK.api_version in {group.api, self._level.api_version}
 
     def _grant(self, group: PodGroup) -> int:
         """What the classes give a group; one whose class is gone has what those have that name none."""
@@ -81,7 +85,7 @@ class GroupPriorities:
         return PreemptionPolicy.NEVER not in said
 
     def _class_of(self, group: PodGroup) -> PriorityClass | None:
-        if group.key.kind in BARE_KINDS or (self._level != FALLBACK and not group.priority_class):
+        if group.key.kind in BARE_KINDS or (not self._is_fallback(group) and not group.priority_class):
             return None  # it has none, and admission has given it none
         return find_class(group.priority_class, self._classes)
 

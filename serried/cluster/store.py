@@ -31,6 +31,7 @@ from serried.model.node import Node
 from serried.model.parent import JOB, REPLICA, OwnerKey, Parent, owner_key_of
 from serried.model.pod import Phase, Pod
 from serried.model.priority import PriorityClass
+from serried.model.resources import count_slots
 from serried.model.volume import Volume, VolumeClaim
 from serried.plan.capacity import Capacity
 
@@ -54,7 +55,7 @@ class Store:
     The methods are for whoever follows the watches (`serried.feed`). Each ``put_*`` and ``drop_*`` is one change of one
     object. It costs O(what that touches), and when it returns, every map and facet agrees with every other.
 
-    ``level`` is where PodGroups live.
+    ``level`` is where PodGroups live, but for those whose ``api`` says otherwise.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Store:
         level: ApiLevel = NATIVE,
     ) -> None:
         self.schedulers = frozenset(schedulers)
+        self.level = level
         self._ended = ended
 
         # The objects, by kind.
@@ -197,14 +199,24 @@ class Store:
         self._rejoin(turned)
         self.yields.note(uid)
 
-    def _vacate(self, pod: Pod, refusal: str = "") -> None:
+    def recall_slot(self, pod: Pod, since: float) -> None:
+        """A member has ended at ``since``, before this Store saw it: its slot is kept if nobody has the room by now."""
+        node = self.nodes.get(pod.node)
+        used = self.occupancy.used.get(pod.node, {})
+        if node is None or not count_slots(node.allocatable, used, dict(pod.shape.requests)):
+            return
+        self.occupancy.claim(pod.uid, ClaimKind.BOUND, pod.node, pod.shape.requests)
+        self._vacate(pod, pod.refusal, since)
+        self.occupancy.forget(pod.uid)
+
+    def _vacate(self, pod: Pod, refusal: str = "", since: float | None = None) -> None:
         # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
         if self._ended is EndedMembers.FREE_SLOTS or pod.uid in self.yields:
             return  # of a victim, the room is the gang's that it ends for
         key = self.members.group_of(pod.uid)
         group = self.groups.get(key) if key is not None else None
         if group is not None and group.policy.is_gang and not group.deleting and pod.scheduler in self.schedulers:
-            self.vacancies.open(group.key, pod, refusal, self.members.leaf_of(pod.uid))
+            self.vacancies.open(group.key, pod, refusal, self.members.leaf_of(pod.uid), since=since)
 
     def _count_priority(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and new.bound:
@@ -272,7 +284,7 @@ class Store:
         old = self.groups.get(group.key)
         self.groups[group.key] = group
         self.touched.add(group.key)
-        if group.deleting or (old is not None and old.uid != group.uid):
+        if group.deleting or (old is not None and old.api == group.api and old.uid != group.uid):
             self.vacancies.close_group(group.key)
         if old is None or _group_facts(old) != _group_facts(group):
             self._rejoin_replicas(self.membership.index_group(old, group))
@@ -424,7 +436,7 @@ def _same_room(old: Node, new: Node) -> bool:
 
 
 def _group_facts(group: PodGroup) -> tuple[object, ...]:
-    return group.workload, group.template, group.labels.get(REPLICA), group.owners, group.deleting
+    return group.workload, group.template, group.labels.get(REPLICA), group.owners, group.deleting, group.api
 
 
 def _job_facts(job: Job) -> tuple[object, ...]:

@@ -72,9 +72,9 @@ class Vacancies:
         """The vacancy that this member is the replacement of."""
         return self._by_replacement.get(uid)
 
-    def open(self, group: GroupKey, pod: Pod, refusal: str = "", leaf: str = "") -> None:
+    def open(self, group: GroupKey, pod: Pod, refusal: str = "", leaf: str = "", *, since: float | None = None) -> None:
         """A bound member has ended: its BOUND claim becomes the vacancy's, unless the kubelet had refused it."""
-        vacancy = Vacancy(group, pod, leaf, refusal)
+        vacancy = Vacancy(group, pod, leaf, refusal, since)
         self._by_group.setdefault(group, {})[pod.uid] = vacancy
         if not refusal:
             self._occupancy.hand_over(pod.uid, ClaimKind.BOUND, vacancy.claimant)
@@ -112,12 +112,6 @@ class Vacancies:
         """No slot of this group is kept any longer."""
         for vacancy in self.of_group(group):
             self.close(vacancy)
-
-    def clear(self) -> None:
-        """No slot of any group is kept any longer."""
-        for group in self.groups():
-            self.close_group(group)
-        self.filled.clear()
 
 
 def match_replacements(vacancies: Iterable[Vacancy], waiting: Iterable[Pod]) -> list[tuple[Vacancy, Pod]]:

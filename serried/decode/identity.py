@@ -30,6 +30,12 @@ COMPATIBLE_LABEL = "scheduling.x-k8s.io/pod-group"
 """Names a pod's PodGroup of scheduler-plugins."""
 
 
+GANG = "scheduling.serried.dev/gang"
+"""Annotation of a gang's bound pod, from its Binding: the apiVersion and the name of the gang's group."""
+
+DOMAIN = "scheduling.serried.dev/domain"
+"""Annotation of a gang's bound pod: the value of the gang's topology key on its node."""
+
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )

@@ -1,10 +1,13 @@
 """Pods. Nothing of the raw object is kept; strings that many pods share are interned."""
 
-from functools import lru_cache
+from collections.abc import Collection
+from functools import lru_cache, partial
 
 from serried.decode.devices import read_device_claims, read_unclaimed
 from serried.decode.fields import Raw, read_index, read_int, read_labels, read_map, read_name, read_objects, read_text
 from serried.decode.identity import (
+    DOMAIN,
+    GANG,
     is_deleting,
     read_compatible_label,
     read_controller,
@@ -40,12 +43,15 @@ _REFUSALS = frozenset({"NodeAffinity", "NodePorts", "NodeName", "TaintToleration
 _PHASES = {"Succeeded": Phase.SUCCEEDED, "Failed": Phase.FAILED}
 
 
-def decode_pod(obj: object) -> Pod | Malformed:
-    """A Pod from its JSON object; namespace, name and uid are required."""
-    return attempt("Pod", _decode, obj)
+def decode_pod(obj: object, apis: Collection[str] | None = None) -> Pod | Malformed:
+    """A Pod from its JSON object; namespace, name and uid are required.
+
+    ``apis`` are the apiVersions at which groups are read (`ApiLevel.read`); without, that is all of them.
+    """
+    return attempt("Pod", partial(_decode, apis=apis), obj)
 
 
-def _decode(obj: Raw) -> Pod:
+def _decode(obj: Raw, apis: Collection[str] | None) -> Pod:
     spec = read_map(obj, "spec")
     status = read_map(obj, "status")
     namespace, name = read_key(obj)
@@ -81,10 +87,12 @@ def _decode(obj: Raw) -> Pod:
         started=started,
         lifetime=lifetime,
         grace=read_grace(spec),
-        ends=read_end(read_map(obj, "metadata"), status) if deleting or phase is Phase.SUCCEEDED else None,
+        ends=read_end(read_map(obj, "metadata"), status) if deleting or phase is not Phase.ACTIVE else None,
         disruption=disruption,
         disrupted=disrupted,
         refusal=_read_refusal(status),
+        domain=read_name(read_map(read_map(obj, "metadata"), "annotations"), DOMAIN),
+        stranded=apis is not None and _is_stranded(read_map(obj, "metadata"), apis),
         marked=is_marked(spec),
         device_claims=read_device_claims(spec),
         unclaimed=read_unclaimed(spec, status),
@@ -103,6 +111,11 @@ def _read_group(obj: Raw, spec: Raw, namespace: str) -> tuple[GroupKey | None, L
     if group := read_compatible_label(metadata, namespace):
         return group, Link.COMPATIBLE
     return None, None
+
+
+def _is_stranded(metadata: Raw, apis: Collection[str]) -> bool:
+    gang = read_text(read_map(metadata, "annotations"), GANG)
+    return bool(gang) and gang.partition(" ")[0] not in apis
 
 
 def _read_owner(obj: Raw) -> ControllerRef | None:

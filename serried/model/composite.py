@@ -32,3 +32,4 @@ class Composite:
     scheduled: bool = False
     condition: tuple[str, str, str] | None = None
     disruption: Disruption = Disruption.SINGLE
+    api: str = ""

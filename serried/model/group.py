@@ -196,6 +196,9 @@ class PodGroup:
     disruption: Disruption = Disruption.SINGLE
     """Of a whole tree it says nothing: there each group has its own."""
 
+    api: str = ""
+    """Its apiVersion if it is read beside the level in use (`ApiLevel.beside`); "" at that level itself."""
+
     tree: Tree = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -227,12 +230,13 @@ class PodGroup:
 
         ``api_version`` is that of the level in use.
         """
+        version = self.api or api_version
         if self.key.kind is GroupKind.COMPOSITE:
-            return Holder(composite_api_version(api_version), "CompositePodGroup", self.key.name)
+            return Holder(composite_api_version(version), "CompositePodGroup", self.key.name)
         if self.key.kind is GroupKind.COMPATIBLE:
             return Holder(COMPATIBLE_API, "PodGroup", self.key.name)
         kind = "Workload" if self.key.kind is GroupKind.WORKLOAD else "PodGroup"
-        return Holder(api_version, kind, self.key.name)
+        return Holder(version, kind, self.key.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +284,9 @@ class Workload:
 
     parent: tuple[str, str] | None = None
     """The kind and name of its controllerRef if that is of a kind with several Jobs or replicas (`model.parent`)."""
+
+    api: str = ""
+    """As `PodGroup.api`."""
 
 
 class GangPolicy(StrEnum):

@@ -19,6 +19,20 @@ class ApiLevel:
         return f"{self.group}/{self.version}"
 
     @property
+    def beside(self) -> "ApiLevel | None":
+        """The level whose objects are read, too: gangs may have begun there before the cluster turned to this one.
+
+        Beside a native level that is the fallback. What was native cannot be read any more once the API server does not
+        serve it.
+        """
+        return None if self.name == FALLBACK.name else FALLBACK
+
+    @property
+    def read(self) -> frozenset[str]:
+        """The apiVersions at which groups are read."""
+        return frozenset({self.api_version} | ({self.beside.api_version} if self.beside is not None else set()))
+
+    @property
     def inline(self) -> bool:
         """Whether PodGroups are no objects but parts of a Workload, and pods name both."""
         return self.version == V1ALPHA1

@@ -136,7 +136,7 @@ class Pod:
     """How many seconds the pod may take to end once somebody ends it (terminationGracePeriodSeconds)."""
 
     ends: int | None = None
-    """When the pod succeeded, or by when it is to be gone if it is being deleted, in seconds since 1970."""
+    """When the pod ended, or by when it is to be gone if it is being deleted, in seconds since 1970."""
 
     disruption: str = ""
     """Why somebody other than its owner ends the pod: the reason of its condition DisruptionTarget; "" for nobody."""
@@ -146,6 +146,12 @@ class Pod:
 
     refusal: str = ""
     """Why the kubelet has refused the bound pod (``OutOfcpu``); "" for any other end."""
+
+    domain: str = ""
+    """What its Binding has told it of the domain of its gang."""
+
+    stranded: bool = False
+    """Whether it was bound as a member of a gang whose objects cannot be read, as its API is not served any more."""
 
     marked: bool = False
     """Whether the pod names all MARKERS, so that an isolated scheduler asks about it."""

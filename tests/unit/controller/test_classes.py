@@ -18,7 +18,7 @@ NAMING = replace(PLAIN, priority_class="high")
 
 
 def resolved(template: Template, level: ApiLevel, *classes: PriorityClassBuilder) -> tuple[int | None, object]:
-    made = resolve_class(template, {each.value().name: each.value() for each in classes}, level)
+    made = resolve_class(template, level, {each.value().name: each.value() for each in classes})
     assert replace(made, priority=template.priority, preemption=template.preemption) == template
     return made.priority, made.preemption
 

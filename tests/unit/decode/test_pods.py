@@ -222,3 +222,18 @@ def test_who_ends_a_pod_beside_its_owner_is_known(builder: PodBuilder, expected:
 )
 def test_how_long_it_may_take_to_end(builder: PodBuilder, seconds: int) -> None:
     assert builder.value().grace == seconds
+
+
+def bound_as(gang: str, *apis: str) -> Pod:
+    """A pod whose Binding has named this gang, where groups of these APIs are read."""
+    found = decode_pod(pod("p").annotation("scheduling.serried.dev/gang", gang).raw(), apis)
+    assert isinstance(found, Pod)
+    return found
+
+
+def test_a_pod_is_stranded_when_the_api_of_its_gang_is_not_read() -> None:
+    assert bound_as("a/v1 g", "b/v1").stranded
+    assert bound_as("a word that is no API", "b/v1").stranded
+    assert not bound_as("a/v1 g", "a/v1", "b/v1").stranded
+    assert not bound_as("", "b/v1").stranded
+    assert not pod("p").annotation("scheduling.serried.dev/gang", "a/v1 g").value().stranded

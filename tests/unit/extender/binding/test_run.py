@@ -58,7 +58,12 @@ class TestTheWholeWay:
     async def test_it_does_not_tell_what_there_is_not(self, world: Harness) -> None:
         await plan(world)
         await bind_all(world)
-        assert world.annotations("m0") == {}
+        assert world.annotations("m0").keys() == {"scheduling.serried.dev/gang"}
+
+    async def test_it_tells_the_gang_and_where_its_objects_are(self, world: Harness) -> None:
+        await plan(world)
+        await bind_all(world)
+        assert world.annotations("m0") == {"scheduling.serried.dev/gang": "scheduling.k8s.io/v1beta1 g"}
 
     async def test_no_binding_is_sent_before_the_commit_is_answered(self, world: Harness) -> None:
         await plan(world)

@@ -7,6 +7,7 @@ import pytest
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.preemption import Mode
 from extender.scheduling.repairs import Broken, Rules
+from serried.decode.times import write_time
 from serried.model.group import GroupKey, Key
 from serried.model.verdict import Reason, render
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
@@ -738,6 +739,17 @@ class TestWhatOthersDid:
         assert world.reasons()[-1] is Reason.DOMAIN_CONFLICT
 
 
+async def test_a_repair_takes_a_nomination_and_a_binding_and_no_record(world: Harness) -> None:
+    world.nominate()
+    await run_gang(world)
+    before = len(world.api.calls)
+    world.delete("m0")
+    await world.add(*members(1, first=2)).go()
+    world.bind("m2")
+    await world.go()
+    assert [call.verb for call in world.api.calls[before:]] == ["nominate", "bind"]
+
+
 class TestARestart:
     async def test_a_restart_forgets_the_slot_but_not_the_domain(self, world: Harness) -> None:
         ran = gang(2).topology().condition("True", "Scheduled")
@@ -745,12 +757,68 @@ class TestARestart:
         await world.add(*racks, ran, members(2)[1].on("n2"), *members(1, first=2)).go()
         assert (slot(world, "m2"), world.cycle().stage) == ("n1", CycleStage.GATHERING)
 
-    async def test_a_standby_keeps_no_slots(self, world: Harness) -> None:
+    async def test_nor_the_domain_of_members_whose_nodes_are_all_gone(self, world: Harness) -> None:
+        ran = gang(2).topology().condition("True", "Scheduled")
+        bound = members(2)[1].on("n2").annotation("scheduling.serried.dev/domain", "r1")
+        racks = [node("n1").cpu(1).rack("r1"), node("a1").cpu(8).rack("r2")]
+        await world.add(*racks, ran, bound, *members(1, first=2)).go()
+        assert slot(world, "m2") == "n1"
+
+    async def test_a_standby_sees_who_dies_and_keeps_the_slot_for_its_own_turn(self, world: Harness) -> None:
         await run_gang(world)
+        world.group_scheduler.end_term()
         world.delete("m0")
-        world.term.active = False
-        world.groups.wake()
-        world.core.tasks.spawn(world.core.loop.run())
-        await world.settle()
+        world.group_scheduler.stand_by()
+        world.clock.advance(119.0)
+        world.group_scheduler.stand_by()
+        world.term.active = True
+        await wait_for_room(world)
+        await world.add(*members(1)).go()
+        assert slot(world, "m0") == "n1"
+
+    async def test_but_no_longer_than_the_leader_does(self, world: Harness) -> None:
+        await run_gang(world)
+        world.group_scheduler.end_term()
+        world.delete("m0")
+        world.group_scheduler.stand_by()
+        world.clock.advance(120.0)
+        world.group_scheduler.stand_by()
         assert len(world.store.vacancies) == 0
         assert world.store.occupancy.node_of("vacancy:pod-m0") is None
+
+    @pytest.mark.parametrize(
+        ("ago", "kept"),
+        [
+            pytest.param(119, ["m0"], id="the slot of a member that has just failed is kept"),
+            pytest.param(120, [], id="that of one that failed long ago is not"),
+            pytest.param(-5, ["m0"], id="of one that failed by another clock in the future it is"),
+        ],
+    )
+    async def test_a_restart_finds_the_failed_members_that_are_still_there(
+        self, world: Harness, ago: int, kept: list[str]
+    ) -> None:
+        await begin_with_failed(world, ago)
+        assert [vacancy.pod.name for vacancy in world.store.vacancies] == kept
+        await world.pass_time(120.0)
+        assert len(world.store.vacancies) == 0
+
+    async def test_and_gives_it_to_the_replacement_though_another_gang_waits_for_the_room(self, world: Harness) -> None:
+        await begin_with_failed(world, 10)
+        await wait_for_room(world)
+        await world.add(*members(1, first=2)).go()
+        assert slot(world, "m2") == "n1"
+
+    async def test_room_that_another_has_by_now_is_nobody_elses(self, world: Harness) -> None:
+        await begin_with_failed(world, 10, pod("p").cpu(1).on("n1"))
+        assert len(world.store.vacancies) == 0
+
+
+async def begin_with_failed(world: Harness, ago: int, *others: PodBuilder) -> None:
+    """A process begins that finds gang g of two with one member, and one on n1 that failed so many seconds ago."""
+    ended = {"terminated": {"exitCode": 1, "finishedAt": write_time(world.wall() - ago)}}
+    failed = members(1)[0].on("n1").phase("Failed").having([{"state": ended}], "status", "containerStatuses")
+    world.term.active = False
+    world.add(*small_nodes(2, 1), gang(2).condition("True", "Scheduled"), failed, members(2)[1].on("n2"), *others)
+    world.group_scheduler.begin_term(world.wall())
+    world.term.active = True
+    await world.go()
