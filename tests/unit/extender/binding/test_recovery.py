@@ -43,6 +43,16 @@ async def test_a_committed_record_is_rolled_forward_without_any_call_of_the_sche
     assert cluster.nothing_reserved
 
 
+async def test_so_is_one_of_a_release_that_did_not_say_the_format(cluster: Harness) -> None:
+    await leave_behind(cluster, "m0", "m1", committed=True)
+    for record in cluster.api.records.values():
+        del record["spec"]["format"]
+    await recover(cluster)
+    await cluster.go()
+    assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", "n1")
+    assert cluster.nothing_reserved
+
+
 async def test_half_a_burst_is_finished(cluster: Harness) -> None:
     cluster.add(members(1)[0].on("n1"))
     await leave_behind(cluster, "m0", "m1", committed=True)
