@@ -5,7 +5,7 @@ import logging
 import orjson
 
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, Forbidden, NotFound, misread
+from serried.kube.errors import ApiError, Forbidden, NotFound, Unavailable, is_unreadable, misread
 from serried.kube.wire import JSON, POD_TEMPLATES, Resource, pod_groups, workloads
 from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, ApiLevel
 
@@ -90,4 +90,9 @@ async def _answers(client: ApiClient, resource: Resource) -> bool:
     except Forbidden:
         # The API server checks rights before it looks for the resource. The reflector will report what RBAC lacks.
         return True
+    except Unavailable as error:
+        if not is_unreadable(error):
+            raise
+        log.error("the API server cannot read what is stored of this API", extra={"err": str(error)})
+        return False
     return True

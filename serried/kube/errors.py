@@ -60,6 +60,14 @@ class Unavailable(ApiError):
         """Whether the request was certainly not sent. Otherwise a write may have happened."""
 
 
+def is_unreadable(error: ApiError) -> bool:
+    """Whether the API server has found stored objects of a version that it does not know, so that it can list none.
+
+    An alpha version leaves them behind when the next minor does not have it (upstream's runtime.IsNotRegisteredError).
+    """
+    return error.status >= 500 and "is registered for version" in error.message
+
+
 def misread(call: str, status: int, said: str) -> Unavailable:
     """The exception for an answer that is not the API server's, such as a proxy's page; ``said`` is what is wrong."""
     return Unavailable(call, Failure(status, "NoAnswer", f"not an answer of an API server: {said}"))

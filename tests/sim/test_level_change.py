@@ -13,7 +13,7 @@ from serried.model.level import FALLBACK, NATIVE, ApiLevel
 from serried.observe.prometheus import PrometheusControllerMetrics
 from serried.process import Process
 from serried.settings import CommonSettings, controller_settings
-from tests.support.apiserver import NATIVE_SERVED, FakeApiServer
+from tests.support.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
 from tests.support.faults import calls
 
 
@@ -104,3 +104,16 @@ async def test_work_that_fails_ends_the_process_with_its_error(house: House) -> 
         with pytest.raises(RuntimeError, match="a defect"):
             await house.task
     assert house.ended == [FALLBACK]
+
+
+async def test_an_api_of_which_the_server_cannot_read_what_is_stored_is_not_used() -> None:
+    left_over = 'no kind "Workload" is registered for version "scheduling.k8s.io/v1alpha1" in scheme "any"'
+    async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
+        fault = server.refuse(calls("GET", f"/{NATIVE.version}/workloads"), 10_000, status=500, message=left_over)
+        house = House(server, client, controller_settings([]))
+        await house.until(lambda: house.begun == [FALLBACK])
+        server.recover()
+        await house.until(lambda: house.begun == [FALLBACK, NATIVE])
+        house.task.cancel()
+        await asyncio.gather(house.task, return_exceptions=True)
+        assert fault.left < 10_000

@@ -145,10 +145,17 @@ class FakeApiServer:
     # ------------------------------------------------------------------ faults
 
     def refuse(
-        self, when: When, times: int = 1, *, status: int = 503, reason: str = "", retry_after: int | None = None
+        self,
+        when: When,
+        times: int = 1,
+        *,
+        status: int = 503,
+        reason: str = "",
+        message: str = "injected",
+        retry_after: int | None = None,
     ) -> Fault:
         """Answer the next ``times`` matching requests with an error."""
-        return self._order(Fault(Mishap.REFUSE, when, times, status=status, reason=reason, retry_after=retry_after))
+        return self._order(Fault(Mishap.REFUSE, when, times, status, reason, message, retry_after=retry_after))
 
     def hang_up(self, when: When, times: int = 1) -> Fault:
         """Close the connections of the next matching requests before anything is done."""
