@@ -4,22 +4,55 @@ A folder says in its own conftest which ``cluster`` it wants and, if it has word
 Stories on other Kubernetes versions run where those are built, and in `make test-full`, which builds them first.
 """
 
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
-from bench.cluster import Cluster
+from bench.cluster import Cluster, ports
 from bench.cluster.binaries import are_at_hand
 from tests.support.cluster_stage import ClusterStage, staged
 
 
+CLUSTERS = ("cluster", "bare")
+"""The fixtures whose parameter says which of its folder's clusters a story runs in."""
+
+WORKERS = 8
+"""How many processes may tell stories at the same time: each has a part of the ports."""
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Skip the stories of versions that are not there: a build takes longer than all the others."""
+    """Keep the stories of one cluster in one process, and skip those of versions that are not there."""
     for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group(_name_cluster(item)))
         for version in {str(mark.args[0]) for mark in item.iter_markers("kubernetes")}:
             if not are_at_hand(version):
                 reason = f"Kubernetes {version} is not built: python -m bench.cluster binaries --kubernetes {version}"
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _name_cluster(item: pytest.Item) -> str:
+    """Folder and parameter of the cluster that this story runs in; stories beside the folders go by their file."""
+    here = Path(__file__).parent
+    place = item.path if item.path.parent == here else item.path.parent
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    chosen = [str(parameters[name]) for name in CLUSTERS if name in parameters]
+    return " ".join([place.name, *chosen])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_ports(worker_id: str) -> Iterator[None]:
+    """A part of the ports for each of the processes that tell stories at the same time."""
+    number = int(worker_id.removeprefix("gw")) % WORKERS if worker_id.startswith("gw") else None
+    with pytest.MonkeyPatch.context() as patch:
+        if number is not None and ports.SHARE not in os.environ:
+            size = len(ports.RANGE) // WORKERS
+            first = ports.RANGE.start + number * size
+            patch.setenv(ports.SHARE, f"{first}-{first + size - 1}")
+        yield
 
 
 @pytest.fixture(scope="session")

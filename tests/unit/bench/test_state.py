@@ -224,6 +224,14 @@ def test_no_port_left_is_an_error() -> None:
         ports.pick(("a",), set(ports.RANGE))
 
 
+def test_a_share_of_the_ports_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ports.SHARE, "20100-20199")
+
+    picked = ports.pick(("a", "b", "c"), ())
+
+    assert all(20100 <= port < 20200 for port in picked.values())
+
+
 def test_ports_of_other_clusters_count_although_nobody_listens(place: Place) -> None:
     place.write(record())
 
