@@ -18,6 +18,7 @@ from extender.core import Core, Options
 from extender.debug.broadcast import Broadcast
 from extender.debug.gauges import Gauges
 from extender.debug.live import live_routes
+from extender.debug.profile import profile_routes
 from extender.debug.routes import debug_routes, process_routes
 from extender.debug.selfcheck import SelfCheck
 from extender.debug.sketch import Sketch
@@ -174,6 +175,7 @@ class Extender:
         return [
             debug_routes(self.core, self.reports, self.level, self.selfcheck.describe),
             process_routes(self.settings, Comparison(self._client, self.feed)),
+            profile_routes(self.settings.profiling),
             live_routes(self.broadcast),
         ]
 

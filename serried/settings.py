@@ -242,6 +242,7 @@ class ExtenderSettings(CommonSettings):
         "0", "how long what has just started is spared from the next higher priority; 0: not at all"
     )
     isolated: Literal["off", "on"] = _flag("off", "whether the scheduler asks about marked pods only")
+    profiling: Literal["off", "on"] = _flag("off", "whether /debug/profile says what the event loop is at work on")
 
 
 class ControllerSettings(CommonSettings):

@@ -14,7 +14,6 @@ from bench.cluster import Cluster, ports
 from bench.cluster.binaries import are_at_hand
 from tests.support.cluster_stage import ClusterStage, staged
 
-
 CLUSTERS = ("cluster", "bare")
 """The fixtures whose parameter says which of its folder's clusters a story runs in."""
 

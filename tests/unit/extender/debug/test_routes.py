@@ -10,6 +10,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
+from extender.debug.profile import profile_routes
 from extender.debug.routes import debug_routes, process_routes
 from serried.drift import Comparison
 from serried.model.level import FALLBACK
@@ -25,6 +26,7 @@ def app(world: Harness) -> FastAPI:
     app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
     settings = extender_settings(["--queue-ageing=off", "--scheduler-name=b,a"], {"POD_NAME": "serried-0"})
     app.include_router(process_routes(settings, Mock(spec=Comparison)))
+    app.include_router(profile_routes("on"))
     return app
 
 
