@@ -42,6 +42,7 @@ from extender.scheduling.pod_ends import PodEnds
 from extender.scheduling.preemption import Method, Preemptions, Refusals
 from extender.scheduling.preemption import Mode as PreemptionMode
 from extender.scheduling.queue import Queue
+from extender.scheduling.refused_preemptors import RefusedPreemptors
 from extender.scheduling.repairs import USUAL, Repairs, Rules
 from extender.scheduling.scheduling_cycle import SchedulingCycle
 from extender.scheduling.status_sink import StatusSink
@@ -217,6 +218,7 @@ class Core:
             status=status,
             rule=options.disrupted,
         )
+        refused_preemptors = RefusedPreemptors(store.pods, self.groups, self.outbox)
         candidates = Candidates(
             store.pods,
             store.members,
@@ -224,6 +226,7 @@ class Core:
             store.occupancy,
             priorities=store.priorities,
             groups=self.groups,
+            refused=refused_preemptors,
             rule=options.disrupted,
         )
         plain_pods = PlainPods(
@@ -291,6 +294,7 @@ class Core:
             repairs=repairs,
             disruptions=disruptions,
             plain_pods=plain_pods,
+            refused_preemptors=refused_preemptors,
             scheduling_cycle=scheduling_cycle,
             tending=self.tending,
             endings=endings,

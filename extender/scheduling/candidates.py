@@ -8,12 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from extender.answers import Candidate
+from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.disruption import Disrupted
 from extender.scheduling.groups import Groups
+from extender.scheduling.refused_preemptors import RefusedPreemptors
 from serried.cluster.companies import Companies, Company
 from serried.cluster.members import Members
 from serried.cluster.occupancy import Occupancy
 from serried.cluster.priorities import GroupPriorities
+from serried.model.group import GroupKey
 from serried.model.pod import Pod
 
 
@@ -57,7 +60,7 @@ class _Cost:
 
 
 class Candidates:
-    """Weighs kube-scheduler's candidates. Synchronous, and without any effect."""
+    """Weighs kube-scheduler's candidates. Synchronous; nothing follows but that a refused pod may be woken later."""
 
     def __init__(
         self,
@@ -68,10 +71,12 @@ class Candidates:
         *,
         priorities: GroupPriorities,
         groups: Groups,
+        refused: RefusedPreemptors,
         rule: Disrupted,
     ) -> None:
         self._pods = pods
         self._members = members
+        self._refused = refused
         self._priorities = priorities
         self._companies = companies
         self._occupancy = occupancy
@@ -84,20 +89,30 @@ class Candidates:
         kube-scheduler refuses an answer that names a victim on another node (pkg/scheduler/extender.go:
         convertPodUIDToPod), although its own candidates do where it knows of gangs itself.
         """
-        here = (
+        here = [
             replace(each, victims=tuple(uid for uid in each.victims if self._node_of(uid) in ("", each.node)))
             for each in candidates
-        )
+        ]
         costs: dict[Company, _Cost] = {}
         losses = [self._count_loss(preemptor, each, costs) for each in here if each.victims]
-        return choose([loss for loss in losses if loss is not None])
+        chosen = choose([loss for loss in losses if loss is not None])
+        self._note(preemptor, () if chosen else here)
+        return chosen
+
+    def _note(self, preemptor: Pod, refused: Iterable[Candidate]) -> None:
+        """Have a pod woken once a cycle has ended that kept it from the last candidates."""
+        cycles = dict(way for each in refused for uid in each.victims if (way := self._find_way(uid)) is not None)
+        if cycles:
+            self._refused.note(preemptor, cycles)
+        else:
+            self._refused.forget(preemptor.uid)
 
     def _node_of(self, uid: str) -> str:
         return self._occupancy.node_of(uid) or ""
 
     def _count_loss(self, preemptor: Pod, candidate: Candidate, costs: dict[Company, _Cost]) -> Loss | None:
         """None for a candidate that must not be; ``costs`` are those that were looked up for earlier ones."""
-        if any(self._is_on_its_way(uid) for uid in candidate.victims):
+        if any(self._find_way(uid) is not None for uid in candidate.victims):
             return None
         companies = {company for uid in candidate.victims if (company := self._companies.of_pod(uid)) is not None}
         for company in companies - costs.keys():
@@ -116,10 +131,11 @@ class Candidates:
         uids = frozenset(pod.uid for pod in self._companies.list_running(company))
         return _Cost(uids, self._companies.find_priority(company))
 
-    def _is_on_its_way(self, uid: str) -> bool:
-        """Whether a pod waits at its bind call for the others of its gang, or they are being bound together."""
+    def _find_way(self, uid: str) -> tuple[GroupKey, BindingCycle] | None:
+        """The cycle of a pod that waits at its bind call for the others of its gang, or is being bound with them."""
         key = self._members.group_of(uid)
         gang = self._groups.states.get(key) if key is not None else None
-        if gang is None or gang.cycle is None:
-            return False
-        return uid in gang.cycle.at_bind or bool(gang.cycle.reservation.committed)
+        if key is None or gang is None or gang.cycle is None:
+            return None
+        on_its_way = uid in gang.cycle.at_bind or bool(gang.cycle.reservation.committed)
+        return (key, gang.cycle) if on_its_way else None

@@ -18,6 +18,7 @@ from extender.scheduling.held import HeldPods
 from extender.scheduling.plain_pods import PlainPods
 from extender.scheduling.planning import Planning
 from extender.scheduling.queue import Queue
+from extender.scheduling.refused_preemptors import RefusedPreemptors
 from extender.scheduling.repairs import Repairs
 from extender.scheduling.scheduling_cycle import SchedulingCycle
 from extender.scheduling.tending import CycleTending
@@ -48,6 +49,7 @@ class GroupScheduler:
         repairs: Repairs,
         disruptions: Disruptions,
         plain_pods: PlainPods,
+        refused_preemptors: RefusedPreemptors,
         scheduling_cycle: SchedulingCycle,
         tending: CycleTending,
         endings: CycleEndings,
@@ -64,6 +66,7 @@ class GroupScheduler:
         self._repairs = repairs
         self._disruptions = disruptions
         self._plain_pods = plain_pods
+        self._refused_preemptors = refused_preemptors
         self._scheduling_cycle = scheduling_cycle
         self._tending = tending
         self._endings = endings
@@ -129,6 +132,7 @@ class GroupScheduler:
         now = self._clock()
         self._queue.review()
         self._plain_pods.review()
+        self._refused_preemptors.review()
         for key, state in list(self._groups.states.items()):
             if state.cycle is not None and state.cycle.steers:
                 self._tending.review(state.cycle)
