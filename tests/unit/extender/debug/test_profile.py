@@ -1,7 +1,6 @@
 """A profile of the event loop, as it is asked for over HTTP."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,7 +9,6 @@ import pytest
 from fastapi import FastAPI
 
 from extender.debug.profile import profile_routes
-from serried.observe.stacks import sample_stacks
 
 
 @asynccontextmanager
@@ -27,7 +25,7 @@ def work_on_the_loop() -> int:
 
 async def test_what_the_loop_works_on_is_seen_while_it_works() -> None:
     async with reader("on") as http:
-        asked = asyncio.create_task(http.get("/debug/profile?seconds=0.3"))
+        asked = asyncio.create_task(http.get("/debug/profile?seconds=1"))
         while not asked.done():
             work_on_the_loop()
             await asyncio.sleep(0)
@@ -44,21 +42,6 @@ async def test_of_two_readers_one_is_asked_to_come_back() -> None:
     refused = next(answer for answer in answers if answer.status_code != 200)
     assert sorted(answer.status_code for answer in answers) == [200, 429]
     assert refused.headers["Retry-After"] == "5"
-
-
-async def test_a_profile_that_is_ended_early_has_what_it_saw() -> None:
-    ended = threading.Event()
-    begun = asyncio.get_running_loop().create_future()
-    loop = asyncio.get_running_loop()
-
-    def watch() -> int:
-        loop.call_soon_threadsafe(begun.set_result, None)
-        return sample_stacks(threading.get_ident(), 3600, ended).total()
-
-    taking = loop.run_in_executor(None, watch)
-    await begun
-    ended.set()
-    assert await taking >= 1
 
 
 async def test_profiles_are_off_unless_they_are_asked_for() -> None:
