@@ -1,0 +1,232 @@
+"""The ground changes under gangs that wait, run, rest and grow: gates go on and off, minors follow each other.
+
+The control plane is restarted over the same etcd. Extender and controller are killed as well, as a new node image would
+do; that they notice a change by themselves is told in tests/sim. 12 nodes of 32 CPU in 4 racks of 3.
+"""
+
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from bench.cluster import Cluster, Spec
+from bench.cluster.components import Name
+from tests.e2e.jobs.stage import JobStage
+from tests.support.cluster_stage import RACK, Raw, eventually, names
+from tests.support.clusters import running
+
+pytestmark = pytest.mark.e2e
+
+WHOLE_NODE = "30"
+OURS: tuple[Name, ...] = ("extender", "controller")
+GANG = "scheduling.serried.dev/gang"
+
+
+class Ground(JobStage):
+    """A stage whose ground can be changed."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        super().__init__(cluster, namespace)
+        self._level = cluster.spec.api_version
+
+    def stand_on(self, to: Spec, *begun: Name, goes_on_as: Spec | None = None) -> None:
+        """The control plane goes on as another one. What is ours is killed, and these processes of it begin anew.
+
+        ``goes_on_as`` says at which level, if that is not the one of the control plane.
+        """
+        for name in OURS:
+            self.cluster.kill(name, signal.SIGKILL)
+        self.cluster.succeed(to)
+        level = goes_on_as or to
+        self.native = level.api == "native"
+        self.inline = level.api_version.endswith("/v1alpha1")
+        self._level = level.api_version
+        self.begin(*(begun or OURS))
+        found = self.selfcheck()["api"]
+        assert f"{found['group']}/{found['version']}" == level.api_version
+
+    def _workloads(self) -> str:
+        return f"/apis/{self._level}/namespaces/{self.namespace}/workloads"
+
+    def leave(self) -> None:
+        """The story is over, and the cluster goes."""
+        self._debug.close()
+
+    def begin(self, *begun: Name) -> None:
+        """These processes begin their work."""
+        for name in begun:
+            self.cluster.start(name)
+            self.cluster.await_ready(name)
+
+    def run_job(self, name: str, size: int) -> dict[str, str]:
+        """A gang of a Job, each member on a node of its own in one rack; where they run."""
+        asks = {"annotations": {"scheduling.serried.dev/required-topology": RACK}}
+        # Of each index alone the Job controller waits for 10 s; failures of a whole Job would make it wait longer.
+        sizes: Raw = {"parallelism": size, "completions": size, "backoffLimitPerIndex": 9}
+        self.submit_job(name, cpu=WHOLE_NODE, metadata=asks, **sizes)
+        self.await_bound(f"{name}-", size)
+        return self.bound(f"{name}-")
+
+    def held(self, prefix: str) -> list[str]:
+        """The pods that kube-scheduler has tried in vain."""
+        waiting = [pod for pod in self.pods(prefix) if not pod["spec"].get("nodeName")]
+        said = {pod["metadata"]["name"]: pod.get("status", {}).get("conditions", ()) for pod in waiting}
+        return [name for name, all_said in said.items() if any(each["type"] == "PodScheduled" for each in all_said)]
+
+    def lose(self, job: str) -> tuple[str, str]:
+        """A member of a Job's gang is deleted; its name, and the node that it was on."""
+        name, node = min(self.bound(f"{job}-").items())
+        self.delete_pods(name)
+        return name, node
+
+    def await_repair(self, job: str, size: int, lost: tuple[str, str]) -> None:
+        """Another pod runs where the lost one did, and the gang is whole."""
+
+        def is_whole() -> bool:
+            found = self.bound(f"{job}-")
+            return len(found) == size and lost[0] not in found and lost[1] in found.values()
+
+        eventually(f"{job} whole again", is_whole)
+        assert len(self.racks(f"{job}-")) == 1
+
+
+@pytest.fixture
+def ground(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Ground]:
+    spec: Spec = getattr(request, "param", Spec(name="ground", nodes=12, racks=4, api="fallback", hold="filter"))
+    with running(spec, tmp_path_factory) as cluster:
+        for name in OURS:
+            cluster.restart(name, "--api", "auto")
+        stage = Ground(cluster, "ground")
+        yield stage
+        stage.leave()
+
+
+def test_gangs_go_on_when_the_native_api_is_turned_on_and_off_again(ground: Ground) -> None:
+    fallback = ground.cluster.spec
+    native = replace(fallback, api="native")
+    begin_at_the_fallback(ground)
+    carried = ground.group_of_job("train")
+
+    ground.stand_on(native)
+    go_on_beside(ground)
+    assert ground.view(carried)["object"]["apiVersion"] == "scheduling.serried.dev/v1beta1"
+    assert ground.list_groups() == []  # all of them have kept their objects
+    mine = begin_at_the_native_level(ground)
+    group = ground.group_of_job("fresh")
+
+    # Off again: nobody can read the objects of the native level any more.
+    ground.stand_on(fallback, "extender")
+    lost = ground.lose("fresh")
+    ground.await_reason("job:fresh", "PodGroupMissing")
+    ground.await_reason("half", "PodGroupMissing")
+    eventually("a replacement that is held", lambda: ground.held("fresh-"))
+    assert len(ground.bound("fresh-").keys() - {lost[0]}) == 2
+    ground.begin("controller")
+    ground.await_repair("fresh", 3, lost)
+    assert ground.group_of_job("fresh") == group
+    ground.await_repair("train", 3, ground.lose("train"))
+    assert ground.bound("mine") == mine
+    assert not ground.bound("half")
+
+    ground.stand_on(native)
+    ground.create_pods(["half-2"], "half")
+    ground.await_bound("half", 3)
+    ground.await_repair("fresh", 3, ground.lose("fresh"))
+    assert ground.bound("mine") == mine
+
+
+def begin_at_the_fallback(ground: Ground) -> None:
+    """One that runs, one of a user's own, one that rests, one that will grow, one that waits."""
+    ground.run_job("train", 3)
+    ground.create_group("ring", 2)
+    ground.create_pods(names("ring", 2), "ring")
+    ground.await_bound("ring", 2)
+    ground.submit_job("rests", suspend=True)
+    ground.submit_job("grows")
+    ground.await_bound("grows-", 2)
+    ground.create_group("late", 3)
+    ground.create_pods(names("late", 2), "late")
+    ground.await_reason("late", "QuorumMissing")
+
+
+def go_on_beside(ground: Ground) -> None:
+    """Each of them goes on as it would have done."""
+    ground.await_reason("late", "QuorumMissing")
+    ground.await_repair("train", 3, ground.lose("train"))
+    ring = ground.bound("ring")
+    ground.delete_pods("ring-1")
+    create_labelled(ground, "ring-1", "ring")
+    eventually("ring whole", lambda: ground.bound("ring") == ring)
+    create_labelled(ground, "late-2", "late")
+    ground.await_bound("late", 3)
+    ground.change_job("grows", parallelism=3, completions=3)
+    ground.await_bound("grows-", 3)
+    ground.change_job("rests", suspend=False)
+    ground.await_bound("rests-", 2)
+
+
+def begin_at_the_native_level(ground: Ground) -> dict[str, str]:
+    """One that runs, one of a user's own, one that waits; where the second runs."""
+    ground.run_job("fresh", 3)
+    told = {pod["metadata"]["annotations"][GANG] for pod in ground.pods("fresh-")}
+    assert told == {f"scheduling.k8s.io/v1beta1 {ground.group_of_job('fresh')}"}
+    ground.create_group("mine", 2)
+    ground.create_pods(names("mine", 2), "mine")
+    ground.await_bound("mine", 2)
+    ground.create_group("half", 3)
+    ground.create_pods(names("half", 2), "half")
+    ground.await_reason("half", "QuorumMissing")
+    return ground.bound("mine")
+
+
+def create_labelled(ground: Ground, name: str, group: str) -> None:
+    """A member that names its group as at the fallback level."""
+    ground.create_pods([name], labels={"scheduling.serried.dev/pod-group": group})
+
+
+OLDEST = Spec(name="minors", nodes=12, racks=4, kubernetes="1.35.4", api="native", hold="filter")
+MINORS = pytest.param(OLDEST, marks=[pytest.mark.kubernetes(minor) for minor in ("1.35.4", "1.36.4", "1.37.1")])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ground", [MINORS], indirect=True, ids=["from 1.35"])
+def test_gangs_go_on_from_minor_to_minor(ground: Ground) -> None:
+    """Each minor has a version of its own and knows no other: the objects are deleted before, as upgrades ask for."""
+    ground.run_job("train", 3)
+    ground.submit_job("rests", suspend=True)
+    for minor in ("1.36.4", "1.37.1"):
+        clear_objects(ground)
+        ground.stand_on(replace(ground.cluster.spec, kubernetes=minor))
+        ground.await_group("train")
+        ground.await_repair("train", 3, ground.lose("train"))
+    ground.change_job("rests", suspend=False)
+    ground.await_bound("rests-", 2)
+
+
+def clear_objects(ground: Ground) -> None:
+    """Somebody deletes the objects of all gangs."""
+    group, version = ground.cluster.spec.api_version.split("/")
+    kinds = ["workloads"] if ground.inline else ["podgroups", "workloads"]
+    for kind in kinds:
+        ground.cluster.kubectl("delete", f"{kind}.{version}.{group}", "--all", "-n", ground.namespace)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ground", [MINORS], indirect=True, ids=["from 1.35"])
+def test_objects_that_the_next_minor_cannot_read_stop_nobody(ground: Ground) -> None:
+    """An API server that finds objects of an alpha version of the minor before cannot list any: upstream loses them."""
+    ground.run_job("train", 3)
+    ground.create_group("half", 3)
+    ground.create_pods(names("half", 2), "half")
+    ground.await_reason("half/half", "QuorumMissing")
+
+    fallback = replace(OLDEST, api="fallback")
+    for minor in ("1.36.4", "1.37.1"):
+        ground.stand_on(replace(OLDEST, kubernetes=minor), goes_on_as=fallback)
+        ground.await_group("train")
+        ground.await_repair("train", 3, ground.lose("train"))
+        ground.await_reason("half/half", "PodGroupMissing")
+        assert not ground.bound("half")
+    ground.create_pods(["plain"])
+    ground.await_bound("plain", 1)
