@@ -45,6 +45,7 @@ from extender.scheduling.queue import Queue
 from extender.scheduling.refused_preemptors import RefusedPreemptors
 from extender.scheduling.repairs import USUAL, Repairs, Rules
 from extender.scheduling.scheduling_cycle import SchedulingCycle
+from extender.scheduling.shares import ExclusiveShares
 from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.studies import Studies
 from extender.scheduling.tending import CycleTending
@@ -73,6 +74,12 @@ class Options:
 
     patience_seconds: float = PATIENCE_SECONDS
     """How long room is kept for the head of the queue beyond its forecast at first."""
+
+    backfill_share_percent: int = 100
+    """Of how many of all nodes room is kept for a gang of one namespace at most."""
+
+    exclusive_share_percent: int = 100
+    """How many of the domains of a key the exclusive gangs of one namespace may have."""
 
     plain: PlainRule = PlainRule.PASS
     """Whether pods of no gang are kept off the nodes of the head of the queue."""
@@ -176,6 +183,7 @@ class Core:
             wall=wall,
             mode=options.backfill,
             patience_seconds=options.patience_seconds,
+            share_percent=options.backfill_share_percent,
         )
         self.queue = Queue(
             order,
@@ -259,11 +267,13 @@ class Core:
             method=options.preempt_by,
             spare_seconds=options.preemption_spare_seconds,
         )
+        self.exclusive_shares = ExclusiveShares(store, self.ledger, options.exclusive_share_percent)
         scheduling_cycle = SchedulingCycle(
             store,
             self.ledger,
             self.queue,
             self.planning,
+            exclusive_shares=self.exclusive_shares,
             kept_slots=kept_slots,
             preemptions=self.preemptions,
             held=self.held,

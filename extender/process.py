@@ -217,6 +217,8 @@ def _read_options(settings: ExtenderSettings) -> Options:
         nomination_window=settings.stamp_window,
         backfill=Mode(settings.backfill),
         patience_seconds=settings.backfill_patience,
+        backfill_share_percent=settings.backfill_share,
+        exclusive_share_percent=settings.exclusive_share,
         plain=PlainRule(settings.backfill_plain),
         ageing_seconds=settings.queue_ageing,
         rules=Rules(settings.repair_seconds, settings.broken_grace, Broken(settings.broken_gangs)),

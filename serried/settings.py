@@ -97,6 +97,12 @@ def _parse_count(text: str) -> int:
     return int(text)
 
 
+def _parse_percent(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 3) or not 1 <= int(text) <= 100:
+        raise ValueError("must be a whole number from 1 to 100")
+    return int(text)
+
+
 def _parse_seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -147,6 +153,7 @@ File = Annotated[str | None, PlainValidator(_parse_optional), _Shown("FILE")]
 Text = Annotated[str, PlainValidator(_parse_required), _Shown("TEXT")]
 Endpoint = Annotated[str, PlainValidator(_parse_endpoint), _Shown("URL")]
 Count = Annotated[int, PlainValidator(_parse_count), _Shown("COUNT")]
+Percent = Annotated[int, PlainValidator(_parse_percent), _Shown("PERCENT")]
 Seconds = Annotated[float, PlainValidator(_parse_seconds), _Shown("SECONDS")]
 SecondsOrNone = Annotated[float, PlainValidator(_parse_span), _Shown("SECONDS|0")]
 SecondsOrOff = Annotated[float, PlainValidator(_parse_ageing), _Shown("SECONDS|off")]
@@ -219,6 +226,10 @@ class ExtenderSettings(CommonSettings):
     job_unknown_deadline: Seconds = _flag("30", "how long a pod waits for its Job to be seen")
     backfill: Literal["forecast", "off"] = _flag("forecast", "what is kept for the first gang that does not fit")
     backfill_patience: Seconds = _flag("600", "how long nodes are kept for it beyond its forecast")
+    backfill_share: Percent = _flag("80", "of how many of all nodes room is kept for a gang of one namespace at most")
+    exclusive_share: Percent = _flag(
+        "80", "how many of the domains of a key the exclusive gangs of one namespace may have"
+    )
     backfill_plain: Literal["pass", "wait"] = _flag(
         "pass", "whether pods of no gang may use these nodes, or wait like gangs behind it"
     )

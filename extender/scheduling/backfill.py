@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from extender.scheduling.order import QueueOrder
 from extender.scheduling.pod_ends import PodEnds
+from extender.scheduling.shares import find_most
 from extender.scheduling.studies import Studies
 from serried.cluster.endings import Trust
 from serried.decode.times import write_time
@@ -37,6 +38,12 @@ _REFRESH_SECONDS = 60.0
 
 _MAX_DOUBLINGS = 12
 """How often the time for which room is kept is doubled at most."""
+
+_MAX_VAIN = 16
+"""For how many gangs of one namespace forecasts are made in vain before others of it have to wait for theirs."""
+
+_MAX_VAIN_DOUBLINGS = 5
+"""How often the pause after forecasts in vain is doubled at most, so that others of the namespace have their turn."""
 
 _KEPT_SECONDS = 30.0
 """A forecast was kept if its gang is placed no later than this after it: that long, pods may take to end."""
@@ -92,6 +99,9 @@ class _Rest:
     turns: int = 0
     """How often room was kept in vain."""
 
+    vain: int = 0
+    """How often in a row no room could be kept."""
+
 
 class Backfill:
     """The reservation of the head. ``clock`` gives loop seconds, ``wall`` seconds since 1970."""
@@ -108,6 +118,7 @@ class Backfill:
         wall: Callable[[], float],
         mode: Mode = Mode.FORECAST,
         patience_seconds: float = PATIENCE_SECONDS,
+        share_percent: int = 100,
     ) -> None:
         self.head: Head | None = None
         self._nodes = nodes
@@ -121,6 +132,12 @@ class Backfill:
 
         self._patience_seconds = patience_seconds
         """How long room is kept at first beyond its forecast, or without one."""
+
+        self._share_percent = share_percent
+        """Of how many of all nodes room may be kept for a gang of one namespace."""
+
+        self._beyond_share: dict[GroupKey, str] = {}
+        """The gangs for which no room is kept as it would be too much for one namespace, and what is said of that."""
 
         self._promises: dict[GroupKey, float | None] = {}
         """The first forecast that was made for each gang, in loop seconds; None if it had no time."""
@@ -139,7 +156,24 @@ class Backfill:
         """
         rest = self._rests.get(group)
         resting = rest is not None and self._clock() < rest.until
-        return self._mode is Mode.FORECAST and _is_foreseeable(request, refusal) and not resting
+        return (
+            self._mode is Mode.FORECAST
+            and _is_foreseeable(request, refusal)
+            and not resting
+            and self.count_vain(group.namespace) < _MAX_VAIN
+        )
+
+    def count_vain(self, namespace: str) -> int:
+        """For how many gangs of a namespace a forecast was made in vain of late."""
+        now = self._clock()
+        return sum(
+            rest.vain > 0 and now < rest.until for group, rest in self._rests.items() if group.namespace == namespace
+        )
+
+    def _rest_in_vain(self, group: GroupKey, now: float) -> None:
+        rest = self._rests.setdefault(group, _Rest())
+        rest.until = now + _REFRESH_SECONDS * 2.0 ** min(rest.vain, _MAX_VAIN_DOUBLINGS)
+        rest.vain += 1
 
     def contend(self, waiting: Waiting, request: PlanRequest) -> bool:
         """Make an eligible gang the head if it is the first, or keep it so; whether room could ever hold it.
@@ -152,7 +186,7 @@ class Backfill:
         now = self._clock()
         if head is not None and head.group == waiting.group:
             return self._renew(head, waiting, request, now)
-        forecast = self._foresee(waiting.group, request)
+        forecast = self._foresee_share(waiting.group, request)
         if forecast is not None:
             turns = self._rests[waiting.group].turns if waiting.group in self._rests else 0
             at = now if forecast.at is None else forecast.at
@@ -161,7 +195,7 @@ class Backfill:
             self.head = Head(waiting, forecast, made=now, until=until, text=text, late=turns > 0)
             self._promise(waiting.group, forecast)
         else:
-            self._rests.setdefault(waiting.group, _Rest()).until = now + _REFRESH_SECONDS
+            self._rest_in_vain(waiting.group, now)
         return forecast is not None
 
     def _renew(self, head: Head, waiting: Waiting, request: PlanRequest, now: float) -> bool:
@@ -170,9 +204,9 @@ class Backfill:
         head.late = head.late or (head.forecast.at is not None and now > head.forecast.at)
         if not outdated and now - head.made < _REFRESH_SECONDS:
             return True
-        forecast = self._foresee(head.group, request)
+        forecast = self._foresee_share(head.group, request)
         if forecast is None:
-            self._rests.setdefault(head.group, _Rest()).until = now + _REFRESH_SECONDS
+            self._rest_in_vain(head.group, now)
             self.head = None
         elif outdated or _is_better(forecast, head.forecast, now):
             head.forecast = forecast
@@ -182,10 +216,9 @@ class Backfill:
         return forecast is not None
 
     def explain(self, group: GroupKey, refusal: Verdict) -> Verdict:
-        """The refusal of a gang; that of the head says what is kept for it."""
-        if self.head is None or self.head.group != group:
-            return refusal
-        return replace(refusal, detail=", ".join(part for part in (refusal.detail, self.head.text) if part))
+        """The refusal of a gang; that of the head says what is kept for it, or why nothing may be."""
+        said = self.head.text if group in self and self.head is not None else self._beyond_share.get(group, "")
+        return replace(refusal, detail=", ".join(part for part in (refusal.detail, said) if part)) if said else refusal
 
     def review(self) -> list[GroupKey]:
         """End the head's reservation if its time is over; the gangs that are to be planned anew.
@@ -233,6 +266,7 @@ class Backfill:
 
     def _release(self, group: GroupKey) -> None:
         self._rests.pop(group, None)
+        self._beyond_share.pop(group, None)
         if self.head is not None and self.head.group == group:
             self.head = None
 
@@ -299,6 +333,19 @@ class Backfill:
         return Verdict(Reason.BEHIND_HEAD, need=request.need, key=str(head.group), detail=head.text)
 
     # --- forecasts ---------------------------------------------------------------------------------------------
+
+    def _foresee_share(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
+        """The forecast if its nodes are no more than may be kept for one namespace."""
+        forecast = self._foresee(group, request)
+        self._beyond_share.pop(group, None)
+        most = find_most(self._share_percent, len(self._nodes))
+        if forecast is None or len(forecast.nodes) <= most:
+            return forecast
+        self._beyond_share[group] = (
+            f"{len(forecast.nodes)} of {len(self._nodes)} nodes would have to be kept for it, and {most} may be for one"
+            " namespace, so none are"
+        )
+        return None
 
     def _foresee(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
         def make(snapshot: Snapshot, capacity: Capacity) -> Work[Forecast | None]:

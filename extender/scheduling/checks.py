@@ -109,6 +109,7 @@ class Occupant(NamedTuple):
     """What makes a domain another exclusive gang's."""
 
     domain: str
+    namespace: str
 
     pod: Pod | None
     """The pod that is there; None if it is a slot that is planned or kept."""
@@ -119,18 +120,19 @@ def find_taken(group: PodGroup, store: Store, ledger: Ledger, gone: Collection[s
 
     It is as if the pods with the UIDs ``gone`` were gone.
     """
-    occupants = _list_occupants(group, store, ledger)
+    occupants = list_occupants(group, store, ledger)
     return frozenset(each.domain for each in occupants if each.pod is None or each.pod.uid not in gone)
 
 
 def find_openable(group: PodGroup, store: Store, ledger: Ledger) -> frozenset[str]:
     """Those of the taken domains that evictions would open: nothing but pods holds them, and none of these ends yet."""
-    occupants = list(_list_occupants(group, store, ledger))
+    occupants = list(list_occupants(group, store, ledger))
     stay = {each.domain for each in occupants if each.pod is None or each.pod.deleting or each.pod.uid in store.yields}
     return frozenset(each.domain for each in occupants if each.domain not in stay)
 
 
-def _list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[Occupant]:
+def list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[Occupant]:
+    """What makes domains of the group's key those of other exclusive gangs; nothing for a group that is not one."""
     key = group.topology_key
     if key is None or not group.preference.exclusive:
         return
@@ -139,7 +141,7 @@ def _list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[O
             continue
         reservation = ledger.of_group(other.key)
         if reservation is not None and reservation.domain:
-            yield Occupant(reservation.domain, None)
+            yield Occupant(reservation.domain, other.key.namespace, None)
         homes: list[tuple[str, Pod | None]] = [
             (pod.node, pod) for pod in store.members.of_group(other.key) if pod.bound
         ]
@@ -147,7 +149,7 @@ def _list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[O
         for home, pod in homes:
             domain = store.nodes[home].labels.get(key, "") if home in store.nodes else ""
             if domain:
-                yield Occupant(domain, pod)
+                yield Occupant(domain, other.key.namespace, pod)
 
 
 def describe_claims(members: Collection[Pod], store: Store) -> str:

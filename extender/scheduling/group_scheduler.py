@@ -24,7 +24,7 @@ from extender.scheduling.scheduling_cycle import SchedulingCycle
 from extender.scheduling.tending import CycleTending
 from extender.scheduling.term import Term
 from serried.cluster.store import Store
-from serried.model.group import GroupKey, PodGroup
+from serried.model.group import GroupKey, GroupKind, PodGroup
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from serried.plan.order import Waiting
@@ -239,6 +239,8 @@ class GroupScheduler:
     def _assess_missing(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict | None:
         if not any(pod.pending for pod in members):
             return None
+        if key.kind is GroupKind.STRANGERS:
+            return Verdict(Reason.NOT_ITS_POD_GROUP, key=self._store.membership.name_controller(members))
         if not self._store.owners.is_awaited(key):
             state.passed = False
             obstacle = self._store.obstacles.to(key)

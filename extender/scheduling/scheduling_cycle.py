@@ -18,6 +18,7 @@ from extender.scheduling.planning import Planning
 from extender.scheduling.preemption import Decision, Preemptions, describe_wait
 from extender.scheduling.queue import Queue
 from extender.scheduling.requests import build_request, find_next_opening
+from extender.scheduling.shares import ExclusiveShares, SpentShare
 from extender.scheduling.slots import make_reservation
 from extender.scheduling.studies import Unfinished
 from serried.cluster.ledger import Ledger
@@ -48,6 +49,7 @@ class SchedulingCycle:
         queue: Queue,
         planning: Planning,
         *,
+        exclusive_shares: ExclusiveShares,
         kept_slots: KeptSlots,
         preemptions: Preemptions,
         held: HeldPods,
@@ -59,6 +61,7 @@ class SchedulingCycle:
         self._ledger = ledger
         self._queue = queue
         self._planning = planning
+        self._exclusive_shares = exclusive_shares
         self._kept_slots = kept_slots
         self._preemptions = preemptions
         self._held = held
@@ -93,9 +96,8 @@ class SchedulingCycle:
             self._queue.leave(group.key)
             state.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
             return request
-        taken = find_taken(group, self._store, self._ledger)
-        openable = find_openable(group, self._store, self._ledger) if taken else taken
-        request = replace(request, taken=taken, openable=openable, group_priority=priority)
+        spent = self._exclusive_shares.find_spent(group)
+        request = replace(self._close_taken(group, request, spent), group_priority=priority)
         request = request.avoiding(state.unoffered(request.members, now, self._store.nodes))
         place = self._queue.describe(group.key, state)
         try:
@@ -107,6 +109,8 @@ class SchedulingCycle:
             opens_in = find_next_opening(group, waited)
             state.retry_at = now + min(opens_in, forgotten)
             self._planning.rest(state, group.key, answer)
+            if spent is not None and not request.pinned:
+                answer = replace(answer, detail=spent.describe())
             request = request.avoiding(self._queue.closed_to(place, request))
             found = self._preemptions.consider(state, place, request, answer, opens_in)
             return self._preempt(state, group, found, answer)
@@ -114,6 +118,18 @@ class SchedulingCycle:
         self._begin(state, group, request, answer, self._queue.closed_to(place, request))
         claims = describe_claims(request.members, self._store)
         return Verdict(Reason.PLANNED, need=request.need or len(answer.nodes), detail=claims)
+
+    def _close_taken(self, group: PodGroup, request: PlanRequest, spent: SpentShare | None) -> PlanRequest:
+        """The request without the domains that other exclusive gangs have; without any where the share is spent.
+
+        Then only a domain that the namespace has already could be opened by evictions.
+        """
+        taken = find_taken(group, self._store, self._ledger)
+        openable = find_openable(group, self._store, self._ledger) if taken else taken
+        if spent is not None:
+            taken = spent.domains
+            openable &= spent.held
+        return replace(request, taken=taken, openable=openable)
 
     def forget(self, group: GroupKey) -> None:
         """A group does not wait for room any more."""

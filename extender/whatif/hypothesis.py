@@ -211,7 +211,8 @@ class Hypothesis:
         taken = find_taken(group, self._store, self._core.ledger, self._gone.keys())
         if group.preference.exclusive:
             taken |= {domain for other, domain in self._taken if other.topology_key == group.topology_key}
-        return replace(request, taken=taken, group_priority=priority)
+        spent = self._core.exclusive_shares.find_spent(group, self._gone.keys())
+        return replace(request, taken=taken if spent is None else spent.domains, group_priority=priority)
 
     def _plan(self, ground: _Ground, newcomer: Newcomer, request: PlanRequest, priority: int) -> Work[Plan | Verdict]:
         snapshot = Snapshot(ground.nodes, ground.used)

@@ -7,6 +7,7 @@ _FREE_ROOM = "free room, or add nodes"
 ADVICE = {
     Reason.JOB_UNKNOWN: "it passes by itself; otherwise look whether the pods' owner exists",
     Reason.POD_GROUP_MISSING: "create the PodGroup; if a Job should have one, look whether the controller runs",
+    Reason.NOT_ITS_POD_GROUP: "take the group off the pod, or name one that no Job controls",
     Reason.API_MISSING: "install the CRDs or turn the gate on, and apply the roles: serried check says which",
     Reason.PRIORITY_UNKNOWN: "create the PriorityClass, or make the PodGroup anew with another",
     Reason.QUORUM_MISSING: "create the missing members: look at their owner, and at what makes their claims",

@@ -5,8 +5,10 @@ known: what the last refusal counted, and what has been freed since. Freed room 
 hold, so its cost is that of freed nodes and demands, not of the cluster, nor of planning each group anew.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from serried.cluster.occupancy import Freed
 from serried.model.group import GroupKey
@@ -22,6 +24,13 @@ _COUNTED = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_F
 
 _MAX_SHAPES_COUNTED = 8
 """Up to how many shapes of members are counted on a freed node; with more the planner is asked at once."""
+
+
+_MAX_DEMANDS = 64
+"""How many demands a namespace may have. What is freed is counted for each, so thousands would hold up everybody."""
+
+_CROWD_AT_ONCE = 4
+"""How many groups of a crowd are woken at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,9 @@ class Demand:
     counted: bool
     """Whether the refusal says how many slots there are; else any slot that is freed could be the missing one."""
 
+    crowd: str = ""
+    """The namespace whose groups share it as that has too many demands; "" for a demand that says what is wanted."""
+
 
 @dataclass(slots=True)
 class _Waiters:
@@ -62,6 +74,12 @@ class _Waiters:
     put_aside: set[GroupKey] = field(default_factory=set)
     """The groups that have given their room up themselves: withdrawn nominations do not wake them."""
 
+    untried: dict[GroupKey, None] = field(default_factory=dict)
+    """Of a crowd: the groups that have not been woken since room was freed last, the longest wait first."""
+
+    namespace: str = ""
+    """The namespace for which it counts: that of its first group."""
+
 
 class Backlog:
     """Groups that need no planning before room is freed that could help them. ``nodes`` and ``used`` are live."""
@@ -71,6 +89,8 @@ class Backlog:
         self._used = used
         self._by_demand: dict[Demand, _Waiters] = {}
         self._demands: dict[GroupKey, Demand] = {}
+        self._counts: Counter[str] = Counter()
+        """How many demands count for each namespace."""
 
     def __contains__(self, group: GroupKey) -> bool:
         return group in self._demands
@@ -84,15 +104,17 @@ class Backlog:
     def put(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
         """A group was refused just now."""
         counted = refusal.reason in _COUNTED and _is_plain(request)
-        waiters = self._enlist(group, _demand(request, counted=counted), max(1, request.need) if counted else 1)
-        if counted:
+        demand = self._choose(group, _demand(request, counted=counted))
+        waiters = self._enlist(group, demand, max(1, request.need) if counted else 1)
+        if counted and not demand.crowd:
             named = {"": refusal.have} if request.topology_key is None else {d.domain: d.slots for d in refusal.domains}
             waiters.room = named
             waiters.elsewhere = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
 
     def put_aside(self, group: GroupKey, request: PlanRequest) -> None:
         """A group has given its room and its nominations up: that they are free is no news to it."""
-        self._enlist(group, _demand(request, counted=False), 1).put_aside.add(group)
+        demand = self._choose(group, _demand(request, counted=False))
+        self._enlist(group, demand, 1).put_aside.add(group)
 
     def leave(self, group: GroupKey) -> None:
         """A group waits for room no more, or is to be planned whatever is free."""
@@ -102,8 +124,10 @@ class Backlog:
         waiters = self._by_demand[demand]
         del waiters.needs[group]
         waiters.put_aside.discard(group)
+        waiters.untried.pop(group, None)
         if not waiters.needs:
             del self._by_demand[demand]
+            self._counts[waiters.namespace] -= 1
 
     def closed_to(self, group: GroupKey) -> frozenset[str]:
         """The nodes that were closed to a group when it was refused."""
@@ -116,19 +140,41 @@ class Backlog:
         ``withdrawn`` are nodes that pods were nominated to.
         """
         woken: set[GroupKey] = set()
-        for waiters, demand in [(waiters, demand) for demand, waiters in self._by_demand.items()]:
-            woken |= self._help(demand, waiters, withdrawn) - waiters.put_aside
-            woken |= self._help(demand, waiters, freed)
+        for demand, waiters in self._by_demand.items():
+            if demand.crowd:
+                woken |= self._help_crowd(demand, waiters, freed, withdrawn)
+            else:
+                woken |= self._help(demand, waiters, withdrawn) - waiters.put_aside
+                woken |= self._help(demand, waiters, freed)
         for group in woken:
             self.leave(group)
         return woken
 
-    def _enlist(self, group: GroupKey, demand: Demand, need: int) -> _Waiters:
+    def _choose(self, group: GroupKey, demand: Demand) -> Demand:
+        """The demand under which a group waits: its own, or that of the crowd if its namespace has too many."""
         self.leave(group)
+        if demand in self._by_demand or self._counts[group.namespace] < _MAX_DEMANDS:
+            return demand
+        return Demand(frozenset(), None, frozenset(), demand.closed, priority=0, counted=False, crowd=group.namespace)
+
+    def _enlist(self, group: GroupKey, demand: Demand, need: int) -> _Waiters:
         self._demands[group] = demand
-        waiters = self._by_demand.setdefault(demand, _Waiters())
+        waiters = self._by_demand.get(demand)
+        if waiters is None:
+            waiters = self._by_demand[demand] = _Waiters(namespace=group.namespace)
+            self._counts[group.namespace] += 1
         waiters.needs[group] = need
         return waiters
+
+    def _help_crowd(
+        self, demand: Demand, waiters: _Waiters, freed: Freed | None, withdrawn: Freed | None
+    ) -> set[GroupKey]:
+        """A few groups of a crowd after the other, until each was woken since room was freed last."""
+        if _is_open(demand, freed):
+            waiters.untried.update(dict.fromkeys(waiters.needs))
+        elif _is_open(demand, withdrawn):
+            waiters.untried.update(dict.fromkeys(each for each in waiters.needs if each not in waiters.put_aside))
+        return set(islice(waiters.untried, _CROWD_AT_ONCE))
 
     def _help(self, demand: Demand, waiters: _Waiters, freed: Freed | None) -> set[GroupKey]:
         """The groups of a demand that room on these nodes could help."""
@@ -165,6 +211,11 @@ class Backlog:
 
     def _count(self, demand: Demand, node: Node, used: Resources) -> int:
         return sum(slots(shape, node, used) for shape in demand.shapes)
+
+
+def _is_open(demand: Demand, freed: Freed | None) -> bool:
+    """Whether room is free on any node that counts."""
+    return freed is None or any(name not in demand.closed for name in freed)
 
 
 def _is_plain(request: PlanRequest) -> bool:

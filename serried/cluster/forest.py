@@ -15,6 +15,9 @@ from serried.model.tree import Branch, Leaf, Tree
 _MAX_DEPTH = 8
 """How many CompositePodGroups above each other are followed; the API takes trees of four levels."""
 
+_MAX_GROUPS = 1024
+"""How many groups a tree may have: it is built anew with each change of one of them."""
+
 
 class Forest:
     """The trees over the Store's PodGroups. The Store tells of every change and asks for the trees then."""
@@ -77,14 +80,18 @@ class Forest:
             return f"CompositePodGroup {tree.name} does not exist"
         if found.parent is not None:
             return f"CompositePodGroup {tree.name} is above itself"
-        return "" if self.build(tree) is not None else f"the tree of CompositePodGroup {tree.name} is too deep"
+        if self.build(tree) is not None:
+            return ""
+        if self._is_large(found):
+            return f"the tree of CompositePodGroup {tree.name} has more than {_MAX_GROUPS} groups"
+        return f"the tree of CompositePodGroup {tree.name} is too deep"
 
     def build(self, tree: GroupKey) -> PodGroup | None:
         """The group that stands for a tree; None if its root does not exist, or if it is no tree."""
         root = self.composites.get(tree.object_key) if tree.kind is GroupKind.COMPOSITE else None
         if root is None or root.deleting or root.parent is not None:
             return None
-        branch = self._grow(root, _MAX_DEPTH)
+        branch = None if self._is_large(root) else self._grow(root, _MAX_DEPTH)
         if branch is None:
             return None
         return PodGroup(
@@ -103,6 +110,16 @@ class Forest:
             branch=branch,
             api=root.api,
         )
+
+    def _is_large(self, root: Composite) -> bool:
+        count = 1
+        places = [root.key]
+        while places and count <= _MAX_GROUPS:
+            place = places.pop()
+            composites = self._composites_below.get(place, ())
+            places.extend(composites)
+            count += len(composites) + len(self._groups_below.get(place, ()))
+        return count > _MAX_GROUPS
 
     def _grow(self, composite: Composite, depth: int) -> Branch | None:
         if not depth:

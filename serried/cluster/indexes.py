@@ -1,5 +1,6 @@
 """Changes of indexes: what is found under a key, and nothing under a key that has nothing."""
 
+from bisect import bisect_left
 from collections.abc import Hashable
 from typing import TypeVar
 
@@ -12,14 +13,24 @@ Item = TypeVar("Item", bound=tuple[str, ...])
 def reindex(index: dict[Place, tuple[Item, ...]], old: Place | None, new: Place | None, key: Item) -> set[Place]:
     """Follow one object from place to place; returns both. Sorted tuples: a set of one costs four times as much."""
     if old is not None and old != new:
-        left = tuple(each for each in index[old] if each != key)
-        if left:
-            index[old] = left
-        else:
-            del index[old]
-    if new is not None and key not in index.get(new, ()):
-        index[new] = tuple(sorted((*index.get(new, ()), key)))
+        _take_out(index, old, key)
+    if new is not None:
+        found = index.get(new, ())
+        at = bisect_left(found, key)
+        # By halves: anybody may have thousands of objects name one place, and each of them is put in here.
+        if found[at : at + 1] != (key,):
+            index[new] = (*found[:at], key, *found[at:])
     return {place for place in (old, new) if place is not None}
+
+
+def _take_out(index: dict[Place, tuple[Item, ...]], place: Place, key: Item) -> None:
+    found = index[place]
+    at = bisect_left(found, key)
+    left = found[:at] + found[at + 1 :] if found[at : at + 1] == (key,) else found
+    if left:
+        index[place] = left
+    else:
+        del index[place]
 
 
 def discard(index: dict[Place, dict[str, None]], place: Place, uid: str) -> None:

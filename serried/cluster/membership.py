@@ -6,7 +6,8 @@ Workload, the PodGroups that the owner controls count. A Job has one gang. A par
 Workload, in each of its replicas.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 
 from serried.cluster.forest import Forest
 from serried.cluster.indexes import key_of_group, key_of_workload, reindex
@@ -16,7 +17,7 @@ from serried.cluster.owners import Owners
 from serried.cluster.provisional import provisional
 from serried.decode.identity import REPLACES
 from serried.model.eligibility import GangJobs, is_gang_job
-from serried.model.group import GroupKey, GroupKind, Job, Key, PodGroup, Template, Workload
+from serried.model.group import GroupKey, GroupKind, Job, Key, OwnerRef, PodGroup, Template, Workload
 from serried.model.parent import (
     JOB,
     REPLICA,
@@ -92,6 +93,8 @@ class Membership:
         labels the PodGroup has.
         """
         key = key_of_group(old, new)
+        old = _drop_deleting(old)
+        new = _drop_deleting(new)
         reindex(self._groups_by_workload, _workload_key(old), _workload_key(new), key)
         replicas = reindex(self._groups_by_replica, _replica(old), _replica(new), key)
         controllers = reindex(self._groups_by_controller, _controller(old), _controller(new), key)
@@ -120,22 +123,27 @@ class Membership:
 
     def groups_of(self, workload: Workload) -> list[PodGroup]:
         """The PodGroups made from this Workload, by name. Replicas are not: only their own pods name them."""
+        return list(self._iterate_groups(workload))
+
+    def _iterate_groups(self, workload: Workload) -> Iterator[PodGroup]:
         found = (self._groups[key] for key in self._groups_by_workload.get(workload.key, ()))
-        made = (group for group in found if group.api == workload.api)
-        return [group for group in made if not group.deleting and not is_replica(group.key)]
+        return (group for group in found if group.api == workload.api and not is_replica(group.key))
 
     def groups_controlled_by(self, owner: Owner, replica: str = "") -> list[PodGroup]:
         """The PodGroups of one replica that this very owner controls, by name: what is left without its Workload."""
         found = (self._groups[key] for key in self._groups_by_controller.get((owner_key_of(owner), replica), ()))
-        return [group for group in found if not group.deleting and is_controlled_by(group, owner)]
+        return [group for group in found if is_controlled_by(group, owner)]
 
     def _groups_at(self, workload: Workload, owner: Owner, template: str, replica: str) -> list[PodGroup]:
-        """The PodGroups for one place. Every PodGroup of a Job's Workload is the Job's, whatever it says of places."""
+        """The PodGroups for one place, not more than two: more than one are none.
+
+        Every PodGroup of a Job's Workload is the Job's, whatever it says of places.
+        """
         if isinstance(owner, Job):
-            return self.groups_of(workload)
+            return list(islice(self._iterate_groups(workload), 2))
         found = (self._groups[key] for key in self._groups_by_replica.get((workload.key, replica), ()))
-        made = (group for group in found if group.api == workload.api)
-        return [group for group in made if group.template == template and not group.deleting]
+        made = (group for group in found if group.api == workload.api and group.template == template)
+        return list(islice(made, 2))
 
     def _groups_left_at(self, owner: Owner, stage: str, replica: str) -> list[PodGroup]:
         """The same without a Workload: by the rule of `find_template`, for they say which templates it had."""
@@ -218,7 +226,7 @@ class Membership:
     def resolve(self, pod: Pod) -> GroupKey | None:
         """The group of a pod, maybe provisional; None for a pod of no group."""
         if pod.group is not None:
-            return pod.group
+            return pod.group.strangers if self._is_stranger(pod, pod.group) else pod.group
         if pod.place is not None and self._governs_pod(pod, pod.place):
             return self._resolve_with_parent(pod, pod.place)
         if pod.owner is None or pod.owner.kind != JOB:
@@ -230,6 +238,16 @@ class Membership:
         if job.group is not None:
             return job.group  # its pods have lost the field that its template has: the API server's gate is off by now
         return self._resolve_at(job, WHOLE, "")
+
+    def _is_stranger(self, pod: Pod, key: GroupKey) -> bool:
+        """Whether the gang is a Job's and the pod is not: else whoever writes labels could make up its quorum."""
+        controller = find_job_controller(self._groups.get(key))
+        return controller is not None and (pod.owner is None or pod.owner.uid != controller.uid)
+
+    def name_controller(self, strangers: Iterable[Pod]) -> str:
+        """The Job to which the gang belongs that these pods name."""
+        groups = (self._groups.get(pod.group) for pod in strangers if pod.group is not None)
+        return next((found.name for group in groups if (found := find_job_controller(group)) is not None), "")
 
     def _resolve_with_parent(self, pod: Pod, place: Place) -> GroupKey | None:
         parent_key = _parent_key(pod, place)
@@ -323,6 +341,11 @@ def owner_key_in(workload: Workload | None) -> OwnerKey | None:
     return OwnerKey(kind, Key(workload.key.namespace, name))
 
 
+def _drop_deleting(group: PodGroup | None) -> PodGroup | None:
+    """One that is being deleted is nobody's: thousands of such are not looked through for each pod."""
+    return None if group is None or group.deleting else group
+
+
 def _workload_key(group: PodGroup | None) -> Key | None:
     return None if group is None or group.workload is None else Key(group.key.namespace, group.workload)
 
@@ -343,6 +366,13 @@ def _controller(group: PodGroup | None) -> tuple[OwnerKey, str] | None:
         return None  # also one that was made from no Workload: only pods that name it are its
     parent = next((each for each in group.owners if each.controller and each.kind in set(ParentKind)), None)
     return None if parent is None else (OwnerKey(parent.kind, Key(group.key.namespace, parent.name)), place[1])
+
+
+def find_job_controller(group: PodGroup | None) -> OwnerRef | None:
+    """The Job to which a gang belongs: only its pods are members. None for a group that is nobody's, and no gang."""
+    if group is None or not group.policy.is_gang:
+        return None
+    return next((each for each in group.owners if each.controller and each.kind == JOB), None)
 
 
 def _controlling_job(group: PodGroup) -> Key | None:

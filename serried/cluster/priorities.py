@@ -1,6 +1,7 @@
 """Which priority a group has, whatever its pods say, and whether others may be evicted for it."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 from serried.cluster.members import Members
 from serried.model.group import BARE_KINDS, GroupKey, PodGroup
@@ -13,6 +14,9 @@ from serried.model.priority import (
     find_class,
     resolve_priority,
 )
+
+_MAX_CHANGED = 1000
+"""How many changed groups are remembered before they are looked at, whether or not somebody asks."""
 
 
 class GroupPriorities:
@@ -37,14 +41,42 @@ class GroupPriorities:
         self._classes = classes
         self._level = level
 
+        self._levels: Counter[int] = Counter()
+        """How many groups have each priority, as of when they were looked at last."""
+
+        self._level_of: dict[GroupKey, int] = {}
+        """The priority under which each group is counted there."""
+
+        self._changed: set[GroupKey] = set()
+        """The groups that have to be looked at again."""
+
     def of_group(self, key: GroupKey) -> int:
         """The priority of a group, which is that of each of its members."""
         own = self.find_own(key)
         return min((pod.priority for pod in self._members.iterate(key)), default=0) if own is None else own
 
-    def list_levels(self) -> set[int]:
-        """The priorities that groups have."""
-        return {self.of_group(key) for key in self._groups}
+    def list_levels(self) -> Collection[int]:
+        """The priorities that groups have. O(groups that changed): it is asked for each gang that does not fit."""
+        self._count_changed()
+        return self._levels.keys()
+
+    def note(self, key: GroupKey) -> None:
+        """A group has changed, or its members, or what gives it its priority."""
+        self._changed.add(key)
+        if len(self._changed) > _MAX_CHANGED:
+            self._count_changed()
+
+    def _count_changed(self) -> None:
+        for key in self._changed:
+            old = self._level_of.pop(key, None)
+            if old is not None:
+                self._levels[old] -= 1
+                if not self._levels[old]:
+                    del self._levels[old]
+            if key in self._groups:
+                self._level_of[key] = self.of_group(key)
+                self._levels[self._level_of[key]] += 1
+        self._changed.clear()
 
     def of_pod(self, pod: Pod) -> int:
         """The priority of a known pod: that of its group, or else its own."""

@@ -7,9 +7,10 @@ from enum import Enum
 
 from serried.cluster.endings import Endings
 from serried.cluster.forest import Forest
+from serried.cluster.indexes import key_of_group
 from serried.cluster.inline import build_groups, is_replica, workload_of
 from serried.cluster.members import Members
-from serried.cluster.membership import Membership
+from serried.cluster.membership import Membership, find_job_controller
 from serried.cluster.nominations import Nominations
 from serried.cluster.obstacles import Obstacles
 from serried.cluster.occupancy import ClaimKind, Occupancy
@@ -246,6 +247,7 @@ class Store:
         self.members.note_leaf(pod.uid, own if own != group else None)
         if group is not None:
             self.touched.add(group)
+            self.priorities.note(group)
         elif before is not None or pod.held_by_gate:
             self.touched.orphans.add(pod.uid)
 
@@ -253,6 +255,7 @@ class Store:
         group = self.members.leave(uid)
         if group is not None:
             self.touched.add(group)
+            self.priorities.note(group)
             if group not in self.members and is_replica(group):
                 self.drop_group(group)
 
@@ -284,22 +287,35 @@ class Store:
         old = self.groups.get(group.key)
         self.groups[group.key] = group
         self.touched.add(group.key)
+        self.priorities.note(group.key)
         if group.deleting or (old is not None and old.api == group.api and old.uid != group.uid):
             self.vacancies.close_group(group.key)
         if old is None or _group_facts(old) != _group_facts(group):
             self._rejoin_replicas(self.membership.index_group(old, group))
         moved = old is None or (old.parent, old.deleting) != (group.parent, group.deleting)
         self._replant(self.forest.index_group(old, group), *([group.key] if moved else []))
+        self._sort_strangers(old, group)
 
     def drop_group(self, key: GroupKey) -> None:
         """A PodGroup went: its unbound members are held again, with reason PodGroupMissing."""
         old = self.groups.pop(key, None)
         if old is not None:
             self.touched.add(key)
+            self.priorities.note(key)
             self.vacancies.close_group(key)
             self._rejoin_replicas(self.membership.index_group(old, None))
             trees = self.forest.index_group(old, None)
             self._replant(trees, *trees)
+            self._sort_strangers(old, None)
+
+    def _sort_strangers(self, old: PodGroup | None, new: PodGroup | None) -> None:
+        """Who may join a gang has changed: the pods that name it are members or strangers."""
+        if find_job_controller(old) == find_job_controller(new):
+            return
+        key = key_of_group(old, new)
+        for pod in [*self.members.of_group(self.forest.lift(key)), *self.members.of_group(key.strangers)]:
+            if pod.group == key:
+                self._join(pod)
 
     def put_composite(self, composite: Composite) -> None:
         """A CompositePodGroup came or changed."""
@@ -383,13 +399,18 @@ class Store:
         """A PriorityClass came or changed."""
         self.drop_priority_class(found.name)
         self.priority_classes[found.name] = found
-        self.touched.update(self.priorities.list_naming(found))
+        self._touch_naming(found)
 
     def drop_priority_class(self, name: str) -> None:
         """A PriorityClass went."""
         found = self.priority_classes.pop(name, None)
         if found is not None:
-            self.touched.update(self.priorities.list_naming(found))
+            self._touch_naming(found)
+
+    def _touch_naming(self, found: PriorityClass) -> None:
+        for key in self.priorities.list_naming(found):
+            self.touched.add(key)
+            self.priorities.note(key)
 
     def put_job(self, job: Job) -> None:
         """A Job came or changed."""

@@ -40,11 +40,23 @@ _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )
 _MAX_PREFIX_LENGTH = 253
+_MAX_KEY_LENGTH = _MAX_PREFIX_LENGTH + 1 + 63
+
+
+_MAX_QUOTED = 200
+"""How many characters of what somebody has written are repeated."""
 
 
 def is_label_key(text: str) -> bool:
     """Whether the API server accepts the text as the key of a label (``k8s-label-key``, IsQualifiedName)."""
-    return _LABEL_KEY.fullmatch(text) is not None and len(text.rpartition("/")[0]) <= _MAX_PREFIX_LENGTH
+    fits = len(text) <= _MAX_KEY_LENGTH
+    return fits and _LABEL_KEY.fullmatch(text) is not None and len(text.rpartition("/")[0]) <= _MAX_PREFIX_LENGTH
+
+
+def quote(value: object) -> str:
+    """What somebody has written, as a sentence repeats it: an annotation may have a quarter of a million characters."""
+    text = repr(value)
+    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}... ({len(text)} characters)"
 
 
 def read_key(obj: Raw) -> Key:

@@ -11,6 +11,7 @@ from serried.decode.identity import (
     REQUIRED_TOPOLOGY,
     is_deleting,
     is_label_key,
+    quote,
     read_controller,
     read_group,
     read_owner_key,
@@ -122,10 +123,10 @@ def find_problem(annotations: Raw, policies: Iterable[str]) -> str:
     for name, words in ((GANG_POLICY, policies), (DISRUPTION_MODE, DISRUPTION_MODES)):
         word = annotations.get(name)
         if word is not None and word not in words:
-            return f"annotation {name} is {word!r}, and must be one of {', '.join(words)}"
+            return f"annotation {name} is {quote(word)}, and must be one of {', '.join(words)}"
     key = annotations.get(REQUIRED_TOPOLOGY)
     if key is not None and not is_label_key(key):
-        return f"annotation {REQUIRED_TOPOLOGY} is {key!r}, which is no label key"
+        return f"annotation {REQUIRED_TOPOLOGY} is {quote(key)}, which is no label key"
     return find_preference_problem(annotations)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from serried.decode.fields import Raw, read_int, read_map, read_name, read_objects, read_text
-from serried.decode.identity import is_label_key
+from serried.decode.identity import is_label_key, quote
 from serried.model.preference import NO_PREFERENCE, Level, Preference, Style
 
 PREFERRED_TOPOLOGY = "scheduling.serried.dev/preferred-topology"
@@ -54,7 +54,7 @@ def read_levels(spec: Raw) -> tuple[Level, ...]:
         raise ValueError(f"preferredTopology is not up to {MAX_LEVELS} different keys")
     for level in levels:
         if not is_label_key(level.key) or level.wait < 0:
-            raise ValueError(f"preferredTopology has {level.key!r} with a wait of {level.wait:g} s")
+            raise ValueError(f"preferredTopology has {quote(level.key)} with a wait of {level.wait:g} s")
     return levels
 
 
@@ -78,19 +78,19 @@ def find_preference_problem(annotations: Raw) -> str:
     styles = [style.value for style in Style]
     packing = annotations.get(PACKING)
     if packing is not None and packing not in styles:
-        return f"annotation {PACKING} is {packing!r}, and must be one of {', '.join(styles)}"
+        return f"annotation {PACKING} is {quote(packing)}, and must be one of {', '.join(styles)}"
     exclusive = annotations.get(EXCLUSIVE, "false")
     if exclusive not in ("true", "false"):
-        return f"annotation {EXCLUSIVE} is {exclusive!r}, and must be one of true, false"
+        return f"annotation {EXCLUSIVE} is {quote(exclusive)}, and must be one of true, false"
     if annotations.get(PREFERRED_TOPOLOGY) is None:
         return ""
     parts = [part.strip() for part in read_text(annotations, PREFERRED_TOPOLOGY).split(",")]
-    said = f"annotation {PREFERRED_TOPOLOGY} is {annotations[PREFERRED_TOPOLOGY]!r}"
+    said = f"annotation {PREFERRED_TOPOLOGY} is {quote(annotations[PREFERRED_TOPOLOGY])}"
     if len(parts) > MAX_LEVELS:
         return f"{said}, and may have {MAX_LEVELS} levels"
     wrong = next((part for part in parts if not _is_level(part)), None)
     if wrong is not None:
-        return f"{said}, where {wrong!r} is no label key, maybe with a wait such as =30s"
+        return f"{said}, where {quote(wrong)} is no label key, maybe with a wait such as =30s"
     keys = [part.partition("=")[0] for part in parts]
     return f"{said}, where a level is named twice" if len(set(keys)) < len(keys) else ""
 

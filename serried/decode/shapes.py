@@ -27,12 +27,24 @@ def decode_shape(pod: Raw) -> Shape:
     others = read_conflicts(pod)
     if claims := read_device_claims(spec):
         others = {**others, **{PROVIDED + claim: claims.count(claim) for claim in claims}}
-    return _shared_shape(
+    terms = _read_affinity(spec)
+    # What is large is kept for as long as a pod has it, and not in the cache: few pods are alike in that.
+    share = _shared_shape if _is_usual(terms) and len(others) <= _MAX_SHARED else Shape
+    return share(
         tuple(sorted((*requests, *others.items()))) if others else requests,
         tuple(sorted(read_labels(spec, "nodeSelector").items())),
-        _read_affinity(spec),
+        terms,
         tuple([_read_toleration(raw) for raw in read_objects(spec, "tolerations")]),
     )
+
+
+_MAX_SHARED = 64
+"""Up to how many of anything a shape may have for the cache to keep it."""
+
+
+def _is_usual(terms: Terms | None) -> bool:
+    wanted = sum(1 + len(each.values) for term in terms or () for each in (*term.labels, *term.fields))
+    return wanted + len(terms or ()) <= _MAX_SHARED
 
 
 @lru_cache(maxsize=8192)

@@ -27,7 +27,8 @@ class GroupKind(StrEnum):
 
     ``POD_GROUP`` is a PodGroup of the API level in use and ``COMPATIBLE`` one of scheduler-plugins. ``COMPOSITE`` is
     the whole tree of a CompositePodGroup. ``WORKLOAD`` is a PodGroup that is part of its Workload (v1alpha1). The pods
-    of a Job, a JobSet or a LeaderWorkerSet are a group of that kind until their PodGroup exists.
+    of a Job, a JobSet or a LeaderWorkerSet are a group of that kind until their PodGroup exists. ``STRANGERS`` are the
+    pods that name a PodGroup and may not join it.
     """
 
     POD_GROUP = "PodGroup"
@@ -37,6 +38,7 @@ class GroupKind(StrEnum):
     JOB = "Job"
     JOB_SET = "JobSet"
     LEADER_WORKER_SET = "LeaderWorkerSet"
+    STRANGERS = "Strangers"
 
 
 BARE_KINDS = frozenset({GroupKind.COMPATIBLE, GroupKind.WORKLOAD})
@@ -75,6 +77,11 @@ class GroupKey(NamedTuple):
             return f"{_WORDS[self.kind]}:{self.name}:{self.part}:{self.replica}"
         return f"{_WORDS[self.kind]}:{self.name}"
 
+    @property
+    def strangers(self) -> "GroupKey":
+        """Under which the pods wait that name this group and may not join it. No object has this key."""
+        return GroupKey(self.namespace, self.name, GroupKind.STRANGERS)
+
     def leaf(self, name: str) -> "GroupKey":
         """The PodGroup of this name in the group's tree; "" is the group itself."""
         return GroupKey(self.namespace, name) if name else self
@@ -89,6 +96,7 @@ _WORDS = {
     GroupKind.JOB: "job",
     GroupKind.JOB_SET: "jobset",
     GroupKind.LEADER_WORKER_SET: "leaderworkerset",
+    GroupKind.STRANGERS: "strangers",
 }
 _KINDS = {word: kind for kind, word in _WORDS.items()}
 _STAGED = frozenset({GroupKind.JOB_SET, GroupKind.LEADER_WORKER_SET})

@@ -15,6 +15,7 @@ class Reason(StrEnum):
 
     JOB_UNKNOWN = "JobUnknown"
     POD_GROUP_MISSING = "PodGroupMissing"
+    NOT_ITS_POD_GROUP = "NotItsPodGroup"
     API_MISSING = "WorkloadAPIMissing"
     PRIORITY_UNKNOWN = "PriorityUnknown"
     QUORUM_MISSING = "QuorumMissing"
@@ -74,6 +75,7 @@ class Verdict:
 _SENTENCES: dict[Reason, str] = {
     Reason.JOB_UNKNOWN: "waiting to see the pod's Job",
     Reason.POD_GROUP_MISSING: "waiting for the PodGroup to be created",
+    Reason.NOT_ITS_POD_GROUP: "the PodGroup is that of Job {key}, and this is no pod of that Job",
     Reason.API_MISSING: "waiting for the API of Workloads and PodGroups",
     Reason.PRIORITY_UNKNOWN: "waiting for the value of PriorityClass {key}",
     Reason.QUORUM_MISSING: "{have} of {need} members exist",

@@ -13,7 +13,7 @@ from serried.model.node import Node
 from serried.model.plan import Overlay, Snapshot
 from serried.model.pod import Shape
 from serried.model.resources import Resources, count_slots
-from serried.plan.fit import admits, list_named
+from serried.plan.fit import admits, list_named, weigh
 from serried.plan.steps import Work, finish
 
 LevelKey = tuple[str, ...]
@@ -32,7 +32,7 @@ _MAX_KEYS_KEPT = 16
 _MIN_NAMES_KEPT = 1024
 
 _NODES_PER_STEP = 500
-"""How many nodes are counted in one step; that takes less than a millisecond."""
+"""How many nodes are counted in one step for a shape that asks for little; that takes less than a millisecond."""
 
 _NOTHING: Resources = {}
 
@@ -46,6 +46,9 @@ class Table:
         self.by_node: dict[str, int] = {}
         self.total = 0
         self.version = 0
+        self.batch = max(1, _NODES_PER_STEP // weigh(shape))
+        """How many nodes are counted in one step."""
+
         self._choosy = bool(shape.node_selector) or shape.node_terms is not None
         self._sums: dict[LevelKey, tuple[Mapping[str, Domain], dict[Domain, int]]] = {}
 
@@ -61,7 +64,7 @@ class Table:
     def fill(self, nodes: Iterable[Node], used: Mapping[str, Resources]) -> Work[None]:
         """Count every node; nothing was counted before."""
         rest = iter(nodes)
-        while batch := list(islice(rest, _NODES_PER_STEP)):
+        while batch := list(islice(rest, self.batch)):
             for node in batch:
                 free = self.count(node, used.get(node.name, _NOTHING))
                 if free:
@@ -177,7 +180,7 @@ class Capacity:
         for place, name in enumerate(names, 1):
             node = self._nodes.get(name)
             table.put(name, 0 if node is None else table.count(node, self._used.get(name, _NOTHING)))
-            if place % _NODES_PER_STEP == 0:
+            if place % table.batch == 0:
                 yield
 
     def freeze(self) -> "Frozen":

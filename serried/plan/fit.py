@@ -80,6 +80,18 @@ def matches(requirement: Requirement, labels: Labels) -> bool:
     return rule is not None and rule(labels.get(requirement.key), requirement.values)
 
 
+_USUAL_COMPARISONS = 64
+"""What most shapes ask of a node takes fewer comparisons than this."""
+
+
+def weigh(shape: Shape) -> int:
+    """How much longer it may take to ask a node for this shape than for a usual one, at least 1."""
+    terms = shape.node_terms or ()
+    wanted = (1 + len(each.values) for term in terms for each in (*term.labels, *term.fields))
+    asked = len(shape.requests) + len(shape.node_selector) + len(shape.tolerations)
+    return 1 + (asked + len(terms) + sum(wanted)) // _USUAL_COMPARISONS
+
+
 HOSTNAME = "kubernetes.io/hostname"
 
 Named = tuple[str, tuple[str, ...]]

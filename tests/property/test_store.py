@@ -138,13 +138,21 @@ workloads = st.builds(
     st.sampled_from([False, False, True]),
 )
 groups = st.builds(
-    lambda name, workload, policy, deleting: PodGroup(
-        GroupKey("default", name), f"{name}-uid", policy, workload=workload, template="t0", deleting=deleting
+    lambda name, workload, policy, deleting, owner: PodGroup(
+        GroupKey("default", name),
+        f"{name}-uid",
+        policy,
+        workload=workload,
+        template="t0",
+        deleting=deleting,
+        # Its name is that of no Job here: what is tried is who may join, not which group a Job is left with.
+        owners=() if owner is None else (OwnerRef("Job", "gone", f"j-{owner}", controller=True),),
     ),
     st.sampled_from(["g", "h"]),
     st.sampled_from(["w", "w", "x", None]),
     POLICIES,
     st.sampled_from([False, False, True]),
+    st.sampled_from([None, None, *GENERATIONS]),
 )
 pods = st.builds(
     lambda number, generation, shape, group, owner, node, nominated, phase, deleting, place: Pod(
@@ -194,7 +202,7 @@ class Model:
     def group_of(self, pod: Pod) -> GroupKey | None:
         """The group by the rules of docs/api-levels.md."""
         if pod.group is not None:
-            return pod.group
+            return pod.group.strangers if self._is_stranger(pod, pod.group) else pod.group
         if pod.place is not None:
             owner_key = OwnerKey(pod.place.kind, Key(pod.namespace, pod.place.parent))
             parent = self.parents.get(owner_key)
@@ -211,6 +219,11 @@ class Model:
         return (
             self._group_of_job(job) if job is not None and job.uid == pod.owner.uid else provisional(OwnerKey(JOB, key))
         )
+
+    def _is_stranger(self, pod: Pod, key: GroupKey) -> bool:
+        group = self.groups.get(key)
+        jobs = {owner.uid for owner in group.owners if owner.kind == "Job"} if group and group.policy.is_gang else set()
+        return bool(jobs) and (pod.owner is None or pod.owner.uid not in jobs)
 
     def _group_of_job(self, job: Job) -> GroupKey | None:
         found = [w for w in self.workloads.values() if not w.deleting and self._refers(w, job)]

@@ -148,6 +148,7 @@ class Harness:
         spare_seconds: float = 0.0,
         plain: PlainRule = PlainRule.PASS,
         heard: RecordingMetrics | None = None,
+        share_percent: int = 100,
     ) -> None:
         self.clock, self.api, self.heard = Clock(), api or FakeApi(), heard or RecordingMetrics()
         client = self.api.client()
@@ -176,6 +177,8 @@ class Harness:
                 preempt_by=preempt_by,
                 preemption_spare_seconds=spare_seconds,
                 plain=plain,
+                backfill_share_percent=share_percent,
+                exclusive_share_percent=share_percent,
             ),
         )
         self.ledger, self.groups, self.queue = self.core.ledger, self.core.groups, self.core.queue

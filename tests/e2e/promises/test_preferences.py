@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster_stage import RACK, ClusterStage
+from tests.support.cluster_stage import RACK, ClusterStage, staged
 
 pytestmark = pytest.mark.e2e
 
@@ -97,14 +97,21 @@ def test_a_template_hands_its_levels_to_the_group_that_is_made_from_it(fallback:
     assert not fallback.bound("train")
 
 
-def test_exclusive_gangs_share_no_rack_and_one_too_many_waits_for_the_end_of_another(stage: ClusterStage) -> None:
-    for number in range(4):
+def test_exclusive_gangs_share_no_rack_and_leave_one_to_other_namespaces(stage: ClusterStage) -> None:
+    for number in range(3):
         submit(stage, f"lone-{number}", 2, {REQUIRED: RACK, EXCLUSIVE: "true"}, cpu="1")
-    stage.await_bound("lone", 8)
-    assert len(stage.racks("lone")) == 4
+    stage.await_bound("lone", 6)
+    assert len(stage.racks("lone")) == 3
 
     submit(stage, "late", 2, {REQUIRED: RACK, EXCLUSIVE: "true"}, cpu="1")
-    stage.await_reason(stage.group_of_job("late"), "NoDomainFits", "4 more are exclusively others'")
+    stage.await_reason(stage.group_of_job("late"), "NoDomainFits", "have 3 of 4 domains exclusively")
+    with staged(ClusterStage, stage.cluster) as other:
+        submit(other, "lone", 2, {REQUIRED: RACK, EXCLUSIVE: "true"}, cpu="1")
+        other.await_bound("lone", 2)
+        assert other.racks("lone").isdisjoint(stage.racks("lone"))
+        submit(other, "late", 2, {REQUIRED: RACK, EXCLUSIVE: "true"}, cpu="1")
+        other.await_reason(other.group_of_job("late"), "NoDomainFits", "4 more are exclusively others'")
+        assert not other.bound("late")
     assert not stage.bound("late")
     stage.delete_job("lone-2")
     stage.await_bound("late", 2)

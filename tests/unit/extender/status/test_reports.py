@@ -65,10 +65,11 @@ class Office:
         self.stuck: set[GroupKey] = set()
         self.task = asyncio.create_task(self.reports.run())
 
-    def members_run(self) -> None:
-        """Both members are bound."""
-        for each in members(2):
-            self.store.put_pod(each.on("n1").value())
+    def members_run(self, job: str = "") -> None:
+        """Both members are bound; they are of a Job if one is named."""
+        for place, each in enumerate(members(2)):
+            made = each.of_job(job, place) if job else each
+            self.store.put_pod(made.on("n1").value())
 
     async def until(self, holds: Callable[[], Any]) -> None:
         async with asyncio.timeout(5):
@@ -532,10 +533,11 @@ async def test_the_job_of_a_gang_hears_why_it_waits_and_when_it_runs_but_not_of_
     office: Office,
 ) -> None:
     office.store.put_group(gang(2).controlled_by("Job", "train").value())
+    office.store.put_pod(members(1)[0].of_job("train", 0).value())
     for verdict in (MISSING, PLANNED):
         office.reports.say(GANG, verdict)
         await office.settle()
-    office.members_run()
+    office.members_run("train")
     office.reports.say(GANG, UP)
     await office.settle()
     heard = [(kind, reason, text) for about, kind, reason, text in office.speaker.said if about == "Job/train"]
@@ -636,7 +638,7 @@ async def test_a_tree_is_told_of_by_its_root_by_the_condition_of_every_group_and
     office.store.put_composite(composite("root").gang(2).value())
     for name in ("a", "b"):
         office.store.put_group(pod_group(name).gang(1).under("root").controlled_by("Job", f"job-{name}").value())
-    office.store.put_pod(pod("a0").scheduler(SCHEDULER).in_group("a").on("n1").value())
+    office.store.put_pod(pod("a0").of_job("job-a", 0).scheduler(SCHEDULER).in_group("a").on("n1").value())
     office.reports.say(tree, MISSING)
     await office.settle()
     told = {(each["type"], each["status"]) for each in office.api.conditions}

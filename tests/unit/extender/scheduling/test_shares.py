@@ -1,0 +1,180 @@
+"""What one namespace may have for itself ends at its share, and what is beyond that waits and says why.
+
+The scene has five racks of one node with eight CPUs. Every namespace may have four of them.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from extender.scheduling.shares import find_most
+from serried.decode.preferences import EXCLUSIVE
+from serried.decode.times import write_time
+from serried.model.group import GroupKey
+from serried.model.verdict import render
+from tests.support.builders import Builder, PodBuilder, PodGroupBuilder, node, pod, pod_group
+from tests.support.extender_harness import SCHEDULER, Harness
+
+RACKS = 5
+SHARE_PERCENT = 80
+MOST = 4
+MINUTE = 60.0
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Harness]:
+    made = Harness(share_percent=SHARE_PERCENT)
+    made.add(*(node(f"n{place}").cpu(8).rack(f"r{place}") for place in range(RACKS)))
+    yield made
+    await made.close()
+
+
+def of(namespace: str, *made: PodGroupBuilder | PodBuilder) -> list[Builder]:
+    """The same in a namespace."""
+    uids = [f"{namespace}-{each.raw()['metadata']['name']}" for each in made]
+    return [each.having(namespace, "metadata", "namespace").uid(uid) for each, uid in zip(made, uids, strict=True)]
+
+
+def exclusive(namespace: str, name: str, priority: int = 0) -> list[Builder]:
+    """A gang of one pod that wants a rack for itself."""
+    group = pod_group(name).gang(1).topology().annotation(EXCLUSIVE, "true").priority(priority)
+    return of(namespace, group, _member(f"{name}-0", name).priority(priority))
+
+
+def running(namespace: str, name: str, on: str, priority: int = 0) -> list[Builder]:
+    """The same, bound."""
+    group, member = exclusive(namespace, name, priority)
+    return [group, member.having(on, "spec", "nodeName")]
+
+
+def whole_nodes(namespace: str, name: str, count: int) -> list[Builder]:
+    """A gang whose members take a node each."""
+    pods = [_member(f"{name}-{place}", name).cpu(8) for place in range(count)]
+    return of(namespace, pod_group(name).gang(count), *pods)
+
+
+def ending(world: Harness) -> list[Builder]:
+    """On each node a pod that will have ended in ten minutes."""
+    return [pod(f"old-{place}").cpu(8).on(f"n{place}").lifetime(600).started(now(world)) for place in range(RACKS)]
+
+
+def now(world: Harness) -> str:
+    return write_time(world.wall())
+
+
+def _member(name: str, group: str) -> PodBuilder:
+    return pod(name).cpu(1).scheduler(SCHEDULER).in_group(group)
+
+
+def said(world: Harness, namespace: str, name: str) -> str:
+    found = world.groups.states[GroupKey(namespace, name)].verdict
+    assert found is not None
+    return render(found)
+
+
+def domains(world: Harness, namespace: str) -> int:
+    return sum(reservation.group.namespace == namespace for reservation in world.ledger)
+
+
+@pytest.mark.parametrize(
+    ("count", "most"),
+    [
+        pytest.param(1, 1, id="one may be had by anybody"),
+        pytest.param(2, 1, id="of two one"),
+        pytest.param(5, 4, id="of five four"),
+        pytest.param(99, 79, id="of a number that does not divide less"),
+    ],
+)
+def test_the_share_of(count: int, most: int) -> None:
+    assert find_most(SHARE_PERCENT, count) == most
+
+
+async def test_the_last_rack_is_left_to_other_namespaces(world: Harness) -> None:
+    for number in range(RACKS):
+        await world.add(*exclusive("greedy", f"g{number}")).go()
+    assert domains(world, "greedy") == MOST
+    waiting = said(world, "greedy", "g4")
+    assert waiting.startswith("NoDomainFits: no domain of example.com/rack has room for 1 members")
+    assert waiting.endswith("gangs of namespace greedy have 4 of 5 domains exclusively, and may have no more")
+    await world.add(*exclusive("modest", "m")).go()
+    assert domains(world, "modest") == 1
+
+
+async def test_the_next_of_the_namespace_follows_when_one_of_its_gangs_ends(world: Harness) -> None:
+    for number in range(MOST):
+        world.add(*running("greedy", f"g{number}", f"n{number}"))
+    await world.add(*exclusive("greedy", "next")).go()
+    assert domains(world, "greedy") == 0
+    world.store.drop_pod("greedy-g2-0")
+    world.store.drop_group(GroupKey("greedy", "g2"))
+    await world.go()
+    assert domains(world, "greedy") == 1
+
+
+async def test_gangs_of_other_namespaces_do_not_count(world: Harness) -> None:
+    for number in range(RACKS - 1):
+        world.add(*running(f"tenant-{number}", "g", f"n{number}"))
+    await world.add(*exclusive("late", "g")).go()
+    assert domains(world, "late") == 1
+
+
+async def test_gangs_that_share_their_rack_do_not_count(world: Harness) -> None:
+    for number in range(MOST):
+        shared = pod_group(f"s{number}").gang(1).topology()
+        world.add(*of("greedy", shared, _member(f"s{number}-0", f"s{number}").on(f"n{number}")))
+    await world.add(*exclusive("greedy", "g")).go()
+    assert said(world, "greedy", "g").startswith("Planned")
+
+
+async def test_beyond_the_share_only_gangs_of_the_own_namespace_go_for_a_gang(world: Harness) -> None:
+    for number in range(MOST):
+        world.add(*running("greedy", f"g{number}", f"n{number}"))
+    await world.add(*running("modest", "m", "n4"), *exclusive("greedy", "urgent", priority=100)).go()
+    reservation = world.ledger.of_group(GroupKey("greedy", "urgent"))
+    assert reservation is not None
+    assert reservation.domain in {f"r{number}" for number in range(MOST)}
+    assert {victim.namespace for victim in reservation.victims.values()} == {"greedy"}
+
+
+async def test_no_node_is_kept_for_a_gang_beyond_the_share_and_it_says_so(world: Harness) -> None:
+    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).go()
+    assert world.queue.backfill.head is None
+    assert said(world, "greedy", "all").endswith(
+        "5 of 5 nodes would have to be kept for it, and 4 may be for one namespace, so none are"
+    )
+    world.store.drop_pod("pod-old-0")
+    await world.add(*whole_nodes("modest", "one", 1)).go()
+    assert domains(world, "modest") == 1
+
+
+async def test_a_gang_within_the_share_is_the_head(world: Harness) -> None:
+    await world.add(*ending(world), *whole_nodes("greedy", "most", MOST)).go()
+    head = world.queue.backfill.head
+    assert head is not None
+    assert head.group == GroupKey("greedy", "most")
+
+
+async def test_a_gang_behind_one_beyond_the_share_may_be_the_head(world: Harness) -> None:
+    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).go()
+    await world.add(*whole_nodes("modest", "some", 2)).pass_time(MINUTE)
+    head = world.queue.backfill.head
+    assert head is not None
+    assert head.group == GroupKey("modest", "some")
+
+
+async def test_a_gang_beyond_the_share_still_starts_when_there_is_room(world: Harness) -> None:
+    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).go()
+    for place in range(RACKS):
+        world.store.drop_pod(f"pod-old-{place}")
+    await world.go()
+    assert domains(world, "greedy") == 1
+
+
+async def test_with_the_whole_as_share_nothing_is_limited() -> None:
+    world = Harness(share_percent=100)
+    world.add(*(node(f"n{place}").cpu(8).rack(f"r{place}") for place in range(RACKS)))
+    for number in range(RACKS):
+        world.add(*running("greedy", f"g{number}", f"n{number}"))
+    await world.add(*exclusive("greedy", "late")).go()
+    assert "5 more are exclusively others'" in said(world, "greedy", "late")
+    await world.close()

@@ -1,0 +1,263 @@
+"""What one user writes costs the others no more than a bounded share of the loop, or is refused with a sentence.
+
+Bounds are counted here, not timed: `python -m bench.tenancy` has the times.
+"""
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from extender.answers import Hold
+from serried.cluster.backlog import Backlog
+from serried.cluster.store import Store
+from serried.decode.groups import decode_pod_group
+from serried.decode.identity import is_label_key
+from serried.decode.jobs import decode_job
+from serried.decode.malformed import Malformed
+from serried.decode.preferences import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY
+from serried.model.group import GroupKey, Job
+from serried.model.node import Node
+from serried.model.plan import PlanRequest
+from serried.model.pod import Shape
+from serried.model.selectors import NodeSelectorTerm, Requirement
+from serried.model.verdict import Reason, Verdict, render
+from serried.plan.capacity import Capacity
+from serried.plan.fit import weigh
+from tests.support.builders import PodBuilder, job, node, pod, pod_group
+from tests.support.composites import composite
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
+from tests.unit.cluster.test_membership import tell
+
+MOST = 2**31 - 1
+"""The greatest minCount that the API takes."""
+
+HUGE = "x" * 250_000
+"""As long as an annotation may be."""
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [MOST, MOST - 1])
+async def test_a_quorum_that_never_comes_waits_and_holds_nothing(world: Harness, count: int) -> None:
+    await world.add(*small_nodes(2), gang(count), *members(3)).go()
+    assert world.reasons() == [Reason.QUORUM_MISSING]
+    (_, told), *_ = world.heard.verdicts
+    assert render(told) == f"QuorumMissing: 3 of {count} members exist"
+    assert isinstance(world.filter("m0"), Hold)
+    assert world.nothing_reserved
+
+
+async def test_a_tree_of_quorums_that_never_come_waits_and_holds_nothing(world: Harness) -> None:
+    leaves = [pod_group(f"g{place}").gang(MOST).under("root") for place in range(8)]
+    await world.add(*small_nodes(2), composite("root").gang(8), *leaves).go()
+    assert world.nothing_reserved
+
+
+def test_a_job_of_as_many_pods_as_the_api_takes_is_read_like_any_other() -> None:
+    read = decode_job(job("j").size(MOST).raw())
+    assert isinstance(read, Job)
+    assert read.parallelism == MOST
+
+
+# --- trees ------------------------------------------------------------------------------------------------------------
+
+
+def grow(store: Store, width: int, depth: int, parent: str = "root") -> int:
+    """So many groups below each, down to PodGroups; how many there are."""
+    count = 0
+    for place in range(width):
+        name = f"{parent}-{place}"
+        if depth == 1:
+            tell(store, pod_group(name).gang(1).under(parent))
+        else:
+            store.put_composite(composite(name).under(parent).value())
+            count += grow(store, width, depth - 1, name)
+        count += 1
+    return count
+
+
+@pytest.fixture
+def store() -> Store:
+    made = Store([SCHEDULER])
+    made.put_composite(composite("root").value())
+    return made
+
+
+def test_a_tree_of_8_groups_below_each_of_8_is_one_gang(store: Store) -> None:
+    assert grow(store, 8, 2) == 72
+    tree = store.forest.lift(GroupKey("default", "root-0-0"))
+    assert store.forest.find_gap(tree) == ""
+    assert store.groups[tree].policy.min_count == 1
+
+
+def test_a_tree_of_8_groups_at_each_of_4_levels_is_refused_with_a_sentence(store: Store) -> None:
+    assert grow(store, 8, 4) == 8 + 64 + 512 + 4096
+    tree = store.forest.lift(GroupKey("default", "root-0-0-0-0"))
+    assert tree not in store.groups
+    assert store.forest.find_gap(tree) == "the tree of CompositePodGroup root has more than 1024 groups"
+
+
+def test_a_tree_that_shrinks_to_the_limit_is_a_gang_again(store: Store) -> None:
+    for place in range(1024):
+        tell(store, pod_group(f"g{place}").gang(1).under("root"))
+    tree = store.forest.lift(GroupKey("default", "g0"))
+    assert tree not in store.groups
+    store.drop_group(GroupKey("default", "g7"))
+    assert tree in store.groups
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("annotation", [PREFERRED_TOPOLOGY, PACKING, EXCLUSIVE])
+@pytest.mark.parametrize("text", [HUGE, f"{HUGE}!", "a," * 100_000, "=" * 250_000, "a." * 120_000, "-" * 250_000])
+def test_a_huge_annotation_is_refused_in_a_short_sentence(annotation: str, text: str) -> None:
+    begun = time.process_time()
+    refused = decode_pod_group(gang(2).annotation(annotation, text).raw())
+    assert isinstance(refused, Malformed)
+    assert len(refused.problem) < 1000
+    said = decode_job(job("j").annotation(annotation, text).raw())
+    assert isinstance(said, Job)
+    assert 0 < len(said.problem) < 1000
+    assert time.process_time() - begun < 1.0
+
+
+@pytest.mark.parametrize("text", ["a" * 300_000 + "!", "a." * 150_000, "a-" * 150_000 + "/", "a/" * 150_000])
+def test_a_huge_label_key_is_refused_at_a_glance(text: str) -> None:
+    assert not is_label_key(text)
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def choosy(terms: int, values: int) -> Shape:
+    """A shape that no node of the tests suits."""
+    wanted = tuple(f"v{place}" for place in range(values))
+    return Shape(
+        (("cpu", 1), ("pods", 1)),
+        node_terms=(
+            NodeSelectorTerm((Requirement("none", "Exists"),)),
+            *(NodeSelectorTerm((Requirement(f"k{place}", "In", wanted),)) for place in range(terms)),
+        ),
+    )
+
+
+def count_steps(shape: Shape, nodes: int) -> int:
+    found: dict[str, Node] = {f"n{place}": node(f"n{place}").value() for place in range(nodes)}
+    return sum(1 for _ in Capacity(found, {}).count(shape))
+
+
+def test_hundreds_of_selectors_are_counted_in_shorter_steps() -> None:
+    plain, heavy = choosy(1, 1), choosy(400, 40)
+    assert weigh(plain) == 1
+    assert count_steps(plain, 1000) < 5
+    assert count_steps(heavy, 1000) >= 400
+
+
+def test_a_shape_with_hundreds_of_selectors_is_not_kept_when_its_pods_are_gone() -> None:
+    terms = [{"matchExpressions": [{"key": "k", "operator": "In", "values": [f"v{i}" for i in range(500)]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    large = pod("p").having(required, "spec", "affinity", "nodeAffinity")
+    assert large.value().shape == large.value().shape
+    assert large.value().shape is not large.value().shape
+    assert pod("p").cpu(1).value().shape is pod("q").cpu(1).value().shape
+
+
+def request(number: int, count: int = 1) -> PlanRequest:
+    shape = Shape((("cpu", 1000 + number), ("pods", 1)))
+    made = replace(pod(f"p{number}").value(), shape=shape)
+    return PlanRequest((made,) * count, count)
+
+
+class TestTheBacklog:
+    """2,000 gangs of 2,000 shapes wait in one namespace."""
+
+    COUNT = 2_000
+    FULL = Verdict(Reason.NO_CAPACITY, have=0, need=1)
+
+    def fill(self, count: int) -> Backlog:
+        nodes = {"n1": node("n1").cpu(64).value()}
+        backlog = Backlog(nodes, {})
+        for number in range(count):
+            backlog.put(GroupKey("greedy", f"g{number}"), request(number), self.FULL)
+        backlog.put(GroupKey("modest", "g"), request(1), self.FULL)
+        backlog.put(GroupKey("modest", "h"), request(999_999), self.FULL)
+        return backlog
+
+    def test_freed_room_is_looked_at_for_few_of_them_at_a_time_and_for_all_in_the_end(self) -> None:
+        backlog = self.fill(self.COUNT)
+        first = backlog.wake({"n1": None}, {})
+        own = [group for group in first if group.namespace == "greedy"]
+        assert len(own) < 100
+        woken = set(first)
+        passes = 0
+        while more := backlog.wake({}, {}):
+            woken |= more
+            passes += 1
+        assert len([group for group in woken if group.namespace == "greedy"]) == self.COUNT
+        assert passes > self.COUNT / 5
+
+    def test_others_are_woken_as_if_they_were_alone(self) -> None:
+        assert GroupKey("modest", "g") in self.fill(self.COUNT).wake({"n1": None}, {})
+
+    def test_those_that_are_gone_are_not_woken(self) -> None:
+        backlog = self.fill(200)
+        backlog.wake({"n1": None}, {})
+        for number in range(200):
+            backlog.leave(GroupKey("greedy", f"g{number}"))
+        assert all(group.namespace == "modest" for group in backlog.wake({"n1": None}, {}))
+
+    def test_a_namespace_whose_gangs_have_left_has_its_demands_again(self) -> None:
+        backlog = self.fill(200)
+        for number in range(200):
+            backlog.leave(GroupKey("greedy", f"g{number}"))
+        for number in range(60):
+            backlog.put(GroupKey("greedy", f"g{number}"), request(number), self.FULL)
+        assert len([group for group in backlog.wake({"n1": None}, {}) if group.namespace == "greedy"]) == 60
+
+
+# --- many groups ------------------------------------------------------------------------------------------------------
+
+
+def crowd(count: int, first: int = 0) -> Iterable[PodBuilder]:
+    return (pod(f"c{number}").cpu(1).scheduler(SCHEDULER).in_group(f"g{number}") for number in range(first, count))
+
+
+def test_the_priorities_of_thousands_of_groups_are_counted_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store([SCHEDULER])
+    looked_at: list[GroupKey] = []
+    find = store.priorities.of_group
+    for number in range(3_000):
+        tell(store, pod_group(f"g{number}").gang(1).priority(number % 3))
+    monkeypatch.setattr(store.priorities, "of_group", lambda key: looked_at.append(key) or find(key))
+    assert set(store.priorities.list_levels()) == {0, 1, 2}
+    looked_at.clear()
+    for _ in range(100):
+        store.priorities.list_levels()
+    assert looked_at == []
+    tell(store, pod_group("g0").gang(1).priority(7))
+    assert set(store.priorities.list_levels()) == {0, 1, 2, 7}
+    assert looked_at == [GroupKey("default", "g0")]
+    for number in range(3_000):
+        store.drop_group(GroupKey("default", f"g{number}"))
+    assert set(store.priorities.list_levels()) == set()
+
+
+async def test_forecasts_are_made_for_few_gangs_of_a_namespace_in_vain(world: Harness) -> None:
+    world.add(node("n1").cpu(2), pod("web").cpu(2).on("n1").controlled_by("ReplicaSet", "web"))
+    for number in range(40):
+        world.add(pod_group(f"g{number}").gang(1))
+    await world.add(*crowd(40)).go()
+    asked = [group for group, state in world.groups.states.items() if state.verdict is not None]
+    assert len(asked) == 40
+    assert world.queue.backfill.count_vain("default") == 16
+
+
+async def test_a_gang_is_placed_beside_any_number_that_never_comes_about(world: Harness) -> None:
+    for number in range(300):
+        world.add(pod_group(f"g{number}").gang(2))
+    await world.add(*small_nodes(2), *crowd(300), gang(2), *members(2)).go()
+    assert world.reasons(GANG) == [Reason.PLANNED]

@@ -1,0 +1,140 @@
+"""Only the pods of a Job are members of its gang, whatever other pods of the namespace say of themselves."""
+
+from collections.abc import Sequence
+from itertools import permutations
+
+import pytest
+
+from extender.answers import Hold, Pass
+from serried.cluster.store import Store
+from serried.model.disruption import Disruption
+from serried.model.group import GroupKey, decode_group_key
+from serried.model.verdict import Reason, render
+from tests.support.builders import Builder, PodBuilder, PodGroupBuilder, job, pod, pod_group
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
+from tests.unit.cluster.test_membership import tell
+
+STRANGERS = GANG.strangers
+
+
+def job_gang(count: int = 2) -> PodGroupBuilder:
+    """PodGroup g, which belongs to Job train."""
+    return gang(count).controlled_by("Job", "train")
+
+
+def workers(count: int, first: int = 0) -> list[PodBuilder]:
+    """Pods of Job train that name PodGroup g."""
+    return [each.of_job("train", first + place) for place, each in enumerate(members(count, first))]
+
+
+def stranger(name: str = "x") -> PodBuilder:
+    """A pod of nobody that names PodGroup g."""
+    return pod(name).cpu(1).scheduler(SCHEDULER).in_group("g")
+
+
+PRETENDERS = [
+    pytest.param(stranger(), id="a pod that names it in its field"),
+    pytest.param(pod("x").cpu(1).scheduler(SCHEDULER).labelled_group("g"), id="a pod that names it in a label"),
+    pytest.param(stranger().of_job("other", 0), id="a pod of another Job"),
+    pytest.param(stranger().of_job("train", 0, "uid-of-before"), id="a pod of an earlier Job of the name"),
+    pytest.param(stranger().controlled_by("ReplicaSet", "train"), id="a pod of another kind of owner"),
+    pytest.param(
+        stranger()
+        .label("batch.kubernetes.io/job-name", "train")
+        .label("batch.kubernetes.io/controller-uid", "job-train"),
+        id="a pod with the labels of the Job's pods",
+    ),
+]
+
+
+@pytest.mark.parametrize("pretender", PRETENDERS)
+async def test_the_quorum_is_not_made_up_by(world: Harness, pretender: PodBuilder) -> None:
+    await world.add(*small_nodes(2), job("train").size(2), job_gang(), *workers(1), pretender).go()
+    assert world.reasons() == [Reason.QUORUM_MISSING]
+    assert not len(world.ledger)
+    assert isinstance(world.filter("x"), Hold)
+
+
+@pytest.mark.parametrize("pretender", PRETENDERS)
+async def test_the_quorum_is_not_made_up_by_a_bound_one_either(world: Harness, pretender: PodBuilder) -> None:
+    await world.add(*small_nodes(2), job("train").size(2), job_gang(), *workers(1), pretender.on("n1")).go()
+    assert world.reasons() == [Reason.QUORUM_MISSING]
+    await world.add(*workers(1, first=1)).go()
+    assert sorted(slot.node for slot in world.cycle().reservation.slots.values())
+    assert world.cycle().reservation.slots.keys() == {"pod-m0", "pod-m1"}
+
+
+async def test_a_stranger_is_told_why_it_waits(world: Harness) -> None:
+    await world.add(*small_nodes(2), job("train").size(2), job_gang(), stranger()).go()
+    (told,) = [verdict for key, verdict in world.heard.verdicts if key == STRANGERS]
+    assert render(told) == "NotItsPodGroup: the PodGroup is that of Job train, and this is no pod of that Job"
+
+
+async def test_a_stranger_that_runs_in_another_rack_is_no_conflict(world: Harness) -> None:
+    racks = [each.rack(f"r{place}") for place, each in enumerate(small_nodes(2))]
+    await world.add(*racks, job("train").size(2), job_gang().topology(), stranger().on("n1"), *workers(2)).go()
+    assert world.reasons() == [Reason.PLANNED]
+
+
+async def test_a_stranger_that_is_preempted_takes_nobody_along(world: Harness) -> None:
+    group = job_gang().disruption(Disruption.ALL)
+    bound = [each.on("n1") for each in workers(2)]
+    await world.add(*small_nodes(2), job("train").size(2), group, *bound, stranger().on("n2")).go()
+    await world.add(stranger().on("n2").disrupted()).go()
+    assert world.heard.disruptions == []
+
+
+async def test_a_pod_that_the_watch_has_not_shown_is_held_as_a_stranger_too(world: Harness) -> None:
+    await world.add(*small_nodes(2), job("train").size(2), job_gang(), *workers(2)).go()
+    assert isinstance(world.filter_unknown(stranger()), Hold)
+    world.store.drop_group(GANG)
+    assert isinstance(world.filter_unknown(stranger()), Hold)
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        pytest.param(gang(2), id="one of nobody"),
+        pytest.param(gang(2).controlled_by("MPIJob", "train"), id="one of a kind that Serried does not know"),
+        pytest.param(gang(2).controlled_by("JobSet", "train"), id="one of a JobSet, whose Jobs' pods it has"),
+    ],
+)
+async def test_whoever_names_it_is_a_member_of(world: Harness, group: PodGroupBuilder) -> None:
+    await world.add(*small_nodes(2), group, *members(1), stranger()).go()
+    assert world.reasons() == [Reason.PLANNED]
+
+
+async def test_a_group_that_is_no_gang_keeps_nobody_out(world: Harness) -> None:
+    await world.add(*small_nodes(2), pod_group("g").controlled_by("Job", "train"), stranger()).go()
+    assert isinstance(world.filter("x"), Pass)
+
+
+ORDERS: list[Sequence[Builder]] = [[job("train").size(2), job_gang(), *workers(1), stranger()]]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))))
+def test_in_whatever_order_they_are_seen(order: tuple[int, ...]) -> None:
+    (everything,) = ORDERS
+    store = Store([SCHEDULER])
+    for place in order:
+        tell(store, everything[place])
+    assert [each.name for each in store.members.of_group(GANG)] == ["m0"]
+    assert [each.name for each in store.members.of_group(STRANGERS)] == ["x"]
+    store.drop_group(GANG)
+    assert {each.name for each in store.members.of_group(GANG)} == {"m0", "x"}
+
+
+def test_a_member_below_a_tree_is_a_stranger_like_any_other() -> None:
+    store = Store([SCHEDULER])
+    for each in (job_gang().under("root"), stranger(), *workers(1)):
+        tell(store, each)
+    tree = store.forest.lift(GANG)
+    assert [each.name for each in store.members.of_group(tree)] == ["m0"]
+    tell(store, gang(2).under("root"))
+    assert {each.name for each in store.members.of_group(tree)} == {"m0", "x"}
+    assert store.members.of_group(STRANGERS) == []
+
+
+def test_the_name_of_strangers_is_read_as_it_is_written() -> None:
+    assert decode_group_key("default", STRANGERS.encoded) == STRANGERS
+    assert GroupKey("default", "g") != STRANGERS
