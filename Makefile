@@ -5,7 +5,7 @@ WORKERS ?= 2
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser control-plane control-planes help picture setup lint types contract unit e2e test test-full demo bench numbers lock clean
+.PHONY: browser control-plane control-planes help picture setup lint types contract unit e2e test test-full demo bench numbers lock sbom audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -89,5 +89,20 @@ lock: setup ## resolve the dependencies anew
 	$(BIN)/uv pip compile -q pyproject.toml --group dev --generate-hashes --no-header --no-emit-index-url \
 	  --no-annotate --python-version 3.11 -o locks/dev.txt
 
+	$(BIN)/uv pip compile -q --group supply --generate-hashes --no-header --no-emit-index-url \
+	  --no-annotate --python-version 3.11 -o locks/supply.txt
+
+# Tools of their own, so that what they need is in nobody's way.
+build/supply/.installed: locks/supply.txt
+	$(PYTHON) -m venv build/supply
+	build/supply/bin/pip install --quiet --disable-pip-version-check --require-hashes -r locks/supply.txt
+	@touch $@
+
+sbom: build/supply/.installed ## what the image is made of, as CycloneDX: build/sbom.cdx.json
+	build/supply/bin/python -m bench.supply sbom
+
+audit: build/supply/.installed ## known vulnerabilities in it; says so where the advisory service is not reached
+	build/supply/bin/python -m bench.supply audit
+
 clean: ## remove what setup made
-	rm -rf .venv
+	rm -rf .venv build/supply

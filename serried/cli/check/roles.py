@@ -48,33 +48,40 @@ class Need(NamedTuple):
     home: bool = False
 
 
-_READ = ("get", "list", "watch")
+_FOLLOW = ("list", "watch")
 _CORE = ("",)
 
 NEEDS: dict[str, tuple[Need, ...]] = {
     EXTENDER: (
-        Need(_READ, _CORE, ("nodes", "pods"), "nothing is planned"),
+        Need(_FOLLOW, _CORE, ("nodes",), "nothing is planned"),
+        Need(("get", *_FOLLOW), _CORE, ("pods",), "nothing is planned"),
         Need(
-            _READ,
+            _FOLLOW,
             _CORE,
             ("persistentvolumes", "persistentvolumeclaims"),
             "only the scheduler's refusals tell which nodes reach a volume",
             vital=False,
         ),
         Need(
-            ("list", "watch"),
+            _FOLLOW,
             ("resource.k8s.io",),
             ("deviceclasses",),
             "only the scheduler knows which extended resources a node has without showing them",
             vital=False,
         ),
-        Need(_READ, ("batch",), ("jobs",), "pods of Jobs wait as JobUnknown, and then start one by one"),
-        Need(_READ, ("jobset.x-k8s.io",), ("jobsets",), "JobSets are no gangs", vital=False),
-        Need(_READ, ("leaderworkerset.x-k8s.io",), ("leaderworkersets",), "their replicas are no gangs", vital=False),
-        Need(_READ, _WORKLOAD_API, ("podgroups", "workloads", "compositepodgroups"), "gangs wait: WorkloadAPIMissing"),
-        Need(_READ, ("scheduling.k8s.io",), ("priorityclasses",), "the priority of a group's class does not count"),
+        Need(_FOLLOW, ("batch",), ("jobs",), "pods of Jobs wait as JobUnknown, and then start one by one"),
+        Need(_FOLLOW, ("jobset.x-k8s.io",), ("jobsets",), "JobSets are no gangs", vital=False),
+        Need(_FOLLOW, ("leaderworkerset.x-k8s.io",), ("leaderworkersets",), "their replicas are no gangs", vital=False),
         Need(
-            _READ, ("scheduling.x-k8s.io",), ("podgroups",), "PodGroups of scheduler-plugins are no gangs", vital=False
+            _FOLLOW, _WORKLOAD_API, ("podgroups", "workloads", "compositepodgroups"), "gangs wait: WorkloadAPIMissing"
+        ),
+        Need(_FOLLOW, ("scheduling.k8s.io",), ("priorityclasses",), "the priority of a group's class does not count"),
+        Need(
+            _FOLLOW,
+            ("scheduling.x-k8s.io",),
+            ("podgroups",),
+            "PodGroups of scheduler-plugins are no gangs",
+            vital=False,
         ),
         Need(
             ("patch",),
@@ -83,7 +90,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             "no condition says why a gang waits",
         ),
         Need(
-            (*_READ, "create", "update", "patch", "delete"),
+            ("get", "list", "create", "update", "delete"),
             ("scheduling.serried.dev",),
             ("reservations",),
             "no plan can be recorded, so no gang starts",
@@ -93,7 +100,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         Need(("patch",), _CORE, ("pods",), "scheduling gates are not lifted, and members not woken"),
         Need(("delete",), _CORE, ("pods",), "a gang of disruption mode all goes in part"),
         Need(
-            _READ,
+            _FOLLOW,
             ("policy",),
             ("poddisruptionbudgets",),
             "only dry runs tell which pods may be evicted",
@@ -101,9 +108,9 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         ),
         Need(("create",), _CORE, ("pods/eviction",), "nobody is evicted for a gang of higher priority"),
         Need(("create", "patch"), _CORE, ("events",), "no event says why a gang waits", vital=False),
-        Need(_READ, ("coordination.k8s.io",), ("leases",), "the extender never leads", name="serried", home=True),
+        Need(_FOLLOW, ("coordination.k8s.io",), ("leases",), "the extender never leads", name="serried", home=True),
         Need(
-            ("get", "patch"),
+            ("patch",),
             _CORE,
             ("configmaps",),
             "new members are never held by gate",
@@ -121,10 +128,10 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         ),
     ),
     CONTROLLER: (
-        Need(_READ, _CORE, ("pods",), "PodGroups that are being deleted are not protected"),
-        Need(_READ, ("batch",), ("jobs",), "no Job becomes a gang"),
-        Need(_READ, ("jobset.x-k8s.io",), ("jobsets",), "no JobSet becomes a gang", vital=False),
-        Need(_READ, ("leaderworkerset.x-k8s.io",), ("leaderworkersets",), "no replica becomes a gang", vital=False),
+        Need(_FOLLOW, _CORE, ("pods",), "PodGroups that are being deleted are not protected"),
+        Need(_FOLLOW, ("batch",), ("jobs",), "no Job becomes a gang"),
+        Need(_FOLLOW, ("jobset.x-k8s.io",), ("jobsets",), "no JobSet becomes a gang", vital=False),
+        Need(_FOLLOW, ("leaderworkerset.x-k8s.io",), ("leaderworkersets",), "no replica becomes a gang", vital=False),
         Need(
             ("update",),
             ("batch",),
@@ -147,13 +154,13 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             vital=False,
         ),
         Need(
-            (*_READ, "create", "delete", "patch"),
+            (*_FOLLOW, "create", "delete", "patch"),
             _WORKLOAD_API,
             ("workloads", "podgroups"),
             "Jobs get no PodGroup, or keep an outdated one",
         ),
-        Need(_READ, _WORKLOAD_API, ("compositepodgroups",), "groups of a tree get no priority", vital=False),
-        Need(_READ, ("scheduling.k8s.io",), ("priorityclasses",), "groups get no priority at the fallback level"),
+        Need(_FOLLOW, _WORKLOAD_API, ("compositepodgroups",), "groups of a tree get no priority", vital=False),
+        Need(_FOLLOW, ("scheduling.k8s.io",), ("priorityclasses",), "groups get no priority at the fallback level"),
         Need(
             ("patch",),
             ("scheduling.serried.dev",),

@@ -50,10 +50,27 @@ class Server:
 
     def patch_status(self, path: str, status: Json) -> None:
         """A bare PATCH by the extender's own token: kubectl would read the object first, which is not granted."""
-        token = self.run("create", "token", "serried", "-n", NAMESPACE).strip()
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"}
-        body = json.dumps({"status": status})
-        httpx.patch(f"{self._url}{path}/status", content=body, headers=headers, verify=self._tls).raise_for_status()
+        self._patch_status(path, {"status": status}).raise_for_status()
+
+    def status_refusal(self, path: str, patch: Json) -> str:
+        """Why such a PATCH is refused."""
+        answer = self._patch_status(path, patch)
+        assert answer.status_code in {403, 422}, answer.text
+        return str(answer.json()["message"])
+
+    def token(self, account: str) -> str:
+        """One of an account of ours."""
+        return self.run("create", "token", account, "-n", NAMESPACE).strip()
+
+    def client(self, account: str, connections: int) -> httpx.AsyncClient:
+        """Many connections of an account of ours."""
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        headers = {"Authorization": f"Bearer {self.token(account)}"}
+        return httpx.AsyncClient(base_url=self._url, headers=headers, verify=self._tls, limits=limits, timeout=120.0)
+
+    def _patch_status(self, path: str, patch: Json) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.token('serried')}", "Content-Type": "application/merge-patch+json"}
+        return httpx.patch(f"{self._url}{path}/status", content=json.dumps(patch), headers=headers, verify=self._tls)
 
     def refusal(self, verb: str, *objects: Json, options: tuple[str, ...] = ()) -> str:
         with pytest.raises(ClusterError) as refused:

@@ -1,14 +1,21 @@
 """The overlay installs, again and again."""
 
+import copy
+import os
+from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
 
 from bench.cluster import ClusterError
-from tests.e2e.manifests.server import EXTENDER, KUSTOMIZE, NAMESPACE, Server, eventually
+from tests.e2e.manifests.server import EXTENDER, KUSTOMIZE, NAMESPACE, Json, Server, eventually
 
 pytestmark = pytest.mark.e2e
 
 POLICIES = {
     "serried-extender-deletions",
+    "serried-extender-pod-status",
     "serried-extender-pods",
     "serried-group-priority",
     "serried-job-gang-policy",
@@ -25,6 +32,53 @@ def test_a_second_apply_changes_nothing(server: Server) -> None:
 
 def test_the_pods_of_the_base_are_admitted_under_the_restricted_profile(server: Server) -> None:
     server.run("wait", "-n", NAMESPACE, "deployment", "--all", "--for=condition=Available", "--timeout=60s")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        pytest.param("/securityContext/runAsNonRoot", "runAsNonRoot != true", id="root"),
+        pytest.param("/securityContext/seccompProfile", "seccompProfile", id="no seccomp"),
+        pytest.param(
+            "/containers/0/securityContext/allowPrivilegeEscalation", "allowPrivilegeEscalation", id="escalating"
+        ),
+        pytest.param("/containers/0/securityContext/capabilities", "unrestricted capabilities", id="with capabilities"),
+    ],
+)
+@pytest.mark.parametrize("name", ["serried", "serried-controller"])
+def test_pods_of_the_base_that_gave_up_one_lock_would_be_refused(
+    server: Server, name: str, path: str, said: str
+) -> None:
+    template = server.get("deployment", name, "-n", NAMESPACE)["spec"]["template"]
+    whole = {**template, "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dry", "namespace": NAMESPACE}}
+    server.write("create", whole, options=("--dry-run=server",))
+    assert said in server.refusal("create", _without(whole, path), options=("--dry-run=server",))
+
+
+def _without(pod: Json, path: str) -> Json:
+    """A pod that lacks a field of its spec."""
+    changed = copy.deepcopy(pod)
+    *way, last = path.strip("/").split("/")
+    place: Any = changed["spec"]
+    for step in way:
+        place = place[int(step) if step.isdigit() else step]
+    del place[last]
+    return changed
+
+
+@pytest.mark.parametrize("beside", ["base", "overlays/gate", "overlays/isolated"])
+def test_the_network_policies_are_valid_beside(server: Server, tmp_path: Path, beside: str) -> None:
+    home = os.path.relpath(KUSTOMIZE, tmp_path)
+    content = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"{home}/{beside}"],
+        "components": [f"{home}/network-policy"],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    said = server.run("apply", "-k", str(tmp_path), "--dry-run=server")
+    assert "networkpolicy.networking.k8s.io/serried created" in said
+    assert "networkpolicy.networking.k8s.io/serried-controller created" in said
 
 
 def test_the_quota_for_their_class_counts_them_and_has_room(server: Server) -> None:

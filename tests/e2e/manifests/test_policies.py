@@ -77,6 +77,37 @@ def test_the_extender_may_nominate(server: Server, held: str) -> None:
     assert server.get(held)["status"]["nominatedNodeName"] == "n1"
 
 
+def test_the_extender_may_say_that_a_pod_is_preempted_and_the_scheduler_beside_it_why_it_is_pending(
+    server: Server, held: str
+) -> None:
+    said = [{"type": "DisruptionTarget", "status": "True", "reason": PREEMPTED, "lastTransitionTime": tell_time()}]
+    pending = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": tell_time()}
+    ]
+    server.patch_status("/api/v1/namespaces/default/pods/held", {"conditions": [*said, *pending]})
+    assert {each["type"] for each in server.get(held)["status"]["conditions"]} == {"DisruptionTarget", "PodScheduled"}
+
+
+MAY_NOT_SAY: list[tuple[Json, str]] = [
+    ({"status": {"phase": "Succeeded"}}, "nothing of the status of pods but conditions and nominatedNodeName"),
+    ({"status": {"podIPs": [{"ip": "10.0.0.1"}]}}, "nothing of the status of pods but"),
+    ({"status": {"containerStatuses": []}, "metadata": {"labels": {"app": "b"}}}, "not change the metadata of pods"),
+    ({"status": {"message": "done"}}, "nothing of the status of pods but"),
+    ({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, "no conditions of pods but DisruptionTarget"),
+    ({"metadata": {"annotations": {"note": "yours"}}}, "not change the metadata of pods with their status"),
+    ({"metadata": {"finalizers": ["example.com/x"]}}, "not change the metadata of pods with their status"),
+]
+
+
+@pytest.mark.parametrize(("patch", "message"), MAY_NOT_SAY)
+def test_the_extender_may_say_nothing_else_of_a_pod(server: Server, held: str, patch: Json, message: str) -> None:
+    assert message in server.status_refusal("/api/v1/namespaces/default/pods/held", patch)
+
+
+def test_others_may_write_statuses(server: Server, held: str) -> None:
+    server.patch(held, {"status": {"message": "mine"}}, "--subresource", "status")
+
+
 def test_the_extender_may_delete_only_those_that_say_that_they_are_preempted(server: Server) -> None:
     server.run("delete", "pod", "victim", "--ignore-not-found", "--force", "--grace-period=0")
     server.write("create", pod("victim"))

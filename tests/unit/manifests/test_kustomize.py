@@ -47,7 +47,10 @@ def test_a_kustomization_lists_existing_files_and_leaves_none_beside_it_out(kust
 
 
 def test_the_base_takes_in_every_part_but_those_to_ask_for() -> None:
-    components = ("compatible", "elastic-refuse", "evict-broken", "evict-disrupted", "marker", "isolated", "monitoring")
+    components = (
+        *("compatible", "elastic-refuse", "evict-broken", "evict-disrupted"),
+        *("marker", "isolated", "monitoring", "network-policy"),
+    )
     asked_for = {MANIFESTS / "kustomize" / name for name in ("base", "gate", *components)}
     overlays = set((MANIFESTS / "kustomize" / "overlays").iterdir())
     parts = {path.parent for path in KUSTOMIZATIONS} - asked_for - overlays
@@ -87,7 +90,7 @@ def test_roles_and_accounts_that_are_bound_exist(documents: Sequence[Document]) 
 def test_policies_that_are_bound_exist(documents: Sequence[Document]) -> None:
     existing = {(document.kind, document.name) for document in documents}
     bindings = [document for document in documents if document.kind.endswith("AdmissionPolicyBinding")]
-    assert len(bindings) == 8
+    assert len(bindings) == 9
     for binding in bindings:
         assert (binding.kind.removesuffix("Binding"), binding.content["spec"]["policyName"]) in existing
         if parameters := binding.content["spec"].get("paramRef"):

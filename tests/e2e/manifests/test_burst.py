@@ -1,0 +1,51 @@
+"""A burst of Bindings as large as the largest gang meets no 429: the FlowSchema keeps a level of their own for it."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from tests.e2e.manifests.server import Json, Server
+
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
+
+BINDINGS = 2_000
+AT_ONCE = 800
+"""Far more than the extender ever has in flight, and more than the level of ordinary accounts lets wait."""
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def member(index: int) -> Json:
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1m"}}}
+    spec = {"schedulerName": "nobody", "containers": [container], "terminationGracePeriodSeconds": 0}
+    return {"metadata": {"name": f"burst-{index}"}, "spec": spec}
+
+
+def binding(index: int) -> Json:
+    target = {"apiVersion": "v1", "kind": "Node", "name": "burst"}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": f"burst-{index}"}, "target": target}
+
+
+async def send(server: Server, account: str) -> tuple[Counter[int], set[str]]:
+    """The statuses of all answers, and the flows under which they were served."""
+    async with server.client(account, AT_ONCE) as client:
+        calls = (client.post(f"{PODS}/burst-{index}/binding", json=binding(index)) for index in range(BINDINGS))
+        answers = await asyncio.gather(*calls)
+    flows = {answer.headers.get("X-Kubernetes-PF-FlowSchema-UID", "") for answer in answers}
+    return Counter(answer.status_code for answer in answers), flows
+
+
+def test_two_thousand_bindings_at_once_are_all_taken(server: Server) -> None:
+    with server.cluster.api.session() as session:
+        # No kubelet plays this node: what is measured is the API server.
+        session.post("/api/v1/nodes", {"metadata": {"name": "burst"}, "spec": {"unschedulable": True}})
+        for index in range(BINDINGS):
+            session.post(PODS, member(index))
+    try:
+        statuses, flows = asyncio.run(send(server, "serried"))
+        assert statuses == {201: BINDINGS}
+        assert flows == {server.get("flowschema", "serried-bindings")["metadata"]["uid"]}
+    finally:
+        server.run("delete", "pods", "-n", "default", "--all", "--force", "--grace-period=0", "--wait=false")
+        server.run("delete", "node", "burst")

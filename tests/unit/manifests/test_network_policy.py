@@ -1,0 +1,38 @@
+"""The component of network policies is about Serried's pods, and lets their ports be reached and nothing else."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.unit.manifests.shipped import Document
+
+
+def find(documents: Sequence[Document], kind: str, name: str) -> dict[str, Any]:
+    (found,) = [each.content for each in documents if (each.kind, each.name) == (kind, name)]
+    return found
+
+
+@pytest.mark.parametrize("name", ["serried", "serried-controller"])
+def test_a_policy_selects_the_pods_of_the_deployment_of_its_name(documents: Sequence[Document], name: str) -> None:
+    template = find(documents, "Deployment", name)["spec"]["template"]
+    policy = find(documents, "NetworkPolicy", name)
+    assert template["metadata"]["labels"].items() >= policy["spec"]["podSelector"]["matchLabels"].items()
+    assert policy["metadata"]["namespace"] == "serried-system"
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+
+
+@pytest.mark.parametrize("name", ["serried", "serried-controller"])
+def test_what_may_be_reached_are_ports_that_the_pod_has_and_the_verbs_are_none_of_them(
+    documents: Sequence[Document], name: str
+) -> None:
+    containers = find(documents, "Deployment", name)["spec"]["template"]["spec"]["containers"]
+    has = {port["name"] for container in containers for port in container["ports"]}
+    rules = find(documents, "NetworkPolicy", name)["spec"]["ingress"]
+    assert {port["port"] for rule in rules for port in rule["ports"]} == has
+    assert all(rule["from"] for rule in rules)
+
+
+def test_every_deployment_has_a_policy(documents: Sequence[Document]) -> None:
+    named = {kind: {each.name for each in documents if each.kind == kind} for kind in ("Deployment", "NetworkPolicy")}
+    assert named["Deployment"] == named["NetworkPolicy"]
