@@ -1,9 +1,13 @@
 """Each account may do its work, and nothing else."""
 
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import pytest
 
+from serried.cli.check.rights import check_rights
+from serried.cli.check.roles import NEEDS, Need, list_rights
 from tests.e2e.manifests.server import (
     CONTROLLER,
     EXTENDER,
@@ -15,6 +19,7 @@ from tests.e2e.manifests.server import (
     Server,
     eventually,
 )
+from tests.support.installations import install
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -177,6 +182,47 @@ def test_each_account_may_do_its_work_and_nothing_else(bare: Server) -> None:
         return allowed ^ set(ALLOWED)
 
     eventually(lambda: not wrong())
+
+
+ROLES = {
+    EXTENDER: (("clusterrole", "serried-extender"), ("role", "serried-extender")),
+    CONTROLLER: (("clusterrole", "serried-controller"),),
+}
+
+
+def take_rules(server: Server, user: str, need: Need) -> None:
+    """Take the rules that grant some of this out of the roles of an account."""
+    for kind, name in ROLES[user]:
+        place = ("-n", NAMESPACE) if kind == "role" else ()
+        rules = server.get(kind, name, *place)["rules"]
+        left = [rule for rule in rules if not _grants(rule, need)]
+        server.patch(f"{kind}/{name}", {"rules": left}, *place)
+
+
+def is_refused(server: Server, reviews: list[Json]) -> bool:
+    return not any(each["status"]["allowed"] for each in server.write("create", *reviews))
+
+
+def _grants(rule: Json, need: Need) -> bool:
+    asked = (("apiGroups", need.groups), ("resources", need.resources), ("verbs", need.verbs))
+    return all(set(rule[field]) & set(wanted) for field, wanted in asked)
+
+
+@pytest.mark.parametrize("user", ROLES)
+def test_without_a_rule_its_rights_are_refused_and_the_check_says_what_follows(bare: Server, user: str) -> None:
+    bare.apply("crds")
+    bare.run("delete", "--ignore-not-found", "-f", str(KUSTOMIZE / "base" / "sidecar-rbac.yaml"))
+    account = user.rpartition(":")[2]
+    for need in NEEDS[account]:
+        bare.apply("rbac")
+        take_rules(bare, user, need)
+        rights = [right for right, of_need in list_rights().items() if right.account == account and of_need is need]
+        home = NAMESPACE if need.home else ""
+        reviews = [Access(user, r.verb, r.resource, r.group, home, r.name).review() for r in rights]
+        eventually(partial(is_refused, bare, reviews))
+        seen = replace(install(), denied=frozenset(rights), selfcheck=None)
+        assert any(need.without in finding.what for finding in check_rights(seen)), need
+    bare.apply("rbac")
 
 
 GROUP_KINDS = ("workloads", "podgroups", "compositepodgroups")

@@ -232,7 +232,12 @@ def test_the_priorities_of_thousands_of_groups_are_counted_once_each(monkeypatch
     find = store.priorities.of_group
     for number in range(3_000):
         tell(store, pod_group(f"g{number}").gang(1).priority(number % 3))
-    monkeypatch.setattr(store.priorities, "of_group", lambda key: looked_at.append(key) or find(key))
+
+    def look(key: GroupKey) -> int:
+        looked_at.append(key)
+        return find(key)
+
+    monkeypatch.setattr(store.priorities, "of_group", look)
     assert set(store.priorities.list_levels()) == {0, 1, 2}
     looked_at.clear()
     for _ in range(100):
