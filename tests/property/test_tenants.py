@@ -10,11 +10,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from extender.answers import Hold
 from serried.cluster.store import Store
 from serried.decode.parents import SET_NAME
 from serried.model.parent import ParentKind
-from serried.model.verdict import Reason
 from tests.support.builders import (
     Builder,
     JobBuilder,
@@ -27,7 +25,7 @@ from tests.support.builders import (
     workload,
 )
 from tests.support.composites import CompositeBuilder, composite
-from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
+from tests.support.extender_harness import SCHEDULER, gang, members
 from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
 
 NEIGHBOUR = "neighbour"
@@ -138,16 +136,3 @@ def test_a_pod_of_another_namespace_is_of_no_group_of_this_one_by(way: str) -> N
     own = store.members.group_of(f"own-{list(WAYS).index(way)}")
     assert own is not None
     assert own.namespace == "default"
-
-
-async def test_a_gang_lacks_a_member_that_exists_in_another_namespace_only(world: Harness) -> None:
-    await world.add(*small_nodes(2), gang(2), *members(1), elsewhere(own_pod("m1").in_group("g"), 0)).go()
-    assert world.reasons() == [Reason.QUORUM_MISSING]
-    assert isinstance(world.filter("m0"), Hold)
-
-
-async def test_a_gang_of_another_namespace_that_never_comes_about_keeps_nobody_waiting(world: Harness) -> None:
-    hostile = [elsewhere(each, number) for number, each in enumerate([*members(3), gang(2147483647).topology()])]
-    await world.add(*small_nodes(2), *hostile).go()
-    await world.add(gang(2), *members(2)).go()
-    assert world.reasons() == [Reason.PLANNED]

@@ -50,11 +50,11 @@ class Server:
 
     def patch_status(self, path: str, status: Json) -> None:
         """A bare PATCH by the extender's own token: kubectl would read the object first, which is not granted."""
-        self._patch_status(path, {"status": status}).raise_for_status()
+        self.patch_bare(f"{path}/status", {"status": status}).raise_for_status()
 
     def status_refusal(self, path: str, patch: Json) -> str:
         """Why such a PATCH is refused."""
-        answer = self._patch_status(path, patch)
+        answer = self.patch_bare(f"{path}/status", patch)
         assert answer.status_code in {403, 422}, answer.text
         return str(answer.json()["message"])
 
@@ -68,9 +68,10 @@ class Server:
         headers = {"Authorization": f"Bearer {self.token(account)}"}
         return httpx.AsyncClient(base_url=self._url, headers=headers, verify=self._tls, limits=limits, timeout=120.0)
 
-    def _patch_status(self, path: str, patch: Json) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {self.token('serried')}", "Content-Type": "application/merge-patch+json"}
-        return httpx.patch(f"{self._url}{path}/status", content=json.dumps(patch), headers=headers, verify=self._tls)
+    def patch_bare(self, path: str, patch: Json, account: str = "serried") -> httpx.Response:
+        """A PATCH and nothing else, by the token of one of our accounts."""
+        headers = {"Authorization": f"Bearer {self.token(account)}", "Content-Type": "application/merge-patch+json"}
+        return httpx.patch(f"{self._url}{path}", content=json.dumps(patch), headers=headers, verify=self._tls)
 
     def refusal(self, verb: str, *objects: Json, options: tuple[str, ...] = ()) -> str:
         with pytest.raises(ClusterError) as refused:

@@ -162,10 +162,10 @@ def created_gates(server: Server) -> list[list[str]]:
 def test_the_switch_gives_gang_pods_our_gate(server: Server) -> None:
     asked = [gates_of(item) for item, _ in GATE_CASES]
     assert created_gates(server) == asked
-    switch = "configmap/serried-hold"
-    server.patch(switch, {"data": {"hold": "gate"}}, "-n", NAMESPACE, "--as", EXTENDER)
+    switch = f"/api/v1/namespaces/{NAMESPACE}/configmaps/serried-hold"
+    server.patch_bare(switch, {"data": {"hold": "gate"}}).raise_for_status()
     eventually(lambda: created_gates(server) == [gates for _, gates in GATE_CASES])
-    server.patch(switch, {"data": {"hold": "filter"}}, "-n", NAMESPACE, "--as", EXTENDER)
+    server.patch_bare(switch, {"data": {"hold": "filter"}}).raise_for_status()
     eventually(lambda: created_gates(server) == asked)
 
 

@@ -208,6 +208,7 @@ def _grants(rule: Json, need: Need) -> bool:
     return all(set(rule[field]) & set(wanted) for field, wanted in asked)
 
 
+@pytest.mark.parametrize("bare", ["fallback"], indirect=True)
 @pytest.mark.parametrize("user", ROLES)
 def test_without_a_rule_its_rights_are_refused_and_the_check_says_what_follows(bare: Server, user: str) -> None:
     bare.apply("crds")

@@ -138,3 +138,21 @@ def test_a_member_below_a_tree_is_a_stranger_like_any_other() -> None:
 def test_the_name_of_strangers_is_read_as_it_is_written() -> None:
     assert decode_group_key("default", STRANGERS.encoded) == STRANGERS
     assert GroupKey("default", "g") != STRANGERS
+
+
+def elsewhere(builder: Builder, number: int) -> Builder:
+    """The same object in another namespace."""
+    return builder.having("neighbour", "metadata", "namespace").uid(f"theirs-{number}")
+
+
+async def test_a_gang_lacks_a_member_that_exists_in_another_namespace_only(world: Harness) -> None:
+    await world.add(*small_nodes(2), gang(2), *members(1), elsewhere(members(1, first=1)[0], 0)).go()
+    assert world.reasons() == [Reason.QUORUM_MISSING]
+    assert isinstance(world.filter("m0"), Hold)
+
+
+async def test_a_gang_of_another_namespace_that_never_comes_about_keeps_nobody_waiting(world: Harness) -> None:
+    hostile = [elsewhere(each, number) for number, each in enumerate([*members(3), gang(2147483647).topology()])]
+    await world.add(*small_nodes(2), *hostile).go()
+    await world.add(gang(2), *members(2)).go()
+    assert world.reasons() == [Reason.PLANNED]
