@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
-from serried.decode.reservations import decode_reservation, encode_reservation, name_record
+import orjson
+
+from serried.decode.reservations import MAX_RECORD_BYTES, decode_reservation, encode_reservation, name_record
 from serried.kube.client import ApiClient
-from serried.kube.errors import Conflict, NotFound
+from serried.kube.errors import Conflict, Invalid, NotFound
 from serried.kube.wire import JSON, RESERVATIONS, Failure
 from serried.model.group import GroupKey, Key, PodGroup
 from serried.model.reservation import Reservation
@@ -66,7 +68,8 @@ class Records:
     async def write(self, group: PodGroup, reservation: Reservation) -> None:
         """Create or replace the record. Raises ApiError if the API server did not take it, or did not say.
 
-        Conflict if somebody else's term has it by now, or if this instance does not lead.
+        Conflict if somebody else's term has it by now, or if this instance does not lead. Invalid if it is
+        too large for the API server, or has come back without its members.
         """
         key = reservation.group
         async with self._lock(key):
@@ -74,9 +77,10 @@ class Records:
             self._latest[key] = reservation
             if key in self._unsure:
                 await self._look_before_write(key)
+            body = self._body(group, reservation)
+            _check_size(key, reservation, body)
             # Until the answer is here the write may have happened or not, and our version may be outdated.
             self._unsure.add(key)
-            body = self._body(group, reservation)
             seen = self._seen.get(key)
             if seen is None:
                 written = await self._client.create(RESERVATIONS, group.key.namespace, body)
@@ -84,6 +88,7 @@ class Records:
                 body["metadata"] |= {"uid": seen.uid, "resourceVersion": seen.version}
                 written = await self._client.replace(RESERVATIONS, body)
             self._note(key, written)
+            _check_kept(key, body, written)
 
     def _check_term(self, what: str) -> None:
         if not self._leads():
@@ -227,6 +232,23 @@ class Records:
             },
             "spec": encode_reservation(reservation, self.term),
         }
+
+
+def _check_size(key: GroupKey, reservation: Reservation, body: Mapping[str, Any]) -> None:
+    size = len(orjson.dumps(body))
+    if size > MAX_RECORD_BYTES:
+        said = (
+            f"the record of {len(reservation.slots)} members would have {size:,} bytes, and the API server takes no "
+            f"more than {MAX_RECORD_BYTES:,}; it needs fewer members, or shorter names of pods and nodes"
+        )
+        raise Invalid(f"write Reservation {key}", Failure(413, "RecordTooLarge", said))
+
+
+def _check_kept(key: GroupKey, body: Mapping[str, Any], written: Mapping[str, Any]) -> None:
+    """A CRD of an older release drops what it does not know, without a word: a restart would find no members."""
+    if "packed" in body["spec"] and "packed" not in written["spec"]:
+        said = "the CustomResourceDefinition of Reservations has no field packed; apply the CRDs of this release"
+        raise Invalid(f"write Reservation {key}", Failure(422, "RecordNotKept", said))
 
 
 def _read_seen(record: Mapping[str, Any]) -> _Seen:

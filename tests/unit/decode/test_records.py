@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from serried.decode.reservations import FORMAT, decode_reservation, encode_reservation
+from serried.decode.reservations import FORMAT, PACKED_FORMAT, decode_reservation, encode_reservation
 from serried.model.group import GroupKey, GroupKind
 from serried.model.reservation import Reservation, Slot, Victim
 
@@ -66,7 +66,7 @@ def test_records_of_every_format_are_read(file: Path) -> None:
 
 
 def test_every_format_has_its_files() -> None:
-    assert {file.parent.name for file in list_files()} == {str(number) for number in range(1, FORMAT + 1)}
+    assert {file.parent.name for file in list_files()} == {*map(str, range(1, FORMAT + 1)), str(PACKED_FORMAT)}
 
 
 @pytest.mark.parametrize("name", WRITTEN)

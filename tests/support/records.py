@@ -1,0 +1,46 @@
+"""Reservations of gangs of thousands, with the names that weigh most."""
+
+import random
+from collections.abc import Callable
+from enum import Enum
+from uuid import UUID
+
+from serried.model.group import GroupKey
+from serried.model.reservation import Reservation, Slot
+
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+"""The characters that the API server makes names of."""
+
+
+class Names(Enum):
+    """How long the names of pods and nodes are."""
+
+    SHORT = 20
+    LABEL = 63
+    """What the API server makes of a Job's name."""
+    LONGEST = 253
+    RANDOM = 0
+    """As long, with nothing in common: no controller makes such names."""
+
+
+def large_reservation(group: GroupKey, uid: str, members: int, names: Names) -> Reservation:
+    """Each member on a node of its own; the same for the same numbers."""
+    draw = random.Random(members)
+    name = _draw_random(draw) if names is Names.RANDOM else _draw_name(draw, names.value)
+    slots = {}
+    for at in range(members):
+        pod = str(UUID(int=draw.getrandbits(128), version=4))
+        slots[pod] = Slot(pod, name("train", at), name("node", at))
+    return Reservation(group, uid, "rack-1", members, slots)
+
+
+def _draw_name(draw: random.Random, length: int) -> Callable[[str, int], str]:
+    def name(stem: str, at: int) -> str:
+        end = f"-{at}-{''.join(draw.choices(_SUFFIX, k=5))}"
+        return stem.ljust(length - len(end), "x") + end
+
+    return name
+
+
+def _draw_random(draw: random.Random) -> Callable[[str, int], str]:
+    return lambda _stem, _at: "".join(draw.choices(_SUFFIX, k=253))
