@@ -3,6 +3,7 @@
 The Go types have no JSON tags, so the keys are the field names in PascalCase; inside ``Pod`` they are the usual ones.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,10 @@ from serried.model.pod import HELD, KEPT, Pod
 
 MAX_BYTES = 8 * 1024 * 1024
 """The largest body that is read: 100,000 node names and a pod of the largest size take less."""
+
+
+_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?")
+_MAX_NAME_LENGTH = 253
 
 
 class BadRequest(ValueError):
@@ -60,6 +65,10 @@ def read_bind(body: bytes) -> BindRequest:
         if not isinstance(value, str) or not value:
             raise BadRequest(f"{name} must be a non-empty string")
         values[name] = value
+    for name in ("PodName", "PodNamespace", "Node"):
+        # They go into paths of the API server, with our credentials.
+        if len(values[name]) > _MAX_NAME_LENGTH or not _NAME.fullmatch(values[name]):
+            raise BadRequest(f"{name} must be a name as Kubernetes objects have them")
     return BindRequest(Key(values["PodNamespace"], values["PodName"]), values["PodUID"], values["Node"])
 
 

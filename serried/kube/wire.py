@@ -6,6 +6,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 
@@ -44,10 +45,18 @@ class Resource:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The path of one object, of a namespace's list, or (no arguments) of the list of all namespaces."""
-        scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
-        tail = "".join(f"/{part}" for part in (name, subresource) if part)
+        """The path of one object, of a namespace's list, or (no arguments) of the list of all namespaces.
+
+        A name that no object can have stays one name in it, and does not lead elsewhere.
+        """
+        scope = f"/namespaces/{_quote(namespace)}" if self.namespaced and namespace else ""
+        tail = "".join(f"/{part}" for part in (_quote(name), subresource) if part)
         return f"{self.root}{scope}/{self.plural}{tail}"
+
+
+def _quote(name: str) -> str:
+    # Quoted once, dots would still be taken for steps of the way.
+    return quote(name, safe=":") if name.strip(".") else name.replace(".", "%252E")
 
 
 FALLBACK_GROUP = "scheduling.serried.dev"

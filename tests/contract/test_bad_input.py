@@ -1,90 +1,26 @@
 """Whatever is sent to a verb or a route: an answer in the protocol's form, no traceback, nothing reserved."""
 
-import asyncio
 import inspect
-import json
 from collections.abc import AsyncIterator
-from typing import Any, Self, cast
+from typing import Any, cast
 from unittest.mock import Mock
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from starlette.types import ASGIApp
 
 from extender.debug.routes import debug_routes, process_routes
-from extender.http.handlers import Verbs
-from extender.http.server import Listener
 from extender.http.wire import MAX_BYTES
 from extender.process import make_reports
 from serried.kube.events import EventWriter
-from serried.metrics import ExtenderMetrics
 from serried.model.level import FALLBACK
 from serried.settings import extender_settings
-from tests.support.builders import node, pod
 from tests.support.endpoints import list_endpoints
-from tests.support.extender_harness import Harness, gang, members
-from tests.support.strategies import Json, odd_objects
+from tests.support.extender_harness import members
+from tests.support.verbs_stage import ANSWERS, GOOD, Extender
 
-GOOD_POD = pod("p").cpu(1).raw()
-GOOD: dict[str, dict[str, Any]] = {
-    "filter": {"Pod": GOOD_POD, "Nodes": None, "NodeNames": ["n1", "n2"]},
-    "prioritize": {"Pod": GOOD_POD, "Nodes": None, "NodeNames": ["n1", "n2"]},
-    "preempt": {
-        "Pod": GOOD_POD,
-        "NodeNameToVictims": None,
-        "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "x"}], "NumPDBViolations": 0}},
-    },
-    "bind": {"PodName": "p", "PodNamespace": "default", "PodUID": "pod-p", "Node": "n1"},
-}
-ANSWERS: dict[str, object] = {
-    "filter": {"NodeNames": ["n1", "n2"]},
-    "prioritize": [{"Host": "n1", "Score": 0}, {"Host": "n2", "Score": 0}],
-    "preempt": {"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "x"}], "NumPDBViolations": 0}}},
-    "bind": {"Error": ""},
-}
 VERBS = list(GOOD)
-
-
-class Switch:
-    """Whether the instance is active."""
-
-    active = True
-
-
-class Extender:
-    """The verbs on a real socket, over a small cluster with one gang that waits for its quorum."""
-
-    def __init__(self) -> None:
-        self.world, self.switch = Harness(), Switch()
-        self.world.add(node("n1").cpu(4), node("n2").cpu(4), pod("p").cpu(1), gang(2), *members(1))
-        verbs = Verbs(self.world.service, lambda: self.switch.active, ExtenderMetrics(), self.world.clock)
-        self.listener = Listener(verbs.routes())
-
-    async def open(self) -> Self:
-        """Listen on any free port."""
-        port = await self.listener.open("127.0.0.1", 0)
-        self.http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20.0, trust_env=False)
-        return self
-
-    async def call(self, verb: str, body: bytes | object) -> httpx.Response:
-        """POST to a verb."""
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return await self.http.post(f"/{verb}", content=content, headers={"Content-Type": "application/json"})
-
-    def assert_untouched(self) -> None:
-        """Nothing is reserved, assumed or bound."""
-        assert len(self.world.ledger) == 0
-        assert self.world.store.occupancy.used == {}
-        assert self.world.api.said("bind") == []
-
-    async def close(self) -> None:
-        """End everything."""
-        await self.http.aclose()
-        await self.listener.close()
-        await self.world.close()
 
 
 def connect(app: ASGIApp) -> httpx.AsyncClient:
@@ -154,19 +90,6 @@ async def test_any_other_value_in_any_field_gets_an_answer_in_the_protocols_form
     assert len(extender.world.ledger) == 0
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(odd=odd_objects() | Json, verb=st.sampled_from(["filter", "prioritize", "preempt"]))
-def test_no_pod_however_odd_is_an_internal_error(odd: Any, verb: str) -> None:
-    async def send() -> httpx.Response:
-        extender = await Extender().open()
-        try:
-            return await extender.call(verb, {**GOOD[verb], "Pod": odd})
-        finally:
-            await extender.close()
-
-    assert_protocol(asyncio.run(send()))
-
-
 class TestUnknownThings:
     async def test_unknown_nodes_are_passed_on_for_a_plain_pod(self, extender: Extender) -> None:
         answer = await extender.call("filter", {**GOOD["filter"], "NodeNames": ["nowhere"]})
@@ -188,6 +111,15 @@ class TestUnknownThings:
         answer = await extender.call("bind", {**GOOD["bind"], "PodName": "q", "PodUID": "u"})
         assert (answer.status_code, answer.json()) == (200, {"Error": "pod default/q with UID u does not exist"})
         extender.assert_untouched()
+
+    @pytest.mark.parametrize("field", ["PodName", "PodNamespace", "Node"])
+    @pytest.mark.parametrize("name", ["..", "../../nodes", "p/eviction?x", "p#", "p\r\nX: y", "P", "-p", "p" * 254])
+    async def test_a_name_that_no_object_has_never_reaches_the_api_server(
+        self, extender: Extender, field: str, name: str
+    ) -> None:
+        answer = await extender.call("bind", {**GOOD["bind"], field: name})
+        assert assert_refused(answer, "bind") == f"serried bind: {field} must be a name as Kubernetes objects have them"
+        assert extender.world.api.calls == []
 
     async def test_a_binding_of_a_member_that_has_no_slot(self, extender: Extender) -> None:
         asked = {"PodName": "m0", "PodNamespace": "default", "PodUID": "pod-m0", "Node": "n1"}

@@ -1,5 +1,6 @@
 import orjson
 import pytest
+from yarl import URL
 
 from serried.kube.wire import (
     JOBS,
@@ -34,6 +35,15 @@ GROUPS = pod_groups("scheduling.k8s.io", "v1beta1")
 )
 def test_paths(path: str, expected: str) -> None:
     assert path == expected
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "../../nodes/n", "a?b", "a#b", "a%2f..", "a\r\nb", "\u00e4"])
+def test_a_name_that_no_object_has_leads_nowhere_else(name: str) -> None:
+    sent = URL("https://server" + PODS.path("default", name, "binding"))
+    *before, last, binding = sent.raw_path.split("/")
+    assert (before, binding) == (["", "api", "v1", "namespaces", "default", "pods"], "binding")
+    assert not set(last) & set("/?#\r\n")
+    assert (sent.raw_query_string, sent.raw_fragment) == ("", "")
 
 
 def test_parameters_of_lists_and_watches() -> None:

@@ -1,0 +1,306 @@
+"""The verbs under what Hypothesis thinks of: wrong arguments in good requests, and bytes that are hardly HTTP.
+
+Whatever comes, the answer is one of the protocol or a clean end, others are answered meanwhile, no error is logged, and
+the state is as it was.
+"""
+
+import asyncio
+import json
+import logging
+import re
+import socket
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import pytest
+import uvloop
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.builders import pod
+from tests.support.extender_harness import SCHEDULER, members
+from tests.support.strategies import Json, odd_objects
+from tests.support.verbs_stage import ANSWERS, GOOD, Extender
+
+BUDGETS = pytest.mark.parametrize("examples", [200, pytest.param(10_000, marks=pytest.mark.full)])
+"""How many examples are tried."""
+
+SECONDS = 5.0
+"""How long anything may take on a busy machine."""
+
+
+class Stage:
+    """An extender that lives for all examples of one test, with a loop of its own kind."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        self.extender = Extender()
+        self.errors: list[str] = []
+
+    def run(self, story: Coroutine[Any, Any, None]) -> None:
+        self._runner.run(asyncio.wait_for(story, 60.0))
+
+    def close(self) -> None:
+        self._runner.run(self.extender.close())
+        self._runner.close()
+
+
+class _Errors(logging.Handler):
+    def __init__(self, said: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._said = said
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._said.append(f"{record.getMessage()} {record.exc_info}")
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    handler = _Errors(made.errors)
+    logging.getLogger().addHandler(handler)
+    made.run(_open(made.extender))
+    yield made
+    made.close()
+    logging.getLogger().removeHandler(handler)
+
+
+async def _open(extender: Extender) -> None:
+    await extender.open()
+
+
+async def assert_as_before(stage: Stage) -> None:
+    """Nothing is taken, nothing was written, and kube-scheduler's calls are answered as ever."""
+    world = stage.extender.world
+    assert stage.errors == []
+    stage.extender.assert_untouched()
+    # A Binding may be tried, if there can be such a pod; it finds none.
+    assert {call.verb for call in world.api.calls} <= {"get", "bind"}
+    assert all(re.fullmatch(r"[a-z0-9][-.a-z0-9]{0,252}", call.name) for call in world.api.calls)
+    assert sorted(world.store.pods) == ["pod-m0", "pod-p"]
+    assert sorted(world.store.nodes) == ["n1", "n2"]
+    for verb in ("filter", "prioritize", "preempt"):
+        answer = await stage.extender.call(verb, GOOD[verb])
+        assert (answer.status_code, answer.json()) == (200, ANSWERS[verb])
+
+
+# --- arguments -------------------------------------------------------------------------------------------------
+
+NODE_NAMES = st.sampled_from(["n1", "n2", "nowhere", "", "N1", "n1\u0000", "\U0001f4a9", "x" * 5000])
+PODS = (
+    st.sampled_from(
+        [
+            GOOD["filter"]["Pod"],
+            members(1)[0].raw(),
+            pod("stranger").cpu(1).scheduler(SCHEDULER).in_group("g").raw(),
+            pod("orphan").cpu(1).scheduler(SCHEDULER).in_group("nobody").raw(),
+        ]
+    )
+    | odd_objects()
+    | Json
+)
+NAMES = st.lists(NODE_NAMES, max_size=5) | st.lists(NODE_NAMES | Json, max_size=3) | Json
+UIDS = st.sampled_from(["pod-p", "pod-m0", "nobody", ""]) | Json
+VICTIMS = st.fixed_dictionaries(
+    {},
+    optional={
+        "Pods": st.lists(st.fixed_dictionaries({}, optional={"UID": UIDS, "metadata": Json}) | Json, max_size=3) | Json,
+        "NumPDBViolations": st.integers(-(2**64), 2**64) | Json,
+    },
+)
+CANDIDATES = st.dictionaries(st.text(max_size=6) | NODE_NAMES, VICTIMS | Json, max_size=3) | Json
+WORDS = st.sampled_from(
+    [
+        "p",
+        "q",
+        "m0",
+        "default",
+        "n1",
+        "..",
+        "../../nodes",
+        "p/eviction?",
+        "p#",
+        "p%2f",
+        "p\r\nX: y",
+        " p",
+        "P",
+        "x" * 254,
+    ]
+)
+
+
+def fields(**of: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """An object of which each field may be missing, beside one that nobody knows."""
+    return st.fixed_dictionaries({}, optional={**of, "Unknown": Json})
+
+
+ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
+    "filter": fields(Pod=PODS, Nodes=Json, NodeNames=NAMES) | Json,
+    "prioritize": fields(Pod=PODS, Nodes=Json, NodeNames=NAMES) | Json,
+    "preempt": fields(Pod=PODS, NodeNameToVictims=CANDIDATES, NodeNameToMetaVictims=CANDIDATES) | Json,
+    "bind": fields(PodName=WORDS | Json, PodNamespace=WORDS | Json, PodUID=UIDS, Node=WORDS | Json).filter(
+        lambda args: (args.get("PodName"), args.get("PodNamespace")) != ("p", "default")
+    )  # that is a good call
+    | Json,
+}
+
+
+def assert_answers(verb: str, status: int, answer: Any) -> None:
+    """What kube-scheduler can decode into the verb's type."""
+    if status != 200:
+        assert (status, list(answer)) == (400, ["Error"])
+    elif verb == "prioritize":
+        assert all(each["Score"] == 0 and isinstance(each["Host"], str) for each in answer)
+    elif verb == "preempt":
+        for each in answer["NodeNameToMetaVictims"].values():
+            assert all(isinstance(victim["UID"], str) for victim in each["Pods"])
+            assert isinstance(each["NumPDBViolations"], int)
+    else:
+        assert isinstance(answer.get("Error", ""), str)
+        assert all(isinstance(name, str) for name in answer.get("NodeNames", ()))
+    assert "internal error" not in str(answer)
+
+
+@BUDGETS
+def test_any_arguments_get_an_answer_of_the_verb_and_change_nothing(stage: Stage, examples: int) -> None:
+    async def ask(verb: str, arguments: Any) -> None:
+        answer = await stage.extender.call(verb, arguments)
+        assert_answers(verb, answer.status_code, answer.json())
+        assert stage.errors == []
+
+    @settings(max_examples=examples, deadline=None, derandomize=True)
+    @given(asked=st.one_of(st.tuples(st.just(verb), arguments) for verb, arguments in ARGUMENTS.items()))
+    def fuzz(asked: tuple[str, Any]) -> None:
+        stage.run(ask(*asked))
+
+    fuzz()
+    stage.run(assert_as_before(stage))
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------
+
+BODIES = st.sampled_from(
+    [json.dumps(GOOD[verb]).encode() for verb in ("filter", "prioritize", "preempt")]
+    + [json.dumps({**GOOD["bind"], "PodName": "q", "PodUID": "nobody"}).encode(), b"", b"{", b"\x00" * 40]
+)
+TARGETS = st.sampled_from([b"/filter", b"/prioritize", b"/preempt", b"/bind", b"/", b"*", b"//filter", b"/filter?x#y"])
+METHODS = st.sampled_from([b"POST", b"POST", b"POST", b"GET", b"PUT", b"CONNECT", b"PRI", b"post", b""])
+VERSIONS = st.sampled_from([b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2.0", b"HTTP/9.9", b""])
+HEADERS = st.lists(
+    st.sampled_from(
+        [
+            b"Host: x", b"Expect: 100-continue", b"Connection: close", b"Connection: upgrade\r\nUpgrade: websocket",
+            b"Content-Length: 5", b"Content-Length: -1", b"Content-Length: 99999999999999999999",
+            b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip, chunked", b"Transfer-Encoding : chunked",
+            b"X: " + b"x" * 9000, b"X\x00: y", b": no name", b" folded: y", b"X: \xff\xfe", b"no colon",
+        ]
+    ),
+    max_size=4,
+)  # fmt: skip
+
+
+def frame(body: bytes, framing: str) -> tuple[bytes, bytes]:
+    """The header that says how long a body is, truly or not, and the body as it is sent."""
+    if framing == "chunked":
+        half = len(body) // 2
+        chunks = [part for part in (body[:half], body[half:]) if part]
+        sent = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in chunks)
+        return b"Transfer-Encoding: chunked\r\n", sent + b"0\r\n\r\n"
+    if framing == "bad chunks":
+        return b"Transfer-Encoding: chunked\r\n", b"ffffffffffffffffff\r\n" + body + b"\r\nzz\r\n"
+    length = len(body) + {"exact": 0, "short": -1, "long": 7}[framing]
+    return b"Content-Length: %d\r\n" % length, body
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> bytes:
+    """One request, more or less."""
+    framing = draw(st.sampled_from(["exact", "exact", "exact", "chunked", "chunked", "bad chunks", "short", "long"]))
+    length, body = frame(draw(BODIES), framing)
+    line = b" ".join([draw(METHODS), draw(TARGETS), draw(VERSIONS)])
+    return line + b"\r\n" + b"".join(each + b"\r\n" for each in draw(HEADERS)) + length + b"\r\n" + body
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[bytes]:
+    """What one connection sends, in the pieces in which it does: requests with some bytes other, more or fewer."""
+    sent = bytearray(b"".join(draw(st.lists(requests(), min_size=1, max_size=3))))
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, max(0, len(sent) - 1)))
+        cut = draw(st.integers(0, 3) | st.integers(0, 400))
+        sent[at : at + cut] = draw(st.binary(max_size=4) | st.sampled_from([b"\r\n", b"\r\n\r\n", b"\n", b": "]))
+    places = sorted(draw(st.lists(st.integers(0, len(sent)), max_size=3)))
+    return [bytes(sent[begin:end]) for begin, end in zip([0, *places], [*places, len(sent)], strict=True)]
+
+
+def read_replies(heard: bytes) -> list[tuple[int, Any]]:
+    """The replies that a connection has got, which must be whole."""
+    replies = []
+    while heard:
+        head, found, heard = heard.partition(b"\r\n\r\n")
+        assert found, f"half a head: {head!r}"
+        line = re.fullmatch(rb"HTTP/1\.1 (\d{3}) [A-Za-z ]+", head.split(b"\r\n")[0])
+        assert line, head
+        length = re.search(rb"content-length: (\d+)", head)
+        size = int(length[1]) if length else 0
+        assert len(heard) >= size, "half a body"
+        replies.append((int(line[1]), json.loads(heard[:size]) if size else None))
+        heard = heard[size:]
+    return replies
+
+
+class Line:
+    """A bare connection: it goes on sending, or reading, whatever the other side has done."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._socket = socket.socket()
+        self._socket.settimeout(0)
+
+    async def send(self, port: int, pieces: list[bytes]) -> None:
+        await self._loop.sock_connect(self._socket, ("127.0.0.1", port))
+        try:
+            for piece in pieces:
+                await self._loop.sock_sendall(self._socket, piece)
+                await asyncio.sleep(0)
+        except ConnectionError:
+            pass  # the other side has heard enough
+
+    async def hear(self) -> bytes:
+        """All that comes until the end, which has to come."""
+        heard = b""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+            async with asyncio.timeout(SECONDS):
+                while chunk := await self._loop.sock_recv(self._socket, 65536):
+                    heard += chunk
+        except TimeoutError:
+            raise  # there is no end
+        except OSError:
+            pass  # what the other side had not read makes the end a reset
+        finally:
+            self._socket.close()
+        return heard
+
+
+@BUDGETS
+def test_any_bytes_get_whole_answers_or_an_end_and_others_are_served_meanwhile(stage: Stage, examples: int) -> None:
+    good = json.dumps(GOOD["filter"]).encode()
+
+    async def talk(pieces: list[bytes]) -> None:
+        line = Line()
+        await line.send(stage.extender.port, pieces)
+        other = await stage.extender.call("filter", good)  # while this connection is open, whatever it waits for
+        assert other.json() == ANSWERS["filter"]
+        for status, answer in read_replies(await line.hear()):
+            assert status in {100, 200, 400, 404, 405, 431}
+            assert answer is None if status == 100 else "internal error" not in str(answer)
+        assert stage.errors == []
+
+    @settings(max_examples=examples, deadline=None, derandomize=True)
+    @given(pieces=streams())
+    def fuzz(pieces: list[bytes]) -> None:
+        stage.run(talk(pieces))
+
+    fuzz()
+    stage.run(assert_as_before(stage))
