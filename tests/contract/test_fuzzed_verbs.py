@@ -6,7 +6,6 @@ the state is as it was.
 
 import asyncio
 import json
-import logging
 import re
 import socket
 from collections.abc import Coroutine, Iterator
@@ -19,7 +18,8 @@ from hypothesis import strategies as st
 
 from tests.support.builders import pod
 from tests.support.extender_harness import SCHEDULER, members
-from tests.support.strategies import Json, odd_objects
+from tests.support.logged import hear_errors
+from tests.support.odd_objects import Json, odd_objects
 from tests.support.verbs_stage import ANSWERS, GOOD, Extender
 
 BUDGETS = pytest.mark.parametrize("examples", [200, pytest.param(10_000, marks=pytest.mark.full)])
@@ -32,10 +32,10 @@ SECONDS = 5.0
 class Stage:
     """An extender that lives for all examples of one test, with a loop of its own kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, errors: list[str]) -> None:
         self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         self.extender = Extender()
-        self.errors: list[str] = []
+        self.errors = errors
 
     def run(self, story: Coroutine[Any, Any, None]) -> None:
         self._runner.run(asyncio.wait_for(story, 60.0))
@@ -45,24 +45,13 @@ class Stage:
         self._runner.close()
 
 
-class _Errors(logging.Handler):
-    def __init__(self, said: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self._said = said
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._said.append(f"{record.getMessage()} {record.exc_info}")
-
-
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    made = Stage()
-    handler = _Errors(made.errors)
-    logging.getLogger().addHandler(handler)
-    made.run(_open(made.extender))
-    yield made
-    made.close()
-    logging.getLogger().removeHandler(handler)
+    with hear_errors() as errors:
+        made = Stage(errors)
+        made.run(_open(made.extender))
+        yield made
+        made.close()
 
 
 async def _open(extender: Extender) -> None:

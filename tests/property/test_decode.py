@@ -1,62 +1,84 @@
+import pkgutil
 import re
+from functools import partial
+from importlib import import_module
+from types import NoneType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.decode.budgets import decode_budget
-from serried.decode.compatible import decode_compatible_group
-from serried.decode.groups import decode_pod_group, decode_workload
-from serried.decode.jobs import decode_job
+import serried.decode
+from serried.cluster.store import Store
 from serried.decode.lease import decode_lease
 from serried.decode.malformed import Malformed
-from serried.decode.nodes import decode_node
-from serried.decode.parents import decode_job_set, decode_leader_worker_set
 from serried.decode.pods import decode_pod
 from serried.decode.quantity import parse_cpu, parse_quantity
-from serried.decode.reservations import name_record
-from serried.decode.volumes import decode_volume, decode_volume_claim
-from serried.model.budget import DisruptionBudget
-from serried.model.group import GroupKey, GroupKind, Job, PodGroup, Workload
-from serried.model.lease import Lease
-from serried.model.node import Node
-from serried.model.parent import Parent
+from serried.decode.reservations import decode_reservation, name_record
+from serried.feed import Feed, Kind
+from serried.kube.auth import Credentials
+from serried.kube.client import ApiClient
+from serried.model.group import GroupKey, GroupKind
+from serried.model.level import NATIVE
 from serried.model.pod import Pod
-from serried.model.volume import Volume, VolumeClaim
-from tests.support.strategies import Json, odd_objects
+from tests.support.odd_objects import LEASE, RECORD, SPECIMENS, Json, Raw, odd_objects
 
-DECODERS = [
-    (decode_pod, Pod),
-    (decode_node, Node),
-    (decode_pod_group, PodGroup),
-    (decode_compatible_group, PodGroup),
-    (decode_workload, Workload),
-    (decode_job, Job),
-    (decode_lease, Lease),
-    (decode_job_set, Parent),
-    (decode_leader_worker_set, Parent),
-    (decode_volume, Volume),
-    (decode_volume_claim, VolumeClaim),
-    (decode_budget, DisruptionBudget),
-]
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-EACH = pytest.mark.parametrize(("decode", "kind"), DECODERS, ids=[decode.__name__ for decode, _ in DECODERS])
+
+
+CHANNELS = Feed(ApiClient(Credentials("http://nowhere"), component="test"), NATIVE, Store([]), tuple(Kind)).channels
+DECODERS: dict[str, tuple[Any, tuple[Raw, ...]]] = {
+    **{kind.value: (channel.decode, SPECIMENS[kind]) for kind, channel in CHANNELS.items()},
+    "leases": (decode_lease, (LEASE,)),
+    "reservations": (decode_reservation, (RECORD,)),
+}
+EACH = pytest.mark.parametrize("kind", DECODERS)
+
+
+def name_decoder(decode: Any) -> str:
+    return str((decode.func if isinstance(decode, partial) else decode).__name__)
+
+
+def is_value_or_refusal(kind: str, raw: Any) -> bool:
+    decode, specimens = DECODERS[kind]
+    value = type(decode(specimens[0]))
+    return isinstance(decode(raw), value | (NoneType if decode is decode_reservation else Malformed))
+
+
+def test_every_decoder_of_an_object_is_held_to_what_follows() -> None:
+    modules = [import_module(f"serried.decode.{found.name}") for found in pkgutil.iter_modules(serried.decode.__path__)]
+    # Of a part, it raises ValueError for its whole.
+    parts = {"decode_shape"}
+    there = {
+        name
+        for module in modules
+        for name, each in vars(module).items()
+        if name.startswith("decode_") and each.__module__ == module.__name__
+    }
+    # Those of the level beside are the same, and say so in what they return.
+    assert there - parts == {name_decoder(decode) for decode, _ in DECODERS.values()} - {"decode_beside"}
+
+
+@EACH
+def test_what_is_not_odd_is_decoded(kind: str) -> None:
+    decode, specimens = DECODERS[kind]
+    assert not any(isinstance(decode(raw), Malformed | None) for raw in specimens)
 
 
 @EACH
 @given(raw=Json)
-def test_any_json_decodes_to_a_value_or_to_malformed(decode: Any, kind: type, raw: Any) -> None:
-    assert isinstance(decode(raw), kind | Malformed)
+def test_any_json_decodes_to_a_value_or_to_malformed(kind: str, raw: Any) -> None:
+    assert is_value_or_refusal(kind, raw)
 
 
 @EACH
-@given(raw=odd_objects())
-def test_a_spoiled_object_decodes_to_a_value_or_to_malformed(decode: Any, kind: type, raw: Any) -> None:
-    assert isinstance(decode(raw), kind | Malformed)
+@given(data=st.data())
+def test_a_spoiled_object_decodes_to_a_value_or_to_malformed(kind: str, data: st.DataObject) -> None:
+    assert is_value_or_refusal(kind, data.draw(odd_objects(*DECODERS[kind][1])))
 
 
-@given(raw=odd_objects())
+@given(raw=odd_objects(*SPECIMENS[Kind.PODS]))
 def test_every_decoded_pod_is_hashable_and_takes_one_pod_slot(raw: Any) -> None:
     decoded = decode_pod(raw)
     if isinstance(decoded, Pod):

@@ -1,83 +1,20 @@
-"""Hypothesis strategies: odd JSON, and small clusters on which every answer can be checked by brute force."""
+"""Hypothesis strategies: small clusters on which every answer can be checked by brute force."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hypothesis import strategies as st
 
 from serried.model.node import Node
 from serried.model.plan import PlanRequest, Snapshot
 from serried.model.pod import Pod, Shape
-from serried.model.preference import Level, Style
+from serried.model.preference import Style
 from serried.model.resources import Resources
 from serried.model.selectors import Taint, Toleration
-from tests.support.builders import (
-    RACK,
-    compatible_group,
-    job,
-    node,
-    pod,
-    pod_group,
-    workload,
-)
-from tests.support.parents import job_set, leader_worker_set
-from tests.support.volumes import volume, volume_claim
+from tests.support.builders import RACK
 
 BLOCK = "example.com/block"
 POOL = "example.com/pool"
 DEDICATED = Taint("dedicated", "", "NoSchedule")
-
-Json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=12,
-)
-"""Any JSON value."""
-
-_SPECIMENS: tuple[dict[str, Any], ...] = (
-    pod("p").cpu("100m").memory("1Gi").in_group("g").of_job("j", 1).tolerating().gate().selecting("a", "b")
-    .affine({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}], "matchFields": []})
-    .having([{"name": "side", "restartPolicy": "Always"}], "spec", "initContainers")
-    .having([{"name": "main", "allocatedResources": {"cpu": "1"}, "resources": {}}], "status", "containerStatuses")
-    .having([{"type": "PodResizePending", "reason": "Infeasible"}], "status", "conditions")
-    .raw(),
-    pod("p").label("a", "b").host_port(80, "10.0.0.1").apart({"a": "b"}, namespaces=["default"])
-    .apart({}, namespaceSelector={}, labelSelector={"matchExpressions": [{"key": "a", "operator": "Exists"}]}).raw(),
-    node("n").rack("r").taint("t").cordoned().raw(),
-    pod_group("g").gang(2).topology().of("w", "t").condition("False", "Unschedulable").finalizer("f").raw(),
-    pod_group("g").gang(2).topology().preferring(Level("a", 1), Level("b")).raw(),
-    compatible_group("g").gang(2).timeout(30).topology().phase("Running").controlled_by("PyTorchJob", "t").raw(),
-    workload("w").for_job("j").gang_template("t", 2, RACK).preferring(Level("a", 1)).raw(),
-    job("j").size(2).topology().condition("Complete").controlled_by("CronJob", "c").raw(),
-    job_set("s").asking().replicated("a", 2, 3, dependsOn=[{"name": "b"}]).in_order().condition("Failed").raw(),
-    leader_worker_set("s").asking().size(2, 3).leader_first().topology().surging("30%").raw(),
-    volume("v").local_to("n").raw(),
-    volume_claim("c").bound_to("v").raw(),
-    pod("p").mounting("c").of_job_set("s", "a").raw(),
-    pod("p").of_replica("s", 1, 2).raw(),
-    {
-        "metadata": {"namespace": "default", "name": "b", "generation": 1},
-        "spec": {"selector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]}},
-        "status": {"observedGeneration": 1, "disruptionsAllowed": 2, "disruptedPods": {"p": "t"}},
-    },
-    {"metadata": {"name": "l"}, "spec": {"holderIdentity": "h", "renewTime": "t", "leaseTransitions": 1}},
-)  # fmt: skip
-
-
-@st.composite
-def odd_objects(draw: st.DrawFn) -> Any:
-    """A true object with one part, at any depth, replaced by any JSON value."""
-    return _spoil(draw, draw(st.sampled_from(_SPECIMENS)))
-
-
-def _spoil(draw: st.DrawFn, value: Any) -> Any:
-    if not value or not isinstance(value, dict | list) or draw(st.integers(0, 5)) == 0:
-        return draw(Json)
-    if isinstance(value, list):
-        place = draw(st.integers(0, len(value) - 1))
-        return [*value[:place], _spoil(draw, value[place]), *value[place + 1 :]]
-    key = draw(st.sampled_from(sorted(value)))
-    return {**value, key: _spoil(draw, value[key])}
 
 
 @dataclass(frozen=True)

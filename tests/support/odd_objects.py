@@ -1,0 +1,168 @@
+"""Hypothesis strategies: odd JSON, and objects of every kind that the feed follows with something odd in them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from serried.feed import Kind
+from serried.model.preference import Level
+from tests.support.budgets import budget
+from tests.support.builders import RACK, compatible_group, job, node, pod, pod_group, workload
+from tests.support.composites import composite
+from tests.support.devices import device_class
+from tests.support.parents import job_set, leader_worker_set
+from tests.support.priorities import priority_class
+from tests.support.volumes import volume, volume_claim
+
+Raw = dict[str, Any]
+
+NUMBERS: list[Any] = [0, -1, 1, 2**31, -(2**31) - 1, 2**63 - 1, -(2**63), 2**64, 0.5, -0.0, 1e300, 1.0, True]
+
+TEXTS = [
+    *("", " ", "0", "-0", "+1", "007", "1_000", "1e400", "-1e400", "1e-400", "9" * 500, "0x10", "NaN", "inf", "null"),
+    *("1Ki", "1.5Gi", ".5", "1.", "1e3Mi", "100m", "1n", "1E", "1e", "Ki", "1KiB", "\u0661\u0662", "\u00bd", "\u0967k"),
+    *("2026-11-22T10:00:00Z", "2026-13-45T99:99:99Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:60.999999999+23:59"),
+    *("+10000-01-01T00:00:00Z", "-1", "50%", "-1%", "1e3%", "%", "a/b", "a/b/c", "/", "..", "a:b", "composite:g"),
+    *("\x00", "a\nb", "\u202e", "\U0001f4a9", "\ufeff", "e\u0301", "{", "[1,2]", '{"a": 1}', "a=1,b=2", "x" * 10_000),
+]  # fmt: skip
+
+Scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+
+Json = st.recursive(
+    Scalars | st.sampled_from(NUMBERS) | st.sampled_from(TEXTS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=12,
+)
+"""Any JSON value."""
+
+_LABEL_SELECTOR = {
+    "matchLabels": {"a": "b"},
+    "matchExpressions": [{"key": "c", "operator": "NotIn", "values": ["d"]}, {"key": "e", "operator": "Exists"}],
+}
+_TERMS = [
+    {
+        "matchExpressions": [{"key": "a", "operator": "Gt", "values": ["5"]}],
+        "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}],
+    }
+]
+
+_AT_THE_LEVEL: Mapping[Kind, tuple[Raw, ...]] = {
+    Kind.PODS: (
+        pod("p").cpu("100m").memory("1Gi").in_group("g").of_job("j", 1).tolerating().gate().selecting("a", "b")
+        .affine({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}], "matchFields": []})
+        .having([{"name": "side", "restartPolicy": "Always"}], "spec", "initContainers")
+        .having([{"name": "main", "allocatedResources": {"cpu": "1"}, "resources": {}}], "status", "containerStatuses")
+        .having([{"type": "PodResizePending", "reason": "Infeasible"}], "status", "conditions")
+        .having(3600, "spec", "activeDeadlineSeconds").having("2026-11-22T10:00:00Z", "status", "startTime")
+        .having("2026-11-22T10:00:00Z", "metadata", "deletionTimestamp")
+        .raw(),
+        pod("p").label("a", "b").host_port(80, "10.0.0.1").apart({"a": "b"}, namespaces=["default"])
+        .apart({}, namespaceSelector={}, labelSelector={"matchExpressions": [{"key": "a", "operator": "Exists"}]})
+        .having([{"name": "c", "resourceClaimTemplateName": "t"}], "spec", "resourceClaims").raw(),
+        pod("p").mounting("c").of_job_set("s", "a").raw(),
+        pod("p").of_replica("s", 1, 2).raw(),
+    ),
+    Kind.LEADERS: (pod("p").of_replica("s", 1, 0).raw(),),
+    Kind.NODES: (node("n").rack("r").taint("t").cordoned().raw(),),
+    Kind.POD_GROUPS: (
+        pod_group("g").gang(2).topology().of("w", "t").condition("False", "Unschedulable").finalizer("f").raw(),
+        pod_group("g").gang(2).topology().preferring(Level("a", 1), Level("b")).raw(),
+    ),
+    Kind.COMPOSITES: (composite("c").gang(2).topology().priority(1).under("d").raw(),),
+    Kind.COMPATIBLE_POD_GROUPS: (
+        compatible_group("g").gang(2).timeout(30).topology().phase("Running").controlled_by("PyTorchJob", "t").raw(),
+    ),
+    Kind.WORKLOADS: (workload("w").for_job("j").gang_template("t", 2, RACK).preferring(Level("a", 1)).raw(),),
+    Kind.JOBS: (job("j").size(2).topology().condition("Complete").controlled_by("CronJob", "c").raw(),),
+    Kind.JOB_SETS: (
+        job_set("s").asking().replicated("a", 2, 3, dependsOn=[{"name": "b"}]).in_order().condition("Failed").raw(),
+    ),
+    Kind.LEADER_WORKER_SETS: (
+        leader_worker_set("s").asking().size(2, 3).leader_first().topology().surging("30%").raw(),
+    ),
+    Kind.PRIORITY_CLASSES: (priority_class("c", 7).default().never().raw(),),
+    Kind.VOLUMES: (
+        volume("v").local_to("n").raw(),
+        volume("v").having({"nodeSelectorTerms": _TERMS}, "spec", "nodeAffinity", "required").raw(),
+    ),
+    Kind.VOLUME_CLAIMS: (volume_claim("c").bound_to("v").raw(),),
+    Kind.DEVICE_CLASSES: (device_class("d").providing("example.com/gpu").raw(),),
+    Kind.BUDGETS: (
+        budget("b").allowing(2).having(_LABEL_SELECTOR, "spec", "selector")
+        .having({"p": "t"}, "status", "disruptedPods")
+        .having(1, "status", "observedGeneration").having(1, "metadata", "generation").raw(),
+    ),
+}  # fmt: skip
+SPECIMENS: Mapping[Kind, tuple[Raw, ...]] = {
+    **_AT_THE_LEVEL,
+    Kind.POD_GROUPS_BESIDE: _AT_THE_LEVEL[Kind.POD_GROUPS],
+    Kind.COMPOSITES_BESIDE: _AT_THE_LEVEL[Kind.COMPOSITES],
+    Kind.WORKLOADS_BESIDE: _AT_THE_LEVEL[Kind.WORKLOADS],
+}
+"""Objects of every kind, with all that is read of them. A test holds that no kind is missing."""
+
+LEASE: Raw = {
+    "metadata": {"name": "l", "namespace": "default", "resourceVersion": "1"},
+    "spec": {"holderIdentity": "h", "renewTime": "2026-11-22T10:00:00.000000Z", "leaseDurationSeconds": 15},
+}
+
+RECORD: Raw = {
+    "metadata": {"name": "g", "namespace": "default", "uid": "u", "resourceVersion": "1"},
+    "spec": {
+        "podGroup": "g",
+        "podGroupUID": "u",
+        "phase": "Planned",
+        "domain": "r",
+        "term": "t/1",
+        "minCount": 2,
+        "packed": "",
+        "slots": [{"node": "n", "members": [{"uid": "a", "name": "a", "podGroup": "p"}]}],
+        "parts": [{"podGroup": "p", "minCount": 1}],
+        "victims": [{"uid": "v", "namespace": "default", "name": "v", "podGroup": "w"}],
+    },
+}
+
+
+@st.composite
+def odd_objects(draw: st.DrawFn, *specimens: Raw) -> Any:
+    """One of these objects with something odd at one or two places, at any depth; without any, one of any kind."""
+    spoiled: Any = draw(st.sampled_from(specimens or [raw for kind in SPECIMENS.values() for raw in kind]))
+    for _ in range(draw(st.integers(1, 2))):
+        spoiled = _spoil(draw, spoiled)
+    return spoiled
+
+
+def _spoil(draw: st.DrawFn, value: Any) -> Any:
+    if not value or not isinstance(value, dict | list) or draw(st.integers(0, 7)) == 0:
+        return _replace(draw, value)
+    if isinstance(value, list):
+        place = draw(st.integers(0, len(value) - 1))
+        return [*value[:place], _spoil(draw, value[place]), *value[place + 1 :]]
+    key = draw(st.sampled_from(sorted(value)))
+    if draw(st.integers(0, 7)) == 0:
+        return {name: each for name, each in value.items() if name != key}
+    return {**value, key: _spoil(draw, value[key])}
+
+
+def _replace(draw: st.DrawFn, value: Any) -> Any:
+    match draw(st.integers(0, 9)):
+        case 0:
+            return [value] * draw(st.sampled_from([0, 2, 2_000]))
+        case 1:
+            return {f"key-{at}": value for at in range(draw(st.sampled_from([0, 2, 2_000])))}
+        case 2:
+            return _nest(draw, value)
+        case 3 | 4 | 5:
+            return draw(st.sampled_from(TEXTS))
+        case 6:
+            return draw(st.sampled_from(NUMBERS))
+    return draw(Json)
+
+
+def _nest(draw: st.DrawFn, value: Any) -> Any:
+    """As deep as orjson reads, under a name that is read there, too."""
+    key = draw(st.sampled_from(sorted(value))) if isinstance(value, dict) and value else "a"
+    for _ in range(draw(st.sampled_from([2, 900]))):
+        value = {**value, key: value} if isinstance(value, dict) else [value]
+    return value
