@@ -16,13 +16,18 @@ from typing import Any, NamedTuple, cast
 import httptools
 import orjson
 
+from extender.http.peers import Peers
+
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 120.0
-"""How long a connection may be idle, or a request take to arrive.
+"""How long a connection may be idle.
 
 Above the 90 seconds for which Go keeps idle connections: a request on one that we just closed is lost.
 """
+
+_ARRIVAL_SECONDS = 20.0
+"""How long a request may take to arrive, from its first byte to its last. kube-scheduler sends it in one piece."""
 
 _LINGER_SECONDS = 2.0
 """How long the rest of a refused request is read and dropped: a reset would take the answer with it."""
@@ -77,10 +82,10 @@ class Routes:
 class Listener:
     """Sockets over one set of routes."""
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: Routes, peers: Peers | None = None) -> None:
         self._routes = routes
         self._servers: list[asyncio.Server] = []
-        self._connections: set[_Connection] = set()
+        self._peers = Peers() if peers is None else peers
 
     async def serve(self, host: str, port: int) -> None:
         """Answer until cancelled. Raises OSError if the address is taken."""
@@ -92,7 +97,7 @@ class Listener:
 
     async def open(self, host: str, port: int) -> int:
         """Listen from now on; returns the port, of interest if ``port`` was 0."""
-        make = functools.partial(_Connection, self._routes, self._connections)
+        make = functools.partial(_Connection, self._routes, self._peers)
         server = await asyncio.get_running_loop().create_server(make, host, port, backlog=4096)
         self._servers.append(server)
         found = int(server.sockets[0].getsockname()[1])
@@ -103,9 +108,10 @@ class Listener:
         """Accept nothing more, close idle connections; open calls get a moment, then 503."""
         for server in self._servers:
             server.close()
-        for connection in tuple(self._connections):
+        connections = [peer for peer in self._peers if isinstance(peer, _Connection)]
+        for connection in connections:
             connection.retire()
-        calls = [connection.call for connection in self._connections if connection.call is not None]
+        calls = [connection.call for connection in connections if connection.call is not None]
         if calls:
             _, late = await asyncio.wait(calls, timeout=_CLOSING_SECONDS)
             for call in late:
@@ -148,7 +154,7 @@ class _Connection(asyncio.Protocol):
     sends more is cut off.
     """
 
-    def __init__(self, routes: Routes, peers: "set[_Connection]") -> None:
+    def __init__(self, routes: Routes, peers: Peers) -> None:
         self.call: asyncio.Task[None] | None = None
         """The open call of a patient handler."""
 
@@ -172,6 +178,12 @@ class _Connection(asyncio.Protocol):
         self._since = self._loop.time()
         """When the connection was of use last, in loop seconds."""
 
+        self._late: asyncio.TimerHandle | None = None
+        """Runs while a request has arrived in part."""
+
+        self._held_bytes = 0
+        """How much of bodies is held that no handler has yet."""
+
         self._other_bytes = 0
         """How much of the present request has arrived that is not its body."""
 
@@ -191,7 +203,9 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the loop's signature
         self._timer.cancel()
-        self._peers.discard(self)
+        self._stop_waiting()
+        self._peers.remove(self)
+        self._let_go(self._held_bytes)
         self._ignoring = True
         self._queue.clear()
         self._gone.set()
@@ -217,9 +231,12 @@ class _Connection(asyncio.Protocol):
         self._other_bytes += len(data) - self._body_bytes
         if self._other_bytes > _MAX_OTHER_BYTES:
             self._reject(431, "the request's head, or what it has beside its body, is too large")
+        if self._late is None and not (self._request.taken or self._ignoring):
+            self._late = self._loop.call_later(_ARRIVAL_SECONDS, self._reject, 408, "the request does not arrive")
 
     def on_message_begin(self) -> None:
         self._request = _Request(taken=self._ignoring)
+        self._peers.note_use(self)
         self._since = self._loop.time()
         self._other_bytes = 0
         self._body_bytes = 0
@@ -246,7 +263,10 @@ class _Connection(asyncio.Protocol):
         if not request.taken:
             request.parts.append(body)
             request.size += len(body)
-            if request.size > self._routes.max_bytes:
+            self._held_bytes += len(body)
+            if not self._peers.hold(len(body)):
+                self._reject(503, "too many requests are arriving")
+            elif request.size > self._routes.max_bytes:
                 self._take(request)
 
     def on_message_complete(self) -> None:
@@ -262,6 +282,7 @@ class _Connection(asyncio.Protocol):
 
     def _take(self, request: _Request) -> None:
         request.taken = True
+        self._stop_waiting()
         self._ignoring = not (request.whole and request.keep)
         if self.call is None:
             self._answer(request)
@@ -272,7 +293,17 @@ class _Connection(asyncio.Protocol):
             self._ignoring = True
             self._transport.abort()
 
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _let_go(self, size: int) -> None:
+        self._held_bytes -= size
+        self._peers.let_go(size)
+
     def _answer(self, request: _Request) -> None:
+        self._let_go(request.size)
         path = request.url.partition(b"?")[0]
         prompt = self._routes.prompt.get(path)
         patient = self._routes.patient.get(path)
@@ -284,6 +315,7 @@ class _Connection(asyncio.Protocol):
             self._write(request, _attempt(prompt, b"".join(request.parts)))
         elif patient is not None:
             self.call = self._loop.create_task(self._wait(patient, request))
+            self._peers.note_call(self)
 
     async def _wait(self, handler: Patient, request: _Request) -> None:
         reply = _STOPPING
@@ -293,6 +325,7 @@ class _Connection(asyncio.Protocol):
             reply = _internal(error)
         finally:
             self.call = None
+            self._peers.note_answer(self)
             self._write(request, reply)
             while self._queue and self.call is None:
                 following = self._queue.popleft()
@@ -317,6 +350,8 @@ class _Connection(asyncio.Protocol):
     def _finish(self, request: _Request) -> None:
         self._ignoring = True
         self._queue.clear()
+        self._request.parts = []
+        self._let_go(self._held_bytes)
         if request.whole:
             self._transport.close()
             return
@@ -327,6 +362,8 @@ class _Connection(asyncio.Protocol):
     def _reject(self, status: int, sentence: str) -> None:
         if self._ignoring:
             return
+        self._request.taken = True
+        self._stop_waiting()
         log.warning("a connection is given up", extra={"why": sentence})
         if self.call is None:
             self._write(_Request(taken=True), _error(status, sentence))
@@ -341,6 +378,11 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
         else:
             self._timer = self._loop.call_later(self._since + IDLE_SECONDS - now, self._check_idle)
+
+    def give_way(self) -> None:
+        """End at once: there are too many connections, and this one was of use longest ago."""
+        log.warning("a connection is given up", extra={"why": "there are too many"})
+        self._transport.abort()
 
     def retire(self) -> None:
         """Close as soon as no call is open; what waits behind one is not begun."""

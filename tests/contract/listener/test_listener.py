@@ -1,121 +1,13 @@
 """What the scheduler's sockets do with HTTP, good and bad. The client is bare: it sends what no library would."""
 
 import asyncio
-import json
 import logging
-from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 
 from extender.http import server as listener
-from extender.http.server import Hangup, Listener, Reply, Routes
-
-SOON = 0.2
-MOST = 4000
-
-
-class House:
-    """A listener with a verb that answers at once and one that waits for ``release``, and what they saw."""
-
-    def __init__(self) -> None:
-        self.seen: list[bytes] = []
-        self.hung_up: list[bytes] = []
-        self.release = asyncio.Event()
-        self.listener = Listener(Routes({b"/quick": self.quick, b"/bug": self.bug}, {b"/slow": self.slow}, MOST))
-        self.port = 0
-
-    def quick(self, body: bytes) -> Reply:
-        self.seen.append(body)
-        return Reply(b'{"size":%d}' % len(body), close=body == b"leave")
-
-    def bug(self, body: bytes) -> Reply:
-        raise RuntimeError("a secret")
-
-    async def slow(self, body: bytes, hangup: Hangup) -> Reply:
-        self.seen.append(body)
-        if body == b"bug":
-            raise RuntimeError("a secret")
-        waits = [asyncio.ensure_future(self.release.wait()), asyncio.ensure_future(hangup())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if waits[1].done():
-                self.hung_up.append(body)
-            for wait in waits:
-                wait.cancel()
-        return Reply(b'{"slow":%d}' % len(body))
-
-    async def until_seen(self, count: int) -> None:
-        await until(lambda: len(self.seen) == count)
-
-    async def until_hung_up(self, *calls: bytes) -> None:
-        await until(lambda: self.hung_up == list(calls))
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not happened():  # noqa: ASYNC110 - it is seen from outside
-            await asyncio.sleep(0.005)
-
-
-class Client:
-    """A bare connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    async def send(self, data: bytes) -> None:
-        self.writer.write(data)
-        await self.writer.drain()
-
-    async def head(self) -> tuple[int, dict[str, str]]:
-        async with asyncio.timeout(5):
-            lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
-        return int(lines[0].split()[1]), headers
-
-    async def reply(self) -> tuple[int, dict[str, str], Any]:
-        status, headers = await self.head()
-        return status, headers, json.loads(await self.reader.readexactly(int(headers["content-length"])))
-
-    async def body(self) -> Any:
-        return (await self.reply())[2]
-
-    async def closed(self, within: float = 5.0) -> bool:
-        """Whether the server ends the connection and sends nothing before."""
-        try:
-            async with asyncio.timeout(within):
-                return await self.reader.read() == b""
-        except TimeoutError:
-            return False
-        except ConnectionResetError:
-            return True
-
-    async def close(self) -> None:
-        self.writer.transport.abort()
-        await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
-
-
-@pytest.fixture
-async def house() -> AsyncIterator[House]:
-    made = House()
-    made.port = await made.listener.open("127.0.0.1", 0)
-    yield made
-    made.release.set()
-    await made.listener.close()
-
-
-@pytest.fixture
-async def client(house: House) -> AsyncIterator[Client]:
-    made = Client(*await asyncio.open_connection("127.0.0.1", house.port))
-    yield made
-    await made.close()
-
-
-def post(path: str, body: bytes = b"", *headers: str, version: str = "1.1") -> bytes:
-    lines = [f"POST {path} HTTP/{version}", "Host: x", f"Content-Length: {len(body)}", *headers]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+from extender.http.server import Listener, Routes
+from tests.support.listening import MOST, SOON, Client, House, post
 
 
 class TestRequests:

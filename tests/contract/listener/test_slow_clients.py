@@ -1,0 +1,141 @@
+"""Clients that open much and send little: they are ended, hold nothing, and others are served meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from extender.http import server as listener
+from extender.http.peers import Peers
+from tests.support.listening import MOST, SOON, Client, House, post, until
+
+FEW = 20
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Requests have a moment to arrive."""
+    monkeypatch.setattr(listener, "_ARRIVAL_SECONDS", SOON)
+    return
+
+
+async def drip(client: Client, data: bytes) -> None:
+    """A byte now and then, for longer than a request may take."""
+    try:
+        for byte in data:
+            await client.send(bytes([byte]))
+            await asyncio.sleep(SOON / 10)
+    except ConnectionError:
+        pass
+
+
+@pytest.mark.usefixtures("short")
+class TestArrival:
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            pytest.param(b"P", id="one byte"),
+            pytest.param(b"POST /quick HTTP/1.1\r\nHost: x\r\n", id="half a head"),
+            pytest.param(post("/quick", b"x" * 100)[:-1], id="a body without its end"),
+            pytest.param(b"POST /quick HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc", id="half a chunk"),
+            pytest.param(post("/quick") + b"POST /", id="half a request behind a whole one"),
+        ],
+    )
+    async def test_a_request_that_does_not_arrive_is_408_and_the_end(
+        self, house: House, client: Client, sent: bytes
+    ) -> None:
+        await client.send(sent)
+        other = await house.connect()
+        await other.send(post("/quick", b"ab"))
+        assert await other.body() == {"size": 2}
+        if sent.startswith(post("/quick")):
+            assert await client.body() == {"size": 0}
+        status, headers, body = await client.reply()
+        assert (status, headers["connection"]) == (408, "close")
+        assert body == {"Error": "serried: the request does not arrive"}
+        await client.close()
+        await other.close()
+        await until(lambda: len(house.peers) == 0)
+
+    async def test_a_byte_now_and_then_does_not_help(self, client: Client) -> None:
+        dripping = asyncio.create_task(drip(client, post("/quick", b"x" * 200)))
+        assert (await client.reply())[0] == 408
+        await dripping
+
+    async def test_a_connection_between_two_requests_may_rest_longer(self, client: Client) -> None:
+        await client.send(post("/quick", b"a"))
+        assert await client.body() == {"size": 1}
+        await asyncio.sleep(2 * SOON)
+        await client.send(post("/quick", b"ab"))
+        assert await client.body() == {"size": 2}
+
+    async def test_a_call_may_be_open_for_longer(self, house: House, client: Client) -> None:
+        await client.send(post("/slow", b"s"))
+        await asyncio.sleep(2 * SOON)
+        house.release.set()
+        assert await client.body() == {"slow": 1}
+
+
+class TestCrowds:
+    @pytest.fixture
+    async def house(self) -> AsyncIterator[House]:
+        made = await House(Peers(FEW, most_bytes=2 * MOST)).open()
+        yield made
+        await made.close()
+
+    async def test_of_too_many_the_one_that_was_of_use_longest_ago_gives_way(
+        self, house: House, client: Client
+    ) -> None:
+        await client.send(post("/slow", b"waits"))
+        await house.until_seen(1)
+        crowd = [await house.connect() for _ in range(3 * FEW)]
+        used = crowd[-FEW + 2]
+        await used.send(post("/quick", b"a"))
+        assert await used.body() == {"size": 1}
+        late = [await house.connect() for _ in range(FEW - 2)]
+        for each in (used, late[-1]):
+            await each.send(post("/quick", b"ab"))
+            assert await each.body() == {"size": 2}
+        await until(lambda: len(house.peers) <= FEW)
+        house.release.set()
+        assert await client.body() == {"slow": 5}  # an open call does not give way
+        for each in (*crowd, *late):
+            await each.close()
+        await until(lambda: len(house.peers) == 1)
+
+    async def test_where_all_have_open_calls_the_newest_gives_way(self, house: House) -> None:
+        calls = [await house.connect() for _ in range(FEW)]
+        for each in calls:
+            await each.send(post("/slow", b"s"))
+        await house.until_seen(FEW)
+        one_more = await house.connect()
+        assert await one_more.closed()
+        await one_more.close()
+        house.release.set()
+        for each in calls:
+            assert await each.body() == {"slow": 1}
+            await each.close()
+
+    async def test_what_has_arrived_of_bodies_has_one_bound_for_all(self, house: House, client: Client) -> None:
+        part = post("/quick", b"x" * MOST)[:-1]
+        others = [await house.connect() for _ in range(2)]
+        for each in (client, *others):
+            await each.send(part)
+            await asyncio.sleep(SOON / 10)
+        assert (await others[-1].reply())[0::2] == (503, {"Error": "serried: too many requests are arriving"})
+        for each in (client, others[0]):
+            await each.send(b"x")
+            assert await each.body() == {"size": MOST}
+        for each in others:
+            await each.close()
+        await client.send(post("/quick", b"x" * MOST))
+        assert await client.body() == {"size": MOST}
+
+    async def test_nothing_is_held_for_clients_that_went(self, house: House, client: Client) -> None:
+        for _ in range(5):
+            other = await house.connect()
+            await other.send(post("/quick", b"x" * MOST)[:-1])
+            await asyncio.sleep(SOON / 10)
+            await other.close()
+        await until(lambda: len(house.peers) == 1)
+        assert house.peers.hold(2 * MOST)
