@@ -10,6 +10,7 @@ would make the kubelet restart a process that no restart can help.
 import asyncio
 import gc
 import logging
+import resource
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -63,6 +64,7 @@ Build = Callable[[ApiClient, ApiLevel], Work]
 def run_process(name: str, settings: CommonSettings, ops: Address, metrics: PrometheusMetrics, build: Build) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code. ``name`` is that of the process: extender, controller."""
     configure_logging(settings.log_level)
+    allow_open_files()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             date_tasks(runner.get_loop())
@@ -81,6 +83,16 @@ def settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def allow_open_files() -> None:
+    """Let this process have as many open files as it may: each member that waits at its bind call is a connection.
+
+    Many container runtimes leave it at 1,024, for programs of long ago that cannot have more.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Process:

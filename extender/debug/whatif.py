@@ -162,10 +162,10 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
         can be another one: ``drain`` takes a node away, ``add`` (4*NODE) brings four more like it, ``remove``
         (NAMESPACE/NAME) takes a group away. All of them may be repeated.
         """
-        if turn.locked():
-            raise HTTPException(429, _BUSY, headers={"Retry-After": _PAUSE_SECONDS})
+        _check_turn(turn)
+        body = await _read_body(request)  # whoever sends it slowly keeps nobody waiting
+        _check_turn(turn)
         async with turn:
-            body = await _read_body(request)
             haste = Haste()
             try:
                 changes = Changes(tuple(drain or ()), _read_additions(add or ()), _read_groups(core, remove or ()))
@@ -182,6 +182,11 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
         return _view_answer(found, changes, hypothesis.displaced, work)
 
     return router
+
+
+def _check_turn(turn: asyncio.Lock) -> None:
+    if turn.locked():
+        raise HTTPException(429, _BUSY, headers={"Retry-After": _PAUSE_SECONDS})
 
 
 def _answer(

@@ -12,6 +12,8 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.types import ASGIApp
 
+from serried.observe.bounded import BOUNDED
+
 Readiness = Callable[[], Mapping[str, bool]]
 
 log = logging.getLogger(__name__)
@@ -89,7 +91,8 @@ def make_server(app: ASGIApp, host: str, port: int, patience: int = 5) -> Server
         app,
         host=host,
         port=port,
-        http="httptools",
+        http=BOUNDED,
+        ws="none",
         lifespan="off",
         access_log=False,
         # kube-scheduler reads none of these headers, and each would take time in its scheduling cycle.

@@ -158,7 +158,7 @@ def test_any_arguments_get_an_answer_of_the_verb_and_change_nothing(stage: Stage
         assert stage.errors == []
 
     @settings(max_examples=examples, deadline=None, derandomize=True)
-    @given(asked=st.one_of(st.tuples(st.just(verb), arguments) for verb, arguments in ARGUMENTS.items()))
+    @given(asked=st.one_of([st.tuples(st.just(verb), arguments) for verb, arguments in ARGUMENTS.items()]))
     def fuzz(asked: tuple[str, Any]) -> None:
         stage.run(ask(*asked))
 

@@ -1,7 +1,7 @@
 """Clients that open much and send little: they are ended, hold nothing, and others are served meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,10 +13,9 @@ FEW = 20
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests have a moment to arrive."""
     monkeypatch.setattr(listener, "_ARRIVAL_SECONDS", SOON)
-    return
 
 
 async def drip(client: Client, data: bytes) -> None:

@@ -1,0 +1,204 @@
+"""Clients of the operations port that open much, send little or read nothing: probes are answered meanwhile."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
+
+from extender.debug.whatif import whatif_routes
+from serried.observe import bounded
+from serried.observe.ops import Server, make_server, ops_routes
+from tests.support.extender_harness import Harness, small_nodes
+from tests.support.listening import SOON, until
+
+FEW = 10
+PIECE = b"x" * 100_000
+PROBE = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Operations:
+    """A server with the probes, what-if, and an answer without end."""
+
+    def __init__(self, world: Harness) -> None:
+        self.app = FastAPI()
+        self.app.include_router(ops_routes(lambda: {"x": True}, lambda: b""))
+        self.app.include_router(whatif_routes(world.core))
+        self.app.add_api_route("/endless", self._answer_endlessly)
+        self.app.add_api_route("/deaf", self._wait, methods=["POST"])
+        self.sent = 0
+        self._lines: list[Line] = []
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.server: Server = make_server(self.app, "127.0.0.1", 0)
+        self.task = asyncio.create_task(self.server.serve([self._socket]))
+
+    async def _answer_endlessly(self) -> StreamingResponse:
+        async def pieces() -> AsyncIterator[bytes]:
+            while True:
+                self.sent += len(PIECE)
+                yield PIECE
+                await asyncio.sleep(0)
+
+        return StreamingResponse(pieces())
+
+    async def _wait(self, request: Request) -> None:
+        await asyncio.sleep(10 * SOON)
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self.server.server_state.connections)
+
+    async def connect(self) -> "Line":
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._socket.getsockname()[1])
+        line = Line(reader, writer)
+        self._lines.append(line)
+        return line
+
+    async def probe(self) -> bytes:
+        """What a probe hears."""
+        line = await self.connect()
+        await line.send(PROBE)
+        status = await line.status()
+        await line.close()
+        return status
+
+    async def close(self) -> None:
+        for line in self._lines:
+            await line.close()
+        self.server.force_exit = True
+        self.server.should_exit = True
+        await self.task
+
+
+class Line:
+    """A bare connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def status(self) -> bytes:
+        """The status of the next answer, b"" for the end."""
+        async with asyncio.timeout(5):
+            line = await self.reader.readline()
+        return line.split(b" ")[1] if line else b""
+
+    async def until_ended(self) -> None:
+        """Wait until the other side has ended the connection."""
+        try:
+            async with asyncio.timeout(5):
+                while await self.reader.read(1 << 20):
+                    pass
+        except ConnectionError:
+            pass
+
+    async def close(self) -> None:
+        self.writer.transport.abort()
+        await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
+
+
+@pytest.fixture
+async def operations(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Operations]:
+    monkeypatch.setattr(bounded, "_ARRIVAL_SECONDS", SOON)
+    monkeypatch.setattr(bounded, "_READING_SECONDS", SOON)
+    monkeypatch.setattr(bounded, "_MOST", FEW)
+    world = Harness()
+    await world.add(*small_nodes(2)).go()
+    made = Operations(world)
+    await until(lambda: made.server.started)
+    yield made
+    await made.close()
+    await world.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\r\n\r\n", id="line ends"),
+        pytest.param(b"GET /livez HTTP/1.1\r\nHost:", id="half a head"),
+        pytest.param(b"POST /whatif HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nkind", id="half a body"),
+        pytest.param(b"POST /whatif HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nkind\r\n", id="half the chunks"),
+        pytest.param(PROBE + b"GET /", id="half a request behind a whole one"),
+        pytest.param(b"POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", id="answered, without a body"),
+        pytest.param(b"POST /deaf HTTP/1.1\r\nHost: x\r\nContent-Length: 999999\r\n\r\n" + PIECE, id="nobody reads it"),
+    ],
+)
+async def test_a_request_that_does_not_arrive_is_ended_and_probes_are_answered_meanwhile(
+    operations: Operations, sent: bytes
+) -> None:
+    line = await operations.connect()
+    await line.send(sent)
+    assert await operations.probe() == b"200"
+    await line.until_ended()
+    await line.close()
+    await until(lambda: operations.connections == 0)
+
+
+async def test_a_question_that_arrives_slowly_keeps_nobody_else_from_asking(operations: Operations) -> None:
+    slow, quick = await operations.connect(), await operations.connect()
+    await slow.send(b"POST /whatif HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nkind")
+    await asyncio.sleep(SOON / 4)
+    await quick.send(b"POST /whatif HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n[]")
+    assert await quick.status() == b"400"  # there is nothing in it to ask about
+
+
+async def test_a_connection_between_two_requests_may_rest_longer(operations: Operations) -> None:
+    line = await operations.connect()
+    for _ in range(2):
+        await line.send(PROBE)
+        assert b"ok" in await line.reader.readuntil(b"ok\n")
+        await asyncio.sleep(2 * SOON)
+    await line.close()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(lambda: b"GET /livez HTTP/1.1\r\nX: " + b"x" * 200_000, id="one long header"),
+        pytest.param(lambda: b"GET /livez HTTP/1.1\r\n" + b"X: y\r\n" * 50_000, id="many headers"),
+        pytest.param(lambda: b"GET /" + b"x" * 200_000, id="a long path"),
+    ],
+)
+async def test_a_head_without_end_is_refused(operations: Operations, head: Callable[[], bytes]) -> None:
+    line = await operations.connect()
+    await line.send(head())
+    assert await line.status() in {b"431", b""}  # what had not been read makes the end a reset
+    await line.close()
+    assert await operations.probe() == b"200"
+
+
+async def test_who_does_not_read_the_answer_is_ended_and_no_more_of_it_is_made(operations: Operations) -> None:
+    line = await operations.connect()
+    await line.send(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
+    await until(lambda: operations.connections == 1)
+    assert await operations.probe() == b"200"
+    await until(lambda: operations.connections == 0)
+    sent = operations.sent
+    await asyncio.sleep(SOON)
+    assert operations.sent == sent
+    await line.close()
+
+
+async def test_of_too_many_connections_the_idle_give_way_and_a_probe_is_always_answered(operations: Operations) -> None:
+    reading = await operations.connect()
+    await reading.send(b"POST /deaf HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+    for _ in range(5 * FEW):
+        await operations.connect()
+    assert await operations.probe() == b"200"
+    assert operations.connections <= FEW
+    assert await reading.status() == b"200"
+
+
+async def test_where_all_wait_for_answers_a_probe_is_answered_all_the_same(operations: Operations) -> None:
+    waiting = [await operations.connect() for _ in range(2 * FEW)]
+    for line in waiting:
+        await line.send(b"POST /deaf HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+    assert await operations.probe() == b"200"
