@@ -22,7 +22,7 @@ from serried import __version__
 from serried.kube.attempts import Attempts
 from serried.kube.auth import CredentialsError, load_credentials
 from serried.kube.client import ApiClient
-from serried.kube.discovery import discover
+from serried.kube.discovery import Discovery
 from serried.kube.errors import ApiError
 from serried.model.backoff import Backoff
 from serried.model.level import ApiLevel
@@ -127,11 +127,12 @@ class Process:
 
     async def work_on(self, client: ApiClient, build: Build) -> None:
         """Build the work for the API that the cluster serves, and anew when that changes, until it ends."""
-        level = await self._discover(client)
+        discovery = Discovery(client, self._settings.api)
+        level = await self._discover(discovery)
         while True:
             log.info("API found", extra={"api": level.name, "group": level.group, "version": level.version})
             work = asyncio.create_task(self._work_at(client, level, build), name="work")
-            change = asyncio.create_task(self._await_change(client, level), name="discovery")
+            change = asyncio.create_task(self._await_change(discovery, level), name="discovery")
             try:
                 await asyncio.wait([work, change], return_when=asyncio.FIRST_COMPLETED)
                 if work.done():
@@ -150,7 +151,7 @@ class Process:
             self.app.include_router(router)
         await self._work.run()
 
-    async def _await_change(self, client: ApiClient, level: ApiLevel) -> ApiLevel:
+    async def _await_change(self, discovery: Discovery, level: ApiLevel) -> ApiLevel:
         """The API level that the cluster has turned to; does not return if a level is forced."""
         before = level
         while True:
@@ -158,19 +159,19 @@ class Process:
             if self._settings.api != "auto":
                 continue
             try:
-                found = await discover(client, self._settings.api)
+                found = await discovery.find()
             except ApiError as error:
                 log.info("cannot ask which API the cluster serves", extra={"err": str(error)})
                 continue
-            if found == before != level:
+            if _say_same(found, before) and not _say_same(found, level):
                 return found
             before = found
 
-    async def _discover(self, client: ApiClient) -> ApiLevel:
+    async def _discover(self, discovery: Discovery) -> ApiLevel:
         attempts = Attempts(_DISCOVERY)
         while True:
             try:
-                return await discover(client, self._settings.api)
+                return await discovery.find()
             except ApiError as error:
                 log.error("cannot find out which API the cluster serves; trying again", extra={"err": str(error)})
                 await attempts.rest()
@@ -192,3 +193,8 @@ class Process:
     def readiness(self) -> Mapping[str, bool]:
         """The conditions of ``/readyz``, also while there is no work yet."""
         return {"started": False} if self._work is None else self._work.readiness()
+
+
+def _say_same(one: ApiLevel, other: ApiLevel) -> bool:
+    """Whether two answers of discovery are alike, also in what they refuse: the work tells it."""
+    return one == other and one.refused == other.refused

@@ -71,7 +71,7 @@ def _annotate(metadata: Body, said: dict[str, str]) -> None:
 
 
 def _reference(workload: Workload, template: Template, level: ApiLevel) -> Body:
-    if level.version == V1ALPHA2:
+    if level.shape == V1ALPHA2:
         names = {"workloadName": workload.key.name, "podGroupTemplateName": template.name}
         return {"podGroupTemplateRef": {"workload": names}}
     return {"workloadRef": {"workloadName": workload.key.name, "templateName": template.name}}
@@ -109,7 +109,7 @@ def _scheduling(template: Template, level: ApiLevel) -> Body:
     if constraints := _constraints(template):
         said["schedulingConstraints"] = constraints
     if template.disruption is not None:
-        older = level.version == V1ALPHA2
+        older = level.shape == V1ALPHA2
         said["disruptionMode"] = V1ALPHA2_DISRUPTION[template.disruption] if older else {template.disruption.value: {}}
     if template.priority_class:
         said["priorityClassName"] = template.priority_class

@@ -98,7 +98,7 @@ class Store:
         # Groups: which there are, and who is a member.
         self.forest = Forest(self.groups)
         self.owners = Owners(self.pods, self.jobs, self.parents)
-        self.obstacles = Obstacles()
+        self.obstacles = Obstacles(level.obstacle)
         self.membership = Membership(
             self.jobs,
             self.parents,

@@ -1,35 +1,101 @@
-"""Which API level the cluster serves."""
+"""Which API level the cluster serves.
+
+No version is taken for granted: the group says which there are, and each one's schema whether it can be used.
+"""
 
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
 
 import orjson
 
+from serried.decode.versions import read_versions
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Forbidden, NotFound, Unavailable, is_unreadable, misread
+from serried.kube.schemas import Schemas
 from serried.kube.wire import JSON, POD_TEMPLATES, Resource, pod_groups, workloads
-from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, ApiLevel
+from serried.model.level import FALLBACK, NATIVE, NATIVE_GROUP, ApiLevel
 
-__all__ = ["ApiLevel", "discover", "keeps_group"]
+__all__ = ["ApiLevel", "Discovery", "keeps_group"]
 
 log = logging.getLogger(__name__)
 
 _DEFAULTS = {"auto": FALLBACK, NATIVE.name: NATIVE, FALLBACK.name: FALLBACK}
-"""The level by the value of ``--api``, where no native version is served."""
+"""The level by the value of ``--api``, where no native version can be used."""
+
+_GROUP_PATH = f"/apis/{NATIVE_GROUP}"
+
+_Served = Mapping[str, set[str]]
+"""The plurals that each version of the native group serves, the version to be preferred first."""
 
 
-async def discover(client: ApiClient, wanted: str = "auto") -> ApiLevel:
-    """The best native version that the cluster serves, else the fallback.
+class Discovery:
+    """Finds the API level, as often as it is asked."""
 
-    ``wanted`` forces one of them; the reflectors report if the cluster does not serve it. Raises ApiError if the server
-    cannot be asked, so that a server that is starting is never taken for one that does not serve the API.
-    """
-    if wanted not in _DEFAULTS:
-        raise ValueError(f"API level {wanted!r}: one of {', '.join(_DEFAULTS)} is needed")
-    if wanted != FALLBACK.name:
-        for level in NATIVE_LEVELS:
-            if await _is_served(client, level):
+    def __init__(self, client: ApiClient, wanted: str = "auto") -> None:
+        """``wanted`` forces a level; the reflectors report if the cluster does not serve it."""
+        if wanted not in _DEFAULTS:
+            raise ValueError(f"API level {wanted!r}: one of {', '.join(_DEFAULTS)} is needed")
+        self._client = client
+        self._wanted = wanted
+        self._schemas = Schemas(client)
+        self._told: tuple[str, ...] = ()
+        """The refusals that are in the log."""
+
+    async def find(self) -> ApiLevel:
+        """The best native version that the cluster serves and whose shape is known, else the fallback.
+
+        Raises ApiError if the server cannot be asked, so that a server that is starting is never taken for one that
+        does not serve the API.
+        """
+        if self._wanted == FALLBACK.name:
+            return FALLBACK
+        served = await self._list_served()
+        refused: list[str] = []
+        level = await self._choose(served, refused) or _DEFAULTS[self._wanted]
+        self._tell(tuple(refused))
+        return replace(level, refused=tuple(refused))
+
+    async def _list_served(self) -> _Served:
+        try:
+            group = await self._client.read(_GROUP_PATH)
+        except NotFound:
+            return {}
+        try:
+            versions = read_versions(group)
+        except ValueError as error:
+            raise misread(f"GET {_GROUP_PATH}", 200, str(error)) from error
+        return {version: await self._list_plurals(f"{_GROUP_PATH}/{version}") for version in versions}
+
+    async def _list_plurals(self, path: str) -> set[str]:
+        try:
+            return _read_names(path, await self._client.read(path))
+        except NotFound:
+            return set()
+
+    async def _choose(self, served: _Served, refused: list[str]) -> ApiLevel | None:
+        for version, plurals in served.items():
+            workload = workloads(NATIVE_GROUP, version)
+            # A CRD in a group that the server keeps to itself shows in discovery and answers 404 to every request.
+            if workload.plural not in plurals or not await _answers(self._client, workload):
+                continue
+            judged = await self._schemas.judge(version)
+            if judged.refusal:
+                refused.append(judged.refusal)
+                continue
+            level = ApiLevel(NATIVE.name, NATIVE_GROUP, version, "" if judged.shape == version else judged.shape)
+            if level.inline or await self._has_groups(version, plurals):
                 return level
-    return _DEFAULTS[wanted]
+        return None
+
+    async def _has_groups(self, version: str, plurals: set[str]) -> bool:
+        resource = pod_groups(NATIVE_GROUP, version)
+        return resource.plural in plurals and await _answers(self._client, resource)
+
+    def _tell(self, refused: tuple[str, ...]) -> None:
+        for refusal in refused if refused != self._told else ():
+            log.error("a version of the API cannot be used", extra={"err": refusal})
+        self._told = refused
 
 
 async def keeps_group(client: ApiClient, level: ApiLevel, namespace: str) -> bool | None:
@@ -57,21 +123,6 @@ async def keeps_group(client: ApiClient, level: ApiLevel, namespace: str) -> boo
     except (KeyError, TypeError):
         log.info("cannot find out whether pods keep their group", extra={"err": f"no PodTemplate: {answer}"[:200]})
         return None
-
-
-async def _is_served(client: ApiClient, level: ApiLevel) -> bool:
-    needed = [workloads(level.group, level.version)]
-    if not level.inline:
-        needed.append(pod_groups(level.group, level.version))
-    try:
-        document = await client.read(needed[0].root)
-    except NotFound:
-        return False
-    named = _read_names(needed[0].root, document)
-    if not all(resource.plural in named for resource in needed):
-        return False
-    # A CRD in a group that the server keeps to itself shows in discovery and answers 404 to every request.
-    return all([await _answers(client, resource) for resource in needed])
 
 
 def _read_names(path: str, document: JSON) -> set[str]:

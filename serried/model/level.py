@@ -1,6 +1,6 @@
 """Where Workloads and PodGroups live, and what the versions of that API call things."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from serried.model.disruption import Disruption
 
@@ -12,6 +12,12 @@ class ApiLevel:
     name: str
     group: str
     version: str
+
+    like: str = ""
+    """The version whose shape it has; "" for that of its own name."""
+
+    refused: tuple[str, ...] = field(default=(), compare=False)
+    """A sentence for each version that the cluster serves, too, and whose shape is unknown."""
 
     @property
     def api_version(self) -> str:
@@ -33,29 +39,39 @@ class ApiLevel:
         return frozenset({self.api_version} | ({self.beside.api_version} if self.beside is not None else set()))
 
     @property
+    def shape(self) -> str:
+        """The known version whose fields its objects have; whatever depends on the version asks for this."""
+        return self.like or self.version
+
+    @property
+    def obstacle(self) -> str:
+        """Why the cluster's own PodGroups cannot be read; "" where they can, or none are served."""
+        return "" if self.name == NATIVE.name else "; ".join(self.refused)
+
+    @property
     def inline(self) -> bool:
         """Whether PodGroups are no objects but parts of a Workload, and pods name both."""
-        return self.version == V1ALPHA1
+        return self.shape == V1ALPHA1
 
     @property
     def count_mutable(self) -> bool:
         """Whether minCount can be changed in a Workload and a PodGroup."""
-        return self.version not in {V1ALPHA1, V1ALPHA2}
+        return self.shape not in {V1ALPHA1, V1ALPHA2}
 
     @property
     def nests(self) -> bool:
         """Whether there are CompositePodGroups beside its PodGroups."""
-        return self.version not in {V1ALPHA1, V1ALPHA2}
+        return self.shape not in {V1ALPHA1, V1ALPHA2}
 
     @property
     def has_preemption(self) -> bool:
         """Whether its PodGroups may say ``preemptionPolicy``, as in 1.37 with the gate PodGroupPreemptionPolicy."""
-        return self.group == NATIVE_GROUP and self.version not in {V1ALPHA1, V1ALPHA2}
+        return self.group == NATIVE_GROUP and self.shape not in {V1ALPHA1, V1ALPHA2}
 
     @property
     def condition(self) -> str:
         """The type of the PodGroup's condition that says whether the gang has been scheduled."""
-        return "PodGroupScheduled" if self.version == V1ALPHA2 else "PodGroupInitiallyScheduled"
+        return "PodGroupScheduled" if self.shape == V1ALPHA2 else "PodGroupInitiallyScheduled"
 
 
 COMPOSITE_CONDITION = "CompositePodGroupInitiallyScheduled"
@@ -67,17 +83,20 @@ V1ALPHA1 = "v1alpha1"
 V1ALPHA2 = "v1alpha2"
 """Served by 1.36 only: a PodGroup names its Workload by ``podGroupTemplateRef`` there."""
 
+V1ALPHA3 = "v1alpha3"
+"""Served by 1.37 beside v1beta1, with the same fields, and with CompositePodGroups."""
+
+V1BETA1 = "v1beta1"
+
 V1ALPHA2_DISRUPTION = {Disruption.SINGLE: "Pod", Disruption.ALL: "PodGroup"}
 """What is a union of empty objects elsewhere is a word there."""
 
 NATIVE_GROUP = "scheduling.k8s.io"
 
-NATIVE_LEVELS = tuple(
-    ApiLevel("native", NATIVE_GROUP, version) for version in ("v1beta1", "v1alpha3", V1ALPHA2, V1ALPHA1)
-)
-"""The cluster's own API (feature gate GenericWorkload), the version to be preferred first. 1.37 has the first two."""
+NATIVE_LEVELS = tuple(ApiLevel("native", NATIVE_GROUP, version) for version in (V1BETA1, V1ALPHA3, V1ALPHA2, V1ALPHA1))
+"""The versions of the cluster's own API (gate GenericWorkload) that are known by name. 1.37 has the first two."""
 
 NATIVE = NATIVE_LEVELS[0]
 
-FALLBACK = ApiLevel("fallback", "scheduling.serried.dev", "v1beta1")
+FALLBACK = ApiLevel("fallback", "scheduling.serried.dev", V1BETA1)
 """Serried's CRDs of the shape of v1beta1. Reservations live here at either level."""

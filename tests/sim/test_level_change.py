@@ -9,12 +9,14 @@ from fastapi import APIRouter
 
 from serried import process
 from serried.kube.client import ApiClient
+from serried.kube.wire import pod_groups, workloads
 from serried.model.level import FALLBACK, NATIVE, ApiLevel
 from serried.observe.prometheus import PrometheusControllerMetrics
 from serried.process import Process
 from serried.settings import CommonSettings, controller_settings
 from tests.support.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
 from tests.support.faults import calls
+from tests.support.schemas import GROUP, V1ALPHA1_KINDS, V1BETA1_KINDS, change
 
 
 class Work:
@@ -89,6 +91,26 @@ async def test_the_native_api_may_go_again(house: House) -> None:
     await house.until(lambda: house.begun == [FALLBACK, NATIVE])
     house.server.served.difference_update(NATIVE_SERVED)
     await house.until(lambda: house.begun == [FALLBACK, NATIVE, FALLBACK])
+
+
+async def test_the_next_version_is_used_once_it_is_served_and_the_one_before_is_gone(house: House) -> None:
+    house.server.served.update(NATIVE_SERVED)
+    await house.until(lambda: house.begun == [FALLBACK, NATIVE])
+    house.server.schemas["v1"] = V1BETA1_KINDS
+    house.server.served.difference_update(NATIVE_SERVED)
+    house.server.served.update({pod_groups(GROUP, "v1"), workloads(GROUP, "v1")})
+    await house.until(lambda: house.begun[2:] == [ApiLevel("native", GROUP, "v1", like="v1beta1")])
+
+
+async def test_a_version_that_cannot_be_used_is_told_by_the_work(house: House) -> None:
+    house.server.served.update(NATIVE_SERVED)
+    await house.until(lambda: house.begun == [FALLBACK, NATIVE])
+    house.server.schemas["v1"] = V1ALPHA1_KINDS
+    house.server.served.update({pod_groups(GROUP, "v1"), workloads(GROUP, "v1")})
+    await house.until(lambda: len(house.begun) == 3)
+    house.server.schemas["v1"] = change(V1BETA1_KINDS, "PodGroup", None)
+    await house.until(lambda: len(house.begun) == 4)
+    assert (house.begun[3], len(house.begun[3].refused)) == (NATIVE, 1)
 
 
 async def test_an_api_server_that_does_not_answer_changes_nothing(house: House) -> None:

@@ -14,6 +14,7 @@ import binascii
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
+from zlib import crc32
 
 import orjson
 from aiohttp import web
@@ -43,6 +44,7 @@ from serried.model.backoff import Backoff
 from tests.support.faults import Fault, Gate, Mishap, Request, When
 from tests.support.patches import apply, merge, step_through
 from tests.support.routes import Route, find_route
+from tests.support.schemas import GROUP, KINDS, Kinds, openapi
 from tests.support.selectors import match_selectors
 from tests.support.storage import ObjectKey, RefusedError, Storage, check_preconditions
 from tests.support.watching import Cut, Watch, begin_stream, begin_watch, select
@@ -75,6 +77,9 @@ class FakeApiServer:
         self.storage = Storage()
         self.served = set(served)
         self.listed_only: set[Resource] = set()
+        self.schemas: dict[str, Kinds] = dict(KINDS)
+        """What the versions of the native group look like; a version that is not here publishes no schema."""
+
         self.streaming = True
         self.token = ""
         self.requests: list[Request] = []
@@ -246,6 +251,8 @@ class FakeApiServer:
             raise RefusedError(401, "Unauthorized", "Unauthorized")
 
     async def _answer(self, raw: web.BaseRequest, request: Request) -> web.StreamResponse:
+        if request.path.startswith("/openapi/v3"):
+            return _json(200, self._publish(request))
         route = find_route(request.path, self.served | self.listed_only)
         if route.resource is None:
             return _json(200, route.document)
@@ -257,6 +264,24 @@ class FakeApiServer:
             found = self._list(request, route, route.resource) if not route.name else self._get(route, route.resource)
             return _json(200, found)
         return self._write(request, route, route.resource)
+
+    def _publish(self, request: Request) -> JSON:
+        """The index of schemas, or one of them."""
+        served = {resource.version for resource in self.served if resource.group == GROUP}
+        documents = {version: openapi(version, kinds) for version, kinds in self.schemas.items() if version in served}
+        places = {f"/openapi/v3/apis/{GROUP}/{version}": version for version in documents}
+        if request.path in places:
+            return documents[places[request.path]]
+        if request.path != "/openapi/v3":
+            raise RefusedError(404, "NotFound", "the server could not find the requested resource")
+        hashes = {place: crc32(orjson.dumps(documents[version])) for place, version in places.items()}
+        hashes["/openapi/v3/api/v1"] = 1
+        return {
+            "paths": {
+                place.removeprefix("/openapi/v3/"): {"serverRelativeURL": f"{place}?hash={number:X}"}
+                for place, number in hashes.items()
+            }
+        }
 
     def _get(self, route: Route, resource: Resource) -> JSON:
         return self.storage.get(resource, route.key)

@@ -27,6 +27,8 @@ def find_route(path: str, served: Collection[Resource]) -> Route:
     """The route of a path; raises RefusedError 404 for what is not served."""
     if path == "/version":
         return Route(None, document={"major": "1", "minor": "37", "gitVersion": "v1.37.1"})
+    if groups := [resource for resource in served if path == f"/apis/{resource.group}"]:
+        return Route(None, document=_describe_group(groups))
     for resource in served:
         if path.rstrip("/") == resource.root:
             return Route(None, document=_describe(resource, served))
@@ -47,6 +49,12 @@ def _match(path: str, resource: Resource) -> Route | None:
     if parts[0] != resource.plural or len(parts) > 3 or (parts[0] == "namespaces" and subresource):
         return None
     return Route(resource, namespace, name, subresource)
+
+
+def _describe_group(resources: Collection[Resource]) -> JSON:
+    group = next(iter(resources)).group
+    versions = [{"groupVersion": f"{group}/{each}", "version": each} for each in sorted({r.version for r in resources})]
+    return {"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": versions}
 
 
 def _describe(one: Resource, served: Collection[Resource]) -> JSON:

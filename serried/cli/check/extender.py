@@ -59,6 +59,12 @@ def _check_caches(selfcheck: Any) -> Iterator[Finding]:
             "the API server serves PodGroups and drops what pods say of theirs, so gangs start pod by pod",
             "turn the feature gate GenericWorkload on in every kube-apiserver, or off in all of them",
         )
+    for refused in api.get("refused", ()):
+        used = f"{api['group']}/{api['version']}"
+        native = api["level"] == NATIVE.name
+        what = f"{refused}; {used} is used instead"
+        fix = "install a version of Serried that knows it"
+        yield _find(Severity.WARNING if native else Severity.ERROR, f"API {used}", what, fix)
     for kind, watch in sorted(selfcheck.get("watches", {}).items()):
         if not watch["served"] and kind in _NEEDED_WATCHES:
             fix = "kubectl apply -k manifests/kustomize/crds, or turn the feature gate on that serves them"

@@ -9,10 +9,12 @@ from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.identity import DISRUPTION_MODE
 from serried.decode.preferences import PACKING, PREFERRED_TOPOLOGY
 from serried.model.group import Job, Key, OwnerRef, PodGroup, Policy, Template, Workload
-from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, ApiLevel
+from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, V1BETA1, ApiLevel
 from serried.model.preference import Level, Preference, Style
 from tests.support.builders import RACK, job, workload
 
+NEXT_LEVEL = ApiLevel("native", "scheduling.k8s.io", "v1", like=V1BETA1)
+ODD_LEVEL = ApiLevel("native", "scheduling.k8s.io", "v1", like=V1ALPHA2)
 V1ALPHA2_LEVEL = ApiLevel("native", "scheduling.k8s.io", V1ALPHA2)
 POD_SPEC = ("spec", "template", "spec")
 UID = "95969761-09b8-4ecc-a7ba-f5065df1590d"
@@ -96,7 +98,9 @@ def test_1_35_has_the_pod_group_in_the_workload_and_the_topology_key_in_an_annot
 
 
 @pytest.mark.parametrize(
-    "level", [*(each for each in NATIVE_LEVELS if not each.inline), FALLBACK], ids=lambda level: level.api_version
+    "level",
+    [*(each for each in NATIVE_LEVELS if not each.inline), FALLBACK, NEXT_LEVEL, ODD_LEVEL],
+    ids=lambda level: f"{level.api_version} like {level.shape}",
 )
 def test_what_is_written_is_read_back(level: ApiLevel) -> None:
     gang = job("train").size(4).topology().value()
@@ -113,6 +117,8 @@ def test_what_is_written_is_read_back(level: ApiLevel) -> None:
     assert isinstance(group, PodGroup)
     assert (group.policy, group.topology_key) == (Policy(4), RACK)
     assert (group.workload, group.template) == (made.key.name, "train-pgt-0")
+    second = group_body["metadata"]["ownerReferences"][1]["apiVersion"]
+    assert {body["apiVersion"], group_body["apiVersion"], second} == {level.api_version}
     assert group.key.namespace == "default"
 
 

@@ -1,13 +1,22 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pytest
 
-from serried.kube.discovery import discover, keeps_group
+from serried.kube.discovery import Discovery, keeps_group
 from serried.kube.errors import ApiError
-from serried.kube.wire import POD_TEMPLATES, Resource, pod_groups, workloads
+from serried.kube.wire import POD_TEMPLATES, PRIORITY_CLASSES, Resource, pod_groups, workloads
 from serried.model.level import FALLBACK, NATIVE, ApiLevel
 from tests.support.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
 from tests.support.faults import calls
+from tests.support.schemas import (
+    GROUP,
+    V1ALPHA1_KINDS,
+    V1ALPHA2_KINDS,
+    V1BETA1_KINDS,
+    Kinds,
+    change,
+)
 
 GROUPS = pod_groups("scheduling.k8s.io", "v1beta1")
 V1ALPHA1_LEVEL = ApiLevel("native", "scheduling.k8s.io", "v1alpha1")
@@ -38,12 +47,12 @@ async def test_what_is_served_decides(
 ) -> None:
     async with FakeApiServer(tuple(served)) as server, server.client() as client:
         server.listed_only.update(listed_only)
-        assert await discover(client) == expected
+        assert await Discovery(client).find() == expected
 
 
 async def test_the_fallback_can_be_forced_and_nobody_is_asked() -> None:
     async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
-        assert await discover(client, "fallback") == FALLBACK
+        assert await Discovery(client, "fallback").find() == FALLBACK
         assert server.requests == []
 
 
@@ -56,7 +65,7 @@ async def test_the_fallback_can_be_forced_and_nobody_is_asked() -> None:
 )
 async def test_the_native_level_can_be_forced(served: Sequence[Resource], expected: ApiLevel) -> None:
     async with FakeApiServer(tuple(served)) as server, server.client() as client:
-        assert await discover(client, "native") == expected
+        assert await Discovery(client, "native").find() == expected
 
 
 @pytest.mark.parametrize("level", [FALLBACK, V1ALPHA1_LEVEL], ids=lambda level: level.api_version)
@@ -75,14 +84,14 @@ async def test_an_api_server_that_will_not_say_leaves_it_open() -> None:
 async def test_an_unknown_level_is_refused() -> None:
     async with FakeApiServer() as server, server.client() as client:
         with pytest.raises(ValueError, match="one of auto, native, fallback"):
-            await discover(client, "v1beta2")
+            await Discovery(client, "v1beta2").find()
 
 
 async def test_a_server_that_cannot_answer_is_not_taken_for_a_stock_cluster() -> None:
     async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
         server.refuse(calls(), times=99, status=503)
         with pytest.raises(ApiError):
-            await discover(client)
+            await Discovery(client).find()
 
 
 @pytest.mark.parametrize("page", ["<html>a proxy</html>", "{}", '{"kind":"APIResourceList"}', '{"resources":[]}'])
@@ -91,7 +100,7 @@ async def test_a_page_of_a_proxy_is_not_taken_for_a_stock_cluster(part: str, pag
     async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
         server.garble(lambda request: request.path.endswith(part), times=99, page=page)
         with pytest.raises(ApiError, match="not an answer of an API server"):
-            await discover(client)
+            await Discovery(client).find()
 
 
 @pytest.mark.parametrize("page", ["<html>a proxy</html>", "{}", '{"template":"x"}', '{"template":{"spec":null}}'])
@@ -104,4 +113,112 @@ async def test_a_page_of_a_proxy_does_not_say_what_pods_keep(page: str) -> None:
 async def test_lack_of_rights_is_not_lack_of_service() -> None:
     async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
         server.refuse(calls("GET", "podgroups"), status=403)
-        assert await discover(client) == NATIVE
+        assert await Discovery(client).find() == NATIVE
+
+
+ODD_KINDS = change(V1BETA1_KINDS, "PodGroup.spec.workloadRef", None)
+REFUSAL = (
+    "scheduling.k8s.io/v1 has a shape that is not known: compared with v1beta1, PodGroup.spec.workloadRef is missing"
+)
+
+
+@dataclass(frozen=True)
+class Next:
+    """A cluster of the next minor: which versions it serves, what they look like, what Serried makes of it."""
+
+    versions: Mapping[str, Kinds]
+    level: ApiLevel
+    refused: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            Next({"v1": V1BETA1_KINDS}, ApiLevel("native", GROUP, "v1", like="v1beta1")), id="v1, shaped as v1beta1"
+        ),
+        pytest.param(
+            Next({"v1": V1BETA1_KINDS, "v1beta1": V1BETA1_KINDS}, ApiLevel("native", GROUP, "v1", like="v1beta1")),
+            id="the newest of two",
+        ),
+        pytest.param(
+            Next({"v1": ODD_KINDS, "v1beta1": V1BETA1_KINDS}, NATIVE, (REFUSAL,)),
+            id="an unknown shape: the next version is taken",
+        ),
+        pytest.param(Next({"v1": ODD_KINDS}, FALLBACK, (REFUSAL,)), id="only an unknown shape: the fallback"),
+        pytest.param(
+            Next({"v1beta1": V1ALPHA2_KINDS}, ApiLevel("native", GROUP, "v1beta1", like="v1alpha2")),
+            id="a known name with another known shape",
+        ),
+        pytest.param(
+            Next({"v1beta1": change(V1BETA1_KINDS, "PodGroup.spec.workloadRef", None)}, FALLBACK,
+                 (REFUSAL.replace("k8s.io/v1 ", "k8s.io/v1beta1 "),)),
+            id="a known name with an unknown shape",
+        ),
+        pytest.param(
+            Next({"v2": V1ALPHA1_KINDS}, ApiLevel("native", GROUP, "v2", like="v1alpha1")),
+            id="a version whose Workloads contain their groups",
+        ),
+    ],
+)  # fmt: skip
+async def test_the_next_version_is_found_by_its_schema(case: Next) -> None:
+    served_kinds = [resource for version in case.versions for resource in served(version)]
+    async with FakeApiServer((*SERVED, *served_kinds)) as server, server.client() as client:
+        server.schemas = dict(case.versions)
+        found = await Discovery(client).find()
+    assert (found, found.refused) == (case.level, case.refused)
+
+
+async def test_priority_classes_in_v1_do_not_make_v1_the_version_of_workloads() -> None:
+    async with FakeApiServer((*SERVED, *NATIVE_SERVED)) as server, server.client() as client:
+        assert PRIORITY_CLASSES in server.served
+        assert await Discovery(client).find() == NATIVE
+
+
+async def test_a_schema_is_read_once_as_long_as_it_stays_the_same() -> None:
+    async with FakeApiServer((*SERVED, *served("v1"))) as server, server.client() as client:
+        server.schemas = {"v1": V1BETA1_KINDS}
+        discovery = Discovery(client)
+        found = [await discovery.find() for _ in range(3)]
+        documents = server.seen(lambda request: request.path == f"/openapi/v3/apis/{GROUP}/v1")
+        assert len(documents) == 1
+
+        server.schemas = {"v1": ODD_KINDS}
+        assert found == [ApiLevel("native", GROUP, "v1", like="v1beta1")] * 3
+        assert await discovery.find() == FALLBACK
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_where_schemas_are_not_shown_known_names_are_taken_and_others_refused(status: int) -> None:
+    async with FakeApiServer((*SERVED, *served("v1"), *NATIVE_SERVED)) as server, server.client() as client:
+        server.refuse(lambda request: request.path.startswith("/openapi"), times=99, status=status)
+        found = await Discovery(client).find()
+    assert found == NATIVE
+    assert len(found.refused) == 1
+    assert found.refused[0].startswith("scheduling.k8s.io/v1 is not known, and its schema cannot be read: ")
+
+
+async def test_a_version_without_a_schema_is_taken_by_its_name_or_refused() -> None:
+    async with FakeApiServer((*SERVED, *served("v1"), *NATIVE_SERVED)) as server, server.client() as client:
+        server.schemas = {}
+        found = await Discovery(client).find()
+    assert (found, len(found.refused)) == (NATIVE, 1)
+
+
+async def test_while_schemas_cannot_be_had_an_unknown_name_is_neither_taken_nor_refused() -> None:
+    async with FakeApiServer((*SERVED, *served("v1"), *NATIVE_SERVED)) as server, server.client() as client:
+        server.refuse(lambda request: request.path.startswith("/openapi"), times=99, status=503)
+        with pytest.raises(ApiError):
+            await Discovery(client).find()
+        server.served.difference_update(served("v1"))
+        assert await Discovery(client).find() == NATIVE
+
+
+@pytest.mark.parametrize("path", ["/openapi/v3", f"/openapi/v3/apis/{GROUP}/v1", f"/apis/{GROUP}"])
+@pytest.mark.parametrize("page", ["<html>a proxy</html>", "{}", '{"paths":{}}', '{"components":{}}'])
+async def test_a_page_of_a_proxy_is_not_taken_for_a_schema(path: str, page: str) -> None:
+    async with FakeApiServer((*SERVED, *served("v1"))) as server, server.client() as client:
+        server.schemas = {"v1": V1BETA1_KINDS}
+        server.garble(lambda request: request.path == path, times=99, page=page)
+        with pytest.raises(ApiError, match="not an answer of an API server"):
+            await Discovery(client).find()

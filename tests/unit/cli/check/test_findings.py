@@ -260,6 +260,22 @@ MISTAKES = [
         id="a gate that is on in some API servers only",
     ),
     pytest.param(
+        say(api={"level": "native", "group": "scheduling.k8s.io", "version": "v1beta1", "refused": ["v1 is odd"]}),
+        WARNING,
+        "v1 is odd; scheduling.k8s.io/v1beta1 is used instead",
+        "a version of Serried",
+        id="a newer version of the API that is not known",
+    ),
+    pytest.param(
+        say(
+            api={"level": "fallback", "group": "scheduling.serried.dev", "version": "v1beta1", "refused": ["v1 is odd"]}
+        ),
+        ERROR,
+        "v1 is odd; scheduling.serried.dev/v1beta1 is used instead",
+        "a version of Serried",
+        id="no version of the cluster's own API that is known",
+    ),
+    pytest.param(
         say(watches={"podgroups": {"served": False, "malformed": 0}}),
         ERROR,
         "does not serve them",

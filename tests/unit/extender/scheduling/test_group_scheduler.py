@@ -1,5 +1,6 @@
 """Which group is planned when, and what is said of it."""
 
+from dataclasses import replace
 from unittest.mock import DEFAULT, Mock
 
 import pytest
@@ -8,8 +9,9 @@ from extender.answers import Hold, Pass, Steer
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.requests import build_request
 from serried.model.group import GroupKey, GroupKind
+from serried.model.level import FALLBACK
 from serried.model.parent import ParentKind
-from serried.model.verdict import Reason
+from serried.model.verdict import Reason, Verdict
 from tests.support.builders import RACK, job, node, pod, pod_group, workload
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.parents import job_set
@@ -76,6 +78,16 @@ class TestBeforeAPlan:
         world.store.meet_obstacle("")
         await world.go()
         assert verdict_of(world)[0] is Reason.POD_GROUP_MISSING
+
+    async def test_members_are_told_if_the_clusters_own_groups_cannot_be_read(self) -> None:
+        refused = ("scheduling.k8s.io/v1 has a shape that is not known",)
+        world = Harness(level=replace(FALLBACK, refused=refused))
+        await world.add(*small_nodes(2), *members(2), pod("plain").scheduler(SCHEDULER)).go()
+        assert world.heard.verdicts[-1][1] == Verdict(Reason.API_MISSING, detail=refused[0])
+        assert isinstance(world.filter("plain"), Pass)
+        await world.add(gang(2)).go()
+        assert world.cycle().stage is CycleStage.GATHERING
+        await world.close()
 
     async def test_nothing_is_said_of_the_group_of_a_suspended_job_before_it_is_resumed(self, world: Harness) -> None:
         suspended = job("train").size(2).scheduler(SCHEDULER).suspended()
