@@ -16,6 +16,7 @@ from extender.scheduling.held import HeldPods
 from extender.scheduling.moves import Moves
 from extender.scheduling.offers import Offers
 from extender.scheduling.plain_pods import PlainPods
+from extender.scheduling.simulations import find_domain, find_tried_domain
 from extender.scheduling.tending import CycleTending
 from extender.scheduling.timeline import Milestone, Timelines
 from serried.cluster.occupancy import ClaimKind
@@ -75,7 +76,8 @@ class ExtenderService:
 
         Notes what the scheduler offered for a planned member, and moves its slot to an offered node if any will do.
         Both are harmless if the call was a simulation (the native group cycle): nothing is taken that was not held
-        before.
+        before. Where that tries one domain after another, an answer about another domain than the planned one teaches
+        nothing (`scheduling.simulations`).
         """
         self._activity.note_call()
         key = self._group_of(pod)
@@ -83,9 +85,12 @@ class ExtenderService:
             left = self._plain_pods.narrow(pod, names)
             return Pass() if left is None else Narrow(left)
         cycle = self._groups.cycle_of(pod.uid)
+        group = self._store.groups.get(key)
+        tried = find_tried_domain(group, pod, names, self._store.nodes) if self._store.schedules_gangs else None
         if cycle is None or cycle.reservation.group != key:
             self._held.note(pod.uid, self._clock())
-            self._note_offer(pod, names)
+            if tried is None:
+                self._note_offer(pod, names)
             return Hold()
         self._nominator.arrived(pod.uid)
         if cycle.preempts:
@@ -94,6 +99,8 @@ class ExtenderService:
             cycle.mark_unschedulable(pod.uid)
             return Hold()
         node = cycle.reservation.slots[pod.uid].node
+        if tried is not None and find_domain(group, node, self._store.nodes) != tried:
+            return Hold()
         offered = node if node in names else self._moves.relocate(cycle, pod.uid, names)
         if offered is None:
             cycle.mark_unschedulable(pod.uid)

@@ -96,6 +96,9 @@ class Store:
         self.uncounted = Uncounted()
 
         # Groups: which there are, and who is a member.
+        self.schedules_gangs = False
+        """Whether kube-scheduler's own gang scheduling is on, as far as the PodGroups have shown so far."""
+
         self.forest = Forest(self.groups)
         self.owners = Owners(self.pods, self.jobs, self.parents)
         self.obstacles = Obstacles(level.obstacle)
@@ -286,6 +289,7 @@ class Store:
         """A PodGroup came or changed."""
         old = self.groups.get(group.key)
         self.groups[group.key] = group
+        self.schedules_gangs |= group.told_natively
         self.touched.add(group.key)
         self.priorities.note(group.key)
         if group.deleting or (old is not None and old.api == group.api and old.uid != group.uid):

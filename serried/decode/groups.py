@@ -40,7 +40,9 @@ from serried.model.preference import NO_PREFERENCE, Preference
 
 _DISRUPTION_WORDS = {word: mode for mode, word in V1ALPHA2_DISRUPTION.items()}
 _PARENTS = {(api.group, kind.value): kind for kind, api in PARENT_APIS.items()}
+_OUR_MANAGERS = "serried"
 _CONDITIONS = frozenset(level.condition for level in (*NATIVE_LEVELS, FALLBACK))
+_MANAGED = frozenset(f'k:{{"type":"{condition}"}}' for condition in _CONDITIONS)
 
 
 def decode_pod_group(obj: object) -> PodGroup | Malformed:
@@ -63,11 +65,14 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
     spec = read_map(obj, "spec")
     workload, template = _read_reference(spec)
     condition = _read_condition(read_map(obj, "status"), *_CONDITIONS)
+    key = read_topology_key(spec)
     return PodGroup(
         key=GroupKey(*read_owner_key(obj)),
         uid=read_owner_uid(obj),
         policy=read_policy(spec),
-        topology_key=read_topology_key(spec) or read_required_topology(metadata),
+        topology_key=key or read_required_topology(metadata),
+        constrained=key is not None,
+        told_natively=_is_told_natively(metadata),
         workload=workload,
         template=template,
         priority_class=read_name(spec, "priorityClassName"),
@@ -86,6 +91,15 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         device_claims=read_device_claims(spec),
         disruption=read_disruption(spec) or Disruption.SINGLE,
     )
+
+
+def _is_told_natively(metadata: Raw) -> bool:
+    """Whether somebody else than Serried manages the condition that says how the group stands."""
+    for entry in read_objects(metadata, "managedFields"):
+        conditions = read_map(read_map(read_map(entry, "fieldsV1"), "f:status"), "f:conditions")
+        if not read_text(entry, "manager").startswith(_OUR_MANAGERS) and not _MANAGED.isdisjoint(conditions):
+            return True
+    return False
 
 
 def _decode_composite(obj: Raw) -> Composite:

@@ -207,6 +207,12 @@ class PodGroup:
     api: str = ""
     """Its apiVersion if it is read beside the level in use (`ApiLevel.beside`); "" at that level itself."""
 
+    constrained: bool = False
+    """Whether ``schedulingConstraints`` say the key: kube-scheduler's own gang scheduling tries its domains in turn."""
+
+    told_natively: bool = False
+    """Whether kube-scheduler itself has written how the group stands: so its own gang scheduling is on."""
+
     tree: Tree = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

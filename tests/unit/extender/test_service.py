@@ -8,7 +8,7 @@ import pytest
 from extender.answers import Candidate, Hold, Pass, Steer
 from extender.scheduling.nomination import NominationPolicy
 from tests.support.builders import PodBuilder, job, node, pod, pod_group
-from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
 
 
@@ -460,3 +460,58 @@ class TestBindOfMembers:
         call = planned.bind("m0")
         await asyncio.wait_for(call.task, 1)
         assert call.error == ""
+
+
+CONDITION = "PodGroupInitiallyScheduled"
+RACKS = (("a", 2), ("b", 3), ("c", 4))
+
+
+def told_by(manager: str) -> dict[str, object]:
+    """The managedFields entry of whoever writes a PodGroup's condition."""
+    owned: dict[str, object] = {"f:status": {"f:conditions": {f'k:{{"type":"{CONDITION}"}}': {"f:message": {}}}}}
+    return {"manager": manager, "operation": "Update", "subresource": "status", "fieldsV1": owned}
+
+
+class TestBesideNativeGangScheduling:
+    """With its gates on kube-scheduler tries a group with a constraint in one domain after another."""
+
+    @pytest.fixture
+    async def racked(self, world: Harness) -> Harness:
+        """Gang g of two members, planned in rack a, though b and c have room, too. The scheduler has told of g."""
+        world.add(*[node(f"{rack}{index}").cpu(cpus).rack(rack) for rack, cpus in RACKS for index in range(2)])
+        world.add(gang(2).topology().joining(told_by("kube-scheduler"), "metadata", "managedFields"), *members(2))
+        world.nominate()
+        await world.go()
+        assert slot_of(world, "m0") == "a0"
+        return world
+
+    async def test_what_is_answered_about_another_domain_teaches_nothing(self, racked: Harness) -> None:
+        planned = racked.cycle().reservation.slots["pod-m0"].node
+        for offered in (["b0", "b1"], ["c0", "c1"], ["b0"], ["c1"], ["b0", "b1"]) * 2:
+            assert racked.filter("m0", *offered) == Hold()
+            await racked.settle()
+        assert (slot_of(racked, "m0"), racked.cycle().member("pod-m0").stage) == (planned, "Waiting")
+        assert racked.api.said("nominate") == []
+        assert racked.filter("m0", "a0", "a1") == Steer(planned)
+
+    async def test_a_node_that_is_missing_in_the_planned_domain_itself_is_missed(self, racked: Harness) -> None:
+        racked.bind("m1")
+        await racked.settle()
+        assert racked.filter("m0", "a1") == Steer("a1")
+
+    async def test_what_is_offered_in_one_domain_is_not_all_that_there_is(self, world: Harness) -> None:
+        group = gang(3).topology().joining(told_by("kube-scheduler"), "metadata", "managedFields")
+        claims = [{"name": "gpu", "resourceClaimName": "mine"}]
+        world.add(node("a0").cpu(2).rack("a"), node("b0").cpu(2).rack("b"), group)
+        world.add(*[each.having(claims, "spec", "resourceClaims") for each in members(2)])
+        await world.go()
+        world.filter("m0", "b0")
+        assert world.groups.states[GANG].offers == {}
+        world.filter("m0", "a0", "b0")
+        assert world.groups.states[GANG].offers != {}
+
+    @pytest.mark.parametrize("manager", ["kube-scheduler", "scheduler-of-ours", "serried", "serried-preemption", ""])
+    async def test_who_writes_the_condition_shows_who_schedules_gangs(self, world: Harness, manager: str) -> None:
+        entries = [told_by(manager)] if manager else [{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]
+        world.add(gang(2).having(entries, "metadata", "managedFields"))
+        assert world.store.schedules_gangs is ("scheduler" in manager)
