@@ -16,7 +16,9 @@ from bench.load.objects import Load, make_gangs
 NODES_PER_RACK = 100
 QPS = 5000
 
-Name = Literal["plain", "native", "serried", "serried-deletion", "plain-isolated", "plain-asked"]
+_NATIVE_GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true")
+
+Name = Literal["plain", "native", "serried", "serried-beside", "serried-deletion", "plain-isolated", "plain-asked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Contender:
     """One way of scheduling: its cluster, its schedulerName, and the processes that do it.
 
     ``plain`` is whether it gets plain pods, or gangs. With ``isolated`` only marked pods are asked about. The extender
-    gets ``arguments``.
+    gets ``arguments``. With ``native`` kube-scheduler's own gang scheduling is on, whichever scheduler it is.
     """
 
     name: Name
@@ -74,6 +76,7 @@ class Contender:
     processes: tuple[str, ...]
     plain: bool = False
     isolated: bool = False
+    native: bool = False
     arguments: tuple[str, ...] = ()
 
     def make_spec(self, nodes: int) -> Spec:
@@ -88,7 +91,8 @@ class Contender:
             racks=racks,
             blocks=max(1, racks // 5),
             qps=QPS,
-            gates="on" if self.name == "native" else "off",
+            gates="on" if self.native else "off",
+            scheduler_gates=_NATIVE_GATES if self.native else (),
             serried=self.scheduler == _OURS,
             isolated=self.isolated,
             serried_args=self.arguments,
@@ -102,8 +106,9 @@ class Contender:
 _STOCK, _OURS = "default-scheduler", "serried"
 _BOTH = ("scheduler", "extender")
 PLAIN = Contender("plain", "plain pods, stock scheduler", _STOCK, ("kube-scheduler",), plain=True)
-NATIVE = Contender("native", "native gangs, gates on", _STOCK, ("kube-scheduler",))
+NATIVE = Contender("native", "native gangs, gates on", _STOCK, ("kube-scheduler",), native=True)
 SERRIED = Contender("serried", "Serried, gates off", _OURS, _BOTH)
+BESIDE = Contender("serried-beside", "Serried beside native gangs, gates on", _OURS, _BOTH, native=True)
 DELETING = Contender(
     "serried-deletion", "Serried, gates off, victims deleted", _OURS, _BOTH, arguments=("--preempt-by", "deletion")
 )
@@ -111,6 +116,9 @@ ISOLATED = Contender("plain-isolated", "plain pods, Serried isolated", _OURS, _B
 ASKED = Contender("plain-asked", "plain pods, Serried asked about each", _OURS, _BOTH, plain=True)
 ALL = (PLAIN, NATIVE, SERRIED, ISOLATED, ASKED)
 """Those of the comparison of pods per second."""
+
+ON_REQUEST = (BESIDE,)
+"""Those that are measured where they are asked for by name."""
 
 
 def in_turns(contenders: Sequence[Contender], repetitions: int) -> Iterator[tuple[int, Contender]]:

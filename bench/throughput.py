@@ -5,6 +5,7 @@ everywhere. A small load that is not counted warms it up. JSON goes to `bench/re
 
     python -m bench.throughput            1,000 nodes, 3 repetitions
     python -m bench.throughput --quick    100 nodes, 1 repetition, fewer gangs
+    python -m bench.throughput --name throughput-beside --only native serried serried-beside
     python -m bench.throughput --nodes 5000 --name throughput-plain-5000 --only plain plain-isolated plain-asked
 """
 
@@ -29,7 +30,7 @@ from bench.cluster.cluster import down
 from bench.cluster.nodes import RACK
 from bench.cluster.progress import Report, stderr_report
 from bench.comparison import Run
-from bench.contenders import ALL, FULL, QPS, QUICK, Contender, Workload, in_turns
+from bench.contenders import ALL, FULL, ON_REQUEST, QPS, QUICK, Contender, Workload, in_turns
 from bench.load.objects import Load, make_gangs
 from bench.load.requests import read_writes
 from bench.load.run import StuckError, clear, open_client, read_domains, run_load
@@ -42,6 +43,7 @@ RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).parent.parent / "README.md"
 _SETTLE = 2.0
 _NAMES = [contender.name for contender in ALL]
+_CHOICES = [contender.name for contender in (*ALL, *ON_REQUEST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ def _make_plan(options: argparse.Namespace) -> Plan:
     if options.quick:
         options.nodes, options.repetitions = min(options.nodes, 100), 1
     workloads = QUICK if options.quick else FULL
-    contenders = tuple(contender for contender in ALL if contender.name in options.only)
+    contenders = tuple(contender for contender in (*ALL, *ON_REQUEST) if contender.name in options.only)
     return Plan(contenders, workloads, options.nodes, options.repetitions, options.seconds, options.attempts)
 
 
@@ -217,7 +219,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--repetitions", type=int, default=3)
     add("--seconds", type=float, default=300.0, help="how long one load may take")
     add("--attempts", type=int, default=3, help="how often a run that other work disturbs is made, at most")
-    add("--only", nargs="+", choices=_NAMES, default=_NAMES, help="leave the others out")
+    add("--only", nargs="+", choices=_CHOICES, default=_NAMES, help="leave the others out")
     add("--name", default="throughput", help="first part of the result's file name")
     add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
     add("--results", type=Path, default=RESULTS, help="directory of the result")

@@ -23,7 +23,7 @@ def commands(
     return {
         "extender": _extender(spec, ports, kubeconfigs["extender"]),
         "controller": _controller(spec, ports, kubeconfigs["controller"]),
-        "scheduler": _scheduler(ports, kubeconfigs["scheduler"], scheduler, scheduler_config),
+        "scheduler": _scheduler(spec, ports, kubeconfigs["scheduler"], scheduler, scheduler_config),
     }
 
 
@@ -50,9 +50,10 @@ def _controller(spec: Spec, ports: Mapping[str, int], kubeconfig: Path) -> list[
     ]  # fmt: skip
 
 
-def _scheduler(ports: Mapping[str, int], kubeconfig: Path, program: Path, config: Path) -> list[str]:
+def _scheduler(spec: Spec, ports: Mapping[str, int], kubeconfig: Path, program: Path, config: Path) -> list[str]:
     return [
         str(program), f"--config={config}", f"--bind-address={LOOPBACK}", f"--secure-port={ports['scheduler']}",
         f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}",
         "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
+        *([f"--feature-gates={','.join(spec.scheduler_gates)}"] if spec.scheduler_gates else ()),
     ]  # fmt: skip

@@ -31,10 +31,10 @@ class Spec:
     Racks are split evenly over blocks and blocks over zones, so that a rack never lies in two blocks. `server_gates`
     are gates of the API server alone, written `Name=true`, `manager_gates` those of kube-controller-manager alone. With
     `gates` on, the stock scheduler and kube-controller-manager schedule gangs natively (the thing to compare with);
-    Serried's scheduler never does. `job_syncs` is how many Jobs kube-controller-manager works on at a time.
-    `native_version` is the one version of the Workload API that is served natively, empty for the minor's own.
-    `profiles` are scheduler names that Serried's scheduler serves beside its own. With `isolated` it calls the extender
-    for marked pods only, and the policy that marks them is installed.
+    Serried's scheduler does with `scheduler_gates` of its own. `job_syncs` is how many Jobs kube-controller-manager
+    works on at a time. `native_version` is the one version of the Workload API that is served natively, empty for the
+    minor's own. `profiles` are scheduler names that Serried's scheduler serves beside its own. With `isolated` it calls
+    the extender for marked pods only, and the policy that marks them is installed.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Spec:
     gates: Switch = "off"
     server_gates: tuple[str, ...] = ()
     manager_gates: tuple[str, ...] = ()
+    scheduler_gates: tuple[str, ...] = ()
     qps: int = 5000
     job_syncs: int = 5
     serried_args: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from bench.comparison import (
     spread,
     summarize,
 )
-from bench.contenders import ALL, ASKED, FULL, ISOLATED, NATIVE, PLAIN, QUICK, SERRIED, in_turns
+from bench.contenders import ALL, ASKED, BESIDE, FULL, ISOLATED, NATIVE, PLAIN, QUICK, SERRIED, in_turns
 
 FIGURES = {
     "pods": 100,
@@ -161,6 +161,14 @@ def test_contenders_differ_in_gates_and_our_processes_only() -> None:
     assert {(spec.nodes, spec.racks, spec.qps, spec.api) for spec in (plain, native, serried)} == {
         (1000, 10, 5000, "native")
     }
+
+
+def test_beside_native_gangs_our_scheduler_has_the_same_gates_as_theirs() -> None:
+    native, beside, serried = (contender.make_spec(1000) for contender in (NATIVE, BESIDE, SERRIED))
+
+    assert (native.api_server_gates, native.gates) == (beside.api_server_gates, beside.gates)
+    assert set(beside.scheduler_gates) <= set(native.stock_gates.split(","))
+    assert (beside.scheduler_gates != (), serried.scheduler_gates, beside.serried) == (True, (), True)
 
 
 def test_plain_pods_go_by_the_stock_scheduler_or_by_ours_isolated_or_not() -> None:
