@@ -27,7 +27,16 @@ _RETRY_SECONDS = 60.0
 class HoldSwitch:
     """Sets the switch. ``clock`` gives loop seconds."""
 
-    def __init__(self, client: ApiClient, switch: Key, mode: str, limit: int, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        switch: Key,
+        mode: str,
+        limit: int,
+        *,
+        schedules_gangs: Callable[[], bool],
+        clock: Callable[[], float],
+    ) -> None:
         self.mode = mode
         """What was asked for: filter, gate or auto."""
 
@@ -45,6 +54,9 @@ class HoldSwitch:
         self._limit = limit
         """With more pods held by filter, auto turns to gates; with less than half as many, back."""
 
+        self._schedules_gangs = schedules_gangs
+        """Whether kube-scheduler's own gang scheduling is on: auto then has no gates."""
+
         self._clock = clock
 
         self._retry_at = 0.0
@@ -54,6 +66,8 @@ class HoldSwitch:
         """The way for new pods, with so many held by filter now."""
         if self.mode != "auto":
             return self.mode
+        if self._schedules_gangs():
+            return "filter"
         if held > self._limit:
             return "gate"
         return "filter" if held < self._limit / 2 else self.way or "filter"

@@ -83,7 +83,14 @@ class Extender:
             options=_read_options(settings),
         )
         self.takeover = Takeover(self.core.term, self.core.group_scheduler, self.leadership, self.core.recovery)
-        self.holding = HoldSwitch(client, settings.hold_switch, settings.hold, settings.hold_limit, clock=clock)
+        self.holding = HoldSwitch(
+            client,
+            settings.hold_switch,
+            settings.hold,
+            settings.hold_limit,
+            schedules_gangs=lambda: self.store.schedules_gangs,
+            clock=clock,
+        )
         self.isolation = Isolation(
             self.store.members,
             self.store.groups,

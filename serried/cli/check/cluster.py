@@ -54,6 +54,15 @@ def check_cluster(seen: Observed) -> Iterator[Finding]:
     gated = seen.flags.get("hold") == "gate" or (
         seen.flags.get("hold") == "auto" and _GATE_POLICY in (seen.policies or ())
     )
+    if seen.flags.get("hold") == "gate" and (seen.selfcheck or {}).get("schedulesGangs"):
+        yield Finding(
+            Severity.ERROR,
+            Area.CLUSTER,
+            "kube-scheduler",
+            "its own gang scheduling is on and holds a whole group while one of its pods has a scheduling gate: a gang "
+            "with more pods than have room never starts",
+            "run the extender with --hold=filter",
+        )
     if seen.autoscalers and gated:
         yield Finding(
             Severity.WARNING,

@@ -39,8 +39,11 @@ def clock() -> Clock:
     return Clock()
 
 
-def switch(board: Switchboard, mode: str = "auto", clock: Clock | None = None) -> HoldSwitch:
-    return HoldSwitch(board, Key("serried", "hold"), mode, limit=100, clock=clock or Clock())
+def switch(board: Switchboard, mode: str = "auto", clock: Clock | None = None, native: str = "") -> HoldSwitch:
+    """``native`` is who schedules gangs beside us, nobody for ""."""
+    return HoldSwitch(
+        board, Key("serried", "hold"), mode, limit=100, schedules_gangs=lambda: bool(native), clock=clock or Clock()
+    )
 
 
 async def test_auto_turns_to_gates_above_the_limit_and_back_below_half_of_it(board: Switchboard) -> None:
@@ -56,6 +59,16 @@ async def test_a_fixed_mode_is_written_once_and_stays(board: Switchboard, mode: 
     for held in (0, 1000, 0):
         await holding.settle(held)
     assert board.written == [mode]
+
+
+@pytest.mark.parametrize(("mode", "written"), [("auto", ["filter"]), ("gate", ["gate"])])
+async def test_beside_native_gang_scheduling_auto_never_turns_to_gates(
+    board: Switchboard, mode: str, written: list[str]
+) -> None:
+    holding = switch(board, mode, native="kube-scheduler")
+    for held in (0, 1000):
+        await holding.settle(held)
+    assert board.written == written
 
 
 async def test_a_switch_that_could_not_be_written_is_tried_again(board: Switchboard) -> None:

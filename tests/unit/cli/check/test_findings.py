@@ -342,6 +342,15 @@ MISTAKES = [
         id="an autoscaler that looks at no gated pods",
     ),
     pytest.param(
+        lambda seen: replace(
+            seen, flags={**seen.flags, "hold": "gate"}, selfcheck={**(seen.selfcheck or {}), "schedulesGangs": True}
+        ),
+        ERROR,
+        "holds a whole group while one of its pods has a scheduling gate",
+        "--hold=filter",
+        id="gates beside native gang scheduling",
+    ),
+    pytest.param(
         lambda seen: replace(seen, server_version="v1.34.2", scheduler_version=""),
         ERROR,
         "1.34 has not what Serried needs",
