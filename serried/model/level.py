@@ -35,8 +35,11 @@ class ApiLevel:
 
     @property
     def read(self) -> frozenset[str]:
-        """The apiVersions at which groups are read."""
-        return frozenset({self.api_version} | ({self.beside.api_version} if self.beside is not None else set()))
+        """The apiVersions at which groups are read, those among them whose objects are served at another one by now."""
+        apis = {self.api_version} | ({self.beside.api_version} if self.beside is not None else set())
+        if self.group == NATIVE_GROUP and self.shape in _ONE_STORAGE:
+            apis.update(f"{NATIVE_GROUP}/{version}" for version in _ONE_STORAGE)
+        return frozenset(apis)
 
     @property
     def shape(self) -> str:
@@ -92,6 +95,9 @@ V1ALPHA2_DISRUPTION = {Disruption.SINGLE: "Pod", Disruption.ALL: "PodGroup"}
 """What is a union of empty objects elsewhere is a word there."""
 
 NATIVE_GROUP = "scheduling.k8s.io"
+
+_ONE_STORAGE = frozenset({"v1", V1BETA1, V1ALPHA3})
+"""Versions of one and the same stored objects: what was created as one of them is served as any other."""
 
 NATIVE_LEVELS = tuple(ApiLevel("native", NATIVE_GROUP, version) for version in (V1BETA1, V1ALPHA3, V1ALPHA2, V1ALPHA1))
 """The versions of the cluster's own API (gate GenericWorkload) that are known by name. 1.37 has the first two."""

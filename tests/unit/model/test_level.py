@@ -1,0 +1,33 @@
+import pytest
+
+from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, ApiLevel
+
+NEXT = ApiLevel("native", "scheduling.k8s.io", "v1", like="v1beta1")
+OWN, NEWER = (
+    "scheduling.serried.dev/v1beta1",
+    {f"scheduling.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha3")},
+)
+
+
+@pytest.mark.parametrize(
+    ("level", "apis"),
+    [
+        pytest.param(NATIVE, {OWN, *NEWER}, id="v1beta1 reads what v1 has stored"),
+        pytest.param(NEXT, {OWN, *NEWER}, id="and v1 what v1beta1 has"),
+        pytest.param(NATIVE_LEVELS[-2], {OWN, "scheduling.k8s.io/v1alpha2"}, id="v1alpha2 reads its own alone"),
+        pytest.param(NATIVE_LEVELS[-1], {OWN, "scheduling.k8s.io/v1alpha1"}, id="and so does v1alpha1"),
+        pytest.param(FALLBACK, {OWN}, id="at the fallback nothing native is read"),
+    ],
+)
+def test_what_was_created_in_one_version_is_read_in_another_of_the_same_storage(
+    level: ApiLevel, apis: set[str]
+) -> None:
+    assert level.read == apis
+
+
+@pytest.mark.parametrize("level", [NATIVE, NEXT], ids=lambda level: level.version)
+def test_what_depends_on_the_version_depends_on_its_shape(level: ApiLevel) -> None:
+    assert (level.inline, level.count_mutable, level.nests, level.has_preemption) == (False, True, True, True)
+    assert level.condition == "PodGroupInitiallyScheduled"
+    odd = ApiLevel("native", level.group, level.version, like="v1alpha2")
+    assert (odd.count_mutable, odd.nests, odd.condition) == (False, False, "PodGroupScheduled")
