@@ -71,7 +71,12 @@ def cache_routes(comparison: Comparison) -> APIRouter:
     """The route, below ``/debug``."""
     router = APIRouter()
 
-    @router.get("/cache/diff", responses=exemplify(_EXAMPLE))
+    @router.get(
+        "/cache/diff",
+        responses=exemplify(
+            _EXAMPLE, bad_request="There is no such kind.", too_many_requests="Another comparison is being made."
+        ),
+    )
     async def compare(kind: str = "") -> CacheDiffView:
         """List every kind that is watched, or the `kind` that is asked for, and compare it with what the process knows.
 

@@ -40,7 +40,7 @@ def decisions_routes(reports: Reports) -> APIRouter:
         said = [one for one in reversed(reports.decisions) if not group or str(one.group) == group]
         return [_view_decision(one) for one in said[: max(0, limit)]]
 
-    @router.get("/decisions/{id}", responses=exemplify(_EXAMPLE))
+    @router.get("/decisions/{id}", responses=exemplify(_EXAMPLE, not_found="It is not among the last decisions."))
     async def show_decision(id: str) -> DecisionView:  # noqa: A002 - the path's own word
         """One decision, by the `decision` that a line of the log names. The last 1000 are remembered."""
         found = next((one for one in reports.decisions if one.id == id), None)

@@ -177,7 +177,7 @@ def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
     router = APIRouter()
     inquiries = Inquiries(core)
 
-    @router.get("/groups", responses=exemplify([_EXAMPLE]))
+    @router.get("/groups", responses=exemplify([_EXAMPLE], bad_request="The answer says what a parameter may be."))
     async def list_groups(
         response: Response, limit: str = "500", state: str = "", namespace: str = ""
     ) -> list[GroupView]:
@@ -193,7 +193,15 @@ def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
         response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
         return [_view_group(core, level, key) for key in keys[:most]]
 
-    @router.get("/groups/{namespace}/{name:path}", responses=exemplify(_DETAIL_EXAMPLE))
+    @router.get(
+        "/groups/{namespace}/{name:path}",
+        responses=exemplify(
+            _DETAIL_EXAMPLE,
+            bad_request="The answer says what a parameter may be.",
+            not_found="The group is not known.",
+            too_many_requests="Too many ask for advice at the same time.",
+        ),
+    )
     async def show_group(
         namespace: str,
         name: str,

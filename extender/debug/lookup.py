@@ -28,7 +28,10 @@ def lookup_routes(core: Core) -> APIRouter:
     """The route, below ``/debug``."""
     router = APIRouter()
 
-    @router.get("/lookup/{namespace}/{kind}/{name}", responses=exemplify([_EXAMPLE]))
+    @router.get(
+        "/lookup/{namespace}/{kind}/{name}",
+        responses=exemplify([_EXAMPLE], bad_request="There is no such kind.", not_found="It leads to no group."),
+    )
     async def look_up(namespace: str, kind: str, name: str) -> list[GroupName]:
         """The groups of a podgroup, pod, workload, job, jobset or leaderworkerset; an owner may have several."""
         if kind not in _KINDS:

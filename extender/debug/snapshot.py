@@ -74,7 +74,9 @@ def snapshot_routes(core: Core, level: ApiLevel, slices: Slices | None = None) -
         response_model=SnapshotView,
         responses={
             **exemplify(_EXAMPLE),
+            400: {"description": "The answer says how a group is named."},
             404: {"description": "The group is not known."},
+            503: {"description": f"It took more than {_LIMIT_SECONDS:.0f} s of work."},
             429: {"description": "Another snapshot is being made."},
         },
     )

@@ -1,6 +1,6 @@
 """Manifests as people write them: YAML or JSON, one document or several. Read in steps, for YAML takes its time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -22,9 +22,12 @@ def read_documents(text: str) -> Work[list[Any]]:
     """The documents. Raises ValueError, with the line, for what cannot be read."""
     if text.lstrip()[:1] in ("{", "["):
         try:
-            return [orjson.loads(text)]
+            document = orjson.loads(text)
         except ValueError:
             pass  # YAML may begin so, too
+        else:
+            _check_depth(document)
+            return [document]
     builder = _Builder()
     events = iter(yaml.parse(text, _LOADER))
     while True:
@@ -36,6 +39,21 @@ def read_documents(text: str) -> Work[list[Any]]:
         except yaml.YAMLError as problem:
             raise ValueError(f"it is no YAML{_tell_place(problem)}") from None
         yield
+
+
+def _check_depth(document: Any) -> None:
+    level = [document]
+    for _ in range(_MAX_DEPTH):
+        level = [each for value in level for each in _list_below(value)]
+        if not level:
+            return
+    raise ValueError(f"more than {_MAX_DEPTH} levels are not read")
+
+
+def _list_below(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 class _Builder:

@@ -1,0 +1,178 @@
+"""The routes of /debug under what their own OpenAPI allows, and much that it does not.
+
+Every answer has a status that the document names and, through FastAPI's own check, the shape that it names; it comes in
+a bounded time, and leaves the state as it was.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Coroutine, Iterator
+from typing import Any, cast
+from unittest.mock import Mock
+from urllib.parse import quote
+
+import httpx
+import pytest
+import yaml
+from fastapi import FastAPI
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.debug.routes import debug_routes, process_routes
+from extender.process import make_reports
+from serried.kube.events import EventWriter
+from serried.model.level import FALLBACK
+from serried.settings import extender_settings
+from tests.support.logged import hear_errors
+from tests.support.odd_objects import NUMBERS, TEXTS, Json, odd_objects
+from tests.support.verbs_stage import Extender
+
+SECONDS = 5.0
+"""How long an answer may take: the most for what-if is 10 s of work, and this cluster is small."""
+
+_NOT_OURS = {307, 404, 405, 422}
+"""What FastAPI answers by itself; 422 alone it writes into the document."""
+
+_ELSEWHERE = {"/debug/cache/diff", "/debug/stream"}
+"""Told where they have an API server, and where somebody reads a stream."""
+
+
+class Routes:
+    """The routes over a small cluster, for all examples of one test."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self.run(self._open())
+
+    async def _open(self) -> None:
+        self.extender = Extender()
+        world = self.extender.world
+        events = EventWriter(world.api.client(), "serried")
+        reports = make_reports(world.api.client(), world.store, events, FALLBACK, world.clock)
+        await world.go()
+        reports.say(*world.heard.verdicts[-1])
+        app = FastAPI()
+        app.include_router(debug_routes(world.core, reports, FALLBACK, lambda: {"version": "x"}))
+        app.include_router(process_routes(extender_settings([], {}), Mock()))
+        self.document: dict[str, Any] = app.openapi()
+        transport = httpx.ASGITransport(cast("Any", app))
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://extender")
+        await self.extender.open()
+
+    def run(self, story: Coroutine[Any, Any, None]) -> None:
+        self._runner.run(story)
+
+    def close(self) -> None:
+        self.run(self.http.aclose())
+        self.run(self.extender.close())
+        self._runner.close()
+
+
+@pytest.fixture(scope="module")
+def routes() -> Iterator[Routes]:
+    made = Routes()
+    yield made
+    made.close()
+
+
+WORDS = st.sampled_from(
+    [
+        "default",
+        "g",
+        "default/g",
+        "n1",
+        "4*n1",
+        "999999*n1",
+        "example.com/rack",
+        "PodGroup",
+        "pod",
+        "m0",
+        "job:j",
+        *TEXTS,
+    ]
+) | st.text(max_size=8)
+
+
+def values_of(schema: dict[str, Any], document: dict[str, Any]) -> st.SearchStrategy[str]:
+    """What a parameter of this schema may be, and what not."""
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    for choice in schema.get("anyOf", ()):
+        if choice.get("type") != "null":
+            return values_of(choice, document)
+    if schema.get("type") == "array":
+        return values_of(schema["items"], document)
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"]) | WORDS
+    if schema.get("type") in {"integer", "number"}:
+        return st.integers().map(str) | st.sampled_from(NUMBERS).map(str) | WORDS
+    return WORDS
+
+
+MANIFESTS = st.lists(odd_objects() | Json, max_size=3)
+BODIES = (
+    MANIFESTS.map(lambda objects: json.dumps(objects).encode())
+    | MANIFESTS.map(lambda objects: yaml.safe_dump_all(objects).encode())
+    | st.binary(max_size=60)
+    | st.text(max_size=60).map(str.encode)
+    | st.sampled_from(
+        [
+            b"[" * 1020 + b"]" * 1020, b"{" * 900, b'{"items":' * 900 + b"1" + b"}" * 900, b"[" * 100_000,
+            b'{"manifests":[' * 500 + b"]}" * 500, b"- " * 900 + b"a", b"a: &a [b]\nc: [*a, *a]", b"x" * 300_000,
+            b"kind: List\nitems: 7", b"kind: Job\nmetadata: {name: j}", b"? [a]\n: b", b"!!python/object:os.system {}",
+            b"kind: Pod\nmetadata: {name: p}\nspec: {replicas: 99999999999999999999}",
+            b"\xef\xbb\xbf{}", b"%YAML 9.9\n---\n",
+        ]
+    )
+)  # fmt: skip
+
+
+@st.composite
+def questions(draw: st.DrawFn, document: dict[str, Any]) -> tuple[str, str, str, bytes]:
+    """Method, path as the document has it, path as it is asked, and body."""
+    paths = sorted(set(document["paths"]) - _ELSEWHERE)
+    template = draw(st.sampled_from(paths) | st.just("/debug/whatif"))
+    method = draw(st.sampled_from(sorted(document["paths"][template])))
+    operation = document["paths"][template][method]
+    path = template
+    query = []
+    for parameter in operation.get("parameters", ()):
+        values = values_of(parameter["schema"], document)
+        if parameter["in"] == "path":
+            path = path.replace(f"{{{parameter['name']}}}", quote(draw(values), safe=""))
+        else:
+            asked = draw(st.lists(values, max_size=2))
+            query += [f"{quote(parameter['name'])}={quote(value, safe='')}" for value in asked]
+    body = draw(BODIES) if method == "post" else b""
+    return method, template, path + ("?" + "&".join(query) if query else ""), body
+
+
+def assert_answers(answer: httpx.Response, operation: dict[str, Any]) -> None:
+    named = {int(status) for status in operation["responses"] if status.isdecimal()}
+    assert answer.status_code in named | _NOT_OURS
+    assert answer.status_code != 500
+    if "json" in answer.headers.get("content-type", ""):
+        said = answer.json()
+        assert answer.status_code < 400 or said["detail"]
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("examples", [250, pytest.param(10_000, marks=pytest.mark.full)])
+def test_every_question_has_an_answer_that_the_document_names(routes: Routes, examples: int) -> None:
+    async def ask(method: str, template: str, path: str, body: bytes) -> None:
+        begun = time.monotonic()
+        answer = await routes.http.request(method, path, content=body)
+        assert_answers(answer, routes.document["paths"][template][method])
+        assert time.monotonic() - begun < SECONDS
+
+    @settings(max_examples=examples, deadline=None, derandomize=True)
+    @given(question=questions(routes.document))
+    def fuzz(question: tuple[str, str, str, bytes]) -> None:
+        routes.run(ask(*question))
+
+    with hear_errors() as errors:
+        fuzz()
+    assert errors == []
+    routes.extender.assert_untouched()
+    assert len(routes.extender.world.store.groups) == 1
