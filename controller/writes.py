@@ -50,7 +50,7 @@ class Writes:
 
     def _level_of(self, item: Workload | PodGroup | Composite) -> ApiLevel:
         """Where an object lives: at the level in use, or beside it."""
-        return self._level.beside or self._level if item.api else self._level
+        return self._level.of(item.api)
 
     def _resource_of(self, item: Workload | PodGroup | Composite) -> Resource:
         level = self._level_of(item)
@@ -60,7 +60,7 @@ class Writes:
             case PodGroup():
                 return pod_groups(level.group, level.version)
             case Composite():
-                return composites(level.api_version)
+                return composites(level)
 
     async def remove_finalizer(self, change: RemoveFinalizer) -> None:
         """Take the protection off the PodGroup; raises Conflict if it has changed, NotFound if it has gone."""

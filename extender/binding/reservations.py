@@ -39,10 +39,17 @@ class Records:
     """
 
     def __init__(
-        self, client: ApiClient, group_version: str, instance: str, leads: Callable[[], bool] = lambda: True
+        self,
+        client: ApiClient,
+        group_version: str,
+        instance: str,
+        leads: Callable[[], bool] = lambda: True,
+        *,
+        composite_version: str = "",
     ) -> None:
         self._client = client
         self._group_version = group_version
+        self._composite_version = composite_version
         self._instance = instance
         self._leads = leads
 
@@ -219,7 +226,7 @@ class Records:
             return None
 
     def _body(self, group: PodGroup, reservation: Reservation) -> dict[str, Any]:
-        holder = group.holder(self._group_version)
+        holder = group.holder(self._group_version, self._composite_version)
         owner = {"apiVersion": holder.api_version, "kind": holder.kind, "name": holder.name, "uid": group.uid}
         return {
             "apiVersion": RESERVATIONS.api_version,

@@ -120,12 +120,12 @@ class Conditions:
         return COMPOSITE_CONDITION if isinstance(item, Composite) else self._level_of(item).condition
 
     def _level_of(self, item: PodGroup | Composite) -> ApiLevel:
-        return self._level.beside or self._level if item.api else self._level
+        return self._level.of(item.api)
 
     async def _apply(self, item: PodGroup | Composite, conditions: list[dict[str, Any]], manager: str) -> None:
         level = self._level_of(item)
         composite = isinstance(item, Composite)
-        resource = composites(level.api_version) if composite else pod_groups(level.group, level.version)
+        resource = composites(level) if composite else pod_groups(level.group, level.version)
         body: dict[str, Any] = {
             "apiVersion": resource.api_version,
             "kind": "CompositePodGroup" if composite else "PodGroup",

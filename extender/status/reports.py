@@ -18,7 +18,7 @@ from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.events import EventWriter
 from serried.model.backoff import Backoff
 from serried.model.composite import Composite
-from serried.model.group import GroupKey, GroupKind, Key, PodGroup, composite_api_version
+from serried.model.group import GroupKey, GroupKind, Key, PodGroup
 from serried.model.level import ApiLevel
 from serried.model.parent import JOB, PARENT_APIS, api_version_of, kind_of
 from serried.model.reservation import Victim
@@ -235,9 +235,9 @@ class Reports:
 
     def _refer(self, found: PodGroup | Composite) -> dict[str, str]:
         if isinstance(found, Composite):
-            version = composite_api_version(found.api or self._level.api_version)
+            version = self._level.of(found.api).composite_api_version
             return _reference(version, GroupKind.COMPOSITE.value, found.key, found.uid)
-        holder = found.holder(self._level.api_version)
+        holder = found.holder(self._level.api_version, self._level.composite_api_version)
         return _reference(holder.api_version, holder.kind, Key(found.key.namespace, holder.name), found.uid)
 
     def _report(self, group: GroupKey, reason: str, text: str, kind: str = "Warning") -> None:

@@ -94,6 +94,13 @@ _SHAPES: dict[str, dict[str, _Field]] = {
 }
 """By the version that has had the shape first; what a newer version is like is looked for in this order."""
 
+_COMPOSITE_SHAPE = {
+    "CompositePodGroup": _object(
+        spec=_object(workloadRef=_REFERENCE, **_scheduling(_policy("minGroupCount"), _UNION), **_PREEMPTING, **_PARENT),
+        status=_STATUS,
+    )
+}
+
 _SAME_SHAPE = {V1ALPHA3: V1BETA1}
 
 _OUR_OWN = frozenset({"apiVersion", "kind", "metadata"})
@@ -124,6 +131,12 @@ def describe_difference(schemas: Raw, version: str) -> str:
     known = _SAME_SHAPE.get(version, version)
     nearest = known if known in _SHAPES else V1BETA1
     return _describe(version, nearest, [*_differences(schemas, version, _SHAPES[nearest])])
+
+
+def refuse_composites(schemas: Raw, version: str) -> str:
+    """Why CompositePodGroups of this version cannot be read, a sentence; "" if they can."""
+    differences = [*_differences(schemas, version, _COMPOSITE_SHAPE)]
+    return _describe(version, V1ALPHA3, differences) if differences else ""
 
 
 def _describe(version: str, nearest: str, differences: list[str]) -> str:

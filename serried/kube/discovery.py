@@ -13,8 +13,8 @@ from serried.decode.versions import read_versions
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Forbidden, NotFound, Unavailable, is_unreadable, misread
 from serried.kube.schemas import Schemas
-from serried.kube.wire import JSON, POD_TEMPLATES, Resource, pod_groups, workloads
-from serried.model.level import FALLBACK, NATIVE, NATIVE_GROUP, ApiLevel
+from serried.kube.wire import JSON, POD_TEMPLATES, Resource, composites, pod_groups, workloads
+from serried.model.level import FALLBACK, NATIVE, NATIVE_GROUP, V1ALPHA3, ApiLevel
 
 __all__ = ["ApiLevel", "Discovery", "keeps_group"]
 
@@ -53,6 +53,8 @@ class Discovery:
         served = await self._list_served()
         refused: list[str] = []
         level = await self._choose(served, refused) or _DEFAULTS[self._wanted]
+        if level.name == NATIVE.name and level.nests:
+            level = replace(level, composite_version=await self._choose_composites(served, refused))
         self._tell(tuple(refused))
         return replace(level, refused=tuple(refused))
 
@@ -91,6 +93,17 @@ class Discovery:
     async def _has_groups(self, version: str, plurals: set[str]) -> bool:
         resource = pod_groups(NATIVE_GROUP, version)
         return resource.plural in plurals and await _answers(self._client, resource)
+
+    async def _choose_composites(self, served: _Served, refused: list[str]) -> str:
+        """The version of CompositePodGroups, as `ApiLevel` names it."""
+        for version, plurals in served.items():
+            if composites(NATIVE).plural not in plurals:
+                continue
+            refusal = (await self._schemas.judge(version)).composite_refusal
+            if not refusal:
+                return "" if version == V1ALPHA3 else version
+            refused.append(refusal)
+        return ""
 
     def _tell(self, refused: tuple[str, ...]) -> None:
         for refusal in refused if refused != self._told else ():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 from serried.decode.fields import Raw
-from serried.decode.schemas import describe_difference, find_shape, read_schemas
+from serried.decode.schemas import describe_difference, find_shape, read_schemas, refuse_composites
 from serried.decode.versions import find_schema
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Forbidden, NotFound, misread
@@ -30,6 +30,9 @@ class Judgement:
     refusal: str = ""
     """Why its Workloads and PodGroups are not read, a sentence; "" if they are."""
 
+    composite_refusal: str = ""
+    """The same of its CompositePodGroups, if it has some."""
+
 
 class Schemas:
     """Judges versions by their schemas. A document is some 300 KB, and is read again only when its hash changes."""
@@ -49,7 +52,7 @@ class Schemas:
         except (Forbidden, NotFound) as error:
             if version not in _KNOWN:
                 refusal = f"{NATIVE_GROUP}/{version} is not known, and its schema cannot be read: {error}"
-                return Judgement("", refusal)
+                return Judgement("", refusal, refusal)
         except ApiError as error:
             if version not in _KNOWN:
                 raise
@@ -80,4 +83,4 @@ class Schemas:
 def _judge_schemas(schemas: Raw, version: str) -> Judgement:
     shape = find_shape(schemas, version)
     refusal = "" if shape else describe_difference(schemas, version)
-    return Judgement(shape or "", refusal)
+    return Judgement(shape or "", refusal, refuse_composites(schemas, version))

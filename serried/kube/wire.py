@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import orjson
 
-from serried.model.group import composite_api_version
+from serried.model.level import ApiLevel
 from serried.model.parent import PARENT_APIS, ParentKind
 
 JSON = dict[str, Any]
@@ -80,9 +80,9 @@ def pod_groups(group: str, version: str) -> Resource:
     return Resource(group, version, "podgroups")
 
 
-def composites(level_api_version: str) -> Resource:
-    """CompositePodGroups beside PodGroups of this apiVersion."""
-    group, _, version = composite_api_version(level_api_version).partition("/")
+def composites(level: ApiLevel) -> Resource:
+    """CompositePodGroups beside the PodGroups of an API level."""
+    group, _, version = level.composite_api_version.partition("/")
     return Resource(group, version, "compositepodgroups")
 
 

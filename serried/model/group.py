@@ -148,7 +148,10 @@ _COMPOSITE_APIS = {"scheduling.k8s.io": "scheduling.k8s.io/v1alpha3"}
 
 
 def composite_api_version(api_version: str) -> str:
-    """The apiVersion of CompositePodGroups beside PodGroups of this one: upstream has a version of its own for them."""
+    """The apiVersion of CompositePodGroups beside PodGroups of this one, as far as is known without asking.
+
+    Upstream has a version of its own for them; `ApiLevel.composite_api_version` is the one that was found.
+    """
     return _COMPOSITE_APIS.get(api_version.partition("/")[0], api_version)
 
 
@@ -239,14 +242,15 @@ class PodGroup:
             return GroupKey(self.key.namespace, tree.name, GroupKind.COMPOSITE)
         return self.key.leaf(tree.name)
 
-    def holder(self, api_version: str) -> Holder:
+    def holder(self, api_version: str, composite: str = "") -> Holder:
         """The object that has this group's UID: itself, or the Workload that it is part of, or the root of its tree.
 
-        ``api_version`` is that of the level in use.
+        ``api_version`` is that of the level in use, ``composite`` that of its CompositePodGroups, if it was found.
         """
         version = self.api or api_version
         if self.key.kind is GroupKind.COMPOSITE:
-            return Holder(composite_api_version(version), "CompositePodGroup", self.key.name)
+            found = "" if self.api else composite
+            return Holder(found or composite_api_version(version), "CompositePodGroup", self.key.name)
         if self.key.kind is GroupKind.COMPATIBLE:
             return Holder(COMPATIBLE_API, "PodGroup", self.key.name)
         kind = "Workload" if self.key.kind is GroupKind.WORKLOAD else "PodGroup"

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from serried.model.disruption import Disruption
+from serried.model.group import composite_api_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,9 @@ class ApiLevel:
     like: str = ""
     """The version whose shape it has; "" for that of its own name."""
 
+    composite_version: str = ""
+    """The version of the group in which CompositePodGroups are read; "" for the one that is known."""
+
     refused: tuple[str, ...] = field(default=(), compare=False)
     """A sentence for each version that the cluster serves, too, and whose shape is unknown."""
 
@@ -23,6 +27,16 @@ class ApiLevel:
     def api_version(self) -> str:
         """What stands in an object's ``apiVersion``."""
         return f"{self.group}/{self.version}"
+
+    @property
+    def composite_api_version(self) -> str:
+        """The same of CompositePodGroups: upstream has a version of its own for them."""
+        found = f"{self.group}/{self.composite_version}" if self.composite_version else ""
+        return found or composite_api_version(self.api_version)
+
+    def of(self, api: str) -> "ApiLevel":
+        """Where an object with this ``api`` lives (`PodGroup.api`): here, or beside it."""
+        return self.beside or self if api else self
 
     @property
     def beside(self) -> "ApiLevel | None":

@@ -8,7 +8,7 @@ from tests.support.composites import composite
 from tests.support.controller_harness import GROUPS, WORKLOADS, controller_on, gang, settle, until
 from tests.support.faults import calls
 
-COMPOSITES = composites(FALLBACK.api_version)
+COMPOSITES = composites(FALLBACK)
 
 
 def priority_class(name: str, value: int, **more: bool) -> JSON:

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from serried.decode.schemas import describe_difference, find_shape, read_schemas
-from serried.model.level import V1ALPHA1, V1ALPHA2, V1BETA1
+from serried.decode.schemas import describe_difference, find_shape, read_schemas, refuse_composites
+from serried.model.level import V1ALPHA1, V1ALPHA2, V1ALPHA3, V1BETA1
 from tests.support.schemas import (
     KINDS,
     V1ALPHA1_KINDS,
@@ -114,6 +114,17 @@ def test_of_many_differences_the_first_is_told_and_how_many_there_are() -> None:
     kinds = change(change(V1ALPHA2_KINDS, "PodGroup.spec.priority", "string"), "Workload.spec.controllerRef", None)
     sentence = describe_difference(read_schemas(openapi(V1ALPHA2, kinds)), V1ALPHA2)
     assert "compared with v1alpha2, Workload.spec.controllerRef is missing (one of 2 differences)" in sentence
+
+
+def test_composite_groups_are_judged_by_themselves() -> None:
+    schemas = read_schemas(openapi(V1ALPHA3, V1ALPHA3_KINDS))
+    assert not refuse_composites(schemas, V1ALPHA3)
+
+    changed = change(V1ALPHA3_KINDS, "CompositePodGroup.spec.schedulingPolicy.gang.minGroupCount", None)
+    schemas = read_schemas(openapi("v1beta2", changed))
+    assert find_shape(schemas, "v1beta2") == V1BETA1
+    said = "CompositePodGroup.spec.schedulingPolicy.gang.minGroupCount is missing"
+    assert refuse_composites(schemas, "v1beta2").endswith(f"compared with v1alpha3, {said}")
 
 
 @pytest.mark.parametrize("document", [{}, {"openapi": "3.0.0"}, {"components": []}, {"components": {"schemas": {}}}])

@@ -5,7 +5,7 @@ import pytest
 
 from serried.kube.discovery import Discovery, keeps_group
 from serried.kube.errors import ApiError
-from serried.kube.wire import POD_TEMPLATES, PRIORITY_CLASSES, Resource, pod_groups, workloads
+from serried.kube.wire import POD_TEMPLATES, PRIORITY_CLASSES, Resource, composites, pod_groups, workloads
 from serried.model.level import FALLBACK, NATIVE, ApiLevel
 from tests.support.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
 from tests.support.faults import calls
@@ -13,6 +13,7 @@ from tests.support.schemas import (
     GROUP,
     V1ALPHA1_KINDS,
     V1ALPHA2_KINDS,
+    V1ALPHA3_KINDS,
     V1BETA1_KINDS,
     Kinds,
     change,
@@ -173,6 +174,36 @@ async def test_priority_classes_in_v1_do_not_make_v1_the_version_of_workloads() 
     async with FakeApiServer((*SERVED, *NATIVE_SERVED)) as server, server.client() as client:
         assert PRIORITY_CLASSES in server.served
         assert await Discovery(client).find() == NATIVE
+
+
+@pytest.mark.parametrize(
+    ("versions", "composites_in", "expected"),
+    [
+        pytest.param(["v1beta1"], [], "v1alpha3", id="not served: the known version is looked for later"),
+        pytest.param(["v1beta1", "v1alpha3"], ["v1alpha3"], "v1alpha3", id="1.37"),
+        pytest.param(["v1", "v1beta2"], ["v1beta2"], "v1beta2", id="another version than that of PodGroups"),
+        pytest.param(["v1beta1", "v2"], ["v1beta1", "v2"], "v2", id="the newest"),
+    ],
+)
+async def test_composite_groups_have_a_version_of_their_own(
+    versions: Sequence[str], composites_in: Sequence[str], expected: str
+) -> None:
+    kinds = [resource for version in versions for resource in served(version)]
+    composite = [Resource(GROUP, version, "compositepodgroups") for version in composites_in]
+    async with FakeApiServer((*SERVED, *kinds, *composite)) as server, server.client() as client:
+        server.schemas = dict.fromkeys([*versions, *composites_in], V1ALPHA3_KINDS)
+        found = await Discovery(client).find()
+    assert (found.composite_api_version, found.refused) == (f"{GROUP}/{expected}", ())
+    assert composites(found).version == expected
+
+
+async def test_composite_groups_of_an_unknown_shape_are_refused_and_the_rest_works() -> None:
+    composite = Resource(GROUP, "v1", "compositepodgroups")
+    async with FakeApiServer((*SERVED, *served("v1"), composite)) as server, server.client() as client:
+        server.schemas = {"v1": change(V1ALPHA3_KINDS, "CompositePodGroup.spec.workloadRef", None)}
+        found = await Discovery(client).find()
+    assert (found.api_version, found.composite_api_version) == (f"{GROUP}/v1", f"{GROUP}/v1alpha3")
+    assert "compared with v1alpha3, CompositePodGroup.spec.workloadRef is missing" in found.refused[0]
 
 
 async def test_a_schema_is_read_once_as_long_as_it_stays_the_same() -> None:

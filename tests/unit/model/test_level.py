@@ -31,3 +31,11 @@ def test_what_depends_on_the_version_depends_on_its_shape(level: ApiLevel) -> No
     assert level.condition == "PodGroupInitiallyScheduled"
     odd = ApiLevel("native", level.group, level.version, like="v1alpha2")
     assert (odd.count_mutable, odd.nests, odd.condition) == (False, False, "PodGroupScheduled")
+
+
+def test_composite_groups_are_where_they_were_found_and_else_where_they_are_known_to_be() -> None:
+    found = ApiLevel("native", "scheduling.k8s.io", "v1", like="v1beta1", composite_version="v1beta2")
+    assert found.composite_api_version == "scheduling.k8s.io/v1beta2"
+    assert NEXT.composite_api_version == "scheduling.k8s.io/v1alpha3"
+    assert found.of("").composite_api_version == found.composite_api_version
+    assert found.of(OWN).composite_api_version == FALLBACK.composite_api_version == OWN
