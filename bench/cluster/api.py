@@ -27,10 +27,10 @@ class Session:
     def __init__(self, connection: http.client.HTTPSConnection) -> None:
         self._connection = connection
 
-    def request(self, method: str, path: str, body: object = None) -> Any:
+    def request(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Any:
         """One request: the decoded object, or text where the answer is none."""
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers = {"Content-Type": content_type, "Accept": "application/json"}
         self._connection.request(method, path, data, headers)
         answer = self._connection.getresponse()
         payload = answer.read()
@@ -41,6 +41,10 @@ class Session:
     def post(self, path: str, body: object) -> Any:
         """Create an object."""
         return self.request("POST", path, body)
+
+    def patch(self, path: str, body: object) -> Any:
+        """Change an object by a merge patch."""
+        return self.request("PATCH", path, body, "application/merge-patch+json")
 
 
 class Api:

@@ -23,6 +23,9 @@ _READY_TIMEOUT = 60.0
 # A second scheduler that takes over from a killed one waits out its Lease first.
 _LEASE_TIMEOUT = 90.0
 
+AnyName = components.Name | components.ControlPlaneName
+"""A process that can be ended and started again."""
+
 
 class Cluster:
     """A running cluster. It belongs to nobody's lifetime: only `down` ends it."""
@@ -68,6 +71,11 @@ class Cluster:
         return self._place.kwok / "kubeconfig.yaml"
 
     @property
+    def pki(self) -> Path:
+        """The certificates: those of the cluster's authority, and the administrator's."""
+        return self._place.kwok / "pki"
+
+    @property
     def kubeconfigs(self) -> dict[str, Path]:
         """The credentials of every process of ours."""
         directory = self._place.directory / "credentials"
@@ -77,6 +85,11 @@ class Cluster:
     def pids(self) -> dict[str, int]:
         """The pid of every process, also of those that have ended."""
         return {name: process.pid for name, process in self._record.processes.items()}
+
+    @property
+    def commands(self) -> dict[str, tuple[str, ...]]:
+        """The command line of every process."""
+        return {name: process.argv for name, process in self._record.processes.items()}
 
     @property
     def logs(self) -> dict[str, str]:
@@ -160,41 +173,52 @@ class Cluster:
             raise ClusterError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
-    def kill(self, name: components.Name, number: int = signal.SIGKILL) -> None:
-        """Send a signal to a process of ours; SIGKILL and SIGTERM return when it is gone."""
+    def kill(self, name: AnyName, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a process; SIGKILL and SIGTERM return when it is gone."""
         process = self._process(name)
         if number in {signal.SIGKILL, signal.SIGTERM}:
             processes.stop([process], number)
         else:
             process.send(number)
 
-    def start(self, name: components.Name, *arguments: str) -> None:
-        """Start a process of ours again: same command, ports and credentials. Does not wait until it is ready.
+    def start(self, name: AnyName, *arguments: str) -> None:
+        """Start a process again: same command, ports, data and credentials. Does not wait until it is ready.
 
         More ``arguments`` are put behind the command's own; of two that set the same, the last one counts.
         """
         process = self._process(name)
         if process.alive:
             return
-        again = processes.spawn([*process.argv, *arguments], Path(process.log), installation.REPOSITORY)
+        directory = installation.REPOSITORY if name in components.PROCESSES else self._place.kwok
+        again = processes.spawn([*process.argv, *arguments], Path(process.log), directory)
         self._save(self._record.with_processes({name: again}))
 
-    def restart(self, name: components.Name, *arguments: str) -> None:
-        """End a process of ours with SIGTERM, start it as `start` does and wait until it is ready."""
+    def restart(self, name: AnyName, *arguments: str) -> None:
+        """End a process with SIGTERM, start it as `start` does and wait until it is ready."""
         self.kill(name, signal.SIGTERM)
         self.start(name, *arguments)
         self.await_ready(name)
 
-    def await_ready(self, name: components.Name) -> None:
-        """Return when a process of ours is ready; for the scheduler, when it holds the Lease."""
-        mine: dict[str, Process] = {name: self._process(name)}
-        if name == "scheduler":
-            port = self._record.ports["scheduler"]
-            wait_for("the scheduler's port", lambda: not ports.is_free(port), mine, _READY_TIMEOUT)
-            wait_for("the scheduler's Lease", self._lease_is_held, mine, _LEASE_TIMEOUT)
-        else:
-            url = self.ops_url if name == "extender" else self.controller_url
-            wait_for(f"{url}/readyz of {name}", lambda: answers(f"{url}/readyz"), mine, _READY_TIMEOUT)
+    def await_ready(self, name: AnyName) -> None:
+        """Return when a process is ready; for the scheduler, when it holds the Lease."""
+        seconds = _LEASE_TIMEOUT if name == "scheduler" else _READY_TIMEOUT
+        wait_for(f"{name} to be ready", lambda: self.is_ready(name), {name: self._process(name)}, seconds)
+
+    def is_ready(self, name: AnyName) -> bool:
+        """Whether a process is ready now; for the scheduler, whether it holds the Lease. Raises as `Api` does."""
+        match name:
+            case "extender":
+                return answers(f"{self.ops_url}/readyz")
+            case "controller":
+                return answers(f"{self.controller_url}/readyz")
+            case "scheduler":
+                return not ports.is_free(self._record.ports["scheduler"]) and self._lease_is_held()
+            case "kube-apiserver":
+                return bool(self.api.get("/readyz") == "ok")
+            case "etcd":
+                return bool(self.api.get("/readyz/etcd") == "ok")
+            case "kube-controller-manager":
+                return not ports.is_free(self._record.ports["controller-manager"])
 
     def succeed(self, spec: Spec, report: Report = silent) -> None:
         """Restart the control plane over the same data, as this spec says: another version, other gates.
@@ -235,7 +259,7 @@ class Cluster:
         held_here = str(lease.get("holderIdentity") or "").startswith(f"{socket.gethostname()}_")
         return held_here and acquired > self._process("scheduler").started_at
 
-    def _process(self, name: components.Name) -> Process:
+    def _process(self, name: AnyName) -> Process:
         if name not in self._record.processes:
             raise ClusterError(f"cluster {self.spec.name} has no {name}: it was started without Serried")
         return self._record.processes[name]

@@ -11,6 +11,9 @@ from bench.cluster.ports import LOOPBACK
 from bench.cluster.spec import Spec
 
 Name = Literal["extender", "controller", "scheduler"]
+ControlPlaneName = Literal["etcd", "kube-apiserver", "kube-controller-manager"]
+"""A component that kwokctl has started, and that can be started again over the same data."""
+
 PROCESSES: tuple[Name, ...] = ("extender", "controller", "scheduler")
 PORTS = ("filter", "bind", "ops", "controller-ops", "scheduler")
 LEASE = "serried"
