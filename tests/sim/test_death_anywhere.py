@@ -1,0 +1,171 @@
+"""The extender dies at every turn of the event loop between plan and last Binding; what comes after it ends whole.
+
+A turn lies between any two awaits, so there is no instant of a binding cycle that is left out. What the dead one has
+done until then is what the API server has; all that it knew is gone.
+"""
+
+import asyncio
+from copy import deepcopy
+
+import pytest
+
+from extender.answers import Steer
+from extender.scheduling.nomination import NominationPolicy
+from serried.model.group import Key
+from tests.support.builders import PodBuilder, node, pod, pod_group
+from tests.support.extender_harness import GANG, SCHEDULER, BindCall, Harness
+from tests.support.fake_api import FakeApi
+
+NAMES = ("m0", "m1", "m2")
+MOST_TURNS = 400
+HOUR = 3600.0
+
+
+class JumpyHarness(Harness):
+    """An extender whose wall clock somebody sets."""
+
+    offset = 0.0
+
+    def wall(self) -> float:
+        return super().wall() + self.offset
+
+
+def begin(api: FakeApi, policy: NominationPolicy) -> JumpyHarness:
+    """An extender that has seen what the API server has: a gang of three on three nodes of one CPU."""
+    world = JumpyHarness(api=api, nomination=policy)
+    world.nominate()
+    world.add(*[node(f"n{index}").cpu(1) for index in range(3)], pod_group("g").gang(len(NAMES)))
+    pods = dict(api.pods)
+    if not pods:
+        world.add(*[pod(name).cpu(1).scheduler(SCHEDULER).in_group("g") for name in NAMES])
+    for raw in pods.values():
+        world.store.put_pod(PodBuilder(deepcopy(raw)).value())
+    return world
+
+
+class Play:
+    """kube-scheduler and the watch beside an extender, a turn of the loop at a time."""
+
+    def __init__(self, world: JumpyHarness) -> None:
+        self.world = world
+        self._calls: dict[str, BindCall] = {}
+
+    @property
+    def bound(self) -> set[str]:
+        return {name for name in NAMES if self.world.node_of(name)}
+
+    @property
+    def over(self) -> bool:
+        return len(self.bound) == len(NAMES) and self.world.nothing_reserved
+
+    async def turn(self) -> None:
+        self.world.watch()
+        self.world.look()
+        for name in NAMES:
+            if name not in self.bound and (name not in self._calls or not self._calls[name].waiting):
+                answer = self.world.filter(name)
+                if isinstance(answer, Steer):
+                    self._calls[name] = self.world.bind(name, answer.node)
+        await asyncio.sleep(0)
+
+    async def run(self, turns: int) -> int:
+        """So many turns, or fewer if all is done before; how many there were."""
+        for number in range(turns):
+            if self.over:
+                return number
+            await self.turn()
+            if number % 40 == 39:
+                self.world.clock.advance(2.0)
+        return turns
+
+
+def inherit(api: FakeApi) -> FakeApi:
+    """What the API server has at this moment; what the dead one may still do does not reach it."""
+    left = FakeApi()
+    left.pods = deepcopy(api.pods)
+    left.records = deepcopy(api.records)
+    return left
+
+
+@pytest.fixture(params=list(NominationPolicy), ids=lambda policy: policy.name.lower())
+def policy(request: pytest.FixtureRequest) -> NominationPolicy:
+    found: NominationPolicy = request.param
+    return found
+
+
+@pytest.fixture
+async def length(policy: NominationPolicy) -> int:
+    """How many turns a life without death has."""
+    world = begin(FakeApi(), policy)
+    turns = await Play(world).run(MOST_TURNS)
+    await world.close()
+    assert 5 < turns < MOST_TURNS
+    return turns
+
+
+async def test_a_death_at_any_turn_ends_whole(policy: NominationPolicy, length: int) -> None:
+    seen = set()
+    for turn in range(length + 1):
+        first = begin(FakeApi(), policy)
+        await Play(first).run(turn)
+        api = inherit(first.api)
+        await first.close()
+        phase = api.phase()
+        bound = sum(bool(raw["spec"].get("nodeName")) for raw in api.pods.values())
+        seen.add((phase, min(bound, 1)))
+        assert not bound or bound == len(NAMES) or phase == "Committed", f"turn {turn}: bound without a commit"
+        await finish(api, policy, f"turn {turn}, left {phase} with {bound} bound")
+    # Else the loop never stood where it matters.
+    assert seen >= {(None, 0), ("Planned", 0), ("Committed", 0), ("Committed", 1), (None, 1)}
+
+
+async def finish(api: FakeApi, policy: NominationPolicy, told: str) -> None:
+    """The next one takes over what was left, and all ends as it must."""
+    second = begin(api, policy)
+    second.term.active = False
+    assert await second.recovery.recover(), told
+    second.term.active = True
+    play = Play(second)
+    await play.run(MOST_TURNS)
+    assert play.bound == set(NAMES), told
+    assert len({second.node_of(name) for name in NAMES}) == len(NAMES), told
+    assert second.nothing_reserved, told
+    assert not api.records, told
+    await second.close()
+
+
+async def test_a_death_at_any_turn_after_which_the_gang_is_gone_leaves_nothing(
+    policy: NominationPolicy, length: int
+) -> None:
+    for turn in range(length + 1):
+        first = begin(FakeApi(), policy)
+        await Play(first).run(turn)
+        api = inherit(first.api)
+        await first.close()
+        for name in NAMES:
+            if not api.pods[Key("default", name)]["spec"].get("nodeName"):
+                del api.pods[Key("default", name)]
+        second = JumpyHarness(api=api, nomination=policy)
+        second.nominate()
+        second.add(*[node(f"n{index}").cpu(1) for index in range(3)])
+        second.watch()
+        assert await second.recovery.recover()
+        await second.go()
+        assert second.nothing_reserved, f"turn {turn}"
+        await second.close()
+
+
+@pytest.mark.parametrize("jump", [-HOUR, HOUR], ids=["back", "ahead"])
+async def test_a_jump_of_the_wall_clock_at_any_turn_changes_nothing(
+    policy: NominationPolicy, length: int, jump: float
+) -> None:
+    for turn in range(length + 1):
+        world = begin(FakeApi(), policy)
+        play = Play(world)
+        await play.run(turn)
+        world.offset = jump
+        await play.run(MOST_TURNS)
+        assert play.bound == set(NAMES), f"turn {turn}"
+        assert world.reasons(GANG)[-1].value == "Scheduled"
+        assert world.nothing_reserved
+        await world.close()
