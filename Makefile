@@ -5,7 +5,7 @@ WORKERS ?= 2
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser control-plane control-planes help picture setup lint types contract unit e2e test test-full demo bench numbers lock sbom audit clean
+.PHONY: browser chaos control-plane control-planes help picture setup lint types contract unit e2e test test-full demo soak bench numbers lock sbom audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -47,7 +47,10 @@ control-planes: control-plane ## those of every supported version
 e2e: control-plane ## one end-to-end test per promise, on a real control plane; other versions where they are built
 	$(BIN)/pytest tests/e2e -m "not full" --numprocesses $(WORKERS) --dist loadgroup
 
-test: lint types contract unit browser e2e ## everything that has to pass
+chaos: control-plane ## a short run of faults with a fixed seed, on a real control plane
+	$(BIN)/pytest tests/chaos -m "not full"
+
+test: lint types contract unit browser e2e chaos ## everything that has to pass
 
 test-full: lint types contract control-planes ## every test, on every supported version, in one piece
 	@begun=$$(date +%s); $(BIN)/pytest tests --durations=10 --numprocesses $(WORKERS) --dist loadgroup; code=$$?; took=$$(($$(date +%s) - begun)); \
@@ -55,6 +58,10 @@ test-full: lint types contract control-planes ## every test, on every supported 
 
 demo: control-plane ## a cluster of 100 nodes with gangs coming and going
 	$(BIN)/python -m bench.demo
+
+soak: control-plane ## faults of all kinds for half an hour; SOAK="--minutes 10 --seed 2 --faults kills proxy" for others
+	$(BIN)/python -m tests.chaos $(SOAK)
+	$(BIN)/python -m bench.reliability --write
 
 picture: setup ## the picture of the live page in README, in a real browser
 	$(BIN)/python -m bench.picture

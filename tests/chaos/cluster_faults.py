@@ -1,0 +1,241 @@
+"""What users, operators and other schedulers do to a cluster at the wrong moment. Each is one call, safe to repeat."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from http.client import HTTPException
+from random import Random
+from typing import Any
+
+from bench.cluster import Cluster, ClusterError
+from bench.cluster.api import ApiError
+from bench.cluster.nodes import node_name, node_object
+from serried.model.group import composite_api_version
+from tests.chaos.load import Load
+
+_RESTORED_SECONDS = 4.0
+_FOREIGN = "another-scheduler"
+_TAINT = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+Raw = dict[str, Any]
+
+
+class ClusterFaults:
+    """Does one of them at a time, and repairs nodes after a while."""
+
+    def __init__(self, cluster: Cluster, load: Load, source: Random, note: Callable[[str, str], None]) -> None:
+        self._cluster = cluster
+        self._load = load
+        self._source = source
+        self._note = note
+        self._away: dict[str, float] = {}
+        """When which node is to be as before."""
+
+        self._foreign = 0
+        self.counted: Counter[str] = Counter()
+
+    @property
+    def kinds(self) -> dict[str, Callable[[], bool]]:
+        """Everything that can be done, by its name in the report; False where there was nobody to do it to."""
+        return {
+            "member deleted": self.delete_member,
+            "planned member deleted": self.delete_planned,
+            "PodGroup deleted": self.delete_group,
+            "Job deleted": self.delete_job,
+            "namespace deleted": self.delete_namespace,
+            "node deleted": self.delete_node,
+            "node drained": self.drain,
+            "node cordoned": self.cordon,
+            "node not ready": self.unready,
+            "planned node taken by another scheduler": self.take_planned,
+        }
+
+    def do(self, kind: str) -> None:
+        """One of them; what cannot be done now is left out."""
+        try:
+            done = self.kinds[kind]()
+        except (ApiError, OSError, HTTPException, ClusterError, ValueError, KeyError):
+            return
+        if done:
+            self.counted[kind] += 1
+            self._note("fault", kind)
+
+    def repair(self, *, everything: bool = False) -> bool:
+        """Bring nodes back whose time has come; whether none is away any more."""
+        for name, at in list(self._away.items()):
+            if everything or time.monotonic() >= at:
+                try:
+                    self._restore(name)
+                    del self._away[name]
+                except (ApiError, OSError, HTTPException, ClusterError):
+                    self._away[name] = time.monotonic() + 1
+        return not self._away
+
+    def tidy(self) -> None:
+        """Remove the other scheduler's pods that have ended."""
+        for pod in self._load.pods:
+            is_foreign = pod["spec"].get("schedulerName") == _FOREIGN
+            if is_foreign and pod.get("status", {}).get("phase") == "Succeeded":
+                try:
+                    self._delete_pod(pod)
+                except (ApiError, OSError, HTTPException):
+                    return
+
+    # --- members and groups ------------------------------------------------------------------------------------
+
+    def delete_member(self) -> bool:
+        """Any member, waiting or running."""
+        return self._delete_one(self._members())
+
+    def delete_planned(self) -> bool:
+        """A member that has a slot, and is not bound yet."""
+        planned = {member["uid"] for record in self._records() for slot in _slots(record) for member in slot["members"]}
+        return self._delete_one([pod for pod in self._members() if pod["metadata"]["uid"] in planned])
+
+    def delete_group(self) -> bool:
+        """A PodGroup, or the root of a tree: the owner takes the rest away."""
+        gangs = [gang for gang in self._load.list_gangs() if gang.groups]
+        if not gangs:
+            return False
+        gang = self._source.choice(gangs)
+        self._load.doom(gang)
+        version = self._cluster.spec.api_version
+        plural, name = "podgroups", self._source.choice(gang.groups)
+        if gang.kind == "tree" and self._source.random() < 0.5:
+            plural, name, version = "compositepodgroups", gang.name, composite_api_version(version)
+        self._delete(f"/apis/{version}/namespaces/{gang.namespace}/{plural}/{name}")
+        return True
+
+    def delete_job(self) -> bool:
+        """A Job with its pods."""
+        jobs = [gang for gang in self._load.list_gangs() if gang.kind == "job"]
+        if not jobs:
+            return False
+        gang = self._source.choice(jobs)
+        self._load.doom(gang)
+        self._delete(f"/apis/batch/v1/namespaces/{gang.namespace}/jobs/{gang.name}")
+        return True
+
+    def delete_namespace(self) -> bool:
+        """A namespace with all that is in it; another one is made."""
+        space = self._load.pick_namespace()
+        self._load.lose_namespace(space)
+        self._delete(f"/api/v1/namespaces/{space}")
+        return True
+
+    # --- nodes -------------------------------------------------------------------------------------------------
+
+    def delete_node(self) -> bool:
+        """A node goes, and comes back under its name."""
+        name = self._pick_node()
+        self._away[name] = time.monotonic() + _RESTORED_SECONDS
+        self._delete(f"/api/v1/nodes/{name}")
+        return True
+
+    def cordon(self) -> bool:
+        """Nothing new is to come to a node."""
+        self._patch_node(self._pick_node(), {"spec": {"unschedulable": True}})
+        return True
+
+    def drain(self) -> bool:
+        """A node is cordoned, and its pods are evicted."""
+        name = self._pick_node()
+        self._patch_node(name, {"spec": {"unschedulable": True}})
+        for pod in self._load.pods:
+            if pod["spec"].get("nodeName") == name:
+                self._evict(pod)
+        return True
+
+    def unready(self) -> bool:
+        """A node is tainted, as the node controller does it with one that is not ready."""
+        self._patch_node(self._pick_node(), {"spec": {"taints": [_TAINT]}})
+        return True
+
+    def take_planned(self) -> bool:
+        """Another scheduler binds a pod to a node that is planned for a gang, as far as it has room."""
+        planned = sorted({slot["node"] for record in self._records() for slot in _slots(record)})
+        if not planned:
+            return False
+        self._foreign += 1
+        name, node = f"foreign-{self._foreign}", self._source.choice(planned)
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+        spec = {"schedulerName": _FOREIGN, "containers": [container], "terminationGracePeriodSeconds": 0}
+        metadata = {"name": name, "annotations": {"bench.serried.dev/succeed-after": "4s"}}
+        if self._count_used(node) + 1 > int(self._cluster.spec.node_cpu):
+            return False
+        post = self._cluster.api.post
+        post("/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec | {"restartPolicy": "Never"}})
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        post(f"/api/v1/namespaces/default/pods/{name}/binding", {"metadata": {"name": name}, "target": target})
+        return True
+
+    def _count_used(self, node: str) -> int:
+        """Whole CPUs in use, as any scheduler sees them."""
+        pods = self._cluster.api.get("/api/v1/pods")["items"]
+        there = [pod for pod in pods if pod["spec"].get("nodeName") == node]
+        alive = [pod for pod in there if pod["status"].get("phase") not in {"Succeeded", "Failed"}]
+        return sum(int(each["resources"]["requests"]["cpu"]) for pod in alive for each in pod["spec"]["containers"])
+
+    # --- requests ----------------------------------------------------------------------------------------------
+
+    def _members(self) -> list[Raw]:
+        alive = [pod for pod in self._load.pods if pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}]
+        return [pod for pod in alive if pod["metadata"]["namespace"].startswith("chaos-")]
+
+    def _records(self) -> list[Raw]:
+        items: list[Raw] = self._cluster.api.get("/apis/scheduling.serried.dev/v1beta1/reservations")["items"]
+        return items
+
+    def _pick_node(self) -> str:
+        spec = self._cluster.spec
+        free = [name for index in range(spec.nodes) if (name := node_name(index)) not in self._away]
+        # So many stay that a rack still holds the largest gang that wants one.
+        if spec.nodes - len(free) >= 2:
+            raise ValueError("enough nodes are away")
+        name = self._source.choice(free)
+        self._away[name] = time.monotonic() + _RESTORED_SECONDS
+        return name
+
+    def _restore(self, name: str) -> None:
+        try:
+            self._patch_node(name, {"spec": {"unschedulable": None, "taints": None}})
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            index = next(index for index in range(self._cluster.spec.nodes) if node_name(index) == name)
+            self._cluster.api.post("/api/v1/nodes", node_object(self._cluster.spec, index))
+
+    def _patch_node(self, name: str, patch: Raw) -> None:
+        # With kubectl it would take a process each time.
+        with self._cluster.api.session() as session:
+            session.patch(f"/api/v1/nodes/{name}", patch)
+
+    def _evict(self, pod: Raw) -> None:
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+        try:
+            self._cluster.api.post(f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body)
+        except ApiError as error:
+            if error.status not in {404, 409, 429}:
+                raise
+
+    def _delete_one(self, pods: list[Raw]) -> bool:
+        if not pods:
+            return False
+        self._delete_pod(self._source.choice(pods))
+        return True
+
+    def _delete_pod(self, pod: Raw) -> None:
+        self._delete(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}")
+
+    def _delete(self, path: str) -> None:
+        with self._cluster.api.session() as session:
+            try:
+                session.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+            except ApiError as error:
+                if error.status not in {404, 409}:
+                    raise
+
+
+def _slots(record: Raw) -> list[Raw]:
+    found: list[Raw] = record["spec"].get("slots") or []
+    return found

@@ -1,0 +1,85 @@
+"""What excuses a wait: when something was down, and for how long after it had come back. Pure.
+
+A *recovery* is the time from the signal to a process of the control plane, or of ours, until ``SETTLE_SECONDS`` after
+it is ready again. Of a gang it is also the time until ``TAMPERED_SECONDS`` after one of its own requests was tampered
+with on the way. All times are of one monotonic clock.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+SETTLE_SECONDS = 8.0
+"""How long after a process has come back it may take until all goes as ever."""
+
+TAMPERED_SECONDS = 15.0
+"""How long a request that was refused, lost or delayed on the way may be felt by its gang."""
+
+SPLIT_BRAIN = "split brain"
+"""Two extenders that are active at once, as if a component were down."""
+
+BINDING = frozenset({"extender", "scheduler", "kube-apiserver", "etcd", SPLIT_BRAIN})
+"""What keeps a gang from being bound."""
+
+Span = tuple[float, float]
+
+
+@dataclass(slots=True)
+class Excuses:
+    """Who was down when."""
+
+    down: dict[str, float] = field(default_factory=dict)
+    """Since when, by component."""
+
+    past: list[tuple[str, float, float]] = field(default_factory=list)
+    """What has come back: component, begin, end."""
+
+    tampered: dict[str, list[float]] = field(default_factory=dict)
+    """When requests were tampered with, by the object that their path names."""
+
+    last_fault: float = 0.0
+    """When anything was done to the cluster last."""
+
+    def fall(self, component: str, now: float) -> None:
+        """A component is down, or stands still."""
+        self.down.setdefault(component, now)
+        self.last_fault = now
+
+    def rise(self, component: str, now: float) -> None:
+        """A component is ready again."""
+        if component in self.down:
+            self.past.append((component, self.down.pop(component), now))
+            self.last_fault = now
+
+    def tamper(self, subject: str, now: float) -> None:
+        """A request about an object was tampered with."""
+        self.tampered.setdefault(subject, []).append(now)
+        self.last_fault = now
+
+    def count_clear(self, since: float, now: float, subjects: Iterable[str] = ()) -> float:
+        """How many of the seconds between two moments are no recovery; of ``subjects`` their own requests count."""
+        spans = [(begun, ended + SETTLE_SECONDS) for name, begun, ended in self.past if name in BINDING]
+        spans += [(begun, now) for name, begun in self.down.items() if name in BINDING]
+        for subject in subjects:
+            spans += [(at, at + TAMPERED_SECONDS) for at in self.tampered.get(subject, ())]
+        return (now - since) - _measure(spans, since, now)
+
+    def are_settled(self, now: float) -> bool:
+        """Whether nothing is down, and nothing was down a moment ago."""
+        return not self.down and all(now - ended > SETTLE_SECONDS for _, _, ended in self.past)
+
+    def was_split(self, since: float) -> bool:
+        """Whether two were active at some moment since then."""
+        if SPLIT_BRAIN in self.down:
+            return True
+        return any(name == SPLIT_BRAIN and since <= ended + SETTLE_SECONDS for name, _, ended in self.past)
+
+
+def _measure(spans: Iterable[Span], since: float, now: float) -> float:
+    """How much of a time the spans cover together."""
+    covered, reached = 0.0, since
+    for begun, ended in sorted(spans):
+        begin, end = max(begun, reached), min(ended, now)
+        if end > begin:
+            covered += end - begin
+            reached = end
+    return covered

@@ -1,0 +1,159 @@
+"""The gangs of the load: drawn from one source of chance, and written as objects. Pure.
+
+On nodes of 8 CPU, three to a rack, each of them fits into an empty cluster, and those with a key into an empty rack.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from bench.cluster import Spec
+from bench.cluster.nodes import RACK
+from serried.model.group import composite_api_version
+from tests.chaos.objects import OUR_SCHEDULER, POD_GROUP_LABEL, REQUIRED_TOPOLOGY
+
+HIGH = "chaos-high"
+Raw = dict[str, Any]
+
+_TEMPLATE = {"workloadName": "chaos", "templateName": "any"}
+"""What the groups of a tree have to name; nobody looks whether it is there."""
+
+_KINDS = ("plain", "plain", "keyed", "keyed", "elastic", "tree", "high", "job", "job", "pod")
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """What is submitted together."""
+
+    kind: str
+    namespace: str
+    name: str
+    size: int
+    """The members, of a tree those of each of its two leaves."""
+
+    min_count: int
+    cpu: int
+    seconds: int
+    """How long a member runs; 0 for ever."""
+
+    key: str = ""
+    high: bool = False
+
+    @property
+    def groups(self) -> list[str]:
+        """The names of its PodGroups that we make: for a Job the controller makes them."""
+        if self.kind == "tree":
+            return [f"{self.name}-left", f"{self.name}-right"]
+        return [] if self.kind in {"job", "pod"} else [self.name]
+
+    @property
+    def members(self) -> list[tuple[str, str]]:
+        """The names of the pods that we make, each with its PodGroup."""
+        if self.kind == "pod":
+            return [(self.name, "")]
+        return [(f"{group}-{place}", group) for group in self.groups for place in range(self.size)]
+
+
+def draw_gang(source: Random, serial: int, namespace: str) -> Gang:
+    """A gang, or a pod of none."""
+    kind = source.choice(_KINDS)
+    size = source.randint(2, 4) if kind == "tree" else source.randint(2, 8)
+    cpu = source.randint(1, 2)
+    return Gang(
+        kind=kind,
+        namespace=namespace,
+        name=f"{kind}-{serial:05d}",
+        size=1 if kind == "pod" else size,
+        min_count=max(1, size // 2) if kind == "elastic" else size,
+        cpu=cpu,
+        seconds=source.randint(2, 8),
+        key=RACK if kind == "keyed" or (kind in {"tree", "job"} and source.random() < 0.5) else "",
+        high=kind == "high",
+    )
+
+
+class Objects:
+    """Writes them as the API level of a cluster has them."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._native = spec.api == "native"
+        self._version = spec.api_version
+        self._composite_version = composite_api_version(spec.api_version)
+
+    def groups_path(self, namespace: str) -> str:
+        """Where PodGroups are."""
+        return f"/apis/{self._version}/namespaces/{namespace}/podgroups"
+
+    def composites_path(self, namespace: str) -> str:
+        """Where CompositePodGroups are."""
+        return f"/apis/{self._composite_version}/namespaces/{namespace}/compositepodgroups"
+
+    def list_leading(self, gang: Gang) -> Iterator[tuple[str, Raw]]:
+        """What stands before the pods, each with the path of its list."""
+        if gang.kind == "job":
+            yield f"/apis/batch/v1/namespaces/{gang.namespace}/jobs", self._make_job(gang)
+        if gang.kind == "tree":
+            body = self._make("CompositePodGroup", gang.name, {"gang": {"minGroupCount": 2}}, gang.key)
+            body["spec"]["workloadRef"] = _TEMPLATE
+            yield self.composites_path(gang.namespace), body
+        for group in gang.groups:
+            key = "" if gang.kind == "tree" else gang.key
+            body = self._make("PodGroup", group, {"gang": {"minCount": gang.min_count}}, key)
+            if gang.kind == "tree":
+                body["spec"] |= {"parentCompositePodGroupName": gang.name, "workloadRef": _TEMPLATE}
+            if gang.high:
+                body["spec"]["priorityClassName"] = HIGH
+            yield self.groups_path(gang.namespace), body
+
+    def _make(self, kind: str, name: str, policy: Raw, key: str) -> Raw:
+        spec: Raw = {"schedulingPolicy": policy}
+        metadata: Raw = {"name": name}
+        if key and self._native:
+            metadata["annotations"] = {REQUIRED_TOPOLOGY: key}  # the field is behind one gate more
+        elif key:
+            spec["schedulingConstraints"] = {"topology": [{"key": key}]}
+        version = self._composite_version if kind == "CompositePodGroup" else self._version
+        return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+    def _make_job(self, gang: Gang) -> Raw:
+        annotations = {REQUIRED_TOPOLOGY: gang.key} if gang.key else {}
+        template = {
+            "metadata": {"annotations": make_end(gang)},
+            "spec": make_pod_spec(gang) | {"restartPolicy": "Never"},
+        }
+        spec = {
+            "parallelism": gang.size,
+            "completions": gang.size,
+            "completionMode": "Indexed",
+            "backoffLimit": 1000,
+            "template": template,
+        }
+        return {"metadata": {"name": gang.name, "annotations": annotations}, "spec": spec}
+
+    def make_member(self, gang: Gang, name: str, group: str) -> Raw:
+        """One pod."""
+        metadata: Raw = {"name": name, "annotations": make_end(gang), "labels": {}}
+        spec = make_pod_spec(gang)
+        if group and self._native:
+            spec["schedulingGroup"] = {"podGroupName": group}
+        elif group:
+            metadata["labels"] = {POD_GROUP_LABEL: group}
+        return {"metadata": metadata, "spec": spec}
+
+
+def make_end(gang: Gang) -> dict[str, str]:
+    """The annotation by which kwok lets a pod succeed."""
+    return {"bench.serried.dev/succeed-after": f"{gang.seconds}s"} if gang.seconds else {}
+
+
+def make_pod_spec(gang: Gang) -> Raw:
+    """One container that asks for CPU alone."""
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": str(gang.cpu)}}}
+    spec: Raw = {
+        "schedulerName": OUR_SCHEDULER,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "containers": [container],
+    }
+    return spec | ({"priorityClassName": HIGH} if gang.high else {})

@@ -1,0 +1,113 @@
+"""What can happen to a request on its way to the API server, and how it is drawn from one source of chance. Pure."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from random import Random
+from urllib.parse import parse_qs, urlsplit
+
+WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+class Mishap(StrEnum):
+    """What happens to a request; the value is its name in the report."""
+
+    CONFLICT = "answered 409"
+    TOO_MANY = "answered 429 with Retry-After"
+    ERROR = "answered 500"
+    UNAVAILABLE = "answered 503"
+    TIMEOUT = "answered 504 after a while"
+    SILENT = "never answered"
+    RESET_BEFORE = "connection reset before it was done"
+    RESET_AFTER = "connection reset after it was done"
+    SLOW_BODY = "slow body"
+    COMPACTED = "watch answered 410"
+    EXPIRED = "watch ended by an event of 410"
+    CUT = "watch cut"
+    ENDED = "watch ended in good order"
+    DELAYED = "watch delayed"
+    DUPLICATED = "watched change sent twice"
+
+
+_ANY = (
+    Mishap.TOO_MANY,
+    Mishap.ERROR,
+    Mishap.UNAVAILABLE,
+    Mishap.TIMEOUT,
+    Mishap.SILENT,
+    Mishap.RESET_BEFORE,
+    Mishap.RESET_AFTER,
+    Mishap.SLOW_BODY,
+)
+_SLOW = frozenset({Mishap.TIMEOUT, Mishap.SILENT})
+_BEGIN = (Mishap.COMPACTED, Mishap.EXPIRED, Mishap.ERROR, Mishap.RESET_BEFORE, Mishap.TOO_MANY)
+_CHANGE = (Mishap.DUPLICATED, Mishap.DUPLICATED, Mishap.DUPLICATED, Mishap.DELAYED, Mishap.CUT, Mishap.ENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as it arrived."""
+
+    method: str
+    target: str
+    body: bytes = b""
+
+    @property
+    def watches(self) -> bool:
+        """Whether it is a watch."""
+        return parse_qs(urlsplit(self.target).query).get("watch", [""])[0] in {"1", "true"}
+
+    @property
+    def updates(self) -> bool:
+        """Whether it is a write that can meet a conflict: of an object that is there, or a Binding."""
+        return self.method in WRITES - {"POST"} or self.target.partition("?")[0].endswith("/binding")
+
+    @property
+    def subject(self) -> str:
+        """The object that it is about, ``namespace/name``; "" for a list."""
+        parts = urlsplit(self.target).path.split("/")
+        if "namespaces" not in parts[:-1]:
+            return ""
+        found = parts.index("namespaces")
+        namespace, names = parts[found + 1], parts[found + 3 : found + 4]
+        return f"{namespace}/{names[0]}" if names else self._find_created(namespace)
+
+    def _find_created(self, namespace: str) -> str:
+        try:
+            return f"{namespace}/{json.loads(self.body)['metadata']['name']}"
+        except (ValueError, KeyError, TypeError):
+            return ""
+
+
+@dataclass(slots=True)
+class Weather:
+    """How bad it is now: the part of all requests, and of all watched changes, to which something happens."""
+
+    source: Random
+    requests: float = 0.0
+    changes: float = 0.0
+    counted: Counter[Mishap] = field(default_factory=Counter)
+    """What has happened so far."""
+
+    def draw_request(self, request: Request) -> Mishap | None:
+        """What happens to a request; None for nothing."""
+        if self.source.random() >= self.requests:
+            return None
+        if request.watches:
+            return self._count(self.source.choice(_BEGIN))
+        kinds = (Mishap.CONFLICT, *_ANY) if request.updates else _ANY
+        found = self.source.choice(kinds)
+        # What takes seconds is drawn less often, or there would be time for little else.
+        return self._count(self.source.choice(kinds) if found in _SLOW else found)
+
+    def draw_change(self, *, doubles: bool) -> Mishap | None:
+        """What happens to a change that a watch brings; ``doubles`` says whether it can be sent twice."""
+        if self.source.random() >= self.changes:
+            return None
+        found = self.source.choice(_CHANGE)
+        return self._count(Mishap.DELAYED if found is Mishap.DUPLICATED and not doubles else found)
+
+    def _count(self, mishap: Mishap) -> Mishap:
+        self.counted[mishap] += 1
+        return mishap

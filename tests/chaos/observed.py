@@ -1,0 +1,248 @@
+"""What a watch has shown of a cluster so far, with the times by which the rules judge. No I/O: moments are given."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tests.chaos.excuses import Excuses
+from tests.chaos.objects import (
+    Group,
+    Name,
+    Node,
+    Pod,
+    Raw,
+    Record,
+    read_group,
+    read_name,
+    read_node,
+    read_pod,
+    read_record,
+)
+
+EXCUSED_SECONDS = 30.0
+"""How long before the first Binding of a gang a loss may be that its commit did not know of."""
+
+_REMEMBERED = 2000
+
+
+@dataclass(slots=True)
+class Climb:
+    """A gang on its way from nobody bound to minCount, and from there until nobody is bound again."""
+
+    begun: float
+    uid: str
+    """Of its PodGroup."""
+
+    risen: set[str] = field(default_factory=set)
+    """The members that were seen bound."""
+
+    whole: float | None = None
+    """When minCount was reached; None before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of one object."""
+
+    at: float
+    kind: str
+    name: Name
+    what: str
+
+
+@dataclass(slots=True)
+class Observed:
+    """The state and its history. ``see`` takes what a watch shows, ``note`` what the harness does."""
+
+    pods: dict[Name, Pod] = field(default_factory=dict)
+    groups: dict[Name, Group] = field(default_factory=dict)
+    composites: dict[Name, Group] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    records: dict[Name, Record] = field(default_factory=dict)
+    owners: dict[Name, str] = field(default_factory=dict)
+    """The UIDs of Jobs."""
+
+    labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """The labels of each node that was ever there."""
+
+    climbs: dict[Name, Climb] = field(default_factory=dict)
+    excused: dict[Name, dict[str, float]] = field(default_factory=dict)
+    """Members that cannot come whoever binds them: they were deleted, or their node was taken away."""
+
+    bound_at: dict[str, list[tuple[float, Pod]]] = field(default_factory=dict)
+    """Who was bound to a node when."""
+
+    since: dict[tuple[str, Name], float] = field(default_factory=dict)
+    """Since when something holds that the rules ask about."""
+
+    told: dict[Name, str] = field(default_factory=dict)
+    """The reasons on ``/debug``."""
+
+    told_at: float = 0.0
+    changes: deque[Change] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    rest_since: float | None = None
+    excuses: Excuses = field(default_factory=Excuses)
+    bindings: int = 0
+    """How many Bindings of members were seen."""
+
+    climbed: list[float] = field(default_factory=list)
+    """How long each gang took from its first Binding to minCount."""
+
+    def see(self, kind: str, raw: Raw, now: float, *, gone: bool = False) -> None:
+        """An object is so now, or is gone."""
+        name = read_name(raw)
+        self.changes.append(Change(now, kind, name, "deleted" if gone else _name_writer(raw)))
+        _SEERS[kind](self, raw, now, gone)
+
+    def members(self, group: Name) -> list[Pod]:
+        """The pods that name a group."""
+        return [pod for pod in self.pods.values() if pod.group == group]
+
+    def hold(self, what: str, name: Name, now: float, *, holds: bool) -> float:
+        """For how long something holds already: 0.0 from the moment that it begins, or if it does not hold."""
+        if not holds:
+            self.since.pop((what, name), None)
+            return 0.0
+        return now - self.since.setdefault((what, name), now)
+
+    def lose(self, group: Name, uid: str, now: float) -> None:
+        """A member that was not bound cannot come any more."""
+        self.excused.setdefault(group, {})[uid] = now
+
+    def strike_node(self, name: str, now: float) -> None:
+        """Somebody has taken a node away, or its room: those with a slot there must look for another one."""
+        self.excuses.last_fault = now
+        by_uid = {pod.uid: pod for pod in self.pods.values()}
+        for record in self.records.values():
+            for uid, node in record.slots.items():
+                pod = by_uid.get(uid)
+                if node == name and pod is not None and pod.group is not None and not pod.node:
+                    self.lose(pod.group, uid, now)
+
+    def see_pod(self, raw: Raw, now: float, gone: bool) -> None:  # noqa: FBT001 - one of a table
+        """A pod."""
+        pod = read_pod(raw)
+        before = self.pods.pop(pod.name, None)
+        if before is not None and before.uid != pod.uid:
+            self._leave(before, now)
+            before = None
+        if gone:
+            self._leave(before or pod, now)
+            return
+        self.pods[pod.name] = pod
+        if pod.deleting and not pod.node and pod.group is not None:
+            self.lose(pod.group, pod.uid, now)
+        if pod.node and (before is None or not before.node):
+            self._note_binding(pod, now)
+
+    def _leave(self, pod: Pod, now: float) -> None:
+        if pod.group is None:
+            return
+        if not pod.node:
+            self.lose(pod.group, pod.uid, now)
+        if not any(member.node for member in self.members(pod.group)):
+            self.climbs.pop(pod.group, None)
+
+    def _note_binding(self, pod: Pod, now: float) -> None:
+        times = self.bound_at.setdefault(pod.node, [])
+        times.append((now, pod))
+        del times[:-50]
+        if not pod.ours:
+            self.strike_node(pod.node, now)
+        if pod.group is None:
+            return
+        self.bindings += 1
+        group = self.groups.get(pod.group)
+        climb = self.climbs.setdefault(pod.group, Climb(now, group.uid if group else ""))
+        climb.risen.add(pod.uid)
+        self._judge_climb(pod.group, now)
+
+    def _judge_climb(self, name: Name, now: float) -> None:
+        climb, group = self.climbs.get(name), self.groups.get(name)
+        if climb is None or group is None or climb.whole is not None:
+            return
+        lost = {uid for uid, at in self.excused.get(name, {}).items() if at >= climb.begun - EXCUSED_SECONDS}
+        if len(climb.risen | lost) >= group.min_count:
+            climb.whole = now
+            self.climbed += [now - climb.begun] if group.min_count else []
+
+    def see_group(self, raw: Raw, now: float, gone: bool) -> None:  # noqa: FBT001 - one of a table
+        """A PodGroup."""
+        group = read_group(raw)
+        _put(self.groups, group.name, group, gone)
+        climb = self.climbs.get(group.name)
+        if not gone and climb is not None and climb.uid not in ("", group.uid) and climb.whole is None:
+            # Somebody has made the group anew under its bound members: what it was is no longer to be had.
+            climb.whole = now
+        self._judge_climb(group.name, now)
+
+    def see_composite(self, raw: Raw, now: float, gone: bool) -> None:  # noqa: FBT001 - one of a table
+        """A CompositePodGroup."""
+        group = read_group(raw)
+        _put(self.composites, group.name, group, gone)
+
+    def see_node(self, raw: Raw, now: float, gone: bool) -> None:  # noqa: FBT001 - one of a table
+        """A node."""
+        node = read_node(raw)
+        before = self.nodes.get(node.name)
+        _put(self.nodes, node.name, node, gone)
+        self.labels[node.name] = node.labels
+        if gone or (not node.admits and (before is None or before.admits)):
+            self.strike_node(node.name, now)
+
+    def see_record(self, raw: Raw, now: float, gone: bool) -> None:  # noqa: FBT001 - one of a table
+        """A Reservation."""
+        record = read_record(raw)
+        _put(self.records, record.name, record, gone)
+        if gone:
+            return
+        by_uid = {pod.uid: pod for pod in self.pods.values()}
+        for uid, node in record.slots.items():
+            # The plan may be older than what was done to its node.
+            struck = node not in self.nodes or not self.nodes[node].admits
+            pod = by_uid.get(uid)
+            if struck and pod is not None and pod.group is not None and not pod.node:
+                self.lose(pod.group, uid, now)
+
+    def see_owner(self, raw: Raw, now: float, gone: bool) -> None:  # noqa: FBT001 - one of a table
+        """A Job."""
+        _put(self.owners, read_name(raw), raw["metadata"]["uid"], gone)
+
+    def tick(self, now: float) -> None:
+        """Time has passed: what was lost meanwhile may complete a gang."""
+        for name in list(self.climbs):
+            self._judge_climb(name, now)
+
+    def list_gangs(self) -> Iterator[Group]:
+        """The PodGroups that are gangs and stay."""
+        return (group for group in list(self.groups.values()) if group.min_count and not group.deleting)
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _put(into: dict[K, V], name: K, value: V, gone: bool) -> None:  # noqa: FBT001 - one of a table
+    if gone:
+        into.pop(name, None)
+    else:
+        into[name] = value
+
+
+def _name_writer(raw: Raw) -> str:
+    """Who has written last, as ``managedFields`` say."""
+    entries: list[dict[str, Any]] = [each for each in raw["metadata"].get("managedFields") or () if each.get("time")]
+    if not entries:
+        return "changed"
+    return f"changed by {max(entries, key=lambda each: str(each['time'])).get('manager', '?')}"
+
+
+_SEERS: Mapping[str, Callable[[Observed, Raw, float, bool], None]] = {
+    "pods": Observed.see_pod,
+    "podgroups": Observed.see_group,
+    "compositepodgroups": Observed.see_composite,
+    "nodes": Observed.see_node,
+    "reservations": Observed.see_record,
+    "jobs": Observed.see_owner,
+}

@@ -1,0 +1,219 @@
+"""The promises as rules over what was observed: each yields what breaks it at this moment. Pure."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tests.chaos.objects import Group, Name, Node, Pod
+from tests.chaos.observed import Climb, Observed
+
+RACE_SECONDS = 2.0
+"""For how long a Binding of another scheduler may be unknown to ours."""
+
+ORPHAN_SECONDS = 15.0
+REASON_SECONDS = 10.0
+FINALIZER_SECONDS = 75.0
+"""The controller looks again after pauses of up to 30 s."""
+
+FIT_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that is broken: by which rule, about what, and how."""
+
+    rule: str
+    subject: str
+    text: str
+
+
+def allow_climb_seconds(min_count: int) -> float:
+    """How long a gang may take from its first Binding to minCount."""
+    return 2.0 + min_count / 200
+
+
+def find_half_bound(seen: Observed, now: float) -> Iterator[Violation]:
+    """Promise 1: 0 < bound < minCount is over soon, outside of a recovery."""
+    for group in seen.list_gangs():
+        climb = seen.climbs.get(group.name)
+        if climb is None or climb.whole is not None:
+            continue
+        took = seen.excuses.count_clear(climb.begun, now, _name_subjects(seen, group))
+        if took > allow_climb_seconds(group.min_count):
+            text = f"{len(climb.risen)} of {group.min_count} bound for {took:.1f} s outside of a recovery"
+            yield Violation("half bound", _show(group.name), text)
+
+
+def find_half_trees(seen: Observed, now: float) -> Iterator[Violation]:
+    """Promise 1 for trees: of the groups of a gang of groups so many start, or none."""
+    for tree in list(seen.composites.values()):
+        leaves = [leaf for leaf in seen.list_gangs() if (leaf.name[0], leaf.parent) == tree.name]
+        whole = [leaf for leaf in leaves if _is_whole(seen.climbs.get(leaf.name))]
+        begun = [seen.climbs[leaf.name].begun for leaf in leaves if leaf.name in seen.climbs]
+        short = begun and len(whole) < min(tree.min_groups, len(leaves)) and not tree.deleting
+        subjects = [name for leaf in leaves for name in _name_subjects(seen, leaf)]
+        took = seen.excuses.count_clear(min(begun), now, subjects) if short else 0.0
+        if took > allow_climb_seconds(sum(leaf.min_count for leaf in leaves)):
+            text = f"{len(whole)} of {tree.min_groups} groups are whole for {took:.1f} s outside of a recovery"
+            yield Violation("half bound", _show(tree.name), text)
+
+
+def _is_whole(climb: Climb | None) -> bool:
+    return climb is not None and climb.whole is not None
+
+
+def _name_subjects(seen: Observed, group: Group) -> list[str]:
+    return [f"{group.name[0]}/{group.name[1]}", *(_show(pod.name) for pod in seen.members(group.name))]
+
+
+def find_split_domains(seen: Observed, _now: float) -> Iterator[Violation]:
+    """Promise 2: the members that run are in one domain of the required key, those of a tree together."""
+    for group in [*seen.groups.values(), *seen.composites.values()]:
+        if not group.key:
+            continue
+        leaves = [each.name for each in seen.groups.values() if (group.name[0], each.parent) == group.name]
+        members = [pod for name in (group.name, *leaves) for pod in seen.members(name)]
+        runs = [pod for pod in members if pod.node and not pod.ended and not pod.deleting]
+        domains = {seen.labels.get(pod.node, {}).get(group.key, "") for pod in runs}
+        if len(domains) > 1 or "" in domains:
+            yield Violation("domain", _show(group.name), f"members run in {sorted(domains)} of {group.key}")
+
+
+def find_overcommitted(seen: Observed, now: float) -> Iterator[Violation]:
+    """No node has more than it holds by a Binding of ours that could have known."""
+    used: dict[str, list[Pod]] = defaultdict(list)
+    for pod in seen.pods.values():
+        if pod.node and not pod.ended:
+            used[pod.node].append(pod)
+    for name, pods in used.items():
+        node = seen.nodes.get(name)
+        milli = sum(pod.milli_cpu for pod in pods)
+        if node is None or (milli <= node.milli_cpu and len(pods) <= node.pods):
+            seen.hold("overcommitted", ("", name), now, holds=False)
+        elif seen.hold("overcommitted", ("", name), now, holds=True) == 0.0 and not _is_others_doing(seen, name, now):
+            text = f"{milli}m of {node.milli_cpu}m CPU, {len(pods)} of {node.pods} pods"
+            yield Violation("over-committed", name, text)
+
+
+def _is_others_doing(seen: Observed, node: str, now: float) -> bool:
+    times = seen.bound_at.get(node, [])
+    recent = [pod for at, pod in times if now - at <= RACE_SECONDS]
+    last_is_ours = bool(times) and times[-1][1].ours
+    return not last_is_ours or any(not pod.ours for pod in recent) or seen.excuses.was_split(now - RACE_SECONDS)
+
+
+def find_orphans(seen: Observed, now: float) -> Iterator[Violation]:
+    """Promise 3: no record and no nomination of ours without a gang that they are for."""
+    groups = {group.uid for group in (*seen.groups.values(), *seen.composites.values())} | set(seen.owners.values())
+    for record in list(seen.records.values()):
+        took = _count_held(seen, "orphan", record.name, now, holds=record.group_uid not in groups)
+        if took > ORPHAN_SECONDS:
+            yield Violation("orphan", _show(record.name), f"a Reservation of a group that is gone for {took:.0f} s")
+    kept = {uid for record in seen.records.values() for uid in record.slots}
+    for pod in list(seen.pods.values()):
+        stray = bool(pod.nominated) and not pod.node and not pod.deleting and pod.uid not in kept
+        took = _count_held(seen, "stray", pod.name, now, holds=stray)
+        if took > ORPHAN_SECONDS:
+            text = f"nominated to {pod.nominated} without a slot for {took:.0f} s"
+            yield Violation("orphan", _show(pod.name), text)
+
+
+def find_silent(seen: Observed, now: float) -> Iterator[Violation]:
+    """Promise 4: a gang that waits has a reason, in its condition and on ``/debug``."""
+    for group in seen.list_gangs():
+        waits = any(_is_waiting(pod) for pod in seen.members(group.name)) and group.name not in seen.climbs
+        took = _count_held(seen, "waits", group.name, now, holds=waits)
+        # Of a tree the root says it.
+        said = group.reason or _find_root_reason(seen, group)
+        if took > REASON_SECONDS and not said:
+            yield Violation("silent", _show(group.name), f"waits for {took:.0f} s, and no condition says why")
+        fresh = seen.told_at > now - REASON_SECONDS / 2
+        if took > REASON_SECONDS and fresh and not group.parent and not seen.told.get(group.name):
+            yield Violation("silent", _show(group.name), f"waits for {took:.0f} s, and /debug does not say why")
+
+
+def _find_root_reason(seen: Observed, group: Group) -> str:
+    parent = seen.composites.get((group.name[0], group.parent))
+    return "its root" if parent is not None else ""
+
+
+def find_leaked(seen: Observed, now: float) -> Iterator[Violation]:
+    """What is deleted goes: no finalizer keeps a group that no pod names."""
+    for group in [*seen.groups.values(), *seen.composites.values()]:
+        alive = [pod for pod in seen.members(group.name) if not pod.ended]
+        stays = group.deleting and bool(group.finalizers) and not alive
+        took = _count_held(seen, "leaves", group.name, now, holds=stays)
+        if took > FINALIZER_SECONDS:
+            text = f"is being deleted for {took:.0f} s, held by {', '.join(group.finalizers)}"
+            yield Violation("leaked finalizer", _show(group.name), text)
+
+
+def find_unrest(seen: Observed, now: float) -> Iterator[Violation]:
+    """At rest nobody writes."""
+    if seen.rest_since is None:
+        return
+    for change in seen.changes:
+        if seen.rest_since < change.at <= now:
+            yield Violation("write at rest", f"{change.kind} {_show(change.name)}", change.what)
+
+
+def find_overlooked(seen: Observed, now: float) -> Iterator[Violation]:
+    """A gang that fits is bound within ``FIT_SECONDS`` of the last fault."""
+    for group in seen.list_gangs():
+        need = [pod for pod in seen.members(group.name) if _is_waiting(pod)]
+        # Room may be kept for the first in the queue; that one then has to get it.
+        behind = "BehindHead" in group.reason
+        simple = not group.parent and group.name not in seen.climbs and not behind
+        fits = simple and len(need) >= group.min_count and _has_room(seen, group, need)
+        took = seen.hold("fits", group.name, now, holds=fits)
+        if fits and min(took, now - seen.excuses.last_fault) > FIT_SECONDS:
+            yield Violation("overlooked", _show(group.name), f"fits for {took:.0f} s and is not bound: {group.reason}")
+
+
+def _has_room(seen: Observed, group: Group, members: Sequence[Pod]) -> bool:
+    size = max(pod.milli_cpu for pod in members)
+    slots: dict[str, int] = defaultdict(int)
+    for node in seen.nodes.values():
+        domain = node.labels.get(group.key, "") if group.key else "everywhere"
+        if node.admits and domain:
+            slots[domain] += _count_slots(seen, node, size)
+    return max(slots.values(), default=0) >= group.min_count
+
+
+def _count_slots(seen: Observed, node: Node, size: int) -> int:
+    there = [pod for pod in seen.pods.values() if pod.node == node.name and not pod.ended]
+    free = node.milli_cpu - sum(pod.milli_cpu for pod in there)
+    return max(0, min(node.pods - len(there), free // size if size else node.pods))
+
+
+def _is_waiting(pod: Pod) -> bool:
+    return pod.ours and not (pod.node or pod.ended or pod.deleting or pod.gated)
+
+
+def _count_held(seen: Observed, what: str, name: Name, now: float, *, holds: bool) -> float:
+    """For how many seconds outside of a recovery something holds."""
+    took = seen.hold(what, name, now, holds=holds)
+    return seen.excuses.count_clear(now - took, now, [_show(name)]) if took else 0.0
+
+
+def _show(name: Name) -> str:
+    return "/".join(part for part in name if part)
+
+
+RULES: tuple[Callable[[Observed, float], Iterator[Violation]], ...] = (
+    find_half_bound,
+    find_half_trees,
+    find_split_domains,
+    find_overcommitted,
+    find_orphans,
+    find_silent,
+    find_leaked,
+    find_unrest,
+    find_overlooked,
+)
+
+
+def judge(seen: Observed, now: float) -> list[Violation]:
+    """Everything that is broken at this moment."""
+    seen.tick(now)
+    return [violation for rule in RULES for violation in rule(seen, now)]

@@ -1,0 +1,204 @@
+"""The fault-injecting proxy: each mishap is what its name says, and without one nothing is changed."""
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
+from threading import Thread
+
+import httpx
+import pytest
+
+from tests.chaos import mishaps
+from tests.chaos.mishaps import Mishap, Request, Weather
+from tests.chaos.proxy import Proxy, Trap
+
+BINDING = "/api/v1/namespaces/ns/pods/a/binding"
+CHANGE = b'{"type":"MODIFIED","object":{}}\n'
+
+
+class Server(ThreadingHTTPServer):
+    """Answers everything, and counts the writes."""
+
+    daemon_threads = True
+    writes = 0
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_GET(self) -> None:
+        if "watch=" in self.path:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for _ in range(3):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(CHANGE), CHANGE))
+            self.wfile.write(b"0\r\n\r\n")
+        else:
+            self._answer(b"{}")
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.writes += 1
+        self._answer(body)
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *told: object) -> None:
+        pass
+
+
+class Stage:
+    """A server behind a proxy on which one mishap falls, or none."""
+
+    def __init__(self, server: Server, proxy: Proxy, client: httpx.Client) -> None:
+        self.server = server
+        self.proxy = proxy
+        self.client = client
+        self.told: list[tuple[str, Mishap]] = []
+
+    def befall(self, monkeypatch: pytest.MonkeyPatch, mishap: Mishap) -> None:
+        for kinds in ("_ANY", "_BEGIN", "_CHANGE"):
+            monkeypatch.setattr(mishaps, kinds, (mishap,))
+        self.proxy.weather.requests = 1.0
+
+    def bind(self) -> httpx.Response:
+        return self.client.post(BINDING, content=b"hello")
+
+    def watch(self) -> httpx.Response:
+        return self.client.get("/api/v1/pods?watch=true")
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    told: list[tuple[str, Mishap]] = []
+    weather = Weather(Random(1))
+    proxy = Proxy(server.server_port, None, weather, lambda request, mishap: told.append((request.subject, mishap)))
+    with proxy, httpx.Client(base_url=f"http://127.0.0.1:{proxy.port}", timeout=20) as client:
+        made = Stage(server, proxy, client)
+        made.told = told
+        yield made
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_in_calm_weather_all_passes_unchanged(stage: Stage) -> None:
+    assert [stage.bind().content for _ in range(3)] == [b"hello"] * 3
+    assert stage.watch().content == CHANGE * 3
+    assert stage.client.get("/x").content == b"{}"
+    assert not stage.told
+
+
+@pytest.mark.parametrize(("mishap", "status"), [(Mishap.TOO_MANY, 429), (Mishap.ERROR, 500), (Mishap.UNAVAILABLE, 503)])
+def test_a_refused_write_is_not_done(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, mishap: Mishap, status: int
+) -> None:
+    stage.befall(monkeypatch, mishap)
+    stage.proxy.weather.source = Random(3)
+    answers = [stage.bind() for _ in range(5)]
+    refused = [answer for answer in answers if answer.status_code == status]
+    assert refused
+    assert {answer.status_code for answer in answers} <= {status, 409}
+    assert all(answer.json()["kind"] == "Status" for answer in answers)
+    assert stage.server.writes == 0
+    assert ("ns/a", mishap) in stage.told
+    assert refused[0].headers.get("Retry-After") == ("1" if mishap is Mishap.TOO_MANY else None)
+
+
+@pytest.mark.parametrize(("mishap", "writes"), [(Mishap.RESET_BEFORE, 0), (Mishap.RESET_AFTER, 1)])
+def test_a_reset_comes_before_or_after_the_write(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, mishap: Mishap, writes: int
+) -> None:
+    stage.befall(monkeypatch, mishap)
+    with pytest.raises(httpx.TransportError):
+        stage.client.post("/api/v1/namespaces/ns/events", content=json.dumps({"metadata": {"name": "e"}}))
+    assert stage.server.writes == writes
+    assert stage.told == [("ns/e", mishap)]
+
+
+def test_a_slow_body_arrives_whole(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.befall(monkeypatch, Mishap.SLOW_BODY)
+    assert stage.client.get("/x").content == b"{}"
+
+
+def test_a_compacted_watch_is_answered_410(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.befall(monkeypatch, Mishap.COMPACTED)
+    answer = stage.watch()
+    assert (answer.status_code, answer.json()["reason"]) == (410, "Expired")
+
+
+def test_an_expired_watch_says_so_in_an_event(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.befall(monkeypatch, Mishap.EXPIRED)
+    answer = stage.watch()
+    assert (answer.status_code, answer.json()["type"], answer.json()["object"]["code"]) == (200, "ERROR", 410)
+
+
+@pytest.mark.parametrize(
+    ("mishap", "content"),
+    [
+        pytest.param(Mishap.DUPLICATED, CHANGE * 6, id="each change comes twice"),
+        pytest.param(Mishap.ENDED, b"", id="the watch ends in good order"),
+        pytest.param(Mishap.DELAYED, CHANGE * 3, id="late, but whole"),
+    ],
+)
+def test_what_happens_to_watched_changes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, mishap: Mishap, content: bytes
+) -> None:
+    stage.befall(monkeypatch, mishap)
+    stage.proxy.weather.requests = 0.0
+    stage.proxy.weather.changes = 1.0
+    assert stage.watch().content == content
+
+
+def test_a_watch_is_cut(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.befall(monkeypatch, Mishap.CUT)
+    stage.proxy.weather.requests = 0.0
+    stage.proxy.weather.changes = 1.0
+    with pytest.raises(httpx.TransportError):
+        stage.watch()
+
+
+@pytest.mark.parametrize(
+    ("request_", "subject", "updates"),
+    [
+        (Request("POST", BINDING), "ns/a", True),
+        (Request("PATCH", "/api/v1/namespaces/ns/pods/a/status?x=y"), "ns/a", True),
+        (Request("POST", "/apis/g/v1/namespaces/ns/reservations", b'{"metadata":{"name":"r"}}'), "ns/r", False),
+        (Request("POST", "/apis/g/v1/namespaces/ns/reservations", b"k8s\0"), "", False),
+        (Request("GET", "/api/v1/pods?watch=1"), "", False),
+    ],
+)
+def test_what_a_request_is_about(request_: Request, subject: str, updates: bool) -> None:  # noqa: FBT001 - of a table
+    assert (request_.subject, request_.updates) == (subject, updates)
+
+
+def test_the_same_seed_brings_the_same_weather() -> None:
+    def play(seed: int) -> list[Mishap | None]:
+        weather = Weather(Random(seed), requests=0.3, changes=0.3)
+        return [weather.draw_request(Request("POST", BINDING)) for _ in range(200)]
+
+    assert play(1) == play(1) != play(2)
+    assert {found for seed in range(30) for found in play(seed)} > {Mishap.CONFLICT, Mishap.SILENT, None}
+
+
+@pytest.mark.parametrize(("after", "writes"), [(False, 0), (True, 1)], ids=["before it is done", "once it is done"])
+def test_a_trap_springs_once_at_its_request(stage: Stage, after: bool, writes: int) -> None:  # noqa: FBT001 - of a table
+    sprung: list[int] = []
+    stage.proxy.trap = Trap("POST", "/binding", after, lambda: sprung.append(1))
+    assert stage.client.get(BINDING).status_code == 200
+    with pytest.raises(httpx.TransportError):
+        stage.bind()
+    assert (len(sprung), stage.server.writes) == (1, writes)
+    assert stage.bind().status_code == 200
+    assert len(sprung) == 1
