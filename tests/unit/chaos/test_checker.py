@@ -1,0 +1,99 @@
+"""What the checker does with notes, and what it counts."""
+
+import json
+
+from tests.chaos.checker import Checker, Recoveries, list_paths, summarize
+
+
+def pod(name: str, node: str = "", version: str = "1") -> dict[str, object]:
+    spec: dict[str, object] = {"containers": [], "schedulerName": "serried"}
+    spec |= {"schedulingGroup": {"podGroupName": "g"}} | ({"nodeName": node} if node else {})
+    return {"metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": version}, "spec": spec}
+
+
+def group(count: int) -> dict[str, object]:
+    spec = {"schedulingPolicy": {"gang": {"minCount": count}}}
+    return {"metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": spec}
+
+
+def test_a_violation_is_told_once_and_stands_in_the_report() -> None:
+    told: list[str] = []
+    checker = Checker(told.append)
+    checker.seen.see("podgroups", group(2), 0.0)
+    checker.seen.see("pods", pod("a", "n1"), 0.0)
+    for now in (1.0, 3.0, 4.0):
+        checker.look(now)
+    assert [json.loads(line)["rule"] for line in told] == ["half bound"]
+    assert [each["subject"] for each in checker.report()["violations"]] == ["ns/g"]
+
+
+def test_what_the_harness_does_excuses_what_follows_from_it() -> None:
+    told: list[str] = []
+    checker = Checker(told.append)
+    checker.seen.see("podgroups", group(2), 0.0)
+    checker.note({"note": "fall", "about": "extender"}, 0.0)
+    checker.seen.see("pods", pod("a", "n1"), 0.0)
+    checker.look(20.0)
+    checker.note({"note": "rise", "about": "extender"}, 20.0)
+    checker.look(27.0)
+    assert told == []
+    checker.look(31.0)
+    assert len(told) == 1
+
+
+def test_rest_begins_and_ends_with_a_note() -> None:
+    told: list[str] = []
+    checker = Checker(told.append)
+    checker.seen.see("podgroups", group(1), 1.0)
+    checker.note({"note": "rest"}, 2.0)
+    checker.look(3.0)
+    assert told == []
+    checker.seen.see("podgroups", group(1), 4.0)
+    checker.note({"note": "work"}, 5.0)
+    checker.look(6.0)
+    assert told == []
+    checker.note({"note": "rest"}, 3.0)
+    checker.look(6.0)
+    assert [json.loads(line)["rule"] for line in told] == ["write at rest"]
+
+
+def test_the_report_has_the_way_of_each_gang_from_its_first_binding_to_the_last() -> None:
+    checker = Checker(lambda _: None)
+    checker.seen.see("podgroups", group(2), 0.0)
+    checker.seen.see("pods", pod("a", "n1"), 1.0)
+    checker.seen.see("pods", pod("b", "n1"), 1.5)
+    report = checker.report()
+    assert (report["bindings"], report["gangs_whole"], report["climb_seconds"]["max"]) == (2, 1, 0.5)
+
+
+def test_a_recovery_ends_with_the_first_binding_after_the_process_is_back() -> None:
+    recoveries = Recoveries()
+    recoveries.fall("extender", 10.0)
+    recoveries.look(5, 11.0)
+    recoveries.rise("extender", 5)
+    recoveries.look(5, 13.0)
+    recoveries.look(6, 14.0)
+    recoveries.look(7, 15.0)
+    assert recoveries.seconds == {"extender": [4.0]}
+
+
+def test_one_that_falls_again_begins_anew() -> None:
+    recoveries = Recoveries()
+    recoveries.fall("extender", 10.0)
+    recoveries.rise("extender", 5)
+    recoveries.fall("extender", 12.0)
+    recoveries.look(6, 13.0)
+    recoveries.rise("extender", 6)
+    recoveries.look(7, 15.0)
+    assert recoveries.seconds == {"extender": [3.0]}
+
+
+def test_figures_are_those_of_the_nearest_rank() -> None:
+    assert summarize([3.0, 1.0, 2.0]) == {"count": 3, "p50": 2.0, "p99": 3.0, "max": 3.0}
+    assert summarize([]) == {"count": 0, "p50": None, "p99": None, "max": None}
+
+
+def test_composites_have_a_version_of_their_own() -> None:
+    native = list_paths("scheduling.k8s.io/v1beta1")
+    assert native["podgroups"] == "/apis/scheduling.k8s.io/v1beta1/podgroups"
+    assert native["compositepodgroups"] == "/apis/scheduling.k8s.io/v1alpha3/compositepodgroups"
