@@ -49,7 +49,8 @@ At the end no new gangs come, and every gang that is there has to complete.
 A *recovery* lasts from the signal to the extender, the scheduler, the API server or etcd until 8 s after the process
 is ready again, or as long as two extenders are active at once. For one gang it lasts, too, until 15 s after a write
 about it was refused, lost or delayed on the way. A member that is deleted before it is bound, or whose planned node is
-taken away, does not count as missing.
+taken away, does not count as missing. Two extenders that are active at once may over-commit a node, as any two
+schedulers may: the API server does not count.
 <!-- not measured: 2 s, 200 s, 15 s, 10 s, 75 s, 90 s, 8 s -->
 """
 
@@ -70,8 +71,8 @@ def _render_summary(found: Mapping[str, Any]) -> Iterator[str]:
     totals, gangs, machine = found["totals"], found["gangs"], found["machine"]
     yield "## In short"
     yield ""
-    yield f"{found['date']}, Kubernetes {found['kubernetes']}, API level {found['api']}, seed {found['seed']}, on"
-    yield f"{machine['cores']} cores that did other work as well."
+    yield f"{found['date']}, Kubernetes {found['kubernetes']}, API level {found['api']}, seed {found['seed']}."
+    yield f"The machine has {machine['cores']} cores, and did other work as well."
     yield ""
     yield "| what | number |"
     yield "|---|---|"

@@ -56,6 +56,7 @@ class Observed:
     """The state and its history. ``see`` takes what a watch shows, ``note`` what the harness does."""
 
     pods: dict[Name, Pod] = field(default_factory=dict)
+    by_group: dict[Name, dict[Name, Pod]] = field(default_factory=dict)
     groups: dict[Name, Group] = field(default_factory=dict)
     composites: dict[Name, Group] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -97,7 +98,7 @@ class Observed:
 
     def members(self, group: Name) -> list[Pod]:
         """The pods that name a group."""
-        return [pod for pod in self.pods.values() if pod.group == group]
+        return list(self.by_group.get(group, {}).values())
 
     def hold(self, what: str, name: Name, now: float, *, holds: bool) -> float:
         """For how long something holds already: 0.0 from the moment that it begins, or if it does not hold."""
@@ -124,6 +125,8 @@ class Observed:
         """A pod."""
         pod = read_pod(raw)
         before = self.pods.pop(pod.name, None)
+        if before is not None and before.group is not None:
+            del self.by_group[before.group][before.name]
         if before is not None and before.uid != pod.uid:
             self._leave(before, now)
             before = None
@@ -131,6 +134,8 @@ class Observed:
             self._leave(before or pod, now)
             return
         self.pods[pod.name] = pod
+        if pod.group is not None:
+            self.by_group.setdefault(pod.group, {})[pod.name] = pod
         if pod.deleting and not pod.node and pod.group is not None:
             self.lose(pod.group, pod.uid, now)
         if pod.node and (before is None or not before.node):
@@ -143,6 +148,8 @@ class Observed:
             self.lose(pod.group, pod.uid, now)
         if not any(member.node for member in self.members(pod.group)):
             self.climbs.pop(pod.group, None)
+        if not self.by_group.get(pod.group):
+            self.by_group.pop(pod.group, None)
 
     def _note_binding(self, pod: Pod, now: float) -> None:
         times = self.bound_at.setdefault(pod.node, [])

@@ -159,31 +159,35 @@ def find_unrest(seen: Observed, now: float) -> Iterator[Violation]:
 
 def find_overlooked(seen: Observed, now: float) -> Iterator[Violation]:
     """A gang that fits is bound within ``FIT_SECONDS`` of the last fault."""
+    free = _find_free(seen)
     for group in seen.list_gangs():
         need = [pod for pod in seen.members(group.name) if _is_waiting(pod)]
         # Room may be kept for the first in the queue; that one then has to get it.
         behind = "BehindHead" in group.reason
         simple = not group.parent and group.name not in seen.climbs and not behind
-        fits = simple and len(need) >= group.min_count and _has_room(seen, group, need)
+        fits = simple and len(need) >= group.min_count and _has_room(free, group, need)
         took = seen.hold("fits", group.name, now, holds=fits)
         if fits and min(took, now - seen.excuses.last_fault) > FIT_SECONDS:
             yield Violation("overlooked", _show(group.name), f"fits for {took:.0f} s and is not bound: {group.reason}")
 
 
-def _has_room(seen: Observed, group: Group, members: Sequence[Pod]) -> bool:
-    size = max(pod.milli_cpu for pod in members)
+def _find_free(seen: Observed) -> list[tuple[Node, int, int]]:
+    """The free CPU and the free places for pods of each node that admits pods."""
+    used: dict[str, list[int]] = defaultdict(list)
+    for pod in seen.pods.values():
+        if pod.node and not pod.ended:
+            used[pod.node].append(pod.milli_cpu)
+    nodes = [node for node in seen.nodes.values() if node.admits]
+    return [(node, node.milli_cpu - sum(used[node.name]), node.pods - len(used[node.name])) for node in nodes]
+
+
+def _has_room(free: Sequence[tuple[Node, int, int]], group: Group, members: Sequence[Pod]) -> bool:
+    size = max(1, *(pod.milli_cpu for pod in members))
     slots: dict[str, int] = defaultdict(int)
-    for node in seen.nodes.values():
-        domain = node.labels.get(group.key, "") if group.key else "everywhere"
-        if node.admits and domain:
-            slots[domain] += _count_slots(seen, node, size)
+    for node, milli, places in free:
+        if domain := node.labels.get(group.key, "") if group.key else "everywhere":
+            slots[domain] += max(0, min(places, milli // size))
     return max(slots.values(), default=0) >= group.min_count
-
-
-def _count_slots(seen: Observed, node: Node, size: int) -> int:
-    there = [pod for pod in seen.pods.values() if pod.node == node.name and not pod.ended]
-    free = node.milli_cpu - sum(pod.milli_cpu for pod in there)
-    return max(0, min(node.pods - len(there), free // size if size else node.pods))
 
 
 def _is_waiting(pod: Pod) -> bool:
