@@ -9,7 +9,7 @@ OUR_MANAGER = "serried"
 POD_GROUP_LABEL = "scheduling.serried.dev/pod-group"
 REQUIRED_TOPOLOGY = "scheduling.serried.dev/required-topology"
 _ENDED = frozenset({"Succeeded", "Failed"})
-_CONDITIONS = frozenset({"PodGroupInitiallyScheduled", "PodGroupScheduled"})
+_CONDITIONS = frozenset({"PodGroupInitiallyScheduled", "PodGroupScheduled", "CompositePodGroupInitiallyScheduled"})
 
 Raw = Mapping[str, Any]
 Name = tuple[str, str]

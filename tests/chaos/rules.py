@@ -123,18 +123,13 @@ def find_silent(seen: Observed, now: float) -> Iterator[Violation]:
     for group in seen.list_gangs():
         waits = any(_is_waiting(pod) for pod in seen.members(group.name)) and group.name not in seen.climbs
         took = _count_held(seen, "waits", group.name, now, holds=waits)
-        # Of a tree the root says it.
-        said = group.reason or _find_root_reason(seen, group)
+        root = seen.composites.get((group.name[0], group.parent))
+        said = group.reason or (root is not None and root.reason)
         if took > REASON_SECONDS and not said:
             yield Violation("silent", _show(group.name), f"waits for {took:.0f} s, and no condition says why")
         fresh = seen.told_at > now - REASON_SECONDS / 2
         if took > REASON_SECONDS and fresh and not group.parent and not seen.told.get(group.name):
             yield Violation("silent", _show(group.name), f"waits for {took:.0f} s, and /debug does not say why")
-
-
-def _find_root_reason(seen: Observed, group: Group) -> str:
-    parent = seen.composites.get((group.name[0], group.parent))
-    return "its root" if parent is not None else ""
 
 
 def find_leaked(seen: Observed, now: float) -> Iterator[Violation]:

@@ -42,11 +42,13 @@ class Scene:
         self.see("podgroups", raw, gone=more.get("gone", False))
         self.seen.told[("ns", name)] = reason
 
-    def tree(self, name: str, groups: int, key: str = "") -> None:
+    def tree(self, name: str, groups: int, key: str = "", reason: str = "GroupsUnplaced: no") -> None:
         spec: dict[str, Any] = {"schedulingPolicy": {"gang": {"minGroupCount": groups}}}
         if key:
             spec["schedulingConstraints"] = {"topology": [{"key": key}]}
-        self.see("compositepodgroups", {"metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": spec})
+        metadata = {"name": name, "namespace": "ns", "uid": name}
+        conditions = [{"type": "CompositePodGroupInitiallyScheduled", "message": reason}] if reason else []
+        self.see("compositepodgroups", {"metadata": metadata, "spec": spec, "status": {"conditions": conditions}})
 
     def pod(self, name: str, node: str = "", cpu: str = "1", scheduler: str = "serried", **more: Any) -> None:
         group = more.get("group", name.rpartition("-")[0])
@@ -223,6 +225,13 @@ def no_condition(scene: Scene) -> None:
     scene.wait(11)
 
 
+def no_condition_of_a_tree(scene: Scene) -> None:
+    scene.tree("t", 1, reason="")
+    scene.group("leaf", 1, reason="", spec={"parentCompositePodGroupName": "t"})
+    scene.pod("leaf-0")
+    scene.wait(11)
+
+
 def no_reason_on_debug(scene: Scene) -> None:
     scene.seen.told.clear()
     scene.wait(11)
@@ -273,6 +282,7 @@ BROKEN: list[tuple[Tale, str]] = [
     (a_record_of_the_gang_that_was_before, "orphan"),
     (a_nomination_without_a_slot, "orphan"),
     (no_condition, "silent"),
+    (no_condition_of_a_tree, "silent"),
     (no_reason_on_debug, "silent"),
     (a_finalizer_that_stays, "leaked finalizer"),
     (a_write_at_rest, "write at rest"),
@@ -376,6 +386,13 @@ def a_nomination_by_kube_scheduler(scene: Scene) -> None:
     scene.wait(16)
 
 
+def a_tree_whose_root_says_it(scene: Scene) -> None:
+    scene.tree("t", 1)
+    scene.group("leaf", 1, reason="", spec={"parentCompositePodGroupName": "t"})
+    scene.pod("leaf-0")
+    scene.wait(30)
+
+
 def a_finalizer_for_a_pod_that_runs(scene: Scene) -> None:
     all_are_bound_at_once(scene)
     metadata = {"deletionTimestamp": "now", "finalizers": ["scheduling.k8s.io/protection"]}
@@ -420,6 +437,7 @@ SOUND: list[Tale] = [
     two_actives_at_once,
     a_record_that_goes_soon,
     a_nomination_by_kube_scheduler,
+    a_tree_whose_root_says_it,
     a_finalizer_for_a_pod_that_runs,
     a_gang_that_does_not_fit,
     a_gang_that_fits_in_no_one_rack,
