@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.generated import ROOT, offer_page
+from bench.quotes.expressions import QuoteError
 from bench.quotes.results import Results
 
 PAGE = ROOT / "docs" / "reliability.md"
 RESULTS = ROOT / "bench" / "results"
 NAME = "soak"
+STEADY = "soak-steady"
+"""A soak in which nobody is killed: ``--faults proxy cluster --name soak-steady``."""
+
 
 _HEAD = """# Reliability
 
@@ -62,9 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def render(directory: Path = RESULTS) -> str:
     """The page."""
-    found = Results(directory).read(NAME)
-    parts = (_render_summary, _render_requests, _render_processes, _render_cluster, _render_recovery, _render_memory)
-    return "\n".join([_HEAD, *(line for part in parts for line in part(found))]).rstrip("\n") + "\n"
+    results = Results(directory)
+    found = results.read(NAME)
+    parts = (_render_summary, _render_requests, _render_processes, _render_cluster, _render_recovery)
+    lines = [line for part in parts for line in part(found)]
+    return "\n".join([_HEAD, *lines, *_render_memory(results)]).rstrip("\n") + "\n"
 
 
 def _render_summary(found: Mapping[str, Any]) -> Iterator[str]:
@@ -151,15 +157,27 @@ def _render_recovery(found: Mapping[str, Any]) -> Iterator[str]:
     yield from _quote([(f"{time}.{name}", found[time][name]) for time in times for name in names])
 
 
-def _render_memory(found: Mapping[str, Any]) -> Iterator[str]:
+def _render_memory(results: Results) -> Iterator[str]:
+    try:
+        found = results.read(STEADY)
+    except QuoteError:
+        return
     yield "## Memory"
     yield ""
-    yield "Resident memory in MiB, the middle of the samples up to this minute. Processes that were killed begin anew."
+    yield "Resident memory in MiB while requests fail and the cluster changes, but no process is killed: the middle"
+    yield "of the samples up to this minute (`python -m tests.chaos --faults proxy cluster --name soak-steady`)."
     yield ""
     rows = {f"{row['minute']:g}": (row["extender"], row["controller"]) for row in found["memory_mib"]}
     yield from _draw("minute | extender | controller", rows)
     each = "memory_mib(minute=label[0])"
-    yield from _cite(f"{each}.extender", f"{each}.controller")
+    yield from _cite(f"{each}.extender", f"{each}.controller", name=STEADY)
+    shown = {
+        "faults on the way to the API server": ("totals.proxy", found["totals"]["proxy"]),
+        "gangs that completed": ("gangs.completed", found["gangs"].get("completed", 0)),
+        "violations": ("totals.violations", found["totals"]["violations"]),
+    }
+    yield from _draw("in this run | number", {label: (value,) for label, (_, value) in shown.items()})
+    yield from _quote(list(shown.values()), name=STEADY)
 
 
 def _draw(heading: str, rows: Mapping[str, Sequence[float]]) -> Iterator[str]:
@@ -169,16 +187,16 @@ def _draw(heading: str, rows: Mapping[str, Sequence[float]]) -> Iterator[str]:
         yield f"| {label} | {' | '.join(f'{number:,}' for number in numbers)} |"
 
 
-def _quote(pairs: Sequence[tuple[str, float]]) -> Iterator[str]:
+def _quote(pairs: Sequence[tuple[str, float]], name: str = NAME) -> Iterator[str]:
     """The sources of the numbers above, in their order."""
-    yield f"<!-- measured: {NAME}"
+    yield f"<!-- measured: {name}"
     yield from (f"{number:,} = {source}" for source, number in pairs[:-1])
     yield f"{pairs[-1][1]:,} = {pairs[-1][0]} -->"
     yield ""
 
 
-def _cite(*sources: str) -> Iterator[str]:
-    yield f"<!-- measured: {NAME}"
+def _cite(*sources: str, name: str = NAME) -> Iterator[str]:
+    yield f"<!-- measured: {name}"
     yield f"| {' | '.join(sources)} | -->"
     yield ""
 
