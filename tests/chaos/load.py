@@ -35,7 +35,9 @@ class Load:
         self._spaces = [f"chaos-{number}" for number in range(NAMESPACES)]
         self._made: set[str] = set()
         self._gangs: dict[tuple[str, str], Gang] = {}
-        self._doomed: set[tuple[str, str]] = set()
+        self._doomed: dict[tuple[str, str], str] = {}
+        """What is being removed, and as what it counts: what has ended stays so while its pods go."""
+
         self._standing = [Gang("plain", self._spaces[0], "never-fits", 30, 30, 8, 0)]
         """It waits from the first moment to the last one."""
 
@@ -74,7 +76,7 @@ class Load:
     def doom(self, gang: Gang) -> None:
         """Somebody has deleted a gang: nothing of it is made again."""
         with self._lock:
-            self._doomed.add((gang.namespace, gang.name))
+            self._doomed[gang.namespace, gang.name] = "deleted"
 
     def lose_namespace(self, space: str) -> None:
         """Somebody has deleted a namespace with all that is in it; there will be another one."""
@@ -82,7 +84,7 @@ class Load:
             lost = [name for name in self._gangs if name[0] == space]
             for name in lost:
                 del self._gangs[name]
-            self._doomed -= set(lost)
+                self._doomed.pop(name, None)
             self.counted["deleted"] += len(lost)
             self._serial += 1
             self._spaces[self._spaces.index(space)] = f"{space.rpartition('-')[0]}-{self._serial}"
@@ -114,10 +116,10 @@ class Load:
         for gang in self._standing:
             self._make(session, gang, pods)
         for name, gang in gangs:
+            if name not in self._doomed and self._is_over(gang, pods, jobs):
+                self._doomed[name] = "completed"
             if name in self._doomed:
-                self._remove(session, gang, pods, "deleted")
-            elif self._is_over(gang, pods, jobs):
-                self._remove(session, gang, pods, "completed")
+                self._remove(session, gang, pods, self._doomed[name])
             elif gang.kind != "job" or name not in jobs:
                 self._make(session, gang, pods)
 
@@ -159,7 +161,7 @@ class Load:
             if self._gangs.pop((gang.namespace, gang.name), None) is not None:
                 self.counted[how] += 1
                 self.counted[f"{how}: {gang.kind}"] += 1
-            self._doomed.discard((gang.namespace, gang.name))
+            self._doomed.pop((gang.namespace, gang.name), None)
 
 
 def _name(raw: Raw) -> tuple[str, str]:

@@ -68,6 +68,9 @@ class Observed:
     """The labels of each node that was ever there."""
 
     climbs: dict[Name, Climb] = field(default_factory=dict)
+    grown: set[Name] = field(default_factory=set)
+    """The trees of which enough groups were whole at once, and of which somebody is still bound."""
+
     excused: dict[Name, dict[str, float]] = field(default_factory=dict)
     """Members that cannot come whoever binds them: they were deleted, or their node was taken away."""
 
@@ -220,6 +223,20 @@ class Observed:
         """Time has passed: what was lost meanwhile may complete a gang."""
         for name in list(self.climbs):
             self._judge_climb(name, now)
+        for tree in self.composites.values():
+            self._judge_tree(tree)
+
+    def _judge_tree(self, tree: Group) -> None:
+        leaves = self.list_leaves(tree)
+        climbs = [self.climbs[leaf.name] for leaf in leaves if leaf.name in self.climbs]
+        if not climbs:
+            self.grown.discard(tree.name)
+        elif sum(climb.whole is not None for climb in climbs) >= min(tree.min_groups, len(leaves)):
+            self.grown.add(tree.name)
+
+    def list_leaves(self, tree: Group) -> list[Group]:
+        """The gangs below a root that stay."""
+        return [leaf for leaf in self.list_gangs() if (leaf.name[0], leaf.parent) == tree.name]
 
     def list_gangs(self) -> Iterator[Group]:
         """The PodGroups that are gangs and stay."""

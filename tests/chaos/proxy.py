@@ -90,8 +90,11 @@ class _Head:
 class Proxy:
     """Listens on ``port`` of loopback and passes everything on to a target port there; a context manager."""
 
-    def __init__(self, target: int, tls: ssl.SSLContext | None, weather: Weather, tell: Tell) -> None:
+    def __init__(self, target: int, tls: ssl.SSLContext | None, weather: Weather, tell: Tell, token: str = "") -> None:
         self.port = 0
+        self._token = token
+        """What is presented for a client that has none: Go's clients send no token where there is no TLS."""
+
         self.weather = weather
         self.trap: Trap | None = None
         self._target = target
@@ -120,10 +123,10 @@ class Proxy:
         self._ready.set()
         await self._ended.wait()
         server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in others:
+                task.cancel()
+            await asyncio.wait(others, timeout=0.5)
 
     async def _serve(self, near: StreamReader, answers: StreamWriter) -> None:
         abruptly = False
@@ -134,8 +137,8 @@ class Proxy:
                 await self._exchange(near, answers, far, requests)
         except _EndError as end:
             abruptly = end.abruptly
-        except (OSError, IncompleteReadError, ssl.SSLError):
-            pass
+        except (OSError, IncompleteReadError, ssl.SSLError, asyncio.CancelledError):
+            pass  # the end of the proxy is no event
         finally:
             for writer in (requests, answers):
                 if writer is not None:
@@ -154,7 +157,7 @@ class Proxy:
             if mishap in _REFUSALS or mishap is Mishap.EXPIRED:
                 return
         self._spring(request, after=False)
-        on.write(head.raw + body)
+        on.write(self._sign(head) + body)
         await on.drain()
         answer = _Head(await far.readuntil(b"\r\n\r\n"))
         self._spring(request, after=True)
@@ -167,6 +170,11 @@ class Proxy:
         if mishap is Mishap.RESET_AFTER:
             raise _EndError(abruptly=True)
         await self._write(answers, answer.raw + content, slowly=mishap is Mishap.SLOW_BODY)
+
+    def _sign(self, head: _Head) -> bytes:
+        if not self._token or head.read("authorization"):
+            return head.raw
+        return head.raw.removesuffix(b"\r\n") + f"Authorization: Bearer {self._token}\r\n\r\n".encode()
 
     def _spring(self, request: Request, *, after: bool) -> None:
         trap = self.trap

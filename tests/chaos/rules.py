@@ -47,10 +47,10 @@ def find_half_bound(seen: Observed, now: float) -> Iterator[Violation]:
 def find_half_trees(seen: Observed, now: float) -> Iterator[Violation]:
     """Promise 1 for trees: of the groups of a gang of groups so many start, or none."""
     for tree in list(seen.composites.values()):
-        leaves = [leaf for leaf in seen.list_gangs() if (leaf.name[0], leaf.parent) == tree.name]
+        leaves = seen.list_leaves(tree)
         whole = [leaf for leaf in leaves if _is_whole(seen.climbs.get(leaf.name))]
         begun = [seen.climbs[leaf.name].begun for leaf in leaves if leaf.name in seen.climbs]
-        short = begun and len(whole) < min(tree.min_groups, len(leaves)) and not tree.deleting
+        short = begun and tree.name not in seen.grown and not tree.deleting
         subjects = [name for leaf in leaves for name in _name_subjects(seen, leaf)]
         took = seen.excuses.count_clear(min(begun), now, subjects) if short else 0.0
         if took > allow_climb_seconds(sum(leaf.min_count for leaf in leaves)):

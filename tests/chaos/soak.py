@@ -178,11 +178,13 @@ class Soak:
             self._rest()
             return self._describe(self._checker.end(), unfinished)
 
-    def _proxy(self, name: str, source: Random) -> Proxy:
+    def _proxy(self, name: Name, source: Random) -> Proxy:
         port = urlsplit(self.cluster.server).port
         assert port is not None
-        authority = json.loads(self.cluster.kubeconfigs["extender"].read_text())["clusters"][0]["cluster"]
-        tls = ssl.create_default_context(cadata=b64decode(authority["certificate-authority-data"]).decode())
+        config = json.loads(self.cluster.kubeconfigs[name].read_text())
+        authority = config["clusters"][0]["cluster"]["certificate-authority-data"]
+        tls = ssl.create_default_context(cadata=b64decode(authority).decode())
+        token = config["users"][0]["user"]["token"]
 
         def tell(request: Request, _mishap: Mishap) -> None:
             # Only what a gang of its own would feel: the rest must not delay anybody for long.
@@ -191,7 +193,7 @@ class Soak:
             else:
                 self._checker.note("fault", name)
 
-        return Proxy(port, tls, Weather(Random(source.random())), tell)
+        return Proxy(port, tls, Weather(Random(source.random())), tell, token)
 
     @contextmanager
     def _rerouted(self) -> Iterator[None]:
@@ -341,9 +343,9 @@ class Soak:
 
     def _await_known(self, url: str) -> Sequence[float]:
         begun = time.monotonic()
-        while (took := time.monotonic() - begun) < 20:
+        while time.monotonic() - begun < 20:
             if httpx.get(url).status_code == 200:
-                return [took]
+                return [time.monotonic() - begun]
             time.sleep(0.005)
         self._checker.violations.append(f"{url} is not known for 20 s")
         return []
@@ -396,7 +398,11 @@ def summarize_memory(samples: Sequence[dict[str, float]], parts: int = 8) -> Ite
     for part in range(parts):
         inside = [each for each in samples if part * length <= each["second"] < (part + 1) * length]
         if inside:
-            middle = {name: statistics.median(each[name] for each in inside) for name in samples[0] if name != "second"}
+            middle = {
+                name: round(statistics.median(each[name] for each in inside), 1)
+                for name in samples[0]
+                if name != "second"
+            }
             yield {"minute": round((part + 1) * length / 60, 1), **middle}
 
 

@@ -144,6 +144,14 @@ def one_of_two_groups_of_a_tree_starts(scene: Scene) -> None:
     scene.wait(3)
 
 
+def a_tree_starts_in_part_the_second_time(scene: Scene) -> None:
+    a_tree_that_ran_loses_a_group(scene)
+    scene.pod("a-0", "n1", gone=True)
+    scene.wait(5)
+    scene.pod("b-0", "n1", uid="b-0-again")
+    scene.wait(3)
+
+
 def two_racks(scene: Scene) -> None:
     scene.group("g", spec={"schedulingConstraints": {"topology": [{"key": RACK}]}})
     scene.pod("g-0", "n1")
@@ -270,6 +278,7 @@ BROKEN: list[tuple[Tale, str]] = [
     (a_second_start_stops_half_way, "half bound"),
     (one_of_three_is_bound_and_one_was_deleted, "half bound"),
     (one_of_two_groups_of_a_tree_starts, "half bound"),
+    (a_tree_starts_in_part_the_second_time, "half bound"),
     (two_racks, "domain"),
     (two_racks_of_an_annotation, "domain"),
     (a_late_member_in_another_rack, "domain"),
@@ -386,6 +395,16 @@ def a_nomination_by_kube_scheduler(scene: Scene) -> None:
     scene.wait(16)
 
 
+def a_tree_that_ran_loses_a_group(scene: Scene) -> None:
+    scene.tree("t", 2)
+    for leaf in ("a", "b"):
+        scene.group(leaf, 1, spec={"parentCompositePodGroupName": "t"})
+        scene.pod(f"{leaf}-0", "n1")
+    scene.wait(1)
+    scene.pod("b-0", "n1", gone=True)
+    scene.wait(60)
+
+
 def a_tree_whose_root_says_it(scene: Scene) -> None:
     scene.tree("t", 1)
     scene.group("leaf", 1, reason="", spec={"parentCompositePodGroupName": "t"})
@@ -437,6 +456,7 @@ SOUND: list[Tale] = [
     two_actives_at_once,
     a_record_that_goes_soon,
     a_nomination_by_kube_scheduler,
+    a_tree_that_ran_loses_a_group,
     a_tree_whose_root_says_it,
     a_finalizer_for_a_pod_that_runs,
     a_gang_that_does_not_fit,
