@@ -5,7 +5,7 @@ WORKERS ?= 2
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser chaos control-plane control-planes help picture setup lint types contract unit e2e test test-full demo soak bench numbers lock sbom audit clean
+.PHONY: browser control-plane control-planes help picture setup lint types contract unit e2e test test-full demo soak bench numbers lock sbom audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -46,9 +46,6 @@ control-planes: control-plane ## those of every supported version
 
 e2e: control-plane ## one end-to-end test per promise, on a real control plane; other versions where they are built
 	$(BIN)/pytest tests/e2e -m "not full" --numprocesses $(WORKERS) --dist loadgroup
-
-chaos: control-plane ## a short run of faults with a fixed seed, on a real control plane
-	$(BIN)/pytest tests/chaos -m "not full"
 
 test: lint types contract unit browser e2e ## everything that has to pass
 
