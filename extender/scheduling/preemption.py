@@ -17,7 +17,7 @@ from extender.scheduling.group_state import GroupState
 from extender.scheduling.kept_slots import KeptSlots
 from extender.scheduling.studies import Studies, Unfinished
 from extender.scheduling.study import Make
-from extender.scheduling.units import Running, Units, count_pods, is_running, keep_budgets, keep_rest
+from extender.scheduling.units import Running, Units, is_running, keep_budgets, keep_rest
 from serried.cluster.priorities import GroupPriorities
 from serried.cluster.snapshots import Snapshots
 from serried.cluster.vacancies import Vacancy
@@ -28,7 +28,7 @@ from serried.model.pod import Pod
 from serried.model.reservation import Reservation
 from serried.model.resources import Resources, subtract
 from serried.model.verdict import Reason, Verdict
-from serried.model.victim import Blocker, NoVictims, Preemption, Unit
+from serried.model.victim import Blocker, NoVictims, Preemption, Unit, count_pods
 from serried.plan.capacity import Capacity
 from serried.plan.check import still_holds
 from serried.plan.order import Waiting

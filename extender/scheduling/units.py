@@ -242,8 +242,3 @@ def _stands(tree: Tree, placed: Mapping[str, int]) -> bool:
 def is_running(pod: Pod | None) -> bool:
     """Whether a pod, None for one that is gone, still uses its node: also while it ends."""
     return pod is not None and pod.bound
-
-
-def count_pods(units: Collection[Unit]) -> int:
-    """How many pods these units have."""
-    return sum(len(unit.pods) for unit in units)

@@ -1,6 +1,6 @@
 """Who may have to go for a gang of higher priority, what that costs, and what is chosen."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -38,6 +38,11 @@ class Unit:
 
     protection: str = ""
     """Why it may not be evicted whatever its priority, a phrase; "" if it may."""
+
+
+def count_pods(units: Iterable[Unit]) -> int:
+    """How many pods these units have."""
+    return sum([len(unit.pods) for unit in units])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from serried.model.node import Node
 from serried.model.plan import Overlay, Plan, PlanRequest, Snapshot
 from serried.model.pod import Shape
-from serried.model.resources import Resources, add, count_slots
+from serried.model.resources import Resources, add, capacity, count_slots
 from serried.model.verdict import Verdict
 from serried.model.victim import Unit
 from serried.plan.capacity import Capacity
@@ -29,48 +29,72 @@ class Clearing:
     def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
         self.nodes = nodes
         self._base = used
-        self._left: dict[str, Resources] = {}
-        self._gone: dict[str, dict[str, int]] = {}
+
+        self._left: dict[str, dict[str, int]] = {}
+        """What is used on each node from which units have gone: changed in place, for it changes very often."""
+
+        self._owed: dict[tuple[str, str], int] = {}
+        """By node and resource: how much more has gone than was counted there. A pod may ask for more than that."""
+
         self.used: Mapping[str, Resources] = Overlay(self._left, used)
 
     def take(self, units: Iterable[Unit]) -> Iterable[str]:
         """Units go; the names of the nodes that they were on, as far as they are among these."""
-        return self._move(units, 1)
+        names: dict[str, None] = {}
+        for unit in units:
+            for pod in unit.pods:
+                left = self._find_left(pod.node)
+                if left is None:
+                    continue
+                names[pod.node] = None
+                for name, amount in pod.shape.requests:
+                    if name in left:
+                        rest = left[name] - amount
+                        left[name] = rest if rest >= 0 else self._owe(pod.node, name, rest)
+        return names
 
     def give_back(self, units: Iterable[Unit]) -> Iterable[str]:
         """Units that had gone are there again."""
-        return self._move(units, -1)
+        names: dict[str, None] = {}
+        for unit in units:
+            for pod in unit.pods:
+                left = self._find_left(pod.node)
+                if left is None:
+                    continue
+                names[pod.node] = None
+                for name, amount in pod.shape.requests:
+                    if name in left:
+                        left[name] += self._settle(pod.node, name, amount) if self._owed else amount
+        return names
 
     def left(self, name: str) -> Resources:
         """What is used on a node."""
         found = self._left.get(name)
         return self._base.get(name, _NOTHING) if found is None else found
 
-    def _move(self, units: Iterable[Unit], sign: int) -> Iterable[str]:
-        names: dict[str, None] = {}
-        for unit in units:
-            for pod in unit.pods:
-                gone = self._gone.get(pod.node)
-                if gone is None:
-                    if pod.node not in self.nodes:
-                        continue
-                    gone = self._gone[pod.node] = {}
-                names[pod.node] = None
-                for name, amount in pod.shape.requests:
-                    gone[name] = gone.get(name, 0) + sign * amount
-        for node in names:
-            self._left[node] = _subtract(self._base.get(node, _NOTHING), self._gone[node])
-        return names
+    def _find_left(self, node: str) -> dict[str, int] | None:
+        """What is used on a node, to be changed; None if it is not among these."""
+        left = self._left.get(node)
+        if left is None and node in self.nodes:
+            left = self._left[node] = dict(self._base.get(node, _NOTHING))
+        return left
 
+    def _owe(self, node: str, name: str, rest: int) -> int:
+        """Nothing is used where more has gone than was counted: what is more is owed by those that come back."""
+        self._owed[node, name] = self._owed.get((node, name), 0) - rest
+        return 0
 
-def _subtract(base: Resources, gone: Resources) -> Resources:
-    """What is left. A pod may ask for more than is counted for it: then its end frees what is counted."""
-    left = dict(base)
-    for name, amount in gone.items():
-        if name in left:
-            rest = left[name] - amount
-            left[name] = max(0, rest)
-    return left
+    def _settle(self, node: str, name: str, amount: int) -> int:
+        """How much of what comes back is used again once what is owed is settled."""
+        owed = self._owed.get((node, name), 0)
+        if not owed:
+            return amount
+        settled = min(owed, amount)
+        if settled == owed:
+            del self._owed[node, name]
+        else:
+            self._owed[node, name] = owed - settled
+        return amount - settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +120,21 @@ class SlotClearing:
         self._shape = shape
         self._need = need
         self._slots: dict[str, int] = {}
+
+        self._limits: dict[str, list[tuple[str, int, int]]] = {}
+        """Of each node that takes members: what a member asks for, how much the node has of it, and how much it asks.
+
+        Slots are counted for each pod that goes or comes back, ten thousands of times for one gang.
+        """
+
         self._seated = Seated()
 
     def count(self) -> Work[None]:
         """Count the slots of every node."""
         for place, node in enumerate(self.clearing.nodes.values(), 1):
             if admits(self._shape, node):
+                asked = [(name, amount) for name, amount in self.request.items() if amount > 0]
+                self._limits[node.name] = [(name, capacity(node.allocatable, name), amount) for name, amount in asked]
                 self._slots[node.name] = 0
                 self._recount(node.name)
             if place % _NODES_PER_STEP == 0:
@@ -174,7 +207,8 @@ class SlotClearing:
         before = self._slots.get(name)
         if before is None:
             return
-        now = count_slots(self.clearing.nodes[name].allocatable, self.clearing.left(name), self.request)
+        left = self.clearing.left(name)
+        now = max(0, min([(limit - left.get(each, 0)) // amount for each, limit, amount in self._limits[name]], default=0))
         self._slots[name] = now
         self.total += now - before
 

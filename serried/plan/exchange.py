@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from itertools import chain, combinations
 
 from serried.model.group import GroupKey
-from serried.model.victim import Allowances, Cost, Unit
+from serried.model.victim import Allowances, Cost, Unit, count_pods
 from serried.plan.clearing import SlotClearing
 from serried.plan.damage import age, measure_cost
 from serried.plan.reprieve import Bulk, reprieve
 from serried.plan.steps import Work, sort_in_steps
 
 _MAX_MOVES = 8_000
-"""How many units may go or come back for one domain: some tens of milliseconds."""
+"""How many pods may go or come back for one domain: some tens of milliseconds."""
 
 _MAX_UNITS = 2_000
 """Of more units than that, too few could be tried to be worth it."""
@@ -70,7 +70,7 @@ class Exchange:
         priority = min(unit.priority for unit in bulk)
         lower = [unit for unit in order if unit.priority < priority and unit not in gone]
         again = [*self.victims, *lower]
-        self.moves -= 3 * (len(again) + len(bulk))
+        self.moves -= 3 * (count_pods(again) + count_pods(bulk))
         before = self.clearing.save()
         yield from self.clearing.take([*bulk, *lower])
         rest = yield from reprieve(self.clearing, again, self.allowances, self.newest)
