@@ -321,7 +321,7 @@ class Core:
         evictions = Evictions(client, store.pods, store.members, groups=self.groups, term=term)
         binder = Binder(client, Window(options.bindings))
         effects = Effects(self.nominator, evictions, self.studies, self.tasks)
-        preempting = Preempting(
+        self.preempting = Preempting(
             client,
             store,
             term,
@@ -348,7 +348,7 @@ class Core:
             activity=self.activity,
             outbox=self.outbox,
             effects=effects,
-            preempting=preempting,
+            preempting=self.preempting,
             records=records,
             binder=binder,
             metrics=metrics,
@@ -368,7 +368,7 @@ class Core:
             scheduling_cycle=scheduling_cycle,
             endings=endings,
             runner=self.runner,
-            preempting=preempting,
+            preempting=self.preempting,
             clock=clock,
         )
         self.loop = SchedulingLoop(self.groups, term, self.planning, self.group_scheduler, runner=self.runner)

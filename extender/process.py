@@ -68,7 +68,7 @@ class Extender:
         self.level = level
         self._client = client
         self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs), EndedMembers.KEEP_SLOTS, level)
-        self.events = EventWriter(client, "serried")
+        self.events = EventWriter(client, "serried", gives_way=self._gives_way)
         self.reports = make_reports(client, self.store, self.events, level, clock)
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         self.leadership = self._make_leadership()
@@ -123,6 +123,9 @@ class Extender:
         self.isolation.note(old, new)
         self.gauges.note(old, new)
         self.core.groups.wake()
+
+    def _gives_way(self) -> bool:
+        return self.core.preempting.rush.is_on()
 
     def _make_leadership(self) -> Leadership:
         make = Leadership if self.settings.lease else AlwaysActive

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from extender.status.conditions import tell_time
@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 log = logging.getLogger(__name__)
 
-_WRITERS = 16
+_WRITERS = 32
 """For how many pods something is written at the same time."""
 
 
@@ -32,23 +32,28 @@ async def do_each(pods: Iterable[Item], do: Callable[[Item], Awaitable[Answer]])
     return list(await asyncio.gather(*(do_one(pod) for pod in pods)))
 
 
+def find_running(pods: Mapping[str, Pod], victim: Victim) -> Pod | None:
+    """A victim's pod if it is still to be ended."""
+    pod = pods.get(victim.uid)
+    return pod if pod is not None and pod.bound and not pod.deleting else None
+
+
 async def mark(client: ApiClient, pod: Pod | Victim, text: str) -> None:
     """Say on a pod that it is preempted, and for whom. A pod that is gone is fine; a failure is logged."""
     said = {"type": DISRUPTION_TARGET, "status": "True", "reason": PREEMPTED, "message": text}
     # kube-controller-manager takes a condition back at once that has no time.
-    await _apply(client, pod, [{**said, "lastTransitionTime": tell_time()}])
+    await _patch(client, pod, {**said, "lastTransitionTime": tell_time()})
 
 
 async def unmark(client: ApiClient, pod: Pod | Victim) -> None:
     """Take back what `mark` has written."""
-    await _apply(client, pod, [])
+    await _patch(client, pod, {"type": DISRUPTION_TARGET, "$patch": "delete"})
 
 
-async def _apply(client: ApiClient, pod: Pod | Victim, conditions: list[dict[str, str]]) -> None:
-    metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"conditions": conditions}}
+async def _patch(client: ApiClient, pod: Pod | Victim, condition: dict[str, str]) -> None:
+    body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
     try:
-        await client.apply(PODS, pod.namespace, pod.name, body, "status")
+        await client.patch_strategic(PODS, pod.namespace, pod.name, body, "status")
     except (NotFound, Conflict):
         return
     except ApiError as error:

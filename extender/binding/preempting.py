@@ -14,9 +14,13 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
 
-from extender.binding.disrupting import do_each, mark, unmark
+from extender.binding.disrupting import do_each, find_running, mark, unmark
 from extender.binding.effects import Effects
+from extender.binding.rehearsal import Rehearsal
+from extender.binding.rush import Rush
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.moves import Moves
 from extender.scheduling.permit import Permit
@@ -27,7 +31,7 @@ from extender.scheduling.units import is_running
 from serried.cluster.companies import Companies
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
+from serried.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, TooMany
 from serried.kube.wire import PODS
 from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey
@@ -43,9 +47,6 @@ TIMEOUT_SECONDS = 600.0
 
 _RETRY_SECONDS = 5.0
 """The pause after which victims are looked at anew that were not evicted."""
-
-_MAX_TRIES = 3
-"""How often a dry run is tried that has no answer."""
 
 
 class Preempting:
@@ -68,6 +69,9 @@ class Preempting:
         method: Method = Method.EVICTION,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
+        self.rush = Rush(clock)
+        """The time in which it writes."""
+
         self._client = client
         self._store = store
         self._term = term
@@ -84,11 +88,14 @@ class Preempting:
 
     async def run(self, cycle: BindingCycle) -> Verdict | None:
         """Have the victims of a cycle end; None when none is left, or it is over, else why it is given up."""
-        victims = list(cycle.reservation.victims.values())
-        whole: list[GroupKey] = []
-        refusal = await self._run(cycle, victims, whole)
+        course = _Course(
+            cycle, list(cycle.reservation.victims.values()), Rehearsal(self._client, self._store, self._method)
+        )
+        with self.rush:
+            refusal = await self._prepare(course)
+        refusal = refusal or await self._end_all(course)
         if refusal is not None or cycle.over:
-            await self._take_back(victims, whole)
+            await self._take_back(course.told, course.whole)
         if self._term.leads():
             outcome = "Withdrawn" if cycle.over else "Cleared"
             self._metrics.preemption_ended(outcome if refusal is None else refusal.reason.value)
@@ -100,45 +107,52 @@ class Preempting:
         marked = [victim for victim in reservation.victims.values() if self._has_begun([victim])]
         await self._take_back(marked, self._companies.list_whole({victim.uid for victim in marked}))
 
-    async def _run(self, cycle: BindingCycle, victims: list[Victim], whole: list[GroupKey]) -> Verdict | None:
-        """``whole`` gets the groups of which it is said that they are evicted."""
-        deadline = self._clock() + self._timeout_seconds
-        if not self._has_begun(victims):
-            refusal = await self._rehearse(cycle, victims) or self._judge(cycle)
-            if refusal is not None or self._is_over(cycle):
+    async def _prepare(self, course: "_Course") -> Verdict | None:
+        """All that comes before the first eviction; why there is none."""
+        await course.rehearsal.prepare()
+        if not self._has_begun(course.victims):
+            refusal = await self._rehearse(course) or self._judge(course.cycle)
+            if refusal is not None or self._is_over(course.cycle):
                 return refusal
-        whole += self._companies.list_whole({victim.uid for victim in victims})
-        await self._announce(cycle, victims, whole)
-        again: dict[str, float] = {}
-        while not self._is_over(cycle) and (left := self._list_left(victims)):
+        course.told.extend(course.victims)
+        course.whole.extend(self._companies.list_whole({victim.uid for victim in course.victims}))
+        await self._announce(course)
+        return None
+
+    async def _end_all(self, course: "_Course") -> Verdict | None:
+        cycle = course.cycle
+        deadline = self._clock() + self._timeout_seconds
+        while not self._is_over(cycle):
+            cycle.changed.clear()  # before the look: what ends during the writes below is not waited for
+            left = self._list_left(course.victims)
+            if not left:
+                return None
             refusal = self._judge(cycle)
             if refusal is None and self._clock() > deadline:
-                refusal = _describe_rest(victims, left)
+                refusal = _describe_rest(course.victims, left)
             if refusal is not None:
                 return refusal
-            begun = bool(again)
-            await self._end_due(cycle, left, again)
+            begun = bool(course.again)
+            with self.rush:
+                await self._end_due(course, left)
             if not begun and not self._is_over(cycle):
                 # While victims end, the scheduler keeps what it counts as free there for those nominated to it.
                 self._effects.nominate(cycle)
             await self._wait(cycle)
         return None
 
-    async def _end_due(self, cycle: BindingCycle, left: Iterable[Victim], again: dict[str, float]) -> None:
-        """Evict those that are due; ``again`` says when each is due once more, by UID, in loop seconds."""
+    async def _end_due(self, course: "_Course", left: Iterable[Victim]) -> None:
         now = self._clock()
-        due = [victim for victim in left if now >= again.get(victim.uid, 0.0)]
-        whole = {victim.uid for victim in due if self._find(victim) is not None}
-        ended = await do_each(due, lambda victim: self._end(cycle, victim))
-        for victim, done in zip(due, ended, strict=True):
-            again[victim.uid] = math.inf if done else now + _RETRY_SECONDS
-        if self._method is Method.EVICTION:
-            # The API server has put a reason of its own into the condition (EvictionByEvictionAPI); by ours
-            # kube-scheduler knows that the pod ends for a nominated one
-            # (pkg/scheduler/framework/preemption/preemption.go: PodTerminatingByPreemption). Most are gone by now.
-            text = _describe(cycle)
-            ending = [victim for victim, done in zip(due, ended, strict=True) if done and victim.uid in whole]
-            await do_each(ending, lambda victim: self._mark_ending(victim, text))
+        due = [victim for victim in left if now >= course.again.get(victim.uid, 0.0)]
+        ended = await do_each(due, lambda victim: self._end(course, victim))
+        for victim, end in zip(due, ended, strict=True):
+            course.again[victim.uid] = now + _RETRY_SECONDS if end is _End.REFUSED else math.inf
+        # The API server has put a reason of its own into the condition (EvictionByEvictionAPI); by ours
+        # kube-scheduler knows that the pod ends for a nominated one
+        # (pkg/scheduler/framework/preemption/preemption.go: PodTerminatingByPreemption). Most are gone by now.
+        text = _describe(course.cycle)
+        evicted = [victim for victim, end in zip(due, ended, strict=True) if end is _End.EVICTED]
+        await do_each(evicted, lambda victim: self._mark_ending(victim, text))
 
     # --- readings ----------------------------------------------------------------------------------------------
 
@@ -149,9 +163,7 @@ class Preempting:
         return [victim for victim in victims if is_running(self._store.pods.get(victim.uid))]
 
     def _find(self, victim: Victim) -> Pod | None:
-        """The pod if it is still to be evicted."""
-        pod = self._store.pods.get(victim.uid)
-        return pod if pod is not None and pod.bound and not pod.deleting else None
+        return find_running(self._store.pods, victim)
 
     def _has_begun(self, victims: Iterable[Victim]) -> bool:
         """Whether an earlier term may have evicted some of them already: all of them say so before the first one is."""
@@ -169,49 +181,28 @@ class Preempting:
 
     # --- steps -------------------------------------------------------------------------------------------------
 
-    async def _rehearse(self, cycle: BindingCycle, victims: list[Victim]) -> Verdict | None:
+    async def _rehearse(self, course: "_Course") -> Verdict | None:
         """Why a victim could not be evicted; None if all could."""
-        if self._method is Method.DELETION:
-            return None
-        answers = await do_each(victims, self._rehearse_one)
-        refused = {victim.uid: why for victim, why in zip(victims, answers, strict=True) if why}
+        refused = await course.rehearsal.run(course.victims)
         if not refused:
             return None
-        log.info("victims may not be evicted", extra=name_group(cycle.reservation.group) | {"pods": len(refused)})
+        log.info("victims may not be evicted", extra=name_group(course.group) | {"pods": len(refused)})
         for uid, why in refused.items():
             self._preemptions.note_refused([uid], why)
-        first = next(victim for victim in victims if victim.uid in refused)
+        first = next(victim for victim in course.victims if victim.uid in refused)
         return Verdict(Reason.EVICTION_REFUSED, detail=f"{first.namespace}/{first.name}: {refused[first.uid]}")
 
-    async def _rehearse_one(self, victim: Victim) -> str:
-        if self._find(victim) is None:
-            return ""
-        for attempt in range(1, _MAX_TRIES + 1):
-            try:
-                await self._client.rehearse_eviction(victim.namespace, victim.name, victim.uid)
-            except (NotFound, Conflict):
-                return ""
-            except TooMany:
-                return "its PodDisruptionBudget does not allow it"
-            except ApiError as error:
-                if attempt == _MAX_TRIES:
-                    return str(error)
-            else:
-                return ""
-            await asyncio.sleep(0)
-        return ""
-
-    async def _announce(self, cycle: BindingCycle, victims: list[Victim], whole: list[GroupKey]) -> None:
+    async def _announce(self, course: "_Course") -> None:
         """Say it first: a condition on each victim and each group that goes whole, and events that name both sides."""
-        text = _describe(cycle)
-        names = name_some([f"{victim.namespace}/{victim.name}" for victim in victims])
+        text, victims = _describe(course.cycle), course.victims
+        names = name_some(victims)
         self._status.report_preemption(
-            cycle.reservation.group, f"{len(victims)} pods of lower priority are evicted for it: {names}"
+            course.group, f"{len(victims)} pods of lower priority are evicted for it: {names}"
         )
         for victim in victims:
             if self._find(victim) is not None:
                 self._status.report_victim(victim, text)
-        await do_each(whole, lambda group: self._status.mark_preempted(group, text))
+        await do_each(course.whole, lambda group: self._status.mark_preempted(group, text))
         await do_each(victims, lambda victim: self._mark_running(victim, text))
 
     async def _mark_running(self, victim: Victim, text: str) -> None:
@@ -219,25 +210,38 @@ class Preempting:
         if pod is not None and pod.disruption != PREEMPTED:
             await mark(self._client, victim, text)
 
-    async def _end(self, cycle: BindingCycle, victim: Victim) -> bool:
-        """Whether the API server has taken it: then the victim ends by itself, however late the watch says so."""
-        if self._find(victim) is None or self._is_over(cycle):
-            return True
+    async def _end(self, course: "_Course", victim: Victim) -> "_End":
+        """What the API server says: once it has taken it, the victim ends by itself, however late the watch says so."""
+        pod = self._find(victim)
+        if pod is None or self._is_over(course.cycle):
+            return _End.GONE
         try:
-            if self._method is Method.DELETION:
-                await self._client.delete(PODS, victim.namespace, victim.name, victim.uid)
-            else:
-                await self._client.evict(victim.namespace, victim.name, victim.uid)
+            end = await self._end_pod(course, pod)
         except (NotFound, Conflict):
-            return True
+            return _End.GONE
         except TooMany:
             log.info("a disruption budget keeps a victim for now", extra={"pod": victim.name})
         except ApiError as error:
             log.warning("could not evict a victim", extra={"pod": victim.name, "err": str(error)})
         else:
             self._metrics.evicted(self._classify(victim))
-            return True
-        return False
+            return end
+        return _End.REFUSED
+
+    async def _end_pod(self, course: "_Course", pod: Pod) -> "_End":
+        if self._method is Method.DELETION:
+            await self._client.delete(PODS, pod.namespace, pod.name, pod.uid)
+            return _End.DELETED
+        if not course.rehearsal.is_guarded(pod):
+            try:
+                await self._client.delete(PODS, pod.namespace, pod.name, pod.uid)
+            except (Forbidden, Invalid) as error:
+                # No such role, or serried-extender-deletions does not find the condition: who may evict needs neither.
+                log.info("a victim is evicted, not deleted", extra={"pod": pod.name, "err": str(error)})
+            else:
+                return _End.DELETED
+        await self._client.evict(pod.namespace, pod.name, pod.uid)
+        return _End.EVICTED
 
     async def _mark_ending(self, victim: Victim, text: str) -> None:
         if is_running(self._store.pods.get(victim.uid)) and self._term.leads():
@@ -252,18 +256,49 @@ class Preempting:
         """Nobody who still runs is evicted any more: so nobody may say so."""
         if not self._term.leads():
             return
-        left = [victim for victim in victims if self._find(victim)]
+        left = [victim for victim in victims if (pod := self._find(victim)) and pod.disruption in ("", PREEMPTED)]
         staying = self._companies.list_whole({victim.uid for victim in left})
         await do_each((each for each in whole if each in staying), self._status.unmark_preempted)
         await do_each(left, lambda victim: unmark(self._client, victim))
 
     async def _wait(self, cycle: BindingCycle) -> None:
-        cycle.changed.clear()
         try:
             async with asyncio.timeout(_RETRY_SECONDS):
                 await cycle.changed.wait()
         except TimeoutError:
             pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """How far the evictions for one gang are."""
+
+    cycle: BindingCycle
+    victims: Sequence[Victim]
+    rehearsal: Rehearsal
+
+    told: list[Victim] = field(default_factory=list)
+    """The victims of which it is said that they are evicted."""
+
+    whole: list[GroupKey] = field(default_factory=list)
+    """The groups of which the same is said."""
+
+    again: dict[str, float] = field(default_factory=dict)
+    """When each is to be evicted once more, by UID, in loop seconds; infinite for one that ends."""
+
+    @property
+    def group(self) -> GroupKey:
+        """The gang's."""
+        return self.cycle.reservation.group
+
+
+class _End(Enum):
+    """What has become of a victim."""
+
+    GONE = "gone"
+    DELETED = "deleted"
+    EVICTED = "evicted"
+    REFUSED = "refused"
 
 
 def _describe_rest(victims: Sequence[Victim], left: Sequence[Victim]) -> Verdict:

@@ -145,7 +145,8 @@ class GroupScheduler:
         self._held.review(now)
         for uid in [uid for uid in self._held if self._store.members.group_of(uid) is None]:
             self._let_go(uid)
-        return {key for key, state in self._groups.states.items() if self._planning.is_due(state)}
+        due = {key for key, state in self._groups.states.items() if self._planning.is_due(state)}
+        return due | (self._store.yields.take_changed() & self._groups.states.keys())
 
     def in_turn(self, due: set[GroupKey]) -> list[GroupKey]:
         """These groups in the order in which they are looked at."""

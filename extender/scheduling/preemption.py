@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
 
 from extender.scheduling.backfill import Backfill
@@ -25,10 +26,10 @@ from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey
 from serried.model.plan import Overlay, PlanRequest, Snapshot
 from serried.model.pod import Pod
-from serried.model.reservation import Reservation
+from serried.model.reservation import Reservation, Victim
 from serried.model.resources import Resources, subtract
 from serried.model.verdict import Reason, Verdict
-from serried.model.victim import Blocker, NoVictims, Preemption, Unit, count_pods
+from serried.model.victim import Blocker, NoVictims, Preemption, Unit
 from serried.plan.capacity import Capacity
 from serried.plan.check import still_holds
 from serried.plan.order import Waiting
@@ -427,22 +428,21 @@ def _explain(found: Preemption | NoVictims | None) -> str:
 
 def describe_victims(units: Collection[Unit]) -> str:
     """How many pods, and some of their names."""
-    names = [f"{pod.namespace}/{pod.name}" for unit in units for pod in unit.pods]
-    return f"{count_pods(units)} pods of lower priority ({name_some(names)})"
+    pods = [pod for unit in units for pod in unit.pods]
+    return f"{len(pods)} pods of lower priority ({name_some(pods)})"
 
 
 def describe_wait(reservation: Reservation, pods: Mapping[str, Pod]) -> Verdict:
     """How a gang stands whose victims are to end."""
     victims = reservation.victims
-    ended = sum(not is_running(pods.get(uid)) for uid in victims)
-    names = [f"{victim.namespace}/{victim.name}" for victim in victims.values()]
-    return Verdict(Reason.PREEMPTING, have=ended, need=len(victims), detail=name_some(names))
+    ended = sum([not is_running(pods.get(uid)) for uid in victims])
+    return Verdict(Reason.PREEMPTING, have=ended, need=len(victims), detail=name_some(victims.values()))
 
 
-def name_some(names: Sequence[str]) -> str:
-    """The first of these names, and how many more there are."""
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return ", ".join(names[:_MAX_NAMED]) + more
+def name_some(victims: Collection[Pod] | Collection[Victim]) -> str:
+    """The names of the first of these, and how many more there are."""
+    more = f" and {len(victims) - _MAX_NAMED} more" if len(victims) > _MAX_NAMED else ""
+    return ", ".join(f"{each.namespace}/{each.name}" for each in islice(victims, _MAX_NAMED)) + more
 
 
 def _join(*parts: str) -> str:

@@ -8,12 +8,21 @@ from serried.model.pod import Pod
 
 
 class Yields:
-    """Victims by UID. The gang that waits for one is looked at whenever that one changes."""
+    """Victims by UID. The gang that waits for them is looked at when the last one has ended, and before with the tick.
+
+    A thousand victims change thousands of times, and each look is as long as the gang is large.
+    """
 
     def __init__(self, touched: Touched, pods: Mapping[str, Pod]) -> None:
         self._touched = touched
         self._pods = pods
         self._by_uid: dict[str, GroupKey] = {}
+
+        self._left: dict[GroupKey, set[str]] = {}
+        """The victims of each gang that have not ended, as far as the watch has shown it."""
+
+        self._changed: set[GroupKey] = set()
+        """The gangs of which a victim has changed since they were taken last."""
 
         self._let_off: set[str] = set()
         """Known pods that were victims and are none any more."""
@@ -33,13 +42,17 @@ class Yields:
 
     def add(self, uids: Iterable[str], group: GroupKey) -> None:
         """These pods end for this gang."""
-        self._by_uid.update(dict.fromkeys(uids, group))
-        self._let_off -= self._by_uid.keys()
+        fresh = dict.fromkeys(uids, group)
+        self._by_uid.update(fresh)
+        self._left.setdefault(group, set()).update(uid for uid in fresh if self._runs(uid))
+        self._let_off.difference_update(fresh)
 
     def remove(self, uids: Iterable[str]) -> None:
         """These pods are nobody's victims (any more)."""
         for uid in uids:
-            self._by_uid.pop(uid, None)
+            group = self._by_uid.pop(uid, None)
+            if group is not None and group in self._left:
+                self._end(group, uid)
             if uid in self._pods:
                 self._let_off.add(uid)
 
@@ -52,5 +65,25 @@ class Yields:
         if uid not in self._pods:
             self._let_off.discard(uid)
         group = self._by_uid.get(uid)
-        if group is not None:
-            self._touched.add(group)
+        if group is None:
+            return
+        self._changed.add(group)
+        if group in self._left and not self._runs(uid):
+            self._end(group, uid)
+            if group not in self._left:
+                self._touched.add(group)
+
+    def take_changed(self) -> set[GroupKey]:
+        """The gangs of which a victim has changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def _runs(self, uid: str) -> bool:
+        pod = self._pods.get(uid)
+        return pod is not None and pod.bound
+
+    def _end(self, group: GroupKey, uid: str) -> None:
+        left = self._left[group]
+        left.discard(uid)
+        if not left:
+            del self._left[group]

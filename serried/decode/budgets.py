@@ -19,7 +19,12 @@ def counts(budget: DisruptionBudget, namespace: str, name: str, labels: Labels) 
     By the rule of the API server (pkg/registry/core/pod/storage/eviction.go), for which an empty selector means every
     pod of the namespace. kube-scheduler takes it for none, and evicts past the budget.
     """
-    if namespace != budget.key.namespace or budget.selector is None or name in budget.disrupted:
+    return name not in budget.disrupted and selects_pod(budget, namespace, labels)
+
+
+def selects_pod(budget: DisruptionBudget, namespace: str, labels: Labels) -> bool:
+    """Whether a budget is one of a pod's, whether or not its eviction was let pass already."""
+    if namespace != budget.key.namespace or budget.selector is None:
         return False
     return selects(budget.selector, labels)
 

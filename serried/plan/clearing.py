@@ -208,7 +208,9 @@ class SlotClearing:
         if before is None:
             return
         left = self.clearing.left(name)
-        now = max(0, min([(limit - left.get(each, 0)) // amount for each, limit, amount in self._limits[name]], default=0))
+        now = max(
+            0, min([(limit - left.get(each, 0)) // amount for each, limit, amount in self._limits[name]], default=0)
+        )
         self._slots[name] = now
         self.total += now - before
 

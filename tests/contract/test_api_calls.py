@@ -299,3 +299,32 @@ class TestEvict:
     async def test_of_what_is_not_there_is_not_found(self, api: Api) -> None:
         with pytest.raises(NotFound):
             await api.client.evict(NAMESPACE, "p", "pod-p")
+
+
+class TestPatchStrategic:
+    async def patch(self, api: Api, uid: str = "pod-p", **condition: str) -> dict[str, Any]:
+        patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        return await api.client.patch_strategic(PODS, NAMESPACE, "p", patch, "status")
+
+    async def test_puts_one_condition_beside_others_and_changes_it_by_its_type(self, api: Api) -> None:
+        api.add_pod(pod("p"))
+        await self.patch(api, type="Ready", status="True")
+        await self.patch(api, type="Odd", status="False", reason="Old")
+        after = await self.patch(api, type="Odd", status="True")
+        wanted = {
+            "Ready": {"type": "Ready", "status": "True"},
+            "Odd": {"type": "Odd", "status": "True", "reason": "Old"},
+        }
+        assert {each["type"]: each for each in after["status"]["conditions"]} == wanted
+
+    async def test_takes_one_condition_away_and_leaves_the_others(self, api: Api) -> None:
+        api.add_pod(pod("p"))
+        for kind in ("Ready", "Odd"):
+            await self.patch(api, type=kind, status="True")
+        await self.patch(api, **{"type": "Odd", "$patch": "delete"})
+        assert at(await read(api), "status", "conditions") == [{"type": "Ready", "status": "True"}]
+
+    async def test_of_a_pod_that_was_made_anew_is_refused(self, api: Api) -> None:
+        api.add_pod(pod("p"))
+        with pytest.raises(Conflict):
+            await self.patch(api, uid="an-earlier-one", type="Odd", status="True")

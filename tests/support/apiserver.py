@@ -42,7 +42,7 @@ from serried.kube.wire import (
 )
 from serried.model.backoff import Backoff
 from tests.support.faults import Fault, Gate, Mishap, Request, When
-from tests.support.patches import apply, merge, step_through
+from tests.support.patches import apply, merge, merge_strategically, step_through
 from tests.support.routes import Route, find_route
 from tests.support.schemas import GROUP, KINDS, Kinds, openapi
 from tests.support.selectors import match_selectors
@@ -482,7 +482,12 @@ def _without_status(resource: Resource, obj: Any) -> JSON:
 
 def _read_patch(request: Request) -> Any:
     kind = request.headers.get("content-type", "").partition(";")[0]
-    ways = {"merge-patch": merge, "apply-patch": apply, "json-patch": step_through}
+    ways = {
+        "merge-patch": merge,
+        "strategic-merge-patch": merge_strategically,
+        "apply-patch": apply,
+        "json-patch": step_through,
+    }
     way = next((way for name, way in ways.items() if kind.startswith(f"application/{name}+")), None)
     if way is None:
         raise RefusedError(415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {kind}")

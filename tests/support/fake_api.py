@@ -13,9 +13,9 @@ from typing import Any, cast
 
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Unavailable, api_error
-from serried.kube.wire import PODS, RESERVATIONS, Failure, Resource
+from serried.kube.wire import BUDGETS, PODS, RESERVATIONS, Failure, Resource
 from serried.model.group import GroupKey, Key
-from tests.support.patches import merge
+from tests.support.patches import merge, merge_strategically
 from tests.support.storage import RefusedError, check_preconditions, describe_binding
 
 Raw = dict[str, Any]
@@ -55,10 +55,13 @@ class FakeApi:
         self.conditions: list[Raw] = []
 
         self.graceful: set[Key] = set()
-        """Pods that do not go at once when they are evicted."""
+        """Pods that do not go at once when they are evicted or deleted."""
 
         self.guarded: set[Key] = set()
         """Pods that a disruption budget keeps."""
+
+        self.budgets: dict[Key, Raw] = {}
+        """The PodDisruptionBudgets, as they are listed."""
 
         self.before_bind: Callable[[Key], None] = lambda _: None
         self.before_write: Callable[[Mapping[str, Any]], None] = lambda _: None
@@ -99,6 +102,15 @@ class FakeApi:
     def said(self, verb: str) -> list[Call]:
         """The calls of a verb so far."""
         return [call for call in self.calls if call.verb == verb]
+
+    def ended(self) -> list[str]:
+        """The pods that were told to end, in this order, once for each call."""
+        return [call.name for call in self.calls if call.resource == "pods" and call.verb in ("evict", "delete")]
+
+    def guard_all(self) -> None:
+        """A PodDisruptionBudget selects every pod, so that whoever evicts has to ask it."""
+        budget = {"metadata": {"name": "all", "namespace": "default", "uid": "budget-all"}, "spec": {"selector": {}}}
+        self.budgets[Key("default", "all")] = budget
 
     def phase(self, group: GroupKey = _GANG) -> str | None:
         """The phase of a Reservation object, None if there is none."""
@@ -164,8 +176,9 @@ class FakeApi:
         key = Key(namespace, name)
 
         def change() -> Raw:
-            check_preconditions(self._find(resource, key), {"uid": uid, "resourceVersion": version})
-            return self._objects(resource).pop(key)
+            found = self._find(resource, key)
+            check_preconditions(found, {"uid": uid, "resourceVersion": version})
+            return self._end(key) if resource == PODS else self._objects(resource).pop(key)
 
         gone: Raw = await self._do(Call("delete", resource.plural, name, {}), change)
         return gone
@@ -199,15 +212,27 @@ class FakeApi:
         """Note the conditions that are applied to the status of an object."""
 
         def change() -> Raw:
-            if resource == PODS:
-                found = self._find(PODS, Key(namespace, name))
-                check_preconditions(found, obj.get("metadata", {}))
-                found.setdefault("status", {})["conditions"] = list(obj[subresource]["conditions"])
             self.conditions.extend(obj[subresource]["conditions"])
             return {"metadata": {"name": name, "namespace": namespace}, **obj}
 
         applied: Raw = await self._do(Call("apply", resource.plural, name, dict(obj)), change)
         return applied
+
+    async def patch_strategic(
+        self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
+    ) -> Raw:
+        """The object after a strategic merge patch of its status."""
+        key = Key(namespace, name)
+
+        def change() -> Raw:
+            found = self._find(resource, key)
+            check_preconditions(found, patch.get("metadata", {}))
+            found[subresource] = merge_strategically(found.get(subresource), patch[subresource])
+            self.conditions.extend(patch[subresource]["conditions"])
+            return deepcopy(found)
+
+        patched: Raw = await self._do(Call("mark", resource.plural, name, dict(patch)), change)
+        return patched
 
     async def bind(
         self,
@@ -241,10 +266,7 @@ class FakeApi:
             found = self._find(PODS, key)
             check_preconditions(found, {"uid": uid})
             self._check_budget(key)
-            if key in self.graceful:
-                found["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
-            else:
-                del self.pods[key]
+            self._end(key)
 
         await self._do(Call("evict", "pods", name, {"uid": uid}), change)
 
@@ -257,6 +279,14 @@ class FakeApi:
 
         await self._do(Call("rehearse", "pods", name, {"uid": uid}), check)
 
+    def _end(self, key: Key) -> Raw:
+        found = self.pods[key]
+        if key in self.graceful:
+            found["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
+        else:
+            del self.pods[key]
+        return found
+
     def _check_budget(self, key: Key) -> None:
         if key in self.guarded:
             raise RefusedError(429, "TooManyRequests", "cannot evict the pod")
@@ -264,7 +294,8 @@ class FakeApi:
     # --- objects -----------------------------------------------------------------------------------------------
 
     def _objects(self, resource: Resource) -> dict[Key, Raw]:
-        return {PODS.plural: self.pods, RESERVATIONS.plural: self.records}[resource.plural]
+        objects = {PODS.plural: self.pods, RESERVATIONS.plural: self.records, BUDGETS.plural: self.budgets}
+        return objects[resource.plural]
 
     def _find(self, resource: Resource, key: Key) -> Raw:
         found = self._objects(resource).get(key)

@@ -33,6 +33,22 @@ def apply(target: Any, intent: Any) -> Any:
     return intent
 
 
+def merge_strategically(target: Any, patch: Any) -> Any:
+    """Strategic merge patch, where lists of typed entries merge by ``type``, and an entry may say that it goes."""
+    if isinstance(patch, Mapping):
+        result = dict(target) if isinstance(target, Mapping) else {}
+        merged = {key: merge_strategically(result.get(key), value) for key, value in patch.items()}
+        return {key: value for key, value in (result | merged).items() if value is not None}
+    if isinstance(patch, list) and patch and all(_is_typed(entry) for entry in patch):
+        entries = {entry["type"]: entry for entry in target or ()}
+        for entry in patch:
+            before = entries.pop(entry["type"], None)
+            if entry.get("$patch") != "delete":
+                entries[entry["type"]] = merge_strategically(before, entry)
+        return list(entries.values())
+    return patch
+
+
 def _is_typed(entry: Any) -> bool:
     return isinstance(entry, Mapping) and "type" in entry
 

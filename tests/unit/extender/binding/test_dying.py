@@ -61,27 +61,38 @@ def fill(api: FakeApi) -> None:
         api.pods[Key("default", member.value().name)] = member.cpu(2).priority(HIGH).raw()
 
 
+def let_alone(_: FakeApi) -> None:
+    """No budget selects anybody."""
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [pytest.param(let_alone, id="no budget"), pytest.param(FakeApi.guard_all, id="a budget")],
+)
 @pytest.mark.parametrize("calls", range(24))
-async def test_a_process_that_dies_at_any_call_ends_nobody_twice_and_the_gang_is_bound_whole(calls: int) -> None:
+async def test_a_process_that_dies_at_any_call_ends_nobody_twice_and_the_gang_is_bound_whole(
+    calls: int, guard: Callable[[FakeApi], None]
+) -> None:
     api = Mortal(calls)
+    guard(api)
     fill(api)
     first = begin(api)
     await run(first)
     await first.close()
     bound = [name for name in ("m0", "m1") if first.node_of(name)]
     ending = {key.name for key, raw in api.pods.items() if "deletionTimestamp" in raw["metadata"]}
-    done = len(api.said("evict"))
+    done = len(api.ended())
 
     api.left = float("inf")
     second = begin(api)
     await second.recovery.recover()
     await second.settle()
-    assert ending.isdisjoint(call.name for call in api.said("evict")[done:])
+    assert ending.isdisjoint(api.ended()[done:])
     await run(second)
     await second.pass_time(61)
     await run(second)
     assert {second.node_of("m0"), second.node_of("m1")} == {"n1", "n2"}, bound
-    assert {call.name for call in api.said("evict")} == set(VICTIMS)
+    assert set(api.ended()) == set(VICTIMS)
     assert "equal" in {key.name for key in api.pods}
     await second.pass_time(120)
     assert not api.records

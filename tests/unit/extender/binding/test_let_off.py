@@ -37,7 +37,7 @@ def fill(world: Harness) -> Harness:
 
 
 def list_ended(world: Harness) -> list[str]:
-    return [call.name for verb in ("evict", "delete") for call in world.api.said(verb) if call.resource == "pods"]
+    return world.api.ended()
 
 
 async def withdraw(world: Harness) -> None:
@@ -49,24 +49,24 @@ async def withdraw(world: Harness) -> None:
 
 
 async def test_a_gang_that_goes_between_conditions_and_evictions_takes_nobody_with_it(world: Harness) -> None:
-    world.api.hold("apply")
+    world.api.hold("mark")
     await fill(world).go()
     world.store.put_pod(victim(0).disrupted().value())  # written and seen, the other one's is on its way
     await withdraw(world)
     world.store.put_pod(victim(0).disrupted().label("seen", "again").value())
     world.look()
     await world.settle()
-    world.api.let_go("apply")
+    world.api.let_go("mark")
     await world.go()
     assert list_ended(world) == []
     assert [world.pod(name).disruption for name in VICTIMS] == ["", ""]
 
 
 async def test_a_victim_that_stayed_takes_its_gang_with_it_when_another_scheduler_preempts_it(world: Harness) -> None:
-    world.api.hold("apply")
+    world.api.hold("mark")
     await fill(world).go()
     await withdraw(world)
-    world.api.let_go("apply")
+    world.api.let_go("mark")
     await world.go()
     world.add(victim(0).disrupted().deleting())
     await world.go()
@@ -74,6 +74,7 @@ async def test_a_victim_that_stayed_takes_its_gang_with_it_when_another_schedule
 
 
 async def test_a_half_that_is_evicted_by_then_takes_the_other_half_with_it(world: Harness) -> None:
+    world.api.guard_all()
     world.api.fail("evict", error(429))
     await fill(world).go()
     assert list_ended(world) == ["v0", "v1"]
@@ -81,7 +82,7 @@ async def test_a_half_that_is_evicted_by_then_takes_the_other_half_with_it(world
     await withdraw(world)
     await world.go()
     assert list_ended(world) == ["v0", "v1", "v0"]
-    assert Key("default", "v0") not in world.api.pods
+    assert "deletionTimestamp" in world.api.pods[Key("default", "v0")]["metadata"]
 
 
 class TestARecordOfAnEarlierTerm:

@@ -83,10 +83,24 @@ async def test_lower_priority_makes_room_and_the_gang_is_bound_whole(world: Harn
     assert world.nothing_reserved
 
 
-async def test_record_dry_runs_conditions_and_evictions_come_in_this_order(world: Harness) -> None:
+ALONE = ["create", "list", "rehearse", "mark", "mark", "delete", "delete"]
+GUARDED = ["create", "list", "rehearse", "rehearse", "mark", "mark", "evict", "evict", "mark", "mark"]
+
+
+@pytest.mark.parametrize(
+    ("guarded", "steps"),
+    [
+        pytest.param([], ALONE, id="no budget selects them"),
+        pytest.param(["all"], GUARDED, id="a budget selects them"),
+    ],
+)
+async def test_record_dry_runs_conditions_and_evictions_come_in_this_order(
+    world: Harness, guarded: list[str], steps: list[str]
+) -> None:
+    for _ in guarded:
+        world.api.guard_all()
     await start(world)
-    verbs = [call.verb for call in world.api.calls if call.verb in ("create", "rehearse", "apply", "evict")]
-    assert verbs == ["create", "rehearse", "rehearse", "apply", "apply", "evict", "evict", "apply", "apply"]
+    assert [call.verb for call in world.api.calls if call.verb != "nominate"] == steps
     record = world.api.records[GANG.object_key]["spec"]
     assert {victim["name"] for victim in record["victims"]} == {"low1", "low2"}
     assert record["phase"] == "Planned"
@@ -98,12 +112,13 @@ async def test_record_dry_runs_conditions_and_evictions_come_in_this_order(world
 
 
 async def test_a_victim_that_is_gone_when_its_eviction_is_answered_costs_no_more_writes(world: Harness) -> None:
+    world.api.guard_all()
     world.api.hold("evict")
     await start(world)
     world.delete("low1")
     world.api.let_go("evict")
     await world.go()
-    assert [call.name for call in world.api.said("apply")] == ["low1", "low2", "low2"]
+    assert [call.name for call in world.api.said("mark")] == ["low1", "low2", "low2"]
 
 
 async def test_members_are_held_and_nominated_while_victims_end(world: Harness) -> None:
@@ -145,28 +160,30 @@ async def test_a_gang_of_mode_all_goes_whole(world: Harness) -> None:
     assert list_terminating(world) == ["v0", "v1"]
     assert [name for name, _ in world.heard.preempted] == ["default/v"]
     assert not world.heard.disruptions
-    assert not world.api.said("delete")
+    assert sorted(world.api.ended()) == ["v0", "v1"]
 
 
 async def test_a_budget_keeps_all_victims_and_others_are_looked_for(world: Harness) -> None:
+    world.api.guard_all()
     world.api.guarded.add(Key("default", "low1"))
     wait_gracefully(world, "low2", "low3")
     full(world, nodes=3).add(gang(2).priority(HIGH), *urgent(2))
     await world.go()
     assert list_terminating(world) == ["low2", "low3"]
-    assert len(world.api.said("evict")) == 2
+    assert len(world.api.ended()) == 2
 
 
 async def test_nobody_is_evicted_where_a_budget_keeps_the_only_victims(world: Harness) -> None:
+    world.api.guard_all()
     world.api.guarded.add(Key("default", "low1"))
     full(world).add(gang(2).priority(HIGH), *urgent(2))
     await world.go()
-    assert not world.api.said("evict")
+    assert not world.api.ended()
     assert "PodDisruptionBudget" in world.heard.verdicts[-1][1].detail
     assert world.nothing_reserved
     world.api.guarded.clear()
     await world.pass_time(61)
-    assert len(world.api.said("evict")) == 2
+    assert len(world.api.ended()) == 2
 
 
 async def test_budgets_do_not_count_for_deletion() -> None:
@@ -174,7 +191,7 @@ async def test_budgets_do_not_count_for_deletion() -> None:
     world.api.guarded.update([Key("default", "low1"), Key("default", "low2")])
     full(world).add(gang(2).priority(HIGH), *urgent(2))
     await world.go()
-    assert [call.name for call in world.api.said("delete") if call.resource == "pods"] == ["low1", "low2"]
+    assert world.api.ended() == ["low1", "low2"]
     await world.close()
 
 
@@ -183,7 +200,7 @@ async def test_equal_and_higher_priority_stays(world: Harness, priority: int) ->
     world.add(*small_nodes(1), running("other", "n1", priority), gang(1).priority(HIGH), *urgent(1))
     await world.go()
     assert world.reasons() == [Reason.NO_CAPACITY]
-    assert not world.api.said("evict")
+    assert not world.api.ended()
 
 
 async def test_nobody_goes_where_the_gang_would_not_fit_all_the_same(world: Harness) -> None:
@@ -212,7 +229,7 @@ async def test_a_gang_that_goes_before_the_first_eviction_takes_nobody_with_it(w
     await world.go()
     world.api.let_go("rehearse")
     await world.go()
-    assert not world.api.said("evict")
+    assert not world.api.ended()
     assert not world.api.conditions
     assert world.nothing_reserved
 
@@ -224,7 +241,7 @@ async def test_a_gang_that_shrinks_before_the_first_eviction_takes_nobody_with_i
     await world.go()
     world.api.let_go("rehearse")
     await world.go()
-    assert not world.api.said("evict")
+    assert not world.api.ended()
     assert world.nothing_reserved
 
 
@@ -245,7 +262,7 @@ async def test_victims_that_do_not_end_are_waited_for_in_vain(world: Harness) ->
     await world.pass_time(601)
     assert Reason.VICTIMS_REMAIN in world.reasons()
     assert not len(world.ledger)
-    assert len(world.api.said("evict")) == 2
+    assert len(world.api.ended()) == 2
     await end(world, "low2")
     assert world.reasons()[-1] is Reason.VICTIMS_REMAIN  # long enough for somebody to hear of it
     await world.pass_time(6)
@@ -259,14 +276,15 @@ async def test_after_a_failure_nobody_is_evicted_for_a_while(world: Harness) -> 
     world.delete("low2")
     world.add(running("next1", "n1"), running("next2", "n2"))
     await world.go()
-    assert len(world.api.said("evict")) == 2
+    assert len(world.api.ended()) == 2
     await world.pass_time(6)
-    assert len(world.api.said("evict")) == 2
+    assert len(world.api.ended()) == 2
     await world.pass_time(61)
-    assert [call.name for call in world.api.said("evict")] == ["low1", "low2", "next1", "next2"]
+    assert world.api.ended() == ["low1", "low2", "next1", "next2"]
 
 
 async def test_a_budget_that_says_no_in_the_end_is_asked_again(world: Harness) -> None:
+    world.api.guard_all()
     world.api.fail("evict", error(429))
     await start(world)
     assert len(list_terminating(world)) == 1
@@ -295,7 +313,7 @@ async def test_nobody_goes_where_a_budget_allows_a_part_only(world: Harness) -> 
     assert "PodDisruptionBudgets" in world.heard.verdicts[-1][1].detail
     world.add(budget("web").selecting(app="web").allowing(2))
     await world.pass_time(61)
-    assert len(world.api.said("evict")) == 2
+    assert len(world.api.ended()) == 2
 
 
 @pytest.mark.parametrize("who", ["member", "class"])
@@ -341,18 +359,18 @@ async def test_two_gangs_never_evict_each_other_in_turn(world: Harness) -> None:
         for gone in [p.name for p in world.store.pods.values() if Key("default", p.name) not in world.api.pods]:
             world.delete(gone)
         await world.pass_time(60)
-    assert len(world.api.said("evict")) <= 1
+    assert len(world.api.ended()) <= 1
     assert world.node_of("g0") == "n1"
 
 
 async def test_a_gang_that_goes_before_the_first_eviction_takes_its_conditions_back(world: Harness) -> None:
-    world.api.hold("apply")
+    world.api.hold("mark")
     await start(world)
     world.store.drop_group(GANG)
     await world.go()
-    world.api.let_go("apply")
+    world.api.let_go("mark")
     await world.go()
-    assert not world.api.said("evict")
+    assert not world.api.ended()
     assert [world.pod(name).disruption for name in ("low1", "low2")] == ["", ""]
 
 
@@ -474,7 +492,7 @@ async def test_a_group_of_which_members_stay_does_not_say_that_it_goes(world: Ha
 
 
 async def test_a_group_that_stays_after_all_says_no_longer_that_it_goes(world: Harness) -> None:
-    world.api.hold("apply")
+    world.api.hold("mark")
     wait_gracefully(world, "v0")
     world.add(*small_nodes(1), pod_group("v").gang(1).disruption(Disruption.ALL))
     world.add(running("v0", "n1").scheduler(SCHEDULER).in_group("v"), gang(1).priority(HIGH), *urgent(1))
@@ -482,7 +500,7 @@ async def test_a_group_that_stays_after_all_says_no_longer_that_it_goes(world: H
     assert list_whole(world) == ["default/v"]
     world.store.drop_group(GANG)
     await world.go()
-    world.api.let_go("apply")
+    world.api.let_go("mark")
     await world.go()
     assert world.heard.spared == ["default/v"]
     assert not list_terminating(world)

@@ -248,15 +248,15 @@ class TestARecordWithVictims:
         await leave_preempting(occupied, "low1", "low2")
         await recover(occupied)
         assert occupied.cycle().stage is CycleStage.PREEMPTING
-        assert len(occupied.api.said("rehearse")) == 2
-        assert len(occupied.api.said("evict")) == 2
+        assert occupied.api.said("rehearse")
+        assert len(occupied.api.ended()) == 2
 
     async def test_goes_on_with_those_that_are_left(self, occupied: Harness) -> None:
         occupied.add(pod("low1").cpu(2).on("n1").deleting().disrupted())
         await leave_preempting(occupied, "low1", "low2")
         await recover(occupied)
         assert not occupied.api.said("rehearse")
-        assert [call.name for call in occupied.api.said("evict")] == ["low2"]
+        assert occupied.api.ended() == ["low2"]
         occupied.delete("low1")
         occupied.delete("low2")
         await occupied.go()
@@ -268,7 +268,7 @@ class TestARecordWithVictims:
         occupied.delete("low2")
         await recover(occupied)
         assert occupied.cycle().stage is CycleStage.GATHERING
-        assert not occupied.api.said("evict")
+        assert not occupied.api.ended()
         calls = [occupied.bind("m0"), occupied.bind("m1")]
         await occupied.go()
         assert [call.error for call in calls] == ["", ""]
@@ -279,18 +279,18 @@ class TestARecordWithVictims:
             occupied.delete(name)
             occupied.add(pod(name).uid(f"new-{name}").cpu(2).on("n1"))
         await recover(occupied)
-        assert not occupied.api.said("evict")
+        assert not occupied.api.ended()
 
     async def test_ends_with_its_gang_and_takes_nobody_with_it(self, occupied: Harness) -> None:
         await leave_preempting(occupied, "low1", "low2")
         occupied.store.drop_group(GANG)
         await recover(occupied)
-        assert not occupied.api.said("evict")
+        assert not occupied.api.ended()
         assert occupied.nothing_reserved
 
     async def test_ends_without_its_quorum_and_takes_nobody_with_it(self, occupied: Harness) -> None:
         await leave_preempting(occupied, "low1", "low2")
         occupied.delete("m1")
         await recover(occupied)
-        assert not occupied.api.said("evict")
+        assert not occupied.api.ended()
         assert occupied.nothing_reserved

@@ -84,7 +84,7 @@ class TestTheQuestionWhereToPreempt:
         await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).go()
         may_go(world, ON_N1)
         await world.go()
-        assert world.api.said("delete") == world.api.said("evict") == world.api.said("apply") == []
+        assert world.api.said("delete") == world.api.said("evict") == world.api.said("mark") == []
 
     @pytest.mark.parametrize(
         ("of_group", "of_pods"),
@@ -193,8 +193,8 @@ class TestAMemberThatIsPreempted:
         await start(world)
         await preempt_first(world)
         assert ended(world) == {"g1", "g2"}
-        verbs = [call.verb for call in world.api.calls if call.verb in ("apply", "delete")]
-        assert verbs == ["apply", "apply", "delete", "delete"]
+        verbs = [call.verb for call in world.api.calls if call.verb in ("mark", "delete")]
+        assert verbs == ["mark", "mark", "delete", "delete"]
         conditions = {(each["type"], each["status"], each["reason"]) for each in world.api.conditions}
         assert conditions == {("DisruptionTarget", "True", "PreemptionByScheduler")}
 
@@ -263,7 +263,7 @@ class TestAMemberThatIsPreempted:
         await world.add(running("g", "n1")[0].disrupted(at=SINCE)).go()
         assert ended(world) == {"g1"}
 
-    @pytest.mark.parametrize("verb", ["apply", "delete"])
+    @pytest.mark.parametrize("verb", ["mark", "delete"])
     @pytest.mark.parametrize("fault", [error(403), error(404), error(409), error(500), error(0)], ids=str)
     async def test_one_that_cannot_be_written_to_keeps_no_other_one(
         self, world: Harness, verb: str, fault: ApiError

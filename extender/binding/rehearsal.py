@@ -1,0 +1,109 @@
+"""Whether the API server would let all victims of a preemption go, found out before the first one does (decision 30).
+
+A victim that a PodDisruptionBudget selects is evicted, and its eviction is rehearsed. One that none selects is deleted,
+as kube-scheduler does: an eviction would end it in the same way, at several times the price. What else may refuse an
+eviction (a role, a webhook) does it for pods of one kind: so of those of one owner one eviction is rehearsed, and all
+of them as soon as that is refused.
+"""
+
+import asyncio
+import logging
+from collections.abc import Hashable, Iterable, Sequence
+
+from extender.binding.disrupting import do_each, find_running
+from extender.scheduling.preemption import Method
+from serried.cluster.store import Store
+from serried.decode.budgets import decode_budget, selects_pod
+from serried.decode.malformed import Malformed
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
+from serried.kube.wire import BUDGETS
+from serried.model.budget import DisruptionBudget
+from serried.model.pod import Pod
+from serried.model.reservation import Victim
+
+log = logging.getLogger(__name__)
+
+_MAX_TRIES = 3
+"""How often a dry run is tried that has no answer."""
+
+
+class Rehearsal:
+    """The victims of one preemption, and what may keep them."""
+
+    def __init__(self, client: ApiClient, store: Store, method: Method) -> None:
+        self._client = client
+        self._store = store
+        self._method = method
+
+        self._listed: Sequence[DisruptionBudget] | None = ()
+        """The budgets as the API server has them; None if it does not say."""
+
+    async def prepare(self) -> None:
+        """Ask for the budgets as they are now: our own watch may be late."""
+        if self._method is Method.DELETION:
+            return
+        try:
+            budgets = [decode_budget(each) for each in await self._client.list_all(BUDGETS)]
+        except ApiError as error:
+            log.warning("could not list disruption budgets", extra={"err": str(error)})
+            self._listed = None
+            return
+        known = [each for each in budgets if not isinstance(each, Malformed)]
+        self._listed = known if len(known) == len(budgets) else None
+
+    def is_guarded(self, pod: Pod) -> bool:
+        """Whether a budget may refuse the eviction of a pod: one that was listed, or that the watch has shown since."""
+        if self._method is Method.DELETION:
+            return False
+        budgets = (*(self._listed or ()), *self._store.budgets.values())
+        return self._listed is None or any(selects_pod(budget, pod.namespace, pod.labels) for budget in budgets)
+
+    async def run(self, victims: Iterable[Victim]) -> dict[str, str]:
+        """The victims that could not be evicted, by UID, and why."""
+        if self._method is Method.DELETION:
+            return {}
+        guarded, alike = self._sort(victims)
+        refused = await self._rehearse([*guarded, *(each[0] for each in alike)])
+        doubtful = [pod for each in alike if each[0].uid in refused for pod in each[1:]]
+        return refused | await self._rehearse(doubtful)
+
+    def _sort(self, victims: Iterable[Victim]) -> tuple[list[Pod], list[list[Pod]]]:
+        """The pods that budgets select, and the others by their kind."""
+        guarded: list[Pod] = []
+        alike: dict[Hashable, list[Pod]] = {}
+        for pod in (find_running(self._store.pods, victim) for victim in victims):
+            if pod is None:
+                continue
+            if self.is_guarded(pod):
+                guarded.append(pod)
+            else:
+                alike.setdefault(_name_kind(pod), []).append(pod)
+        return guarded, list(alike.values())
+
+    async def _rehearse(self, pods: Sequence[Pod]) -> dict[str, str]:
+        answers = await do_each(pods, self._rehearse_one)
+        return {pod.uid: why for pod, why in zip(pods, answers, strict=True) if why}
+
+    async def _rehearse_one(self, pod: Pod) -> str:
+        for attempt in range(1, _MAX_TRIES + 1):
+            try:
+                await self._client.rehearse_eviction(pod.namespace, pod.name, pod.uid)
+            except (NotFound, Conflict):
+                return ""
+            except TooMany:
+                return "its PodDisruptionBudget does not allow it"
+            except ApiError as error:
+                if attempt == _MAX_TRIES:
+                    return str(error)
+            else:
+                return ""
+            await asyncio.sleep(0)
+        return ""
+
+
+def _name_kind(pod: Pod) -> Hashable:
+    """What is the same for pods of one owner; for pods without one, of one purpose."""
+    if pod.owner is not None:
+        return pod.namespace, pod.owner.uid
+    return pod.namespace, frozenset(pod.labels.items())

@@ -1,0 +1,105 @@
+"""What is rehearsed before anybody goes, and how each is ended: a budget is always asked, and asked by evictions."""
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from serried.model.group import Key
+from serried.model.verdict import Reason
+from tests.support.budgets import budget
+from tests.support.builders import PodBuilder, pod
+from tests.support.extender_harness import Harness, gang, members, small_nodes
+from tests.support.fake_api import error
+
+HIGH = 100
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Harness]:
+    made = Harness()
+    yield made
+    await made.close()
+
+
+def running(index: int) -> PodBuilder:
+    return pod(f"low{index}").cpu(2).on(f"n{index}")
+
+
+async def preempt(world: Harness, *victims: PodBuilder) -> None:
+    """A gang of higher priority needs the node of each of them."""
+    count = len(victims)
+    world.add(*small_nodes(count), *victims, gang(count).priority(HIGH))
+    await world.add(*(each.cpu(2).priority(HIGH) for each in members(count))).go()
+
+
+def said(world: Harness, verb: str) -> list[str]:
+    return [call.name for call in world.api.said(verb) if call.resource == "pods"]
+
+
+def list_only(world: Harness) -> None:
+    """The API server has a budget of which our watch has not heard."""
+    world.api.guard_all()
+
+
+def watch_only(world: Harness) -> None:
+    """Our watch has heard of a budget that was not listed yet."""
+    world.add(budget("web").selecting(app="web").allowing(9))
+
+
+def show_nothing(world: Harness) -> None:
+    """The API server does not say which budgets there are."""
+    world.api.fail("list", error(403))
+
+
+def show_what_cannot_be_read(world: Harness) -> None:
+    """A budget is listed that we cannot read."""
+    world.api.budgets[Key("default", "odd")] = {"spec": {"selector": {}}}
+
+
+@pytest.mark.parametrize("know", [list_only, watch_only, show_nothing, show_what_cannot_be_read])
+async def test_where_a_budget_may_refuse_each_victim_is_rehearsed_and_evicted(
+    world: Harness, know: Callable[[Harness], None]
+) -> None:
+    know(world)
+    await preempt(world, *(running(index).label("app", "web") for index in (1, 2, 3)))
+    assert said(world, "rehearse") == said(world, "evict") == ["low1", "low2", "low3"]
+    assert said(world, "delete") == []
+
+
+async def test_victims_that_no_budget_selects_are_deleted_and_one_of_each_kind_is_rehearsed(world: Harness) -> None:
+    world.add(budget("db").selecting(app="db").allowing(9))
+    kinds = {1: "web", 2: "web", 3: "batch", 4: "db", 5: "batch"}
+    await preempt(world, *(running(index).label("app", app) for index, app in kinds.items()))
+    assert sorted(said(world, "rehearse")) == ["low1", "low3", "low4"]
+    assert said(world, "evict") == ["low4"]
+    assert sorted(said(world, "delete")) == ["low1", "low2", "low3", "low5"]
+    assert set(said(world, "mark")) == {f"low{index}" for index in kinds}
+
+
+async def test_pods_of_one_owner_are_one_kind_whatever_their_labels(world: Harness) -> None:
+    await preempt(world, *(running(index).controlled_by("Job", "train").label("index", str(index)) for index in (1, 2)))
+    assert said(world, "rehearse") == ["low1"]
+
+
+async def test_if_one_of_a_kind_is_refused_all_of_it_are_asked_and_nobody_goes(world: Harness) -> None:
+    world.api.fail("rehearse", *(error(403) for _ in range(3)))
+    await preempt(world, *(running(index) for index in (1, 2)))
+    assert said(world, "rehearse") == ["low1"] * 3 + ["low2"]
+    assert world.api.ended() == said(world, "mark") == []
+    assert Reason.EVICTION_REFUSED in world.reasons()
+
+
+@pytest.mark.parametrize("status", [403, 422])
+async def test_whoever_may_not_delete_evicts(world: Harness, status: int) -> None:
+    world.api.fail("delete", error(status))
+    await preempt(world, running(1))
+    assert said(world, "evict") == ["low1"]
+
+
+async def test_a_budget_that_comes_between_rehearsal_and_eviction_is_asked(world: Harness) -> None:
+    world.api.hold("mark")
+    await preempt(world, running(1).label("app", "web"))
+    watch_only(world)
+    world.api.let_go("mark")
+    await world.go()
+    assert (said(world, "delete"), said(world, "evict")) == ([], ["low1"])

@@ -1,0 +1,50 @@
+"""When Events of type Normal wait for evictions."""
+
+import pytest
+
+from extender.binding.rush import Rush
+from tests.support.clock import Clock
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def rush(clock: Clock) -> Rush:
+    return Rush(clock)
+
+
+def test_there_is_none_as_long_as_nobody_is_evicted(rush: Rush) -> None:
+    assert not rush.is_on()
+
+
+def test_it_lasts_until_shortly_after_the_last_writer_has_ended(rush: Rush, clock: Clock) -> None:
+    with rush:
+        with rush:
+            assert rush.is_on()
+        clock.advance(3)
+        assert rush.is_on()
+    clock.advance(1.9)
+    assert rush.is_on()
+    clock.advance(0.2)
+    assert not rush.is_on()
+
+
+def test_it_ends_after_half_a_minute_whoever_writes(rush: Rush, clock: Clock) -> None:
+    with rush:
+        clock.advance(29)
+        with rush:
+            assert rush.is_on()
+        clock.advance(2)
+        assert not rush.is_on()
+
+
+def test_the_next_one_lasts_as_long_again(rush: Rush, clock: Clock) -> None:
+    with rush:
+        clock.advance(40)
+    clock.advance(10)
+    with rush:
+        clock.advance(29)
+        assert rush.is_on()
