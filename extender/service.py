@@ -93,12 +93,12 @@ class ExtenderService:
                 self._note_offer(pod, names)
             return Hold()
         self._nominator.arrived(pod.uid)
-        if cycle.preempts:
+        node = cycle.reservation.slots[pod.uid].node
+        if cycle.preempts and (node not in names or self._store.yields.are_on(node)):
             # It is nominated all the same, so that the scheduler keeps others off: but others still use its room.
             self._held.note(pod.uid, self._clock())
             cycle.mark_unschedulable(pod.uid)
             return Hold()
-        node = cycle.reservation.slots[pod.uid].node
         if tried is not None and find_domain(group, node, self._store.nodes) != tried:
             return Hold()
         offered = node if node in names else self._moves.relocate(cycle, pod.uid, names)

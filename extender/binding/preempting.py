@@ -45,6 +45,9 @@ log = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 600.0
 """How long victims may take to end."""
 
+_BIND_SECONDS = 120.0
+"""How long bind calls may be open while victims end: they are open while the others gather, too (15 minutes in all)."""
+
 _RETRY_SECONDS = 5.0
 """The pause after which victims are looked at anew that were not evicted."""
 
@@ -132,6 +135,8 @@ class Preempting:
                 refusal = _describe_rest(course.victims, left)
             if refusal is not None:
                 return refusal
+            if cycle.reached is not None and self._clock() > cycle.reached + _BIND_SECONDS:
+                cycle.close_calls("serried: others have to end first, and take their time; it is tried again")
             begun = bool(course.again)
             with self.rush:
                 await self._end_due(course, left)
@@ -144,6 +149,8 @@ class Preempting:
     async def _end_due(self, course: "_Course", left: Iterable[Victim]) -> None:
         now = self._clock()
         due = [victim for victim in left if now >= course.again.get(victim.uid, 0.0)]
+        # Node by node: whose node is free goes to bind, and the scheduler tries it no more.
+        due.sort(key=self._find_home)
         ended = await do_each(due, lambda victim: self._end(course, victim))
         for victim, end in zip(due, ended, strict=True):
             course.again[victim.uid] = now + _RETRY_SECONDS if end is _End.REFUSED else math.inf
@@ -161,6 +168,10 @@ class Preempting:
 
     def _list_left(self, victims: Iterable[Victim]) -> list[Victim]:
         return [victim for victim in victims if is_running(self._store.pods.get(victim.uid))]
+
+    def _find_home(self, victim: Victim) -> str:
+        pod = self._store.pods.get(victim.uid)
+        return pod.node if pod is not None else ""
 
     def _find(self, victim: Victim) -> Pod | None:
         return find_running(self._store.pods, victim)

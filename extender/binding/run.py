@@ -185,6 +185,8 @@ class CycleRunner:
         for uid in list(cycle.reservation.slots):
             pod = self._store.pods.get(uid)
             misfit = find_misfit(self._permit.find_group(cycle), cycle.reservation, [uid], self._store)
+            if misfit is not None:
+                cycle.close_call(uid, f"serried: {misfit}")
             if misfit is None or (pod is not None and pod.pending and self._moves.replace(cycle, pod)):
                 continue
             self._moves.drop(cycle, uid, misfit)

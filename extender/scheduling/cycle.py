@@ -282,8 +282,16 @@ class BindingCycle:
     def note_victims_gone(self, now: float) -> None:
         """The slots are free: from now on the scheduler can get on with the members."""
         self.started = now
+        if self.reached is not None:
+            self.reached = now  # whose node was free before waits at bind already
         self._advance(now)
         self.idle_counted = now
+
+    def close_calls(self, error: str) -> None:
+        """Answer all open bind calls: their members are to come anew."""
+        for uid in list(self._at_bind):
+            self.close_call(uid, error)
+        self.reached = None
 
     def take_up(self, bound: Iterable[str]) -> None:
         """An earlier term has bound these members: no progress of ours."""

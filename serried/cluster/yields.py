@@ -1,5 +1,6 @@
 """Which pods are to end for which gang: their room is the gang's, from before they are evicted until they are gone."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from serried.cluster.touched import Touched
@@ -18,8 +19,11 @@ class Yields:
         self._pods = pods
         self._by_uid: dict[str, GroupKey] = {}
 
-        self._left: dict[GroupKey, set[str]] = {}
-        """The victims of each gang that have not ended, as far as the watch has shown it."""
+        self._left: dict[GroupKey, dict[str, str]] = {}
+        """The victims of each gang that have not ended, as far as the watch has shown it, with their nodes."""
+
+        self._by_node: Counter[str] = Counter()
+        """How many of them are on each node."""
 
         self._changed: set[GroupKey] = set()
         """The gangs of which a victim has changed since they were taken last."""
@@ -44,7 +48,11 @@ class Yields:
         """These pods end for this gang."""
         fresh = dict.fromkeys(uids, group)
         self._by_uid.update(fresh)
-        self._left.setdefault(group, set()).update(uid for uid in fresh if self._runs(uid))
+        left = self._left.setdefault(group, {})
+        for uid in fresh:
+            if self._runs(uid) and uid not in left:
+                left[uid] = self._pods[uid].node
+                self._by_node[left[uid]] += 1
         self._let_off.difference_update(fresh)
 
     def remove(self, uids: Iterable[str]) -> None:
@@ -73,6 +81,10 @@ class Yields:
             if group not in self._left:
                 self._touched.add(group)
 
+    def are_on(self, node: str) -> bool:
+        """Whether a node has victims, of whomever, that have not ended."""
+        return self._by_node[node] > 0
+
     def take_changed(self) -> set[GroupKey]:
         """The gangs of which a victim has changed since the last call."""
         changed, self._changed = self._changed, set()
@@ -84,6 +96,8 @@ class Yields:
 
     def _end(self, group: GroupKey, uid: str) -> None:
         left = self._left[group]
-        left.discard(uid)
+        node = left.pop(uid, None)
+        if node is not None:
+            self._by_node[node] -= 1
         if not left:
             del self._left[group]

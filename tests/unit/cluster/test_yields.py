@@ -70,3 +70,16 @@ def test_victims_of_another_plan_of_the_gang_are_waited_for_anew(stage: Stage) -
     stage.yields.add(["b"], GANG)
     stage.end("b")
     assert stage.touched.take_groups() == {GANG}
+
+
+def test_a_node_is_free_of_victims_when_the_last_one_there_has_ended(stage: Stage) -> None:
+    assert stage.yields.are_on("n1")
+    stage.end("a")
+    assert stage.yields.are_on("n1")
+    stage.end("b")
+    assert not stage.yields.are_on("n1")
+
+
+def test_a_node_whose_victims_are_let_off_has_none(stage: Stage) -> None:
+    stage.yields.remove(["a", "b"])
+    assert not stage.yields.are_on("n1")

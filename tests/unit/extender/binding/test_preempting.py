@@ -126,8 +126,82 @@ async def test_members_are_held_and_nominated_while_victims_end(world: Harness) 
     assert isinstance(world.filter("m0"), Hold)
     assert {world.pod("m0").nominated, world.pod("m1").nominated} == {"n1", "n2"}
     await end(world, "low1")
-    assert isinstance(world.filter("m0"), Hold)
+    assert isinstance(world.filter("m1"), Hold)
     assert world.cycle().stage is CycleStage.PREEMPTING
+
+
+async def test_a_member_whose_node_is_free_waits_at_bind_and_is_not_bound_alone(world: Harness) -> None:
+    await start(world)
+    await end(world, "low1")
+    assert isinstance(world.filter("m0", "n2"), Hold)
+    assert world.filter("m0") == Steer("n1")
+    first = world.bind("m0")
+    await world.go()
+    assert first.waiting
+    assert world.cycle().stage is CycleStage.PREEMPTING
+    assert not world.node_of("m0")
+    await end(world, "low2")
+    assert isinstance(world.filter("m1"), Steer)
+    second = world.bind("m1")
+    await world.go()
+    assert (first.error, second.error) == ("", "")
+    assert {world.node_of("m0"), world.node_of("m1")} == {"n1", "n2"}
+
+
+async def test_no_bind_call_is_open_for_longer_than_kube_scheduler_waits(world: Harness) -> None:
+    await start(world)
+    await end(world, "low1")
+    world.filter("m0")
+    call = world.bind("m0")
+    await world.pass_time(119)
+    assert call.waiting
+    await world.pass_time(2)
+    assert "it is tried again" in call.error
+    assert world.filter("m0") == Steer("n1")
+    again = world.bind("m0")
+    await end(world, "low2")
+    await world.pass_time(50)
+    assert again.waiting
+    world.filter("m1")
+    last = world.bind("m1")
+    await world.go()
+    assert (again.error, last.error) == ("", "")
+
+
+async def test_the_time_to_gather_begins_when_the_last_victim_is_gone(world: Harness) -> None:
+    await start(world)
+    await end(world, "low1")
+    world.filter("m0")
+    call = world.bind("m0")
+    await world.pass_time(119)
+    await end(world, "low2")
+    await world.pass_time(59)
+    assert call.waiting
+    assert world.cycle().stage is CycleStage.GATHERING
+
+
+async def test_a_member_at_bind_whose_room_was_taken_meanwhile_comes_anew(world: Harness) -> None:
+    await start(world)
+    world.add(*small_nodes(3))
+    await end(world, "low1")
+    world.filter("m0")
+    call = world.bind("m0")
+    await world.go()
+    world.add(running("thief", "n1", HIGH))
+    await end(world, "low2")
+    assert call.error == "serried: node n1 is full"
+    assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n2", "n3"}
+
+
+async def test_a_gang_that_goes_while_victims_end_answers_who_waits_at_bind(world: Harness) -> None:
+    await start(world)
+    await end(world, "low1")
+    world.filter("m0")
+    call = world.bind("m0")
+    await world.go()
+    world.store.drop_group(GANG)
+    await world.go()
+    assert call.error
 
 
 async def test_room_that_victims_leave_is_nobody_elses(world: Harness) -> None:
