@@ -276,6 +276,8 @@ class Core:
             exclusive_shares=self.exclusive_shares,
             kept_slots=kept_slots,
             preemptions=self.preemptions,
+            groups=self.groups,
+            endings=endings,
             held=self.held,
             outbox=self.outbox,
             clock=clock,

@@ -228,7 +228,8 @@ class Preemptions:
         if head is None or head.group != group or head.forecast.at is None or not isinstance(found, Preemption):
             return None
         now = self._clock()
-        grace = max((pod.grace for unit in found.victims for pod in unit.pods), default=-1)
+        ending = (unit for unit in found.victims if not unit.planned)
+        grace = max((pod.grace for unit in ending for pod in unit.pods), default=-1)
         return head.forecast.at if now <= head.forecast.at <= now + grace else None
 
     def _seek(self, search: Search) -> Preemption | NoVictims | None:

@@ -10,7 +10,9 @@ from dataclasses import replace
 from extender.scheduling.checks import describe_claims, find_openable, find_taken
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.effects import Outbox, StartCycle
+from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_state import GroupState, Repair
+from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
 from extender.scheduling.kept_slots import KeptSlots
 from extender.scheduling.nomination import NominationPolicy
@@ -52,6 +54,8 @@ class SchedulingCycle:
         exclusive_shares: ExclusiveShares,
         kept_slots: KeptSlots,
         preemptions: Preemptions,
+        groups: Groups,
+        endings: CycleEndings,
         held: HeldPods,
         outbox: Outbox,
         clock: Callable[[], float],
@@ -64,6 +68,8 @@ class SchedulingCycle:
         self._exclusive_shares = exclusive_shares
         self._kept_slots = kept_slots
         self._preemptions = preemptions
+        self._groups = groups
+        self._endings = endings
         self._held = held
         self._outbox = outbox
         self._clock = clock
@@ -152,10 +158,23 @@ class SchedulingCycle:
         if found.preemption.plan.domain in find_taken(group, self._store, self._ledger, gone):
             state.retry_at = self._clock()  # another gang has come there while victims were looked for
             return waited
-        self._queue.note_preempting(group.key)
         request, preemption = found
-        reservation = self._begin(state, group, request, preemption.plan, request.closed, preemption.victims)
-        return describe_wait(reservation, self._store.pods)
+        for unit in preemption.victims:
+            if unit.planned:
+                self._give_way(unit, group)
+        ending = [unit for unit in preemption.victims if not unit.planned]
+        self._queue.note_preempting(group.key)
+        reservation = self._begin(state, group, request, preemption.plan, request.closed, ending)
+        if ending:
+            return describe_wait(reservation, self._store.pods)
+        return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))
+
+    def _give_way(self, unit: Unit, to: PodGroup) -> None:
+        """A gang that is planned gives all of its slots back."""
+        gang = self._groups.states[unit.gang] if unit.gang is not None else None
+        if gang is not None and gang.cycle is not None:
+            detail = f"it gives way to {to.key.kind} {to.key} of higher priority"
+            self._endings.abort(gang.cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 
     def _begin(
         self,

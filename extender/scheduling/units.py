@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from extender.scheduling.cycle import CycleStage
 from extender.scheduling.groups import Groups
 from serried.cluster.companies import Companies, Company
 from serried.cluster.members import Members
@@ -19,6 +20,9 @@ from serried.model.victim import Allowances, Spare, Unit
 from serried.plan.steps import Work
 
 _PODS_PER_STEP = 500
+
+_YIELDING = (CycleStage.RECORDING, CycleStage.GATHERING)
+"""How far a gang may be that gives its slots to one of higher priority."""
 
 _STAYING_OWNERS = {"DaemonSet": "a DaemonSet's pod comes back at once", "Node": "a static pod is the node's own"}
 
@@ -63,7 +67,7 @@ class Units:
         Pods that end already are none: their room comes without anybody's help.
         """
         pods = iter(list(self._pods.values()))
-        units: list[Unit] = []
+        units = [unit for key in self._states.states if key != preemptor and (unit := self._find_planned(key))]
         gangs: dict[GroupKey, Spare] = {}
         seen: set[Company | GroupKey] = set()
         own: dict[GroupKey, int | None] = {}
@@ -107,6 +111,9 @@ class Units:
 
     def is_current(self, unit: Unit) -> bool:
         """Whether a unit can still be evicted as it was found: it runs where it ran, and nobody has joined it."""
+        if unit.planned:
+            planned = self._find_planned(unit.gang)
+            return planned is not None and _list_places(planned) == _list_places(unit)
         now = [self._pods.get(pod.uid) for pod in unit.pods]
         if any(pod is None or not self._counts(pod) or self._find_refusal(pod.uid) for pod in now):
             return False
@@ -116,6 +123,22 @@ class Units:
         uids = {pod.uid for pod in unit.pods}
         together = {pod.uid for pod in self._companies.list_running(company)} if company is not None else uids
         return together == uids and not self._find_commit(self._members.group_of(unit.pods[0].uid))
+
+    def _find_planned(self, key: GroupKey | None) -> Unit | None:
+        """A gang that is planned, of which nobody runs and nothing is committed, and that waits for no victims."""
+        state = self._states.states.get(key) if key is not None else None
+        cycle = state.cycle if state is not None else None
+        if key is None or cycle is None or cycle.stage not in _YIELDING or cycle.preempts:
+            return None
+        slots = cycle.reservation.slots
+        if cycle.reservation.committed or not cycle.reservation.need:
+            return None
+        if any(pod.bound for pod in self._members.iterate(key)) or not slots:
+            return None
+        pods = tuple(replace(self._pods[uid], node=slot.node) for uid, slot in slots.items() if uid in self._pods)
+        own = self._priorities.find_own(key)
+        priority = max((pod.priority for pod in pods), default=0) if own is None else own
+        return Unit(pods, priority, key, planned=True) if len(pods) == len(slots) else None
 
     def _find_key(self, group: PodGroup | None) -> str | None:
         """The key of which a group has a domain for itself, against others that say the same."""
@@ -155,6 +178,10 @@ class Units:
         if isinstance(group.tree, Branch) or group.policy.min_count is not None:
             placed = self._members.count_placed(group.key)
             yield from _list_tree_spares(group.key, group.tree, placed, None)
+
+
+def _list_places(unit: Unit) -> dict[str, str]:
+    return {pod.uid: pod.node for pod in unit.pods}
 
 
 def _list_budgets(pods: Iterable[Pod], budgets: Mapping[str, Iterable[DisruptionBudget]]) -> Iterator[Key]:

@@ -16,7 +16,7 @@ class Unit:
     """What is evicted together or not at all; two units are never equal.
 
     A pod, or all bound pods of a group of disruption mode ``all``: of a tree those of the highest such group
-    (getHighestAllAncestor in upstream's pkg/scheduler/framework/preemption/types.go).
+    (getHighestAllAncestor in upstream's pkg/scheduler/framework/preemption/types.go). Or a gang that is planned.
     """
 
     pods: tuple[Pod, ...]
@@ -35,6 +35,12 @@ class Unit:
 
     together: bool = False
     """Whether the gang, or the group above it, is evicted as such: its disruption mode is ``all``."""
+
+    planned: bool = False
+    """Whether none of its pods is bound: they have slots, on the nodes that the pods say here.
+
+    The gang gives its slots back, all of them, and nobody ends: so it costs nothing but that there is such a victim.
+    """
 
     protection: str = ""
     """Why it may not be evicted whatever its priority, a phrase; "" if it may."""

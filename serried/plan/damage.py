@@ -89,8 +89,9 @@ def measure_cost(victims: Iterable[Unit], allowances: Allowances, newest: int) -
             violated, broke = losses.lose(unit)
             violations += violated
             broken += broke
-            pods += len(unit.pods)
-            lost += age(unit, newest)
+            if not unit.planned:
+                pods += len(unit.pods)
+                lost += age(unit, newest)
             if place % _UNITS_PER_STEP == 0:
                 yield
         damages.append(Damage(priority, violations, broken, pods))
