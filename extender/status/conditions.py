@@ -14,9 +14,9 @@ from serried.model.composite import Composite
 from serried.model.group import BARE_KINDS, GroupKey, GroupKind, PodGroup
 from serried.model.level import COMPOSITE_CONDITION, ApiLevel
 from serried.model.pod import DISRUPTION_TARGET, PREEMPTED
-from serried.model.tree import list_groups
+from serried.model.tree import Tree, list_groups, list_leaves
 from serried.model.verdict import Reason, Verdict, render
-from serried.plan.quorum import count_missing
+from serried.plan.quorum import GroupMembers, count_missing
 
 _OWN_FAULTS = frozenset(
     {Reason.RECORD_FAILED, Reason.RECORDS_UNREADABLE, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED}
@@ -65,13 +65,17 @@ class Conditions:
         if group.key.kind in BARE_KINDS:
             return  # a Workload has no status, theirs has no conditions: events and /debug have to do
         # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
-        placed = self._members.classify(group.key).placed_by_leaf
+        members = self._members.classify(group.key)
+        placed = members.placed_by_leaf
         refusals: list[ApiError] = []
         for tree in list_groups(group.tree):
             found = self.find(group.key_of(tree))
             try:
                 if found is not None:
-                    await self._settle(found, verdict, stands=count_missing(tree, placed) == 0)
+                    stands = count_missing(tree, placed) == 0
+                    await self._settle(found, verdict, stands=stands)
+                    if stands and _is_placed_anew(found, tree, members):
+                        await self._apply(found, [], _DISRUPTION_MANAGER)
             except ApiError as error:
                 refusals.append(error)
         if refusals:
@@ -150,6 +154,15 @@ def _describe(item: PodGroup | Composite, kind: str, wanted: _Condition) -> dict
         "observedGeneration": item.generation,
         "lastTransitionTime": tell_time(),
     }
+
+
+def _is_placed_anew(item: PodGroup | Composite, tree: Tree, members: GroupMembers) -> bool:
+    """Whether a group says that it is preempted of which only pods run that have started since."""
+    if item.preempted is None:
+        return False
+    leaves = members.leaves
+    starts = (pod.started for leaf in list_leaves(tree) if leaf.name in leaves for pod in leaves[leaf.name].bound)
+    return all(start is None or start >= item.preempted for start in starts)
 
 
 def tell_time() -> str:

@@ -31,11 +31,13 @@ from serried.decode.identity import (
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.preferences import read_levels, read_preference
 from serried.decode.priority import read_preemption
+from serried.decode.times import read_time
 from serried.model.composite import Composite
 from serried.model.disruption import Disruption
 from serried.model.group import BASIC, Claim, GroupKey, PodGroup, Policy, Template, Workload
 from serried.model.level import COMPOSITE_CONDITION, FALLBACK, NATIVE_LEVELS, V1ALPHA2_DISRUPTION
 from serried.model.parent import PARENT_APIS
+from serried.model.pod import DISRUPTION_TARGET, PREEMPTED
 from serried.model.preference import NO_PREFERENCE, Preference
 
 _DISRUPTION_WORDS = {word: mode for mode, word in V1ALPHA2_DISRUPTION.items()}
@@ -90,6 +92,7 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         parent=read_name(spec, "parentCompositePodGroupName") or None,
         device_claims=read_device_claims(spec),
         disruption=read_disruption(spec) or Disruption.SINGLE,
+        preempted=_read_preemption_time(read_map(obj, "status")),
     )
 
 
@@ -122,6 +125,7 @@ def _decode_composite(obj: Raw) -> Composite:
         scheduled=condition is not None and condition[0] == "True",
         condition=condition,
         disruption=read_disruption(spec) or Disruption.SINGLE,
+        preempted=_read_preemption_time(read_map(obj, "status")),
     )
 
 
@@ -233,6 +237,14 @@ def _read_parent(spec: Raw) -> tuple[str, str] | None:
     kind = _PARENTS.get((read_text(reference, "apiGroup"), read_text(reference, "kind")))
     name = read_text(reference, "name")
     return (kind, name) if kind and name else None
+
+
+def _read_preemption_time(status: Raw) -> int | None:
+    for raw in read_objects(status, "conditions"):
+        said = read_text(raw, "type"), read_text(raw, "status"), read_text(raw, "reason")
+        if said == (DISRUPTION_TARGET, "True", PREEMPTED):
+            return read_time(raw, "lastTransitionTime") or 0
+    return None
 
 
 def _read_condition(status: Raw, *types: str) -> tuple[str, str, str] | None:

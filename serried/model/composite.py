@@ -33,3 +33,6 @@ class Composite:
     condition: tuple[str, str, str] | None = None
     disruption: Disruption = Disruption.SINGLE
     api: str = ""
+
+    preempted: int | None = None
+    """As in `group.PodGroup`."""

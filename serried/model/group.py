@@ -216,6 +216,9 @@ class PodGroup:
     told_natively: bool = False
     """Whether kube-scheduler itself has written how the group stands: so its own gang scheduling is on."""
 
+    preempted: int | None = None
+    """Since when it says that it is preempted as a whole (condition DisruptionTarget), in seconds since 1970."""
+
     tree: Tree = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

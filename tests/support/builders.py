@@ -28,7 +28,7 @@ from serried.model.disruption import Disruption
 from serried.model.group import Job, PodGroup, Workload
 from serried.model.node import Node
 from serried.model.parent import PARENT_APIS, REPLICA, ParentKind
-from serried.model.pod import HELD_GATE, PREEMPTED, Pod
+from serried.model.pod import DISRUPTION_TARGET, HELD_GATE, PREEMPTED, Pod
 from serried.model.preference import Level
 
 RACK = "example.com/rack"
@@ -321,6 +321,11 @@ class PodGroupBuilder(Builder):
     def finalizer(self, name: str) -> Self:
         """With a finalizer."""
         return self.joining(name, "metadata", "finalizers")
+
+    def preempted(self, at: str) -> Self:
+        """With a condition that says since when it is preempted as a whole, RFC 3339."""
+        said = {"type": DISRUPTION_TARGET, "status": "True", "reason": PREEMPTED, "lastTransitionTime": at}
+        return self.joining(said, "status", "conditions")
 
     def condition(self, status: str, reason: str, message: str = "") -> Self:
         """With the condition PodGroupInitiallyScheduled."""

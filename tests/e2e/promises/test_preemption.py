@@ -12,6 +12,7 @@ pytestmark = pytest.mark.e2e
 
 WHOLE_NODE = "30"
 HIGH = "preemption-high"
+POLITE = "preemption-polite"
 
 
 @pytest.fixture
@@ -22,10 +23,15 @@ def high(stage: ClusterStage) -> str:
 
 def create_high_class(stage: ClusterStage) -> str:
     """The same, made where it does not exist."""
+    return create_class(stage, HIGH, "PreemptLowerPriority")
+
+
+def create_class(stage: ClusterStage, name: str, policy: str) -> str:
+    """A PriorityClass with this preemptionPolicy, made where it does not exist."""
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    if all(item["metadata"]["name"] != HIGH for item in stage.cluster.api.get(classes)["items"]):
-        stage.cluster.api.post(classes, {"metadata": {"name": HIGH}, "value": 1000})
-    return HIGH
+    if all(item["metadata"]["name"] != name for item in stage.cluster.api.get(classes)["items"]):
+        stage.cluster.api.post(classes, {"metadata": {"name": name}, "value": 1000, "preemptionPolicy": policy})
+    return name
 
 
 def run_low(stage: ClusterStage, count: int, cpu: str = WHOLE_NODE, end_after: str = "0s") -> None:
@@ -101,6 +107,17 @@ def test_nobody_goes_where_the_gang_would_not_fit_all_the_same(stage: ClusterSta
     submit(stage, "ring", 13, high)
     stage.await_reason("ring", "NoCapacity")
     assert len(stage.bound("low")) == 12
+
+
+def test_a_gang_that_never_preempts_waits_until_others_have_ended_by_themselves(stage: ClusterStage) -> None:
+    run_low(stage, 12)
+    submit(stage, "ring", 3, create_class(stage, POLITE, "Never"))
+    stage.await_reason("ring", "NoCapacity")
+    assert "Never" in stage.view("ring?dryRun")["dryRun"]["message"]
+    assert len(stage.bound("low")) == 12
+    stage.delete_pods(*names("low", 3))
+    stage.await_bound("ring", 3)
+    assert len(stage.bound("low")) == 9
 
 
 def test_a_rack_that_another_gang_has_for_itself_is_cleared_of_that_gang_alone(stage: ClusterStage, high: str) -> None:

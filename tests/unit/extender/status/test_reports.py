@@ -680,3 +680,29 @@ async def test_a_group_that_stays_loses_the_condition(office: Office) -> None:
     await office.reports.mark_preempted(GANG, "for another")
     await office.reports.unmark_preempted(GANG)
     assert [len(call.body["status"]["conditions"]) for call in office.api.said("apply")] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("starts", "written"),
+    [
+        pytest.param(["2026-01-01T00:01:00Z", ""], [0], id="all that run have started since"),
+        pytest.param(["2025-12-31T23:59:59Z", ""], [], id="one of those that run is to go"),
+    ],
+)
+async def test_a_gang_that_is_placed_anew_does_not_say_any_more_that_it_goes(
+    office: Office, starts: list[str], written: list[int]
+) -> None:
+    scheduled = gang(2).condition("True", "Scheduled").preempted("2026-01-01T00:00:00Z")
+    office.store.put_group(scheduled.value())
+    for each, start in zip(members(2), starts, strict=True):
+        office.store.put_pod((each.on("n1").started(start) if start else each.on("n1")).value())
+    office.reports.say(GANG, UP)
+    await office.settle()
+    assert [len(call.body["status"]["conditions"]) for call in office.api.said("apply")] == written
+
+
+async def test_a_gang_that_waits_to_be_placed_anew_still_says_why_it_went(office: Office) -> None:
+    office.store.put_group(gang(2).condition("True", "Scheduled").preempted("2026-01-01T00:00:00Z").value())
+    office.reports.say(GANG, FULL)
+    await office.settle()
+    assert office.api.said("apply") == []
