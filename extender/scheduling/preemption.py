@@ -440,7 +440,7 @@ def describe_wait(reservation: Reservation, pods: Mapping[str, Pod]) -> Verdict:
     return Verdict(Reason.PREEMPTING, have=ended, need=len(victims), detail=name_some(victims.values()))
 
 
-def name_some(victims: Collection[Pod] | Collection[Victim]) -> str:
+def name_some(victims: Collection[Pod | Victim]) -> str:
     """The names of the first of these, and how many more there are."""
     more = f" and {len(victims) - _MAX_NAMED} more" if len(victims) > _MAX_NAMED else ""
     return ", ".join(f"{each.namespace}/{each.name}" for each in islice(victims, _MAX_NAMED)) + more
