@@ -11,7 +11,7 @@ import orjson
 
 from serried.decode.versions import read_versions
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, Forbidden, NotFound, Unavailable, is_unreadable, misread
+from serried.kube.errors import ApiError, Forbidden, NotFound, TooMany, Unavailable, is_unreadable, misread
 from serried.kube.schemas import Schemas
 from serried.kube.wire import JSON, POD_TEMPLATES, Resource, composites, pod_groups, workloads
 from serried.model.level import FALLBACK, NATIVE, NATIVE_GROUP, V1ALPHA3, ApiLevel
@@ -154,7 +154,7 @@ async def _answers(client: ApiClient, resource: Resource) -> bool:
     except Forbidden:
         # The API server checks rights before it looks for the resource. The reflector will report what RBAC lacks.
         return True
-    except Unavailable as error:
+    except (Unavailable, TooMany) as error:
         if not is_unreadable(error):
             raise
         log.error("the API server cannot read what is stored of this API", extra={"err": str(error)})

@@ -65,7 +65,7 @@ def is_unreadable(error: ApiError) -> bool:
 
     An alpha version leaves them behind when the next minor does not have it (upstream's runtime.IsNotRegisteredError).
     """
-    return error.status >= 500 and "is registered for version" in error.message
+    return "is registered for version" in error.message
 
 
 def misread(call: str, status: int, said: str) -> Unavailable:
