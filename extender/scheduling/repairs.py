@@ -251,20 +251,18 @@ def _stood_once(group: PodGroup, group_members: GroupMembers) -> bool:
 
     Of objects made anew for a gang that was bound under others, nothing was changed either.
     """
-    return (group.scheduled or _was_stranded(group_members)) and group.generation <= 1
+    stranded = any(pod.stranded for pod in group_members.bound)
+    return (group.scheduled or stranded) and group.generation <= 1
 
 
 def _was_scheduled(group: PodGroup, group_members: GroupMembers) -> bool:
     """Whether the quorum has stood before this process looked, as far as the API can tell.
 
-    Two kinds of groups have no condition to say so: there a bound member does, as none is bound before the others.
+    Two kinds of groups have no condition to say so: there a bound member does, as none is bound before the others. Of
+    the others, the condition is written only some time after the Bindings, and these say it themselves.
     """
-    says_nothing = group.key.kind in BARE_KINDS and bool(group_members.bound)
-    return group.scheduled or says_nothing or _was_stranded(group_members)
-
-
-def _was_stranded(group_members: GroupMembers) -> bool:
-    return any(pod.stranded for pod in group_members.bound)
+    bound = group_members.bound
+    return group.scheduled or (group.key.kind in BARE_KINDS and bool(bound)) or any(pod.told for pod in bound)
 
 
 def _note_whole(state: GroupState) -> None:

@@ -62,6 +62,8 @@ def _decode(obj: Raw, apis: Collection[str] | None) -> Pod:
     phase = _PHASES.get(read_text(status, "phase"), Phase.ACTIVE)
     deleting = is_deleting(obj)
     started, lifetime = read_lifetime(spec, status)
+    annotations = read_map(read_map(obj, "metadata"), "annotations")
+    gang = read_text(annotations, GANG)
     disruption, disrupted = _read_disruption(status)
     return Pod(
         namespace=namespace,
@@ -91,8 +93,9 @@ def _decode(obj: Raw, apis: Collection[str] | None) -> Pod:
         disruption=disruption,
         disrupted=disrupted,
         refusal=_read_refusal(status),
-        domain=read_name(read_map(read_map(obj, "metadata"), "annotations"), DOMAIN),
-        stranded=apis is not None and _is_stranded(read_map(obj, "metadata"), apis),
+        domain=read_name(annotations, DOMAIN),
+        told=bool(gang),
+        stranded=bool(gang) and apis is not None and gang.partition(" ")[0] not in apis,
         marked=is_marked(spec),
         device_claims=read_device_claims(spec),
         unclaimed=read_unclaimed(spec, status),
@@ -111,11 +114,6 @@ def _read_group(obj: Raw, spec: Raw, namespace: str) -> tuple[GroupKey | None, L
     if group := read_compatible_label(metadata, namespace):
         return group, Link.COMPATIBLE
     return None, None
-
-
-def _is_stranded(metadata: Raw, apis: Collection[str]) -> bool:
-    gang = read_text(read_map(metadata, "annotations"), GANG)
-    return bool(gang) and gang.partition(" ")[0] not in apis
 
 
 def _read_owner(obj: Raw) -> ControllerRef | None:

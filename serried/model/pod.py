@@ -150,6 +150,9 @@ class Pod:
     domain: str = ""
     """What its Binding has told it of the domain of its gang."""
 
+    told: bool = False
+    """Whether its Binding has named its gang: then a quorum of that was there."""
+
     stranded: bool = False
     """Whether it was bound as a member of a gang whose objects cannot be read, as its API is not served any more."""
 

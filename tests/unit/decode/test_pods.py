@@ -233,7 +233,9 @@ def bound_as(gang: str, *apis: str) -> Pod:
 
 def test_a_pod_is_stranded_when_the_api_of_its_gang_is_not_read() -> None:
     assert bound_as("a/v1 g", "b/v1").stranded
+    assert bound_as("a/v1 g", "b/v1").told
     assert bound_as("a word that is no API", "b/v1").stranded
     assert not bound_as("a/v1 g", "a/v1", "b/v1").stranded
     assert not bound_as("", "b/v1").stranded
+    assert not bound_as("", "b/v1").told
     assert not pod("p").annotation("scheduling.serried.dev/gang", "a/v1 g").value().stranded
