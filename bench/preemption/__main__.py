@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; the exit code is 1 if something could not be measured, or not all gangs were bound."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(arguments)
-    cases, repetitions = (QUICK, 1) if options.quick else (CASES, options.repetitions)
+    cases, repetitions = (QUICK, 1) if options.quick else (options.cases or CASES, options.repetitions)
     bench = Bench(Plan(cases, repetitions, options.seconds, options.attempts), stderr_report())
     code = 0
     try:
@@ -196,11 +196,16 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--quick", action="store_true", help="a small case, one repetition")
     add("--repetitions", type=int, default=3)
+    add("--cases", type=_pick, help="only these, by their numbers, the first is 0, with commas between them")
     add("--seconds", type=float, default=120.0, help="how long one case may take")
     add("--attempts", type=int, default=2, help="how often a run that other work disturbs is made, at most")
     add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the result's file name")
     add("--results", type=Path, default=RESULTS, help="directory of the result")
     return parser
+
+
+def _pick(numbers: str) -> tuple[Case, ...]:
+    return tuple(CASES[int(number)] for number in numbers.split(","))
 
 
 if __name__ == "__main__":
