@@ -39,6 +39,7 @@ DOMAIN = "scheduling.serried.dev/domain"
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )
+_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _MAX_PREFIX_LENGTH = 253
 _MAX_KEY_LENGTH = _MAX_PREFIX_LENGTH + 1 + 63
 
@@ -57,6 +58,11 @@ def quote(value: object) -> str:
     """What somebody has written, as a sentence repeats it: an annotation may have a quarter of a million characters."""
     text = repr(value)
     return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}... ({len(text)} characters)"
+
+
+def is_label_value(text: str) -> bool:
+    """Whether the API server accepts the text as the value of a label (IsValidLabelValue)."""
+    return _LABEL_VALUE.fullmatch(text) is not None
 
 
 def read_key(obj: Raw) -> Key:

@@ -12,6 +12,7 @@ from serried.decode.fields import (
     read_objects,
     read_texts,
 )
+from serried.decode.identity import is_label_value
 from serried.decode.requests import pod_requests
 from serried.model.pod import Shape
 from serried.model.resources import PROVIDED
@@ -81,7 +82,10 @@ def read_terms(affinity: Raw, name: str) -> Terms | None:
         return None
     selector = read_map(affinity, name)
     return tuple(
-        NodeSelectorTerm(_read_requirements(term, "matchExpressions"), _read_requirements(term, "matchFields"))
+        NodeSelectorTerm(
+            tuple(map(_void_if_invalid, _read_requirements(term, "matchExpressions"))),
+            _read_requirements(term, "matchFields"),
+        )
         for term in read_objects(selector, "nodeSelectorTerms")
     )
 
@@ -91,3 +95,14 @@ def _read_requirements(term: Raw, name: str) -> tuple[Requirement, ...]:
         Requirement(read_name(raw, "key"), read_name(raw, "operator"), read_texts(raw, "values"))
         for raw in read_objects(term, name)
     )
+
+
+def _void_if_invalid(requirement: Requirement) -> Requirement:
+    """Without an operator, so that nothing meets it, if one of the values can be no label's.
+
+    The API server takes such a requirement, and kube-scheduler cannot read it, whatever the operator
+    (labels.NewRequirement): not even NotIn is met, and Gt has no negative bounds.
+    """
+    if all(map(is_label_value, requirement.values)):
+        return requirement
+    return Requirement(requirement.key, "", requirement.values)

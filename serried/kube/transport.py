@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from io import BytesIO
 
 import aiohttp
 from yarl import URL
@@ -32,6 +33,8 @@ _CONNECT_SHARE = 0.8
 """The part of a call's time in which it must have got a connection: what fails before has certainly not been sent."""
 
 _READ_BUFFER_BYTES = 2**20
+
+_LARGE_BODY_BYTES = 2**19
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ class Transport:
         async with self._open().request(
             call.method,
             self._url(call),
-            data=call.body,
+            data=_stream_if_large(call.body),
             headers=await self._headers(call),
             timeout=timeout,
             server_hostname=self._credentials.server_name or None,
@@ -208,6 +211,11 @@ class Transport:
     def _keep(self, token: str) -> None:
         self._token = token
         self._token_until = time.monotonic() + TOKEN_LIFETIME_SECONDS
+
+
+def _stream_if_large(body: bytes | None) -> bytes | BytesIO | None:
+    # As bytes it would be written at once, and aiohttp warns of it.
+    return body if body is None or len(body) <= _LARGE_BODY_BYTES else BytesIO(body)
 
 
 async def _chunks(call: Call, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:

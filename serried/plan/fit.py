@@ -21,6 +21,7 @@ _UNREACHABLE = "node.kubernetes.io/unreachable"
 """The taint of a node whose kubelet has not been heard of (node-lifecycle-controller)."""
 
 _REPELLING = frozenset({"NoSchedule", "NoExecute"})
+_MOST = (1 << 63) - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _NOTHING: Resources = {}
 
@@ -153,14 +154,17 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _compare(value: str | None, values: tuple[str, ...]) -> int | None:
-    """The sign of label minus bound, None where one of them is no integer."""
+    """The sign of label minus bound, None where one of them is no integer of 64 bits."""
     if value is None or len(values) != 1:
         return None
-    if not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(values[0]):
-        return None
-    left = int(value)
-    right = int(values[0])
-    return (left > right) - (left < right)
+    left = _read_integer(value)
+    right = _read_integer(values[0])
+    return None if left is None or right is None else (left > right) - (left < right)
+
+
+def _read_integer(text: str) -> int | None:
+    found = int(text) if _INTEGER.fullmatch(text) else None
+    return found if found is not None and -_MOST - 1 <= found <= _MOST else None
 
 
 _OPERATORS: Mapping[str, Callable[[str | None, tuple[str, ...]], bool]] = {

@@ -120,6 +120,13 @@ async def test_the_last_failure_surfaces_when_attempts_are_used_up(server: FakeA
     assert len(server.requests) == 3
 
 
+async def test_a_large_object_is_sent_whole(server: FakeApiServer, client: ApiClient) -> None:
+    large = {**POST_BODY, "spec": {"text": "x" * 1_000_000}}
+    created = await client.create(PODS, "ns", large)
+    replaced = await client.replace(PODS, {**created, "spec": {"text": "y" * 1_000_000}})
+    assert (len(created["spec"]["text"]), replaced["spec"]["text"][:2]) == (1_000_000, "yy")
+
+
 async def test_a_lost_answer_of_a_create_is_not_repeated(server: FakeApiServer, client: ApiClient) -> None:
     server.lose_answer(calls("POST"))
     with pytest.raises(Unavailable) as caught:

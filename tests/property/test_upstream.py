@@ -1,0 +1,154 @@
+"""Quantities, selectors and tolerations mean here what Kubernetes' own libraries make of them."""
+
+import random
+import re
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serried.decode.nodes import decode_node
+from serried.decode.quantity import parse_cpu, parse_quantity
+from serried.decode.selectors import read_label_selector, selects
+from serried.decode.shapes import read_terms
+from serried.model.node import Node
+from serried.model.selectors import Taint, Toleration
+from serried.plan.fit import matches_terms, tolerates
+from tests.support import upstream
+
+pytestmark = pytest.mark.full
+
+MOST = 2**63 - 1
+EXACT = MOST // 1000
+"""Above this, thousandths have no room in upstream's int64: it wraps around, and here they count as the most."""
+
+NUMBERS = [
+    "",
+    "0",
+    "1",
+    "007",
+    "1.",
+    ".5",
+    "0.5",
+    "1.5",
+    "0.1",
+    "1.001",
+    "0.0001",
+    "999",
+    "1000",
+    "1024",
+    "9999999999",
+    ".",
+]
+SIGNS = ["", "+", "-", "--", " "]
+SUFFIXES = [
+    *("", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "K", "ki", "g", "i", "B"),
+    *("e0", "e3", "E3", "e+3", "e-3", "E-9", "e-10", "e19", "e", "E+", "e1.5", "e3Mi", "e-19", "e99"),
+    *(" ", "Mi ", "KiB", "\u0663"),
+]
+
+VALUES = ["", "a", "b", "5", "05", "-5", "+5", "10", "5.0", str(MOST), str(MOST + 1), "9" * 20]
+KEYS = ["a", "example.com/b", "kubernetes.io/hostname"]
+OPERATORS = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "", "in", "Equals"]
+NODE_NAMES = ["n1", "a", "5"]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return upstream.build(tmp_path_factory.mktemp("upstream"))
+
+
+def read(parse: Any, text: str) -> int | None:
+    try:
+        return int(parse(text))
+    except ValueError:
+        return None
+
+
+def list_quantities() -> Iterator[str]:
+    yield from map("".join, product(SIGNS, NUMBERS, SUFFIXES))
+    draw = random.Random(37)  # noqa: S311
+    for _ in range(20_000):
+        yield "".join(draw.choices("0123456789.+-eEinumkKMGTP", k=draw.randint(1, 9)))
+
+
+def test_every_form_of_a_quantity_has_upstreams_value(program: Path) -> None:
+    texts = list(list_quantities())
+    answers = upstream.ask(program, [{"Quantity": text} for text in texts])
+    for text, answer in zip(texts, answers, strict=True):
+        value, milli = read(parse_quantity, text), read(parse_cpu, text)
+        if not re.match(r"[+-]?\.?[0-9]", text):
+            continue  # upstream takes some for 0, and refuses others; the API server writes them with a digit
+        assert (value is not None) == answer["Valid"], text
+        if value is not None and value >= 0:  # no request is negative, and upstream's rounding of those is by chance
+            assert value == answer["Value"] or abs(value) == MOST, (text, answer)
+            assert milli == answer["Milli"] or abs(value) > EXACT, (text, answer)
+
+
+def draw_labels(draw: random.Random) -> dict[str, str]:
+    return {key: draw.choice(VALUES[:6]) for key in KEYS if draw.random() < 0.6}
+
+
+def draw_requirement(draw: random.Random, operators: list[str], keys: list[str]) -> dict[str, Any]:
+    raw: dict[str, Any] = {"key": draw.choice(keys), "operator": draw.choice(operators)}
+    values = draw.choice([None, [], *[draw.choices(VALUES, k=count) for count in (1, 1, 1, 2)]])
+    return raw if values is None else {**raw, "values": values}
+
+
+def draw_requirements(draw: random.Random, operators: list[str], keys: list[str]) -> Any:
+    return draw.choice([None, [], [draw_requirement(draw, operators, keys) for _ in range(draw.randint(1, 2))]])
+
+
+def test_label_selectors_select_what_upstreams_select(program: Path) -> None:
+    draw = random.Random(1)  # noqa: S311
+    asked: list[dict[str, Any]] = []
+    for _ in range(20_000):
+        selector = {
+            "matchLabels": draw.choice([None, {}, draw_labels(draw)]),
+            "matchExpressions": draw_requirements(draw, OPERATORS[:4], KEYS),
+        }
+        asked.append(
+            {"LabelSelector": draw.choice([None, {}, selector, selector, selector]), "Labels": draw_labels(draw)}
+        )
+    for question, answer in zip(asked, upstream.ask(program, asked), strict=True):
+        if not answer["Valid"]:
+            continue  # no API server takes it: Exists with values, In without
+        found = read_label_selector(question, "LabelSelector")
+        assert (found is not None and selects(found, question["Labels"])) == answer["Matches"], question
+
+
+def test_node_selectors_match_the_nodes_that_upstreams_match(program: Path) -> None:
+    draw = random.Random(2)  # noqa: S311
+    asked = []
+    for _ in range(30_000):
+        terms = [
+            {
+                "matchExpressions": draw_requirements(draw, OPERATORS, KEYS),
+                "matchFields": draw_requirements(draw, OPERATORS, ["metadata.name", "metadata.name", "spec.x"]),
+            }
+            for _ in range(draw.randint(0, 2))
+        ]
+        metadata = {"name": draw.choice(NODE_NAMES), "labels": draw_labels(draw)}
+        asked.append({"NodeSelector": {"nodeSelectorTerms": terms}, "Node": {"metadata": metadata}})
+    for question, answer in zip(asked, upstream.ask(program, asked), strict=True):
+        node, terms_read = decode_node(question["Node"]), read_terms(question, "NodeSelector")
+        assert isinstance(node, Node)
+        assert terms_read is not None
+        assert matches_terms(terms_read, node) == answer["Matches"], question
+
+
+def test_tolerations_tolerate_what_upstreams_tolerate(program: Path) -> None:
+    keys, values, effects = ["", "a", "b"], ["", "x", "5", "05"], ["", "NoSchedule", "NoExecute", "PreferNoSchedule"]
+    asked = [
+        {
+            "Toleration": {"key": key, "operator": operator, "value": value, "effect": effect},
+            "Taint": {"key": taint[0], "value": taint[1], "effect": taint[2]},
+        }
+        for key, operator, value, effect in product(keys, ["", "Equal", "Exists", "Lt", "Gt", "equal"], values, effects)
+        for taint in product(["a", "b"], ["", "x", "5"], ["NoSchedule", "NoExecute"])
+    ]
+    for question, answer in zip(asked, upstream.ask(program, asked), strict=True):
+        toleration, taint = Toleration(**question["Toleration"]), Taint(**question["Taint"])
+        assert tolerates([toleration], [taint]) == answer["Matches"], question

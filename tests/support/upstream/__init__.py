@@ -1,0 +1,40 @@
+"""What Kubernetes' own libraries make of quantities and selectors: a small Go program beside this file, asked in bulk.
+
+It is built against the modules of the control plane that the end-to-end tests run, which Go has in its cache by then.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_HERE = Path(__file__).parent
+_MODULES = _HERE.parents[2] / "bench" / "cluster" / "modules" / "kubernetes-1.37.1"
+
+
+def build(directory: Path) -> Path:
+    """The program; skips the test without Go, or without the modules."""
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("needs Go to ask Kubernetes' own libraries")
+    for file in (*_MODULES.iterdir(), _HERE / "main.go"):
+        shutil.copy(file, directory)
+    environment = os.environ | {"GOFLAGS": "-mod=mod", "GOPROXY": "off"}
+    command = [go, "build", "-o", "upstream", "."]
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+    if "module lookup disabled" in done.stderr:
+        pytest.skip("the modules of Kubernetes are not in Go's cache; make control-plane brings them")
+    assert done.returncode == 0, done.stderr
+    return directory / "upstream"
+
+
+def ask(program: Path, questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The answers, in the order of the questions."""
+    lines = "\n".join(map(json.dumps, questions))
+    done = subprocess.run([str(program)], input=lines, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]

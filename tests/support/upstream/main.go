@@ -1,0 +1,69 @@
+// Answers, by the libraries of Kubernetes themselves, what a text or a selector means: one JSON object a line.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+)
+
+type question struct {
+	Quantity      *string
+	LabelSelector *metav1.LabelSelector
+	Labels        map[string]string
+	NodeSelector  *v1.NodeSelector
+	Node          *v1.Node
+	Toleration    *v1.Toleration
+	Taint         *v1.Taint
+}
+
+type answer struct {
+	Valid   bool
+	Value   int64
+	Milli   int64
+	Matches bool
+}
+
+func find(asked question) answer {
+	switch {
+	case asked.Quantity != nil:
+		found, err := resource.ParseQuantity(*asked.Quantity)
+		if err != nil {
+			return answer{}
+		}
+		return answer{Valid: true, Value: found.Value(), Milli: found.MilliValue()}
+	case asked.NodeSelector != nil:
+		found, err := nodeaffinity.NewLazyErrorNodeSelector(asked.NodeSelector).Match(asked.Node)
+		return answer{Valid: err == nil, Matches: found}
+	case asked.Toleration != nil:
+		return answer{Valid: true, Matches: asked.Toleration.ToleratesTaint(klog.Background(), asked.Taint, false)}
+	}
+	selector, err := metav1.LabelSelectorAsSelector(asked.LabelSelector)
+	if err != nil {
+		return answer{}
+	}
+	return answer{Valid: true, Matches: selector.Matches(labels.Set(asked.Labels))}
+}
+
+func main() {
+	klog.SetOutput(os.Stderr)
+	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 1<<24)
+	answers := json.NewEncoder(os.Stdout)
+	for lines.Scan() {
+		var asked question
+		if err := json.Unmarshal(lines.Bytes(), &asked); err != nil {
+			panic(err)
+		}
+		if err := answers.Encode(find(asked)); err != nil {
+			panic(err)
+		}
+	}
+}
