@@ -5,7 +5,7 @@ kube-scheduler binds them one by one, as plain pods; nothing here can stop it. W
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from serried.cluster.members import Members
@@ -46,12 +46,16 @@ class Isolation:
         schedulers: Collection[str],
         *,
         isolated: bool,
+        leads: Callable[[], bool],
     ) -> None:
         self.isolated = isolated
         self._members = members
         self._groups = groups
         self._events = events
         self._schedulers = schedulers
+
+        self._leads = leads
+        """Whether this instance is the one that tells; what another has told may be told once more."""
 
         self._waiting: dict[str, Pod] = {}
         """Unmarked pods that wait for a node and could be members, by UID."""
@@ -95,7 +99,7 @@ class Isolation:
             self._tell(pod)
 
     def _tell(self, pod: Pod) -> None:
-        if pod.uid in self._told or not self._is_member(pod.uid):
+        if pod.uid in self._told or not self._is_member(pod.uid) or not self._leads():
             return
         self._told.add(pod.uid)
         log.warning("a member without markers", extra={"pod": f"{pod.namespace}/{pod.name}"})

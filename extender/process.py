@@ -68,16 +68,18 @@ class Extender:
         self.level = level
         self._client = client
         self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs), EndedMembers.KEEP_SLOTS, level)
-        self.events = EventWriter(client, "serried", gives_way=self._gives_way)
-        self.reports = make_reports(client, self.store, self.events, level, clock)
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         self.leadership = self._make_leadership()
+        # Whatever changes something goes this way, and is asked again at each attempt.
+        leading = client.fenced(self.leadership.leads)
+        self.events = EventWriter(leading, "serried", gives_way=self._gives_way)
+        self.reports = make_reports(leading, self.store, self.events, level, clock)
         self.core = Core(
-            client,
+            leading,
             self.store,
             Term(self.leadership.leads),
             Records(
-                client,
+                leading,
                 level.api_version,
                 instance,
                 self.leadership.leads,
@@ -90,7 +92,7 @@ class Extender:
         )
         self.takeover = Takeover(self.core.term, self.core.group_scheduler, self.leadership, self.core.recovery)
         self.holding = HoldSwitch(
-            client,
+            leading,
             settings.hold_switch,
             settings.hold,
             settings.hold_limit,
@@ -103,8 +105,9 @@ class Extender:
             self.events,
             settings.schedulers,
             isolated=settings.isolated == "on",
+            leads=self.leadership.leads,
         )
-        self.verbs = Verbs(self.core.service, lambda: self.leadership.active, metrics, clock)
+        self.verbs = Verbs(self.core.service, self.leadership.leads, metrics, clock)
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
         self.feed = Feed(client, level, self.store, ALL_KINDS, on_change=self._note, optional=optional)

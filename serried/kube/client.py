@@ -4,6 +4,7 @@ Bytes go in and come out of `request`; the typed verbs add orjson. How many requ
 business, how many connections is set here.
 """
 
+import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ import orjson
 from serried import __version__
 from serried.kube.attempts import Attempts, full_jitter
 from serried.kube.auth import Credentials
-from serried.kube.errors import ApiError, Conflict, TooMany, Unavailable, misread
+from serried.kube.errors import ApiError, Conflict, Fenced, TooMany, Unavailable, misread
 from serried.kube.transport import JSON_TYPE, Call, Response, Transport
-from serried.kube.wire import EVERYTHING, JSON, PODS, Page, Resource, Selection, list_params, read_page
+from serried.kube.wire import EVERYTHING, JSON, PODS, Failure, Page, Resource, Selection, list_params, read_page
 from serried.metrics import UNCOUNTED, Metrics
 from serried.model.backoff import Backoff
 
@@ -66,6 +67,18 @@ class ApiClient:
         self._timeout_seconds = timeout
         """How long one attempt of one call may take."""
         self._transport = Transport(credentials, agent=f"serried/{__version__} ({component})", connections=connections)
+
+        self._may_write: Callable[[], bool] = lambda: True
+        """Asked ahead of each attempt to change something."""
+
+    def fenced(self, may_write: Callable[[], bool]) -> "ApiClient":
+        """This client, over the same connections, for whoever may not write at every moment.
+
+        ``may_write`` is asked ahead of each attempt, also of a repeated one; without it the call raises Fenced.
+        """
+        other = copy.copy(self)
+        other._may_write = may_write  # noqa: SLF001 - it is one of these
+        return other
 
     async def __aenter__(self) -> Self:
         return self
@@ -116,6 +129,8 @@ class ApiClient:
         attempts = Attempts(policy.backoff, spread=full_jitter)
         while True:
             before()
+            if call.method != "GET" and not self._may_write():
+                raise Fenced(str(call), Failure(0, "NotLeading", "not sent, for this instance does not lead any more"))
             try:
                 return await self._transport.send(call)
             except ApiError as err:

@@ -47,6 +47,10 @@ class Forbidden(ApiError):
     """403: RBAC or admission says no."""
 
 
+class Fenced(ApiError):
+    """A change that was not sent, or not again, because whoever asks for it may not write any more."""
+
+
 class TooMany(ApiError):
     """429: the API server, or a disruption budget, asks to come later."""
 

@@ -151,7 +151,7 @@ class Harness:
         share_percent: int = 100,
     ) -> None:
         self.clock, self.api, self.heard = Clock(), api or FakeApi(), heard or RecordingMetrics()
-        client = self.api.client()
+        client = self.api.client(lambda: self.term.holds_lease())  # noqa: PLW0108 - tests exchange it
         self.store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS, level=level)
         self.term = Term(lambda: True)
         self.records = Records(client, "scheduling.serried.dev/v1beta1", "term", self.term.leads)

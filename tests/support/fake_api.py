@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, Unavailable, api_error
+from serried.kube.errors import ApiError, Fenced, Unavailable, api_error
 from serried.kube.wire import BUDGETS, PODS, RESERVATIONS, Failure, Resource
 from serried.model.group import GroupKey, Key
 from tests.support.patches import merge, merge_strategically
@@ -69,9 +69,9 @@ class FakeApi:
         self._open: dict[str, asyncio.Event] = {}
         self._version = 0
 
-    def client(self) -> ApiClient:
-        """Itself, as the parts of the extender want it."""
-        return cast("ApiClient", self)
+    def client(self, may_write: Callable[[], bool] = lambda: True) -> ApiClient:
+        """What the parts of the extender take for a client; fenced, as `ApiClient.fenced` is."""
+        return cast("ApiClient", _Fenced(self, may_write))
 
     # --- faults, and what was called ---------------------------------------------------------------------------
 
@@ -312,6 +312,19 @@ class FakeApi:
             stored["metadata"]["resourceVersion"] = str(self._version)
             self._objects(resource)[key] = stored
         return deepcopy(stored)
+
+
+class _Fenced:
+    """The calls of a `FakeApi`, each of them asked about first if it changes something."""
+
+    def __init__(self, api: FakeApi, may_write: Callable[[], bool]) -> None:
+        self._api = api
+        self._may_write = may_write
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in {"get", "list_all"} and not self._may_write():
+            raise Fenced(name, Failure(0, "NotLeading", "not sent"))
+        return getattr(self._api, name)
 
 
 def _refuse_as_client(call: Call, change: Callable[[], Any]) -> Any:

@@ -28,7 +28,14 @@ def events() -> Mock:
 @pytest.fixture
 def make(world: Harness, events: Mock) -> Make:
     def make(*, isolated: bool = True) -> Isolation:
-        return Isolation(world.store.members, world.store.groups, events, {SCHEDULER}, isolated=isolated)
+        return Isolation(
+            world.store.members,
+            world.store.groups,
+            events,
+            {SCHEDULER},
+            isolated=isolated,
+            leads=lambda: world.term.holds_lease(),  # noqa: PLW0108 - tests exchange it
+        )
 
     return make
 
@@ -104,3 +111,14 @@ async def test_where_the_scheduler_asks_about_every_pod_they_are_counted_and_not
     await isolation.run()
     assert told(events) == []
     assert isolation.describe()["unmarkedMembers"] == 2
+
+
+async def test_a_standby_tells_nothing_until_it_leads(world: Harness, make: Make, events: Mock) -> None:
+    world.term.holds_lease = lambda: False
+    isolation = make()
+    see(world.add(gang(2)), isolation, *members(1))
+    isolation.warn()
+    assert told(events) == []
+    world.term.holds_lease = lambda: True
+    isolation.warn()
+    assert len(told(events)) == 1

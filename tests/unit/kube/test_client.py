@@ -10,6 +10,7 @@ from serried.kube.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
+    Fenced,
     Forbidden,
     Gone,
     Invalid,
@@ -307,3 +308,25 @@ async def test_every_refused_attempt_counts(server: FakeApiServer) -> None:
         server.refuse(calls(), status=503, times=2)
         assert await client.get(PODS, "ns", "a")
     assert metrics.seen[1:] == [("GET", 503), ("GET", 503)]
+
+
+class TestAFence:
+    """Whoever may not write any more sends nothing more, whatever it is at."""
+
+    @pytest.mark.parametrize("verb", ["create", "patch", "bind", "evict"])
+    async def test_lets_no_change_through(self, server: FakeApiServer, client: ApiClient, verb: str) -> None:
+        with pytest.raises(Fenced):
+            await ask(client.fenced(lambda: False), verb)
+        assert server.requests == []
+
+    @pytest.mark.parametrize("verb", ["create", "patch", "bind"])
+    async def test_is_asked_ahead_of_each_attempt(self, server: FakeApiServer, client: ApiClient, verb: str) -> None:
+        server.refuse(calls(), times=9, status=429, retry_after=0)
+        with pytest.raises(Fenced):
+            await ask(client.fenced(lambda: len(server.requests) < 2), verb)
+        assert len(server.requests) == 2
+
+    async def test_lets_reads_pass_and_is_for_its_holder_alone(self, server: FakeApiServer, client: ApiClient) -> None:
+        await client.fenced(lambda: False).get(PODS, "ns", "a")
+        await ask(client, "create")
+        assert len(server.requests) == 2

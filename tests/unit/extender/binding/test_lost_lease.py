@@ -1,8 +1,13 @@
 """An instance that has lost its Lease writes nothing more: what it held is the next leader's."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from extender.scheduling.cycle import CycleStage
+from extender.scheduling.repairs import Broken, Rules
+from serried.model.group import Key
+from tests.support.builders import pod
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
 
@@ -107,3 +112,71 @@ class TestTwoThatThinkTheyLead:
         assert world.api.said("bind") == []
         assert world.api.phase() == "Planned"
         await successor.close()
+
+
+Story = Callable[[Harness], Awaitable[None]]
+
+_LONG = 24
+_SHORT = 4
+"""More writes than the stories have."""
+
+
+class TestALeaseThatIsLostUnnoticed:
+    """Whatever this instance is at: from that moment on nothing leaves it, though nobody has told it to stop."""
+
+    @pytest.mark.parametrize("fuse", range(_LONG))
+    async def test_stops_a_gang_that_evicts_others_and_is_bound(self, fuse: int) -> None:
+        await burn(Harness(), fuse, make_room_and_bind)
+
+    @pytest.mark.parametrize("fuse", range(_SHORT))
+    async def test_stops_the_eviction_of_a_broken_gang(self, fuse: int) -> None:
+        await burn(Harness(rules=Rules(1.0, 10.0, Broken.EVICT)), fuse, break_up)
+
+    async def test_stops_the_binding_of_a_plain_pod(self, world: Harness) -> None:
+        world.add(*small_nodes(1), pod("plain").scheduler("serried"))
+        world.term.holds_lease = lambda: False
+        call = world.bind("plain", "n1")
+        await world.settle()
+        assert "NotLeading" in call.error
+        assert world.node_of("plain") == ""
+
+    async def test_comes_after_the_last_write_of_the_stories(self) -> None:
+        """The fuses of the stories reach as far as they write, so each of their writes is the first to be stopped."""
+        for fuses, story in ((_LONG, make_room_and_bind), (_SHORT, break_up)):
+            world = Harness(rules=Rules(1.0, 10.0, Broken.EVICT))
+            await story(world)
+            assert 0 < writes(world) < fuses
+            await world.close()
+
+
+async def burn(world: Harness, fuse: int, story: Story) -> None:
+    """The story, with the Lease lost after so many writes."""
+    world.term.holds_lease = lambda: writes(world) < fuse
+    await story(world)
+    await world.pass_time(61)
+    assert writes(world) <= fuse
+    await world.close()
+
+
+async def make_room_and_bind(world: Harness) -> None:
+    """Two pods of low priority are evicted for a gang of two, which is nominated, recorded, committed and bound."""
+    world.api.graceful.update({Key("default", "low1"), Key("default", "low2")})
+    world.add(*small_nodes(2), *(pod(f"low{i}").cpu(2).on(f"n{i}") for i in (1, 2)))
+    world.add(gang(2).priority(100), *(each.cpu(2).priority(100) for each in members(2)))
+    world.nominate()
+    await world.go()
+    for name in ("low1", "low2"):
+        world.delete(name)
+    await world.go()
+    for name in ("m0", "m1"):
+        world.bind(name)
+    await world.go()
+
+
+async def break_up(world: Harness) -> None:
+    """A gang of three has lost a member for good: what is left of it is evicted."""
+    await world.add(*small_nodes(4, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))]).go()
+    world.delete("m0")
+    await world.go()
+    await world.pass_time(2.0)
+    await world.pass_time(10.0)

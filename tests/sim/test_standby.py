@@ -1,0 +1,71 @@
+"""What an extender leaves alone that does not lead: everything."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from extender.answers import BindRequest
+from extender.process import Extender
+from serried.kube.wire import NODES, PODS, pod_groups
+from serried.model.group import GroupKey, Key
+from serried.model.level import FALLBACK
+from serried.model.verdict import Reason, Verdict
+from serried.observe.prometheus import PrometheusExtenderMetrics
+from serried.settings import extender_settings
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import node, pod, pod_group
+from tests.support.controller_harness import until
+from tests.support.faults import Request
+
+FLAGS = [
+    "--lease=serried-system/serried",
+    "--lease-holder-prefix=here",
+    *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops")),
+]
+GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
+
+
+def _changes(request: Request) -> bool:
+    # The dry run that tells whether pods keep their group is nobody's change.
+    return request.method != "GET" and "podtemplates" not in request.path
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as made:
+        made.add(NODES, node("n1").cpu(8).raw())
+        made.add(GROUPS, pod_group("g").gang(2).raw())
+        for name in ("p0", "p1"):
+            made.add(PODS, pod(name).cpu(1).scheduler("serried").in_group("g").raw())
+        made.add(PODS, pod("plain").cpu(1).scheduler("serried").raw())
+        yield made
+
+
+@asynccontextmanager
+async def running(server: FakeApiServer) -> AsyncIterator[Extender]:
+    async with server.client() as client:
+        made = Extender(extender_settings(FLAGS, {}), client, FALLBACK, PrometheusExtenderMetrics())
+        task = asyncio.create_task(made.run())
+        await made.feed.synced.wait()
+        try:
+            yield made
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def bind_plain(extender: Extender) -> str:
+    request = BindRequest(Key("default", "plain"), "pod-plain", "n1")
+    return await extender.core.service.bind(request, asyncio.get_running_loop().create_future().__await__)
+
+
+async def test_a_standby_changes_nothing(server: FakeApiServer) -> None:
+    async with running(server) as standby:
+        standby.reports.say(GroupKey("default", "g"), Verdict(Reason.QUORUM_MISSING))
+        about = {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "p0", "uid": "pod-p0"}
+        standby.events.emit(about, "Warning", "Anything", "whatever it is")
+        assert "NotLeading" in await bind_plain(standby)
+        await until(lambda: standby.events.dropped > 0)
+        assert server.seen(_changes) == []
