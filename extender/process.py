@@ -27,6 +27,7 @@ from extender.http.handlers import Verbs
 from extender.http.server import Listener
 from extender.isolation import Isolation
 from extender.leader import AlwaysActive, Leadership
+from extender.pair import Pair
 from extender.scheduling.backfill import Mode
 from extender.scheduling.disruption import Disrupted
 from extender.scheduling.nomination import NominationPolicy
@@ -190,12 +191,13 @@ class Extender:
         }
 
     def routes(self) -> Sequence[APIRouter]:
-        """``/debug``."""
+        """``/debug``, and what the probes of the Pod ask."""
         return [
             debug_routes(self.core, self.reports, self.level, self.selfcheck.describe),
             process_routes(self.settings, Comparison(self._client, self.feed)),
             profile_routes(self.settings.profiling),
             live_routes(self.broadcast),
+            Pair(self.settings.filter_listen, self.settings.scheduler_livez).routes(),
         ]
 
 

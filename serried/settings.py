@@ -87,7 +87,7 @@ def _parse_required(text: str) -> str:
 
 def _parse_endpoint(text: str) -> str:
     if text and not re.match(r"https?://[^/]+", text):
-        raise ValueError("must be a URL such as http://collector:4318/v1/traces, or empty")
+        raise ValueError("must be a URL with http:// or https://, or empty")
     return text
 
 
@@ -213,6 +213,9 @@ class ExtenderSettings(CommonSettings):
 
     lease: LeaseName = _flag("serried-system/serried", "the scheduler's Lease; empty: always active")
     """None for an instance that is always active."""
+
+    scheduler_livez: Endpoint = _flag("", "where the scheduler beside says that it is alive; empty: it is not asked")
+    """Asked by ``/livez/pair``, on loopback."""
 
     lease_holder_prefix: Text = Field(description="start of the Lease's holder when it is our scheduler")
     hold: Literal["auto", "filter", "gate"] = _flag("auto", "how new members of a gang are held")

@@ -177,7 +177,8 @@ async def _probe(client: ApiClient, pod: JSON) -> tuple[DebugApi, JSON | None]:
 
 
 def _find_port(pod: JSON) -> int:
-    ports = (port for each in pod["spec"].get("containers", ()) for port in each.get("ports", ()))
+    containers = (*pod["spec"].get("initContainers", ()), *pod["spec"].get("containers", ()))
+    ports = (port for each in containers for port in each.get("ports", ()))
     return next((port["containerPort"] for port in ports if port.get("name") == "ops"), _OPS_PORT)
 
 

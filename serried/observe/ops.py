@@ -38,17 +38,19 @@ def ops_routes(readiness: Readiness, render: Callable[[], bytes]) -> APIRouter:
 
     @routes.get("/readyz", response_class=PlainTextResponse)
     async def readyz() -> PlainTextResponse:
-        checks = readiness()
-        lines = [
-            f"[{'+' if passed else '-'}]{name} {'ok' if passed else 'not ready'}\n" for name, passed in checks.items()
-        ]
-        return PlainTextResponse("".join(lines) or "ok\n", 200 if all(checks.values()) else 503)
+        return tell_checks(readiness())
 
     @routes.get("/metrics")
     async def metrics() -> Response:
         return Response(render(), media_type=CONTENT_TYPE_LATEST)
 
     return routes
+
+
+def tell_checks(checks: Mapping[str, bool]) -> PlainTextResponse:
+    """The answer to a probe: 200 if all of its checks pass, and each of them by name."""
+    lines = [f"[{'+' if passed else '-'}]{name} {'ok' if passed else 'not ready'}\n" for name, passed in checks.items()]
+    return PlainTextResponse("".join(lines) or "ok\n", 200 if all(checks.values()) else 503)
 
 
 class Server(uvicorn.Server):

@@ -37,7 +37,7 @@ def read_shipped(isolated: str = "off") -> dict[str, Any]:
 def install(isolated: str = "off") -> Observed:
     """What a cluster shows in which the manifests are applied as they are."""
     (deployment,) = [each.content for each in read_all() if (each.kind, each.name) == ("Deployment", "serried")]
-    containers = deployment["spec"]["template"]["spec"]["containers"]
+    containers = deployment["spec"]["template"]["spec"]["initContainers"]
     (arguments,) = [each["args"] for each in containers if each["name"] == "extender"]
     settings = describe_settings(extender_settings([*arguments, f"--isolated={isolated}"], {"POD_NAME": "serried-0"}))
     documents = read_all()

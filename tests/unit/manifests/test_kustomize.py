@@ -35,7 +35,7 @@ def pod_specs(documents: Sequence[Document]) -> Iterator[dict[str, Any]]:
 
 def containers(documents: Sequence[Document]) -> Iterator[dict[str, Any]]:
     for spec in pod_specs(documents):
-        yield from spec["containers"]
+        yield from (*spec.get("initContainers", ()), *spec["containers"])
 
 
 @pytest.mark.parametrize("kustomization", KUSTOMIZATIONS, ids=lambda path: str(path.parent.relative_to(MANIFESTS)))
@@ -130,7 +130,8 @@ def test_containers_are_locked_down_probed_and_sized(documents: Sequence[Documen
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
         }  # fmt: skip
-        assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
+        alive = "/livez/pair" if container["name"] == "scheduler" else "/livez"
+        assert container["livenessProbe"]["httpGet"]["path"] == alive
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
         assert set(container["resources"]["requests"]) == {"cpu", "memory"}
 
@@ -142,9 +143,11 @@ def test_selectors_ports_and_volumes_agree(documents: Sequence[Document]) -> Non
         assert deployment["spec"]["selector"]["matchLabels"] == own
     for service in (document.content for document in documents if document.kind == "Service"):
         assert [own.items() >= service["spec"]["selector"].items() for own in labels].count(True) == 1
+    numbers = {port["containerPort"] for container in containers(documents) for port in container["ports"]}
     for container in containers(documents):
         named = {port["name"] for port in container["ports"]}
-        assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} <= named
+        # By number it is another container's.
+        assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} <= named | numbers
 
 
 def test_refusing_changes_of_parallelism_comes_with_the_controller_s_flag_for_it(documents: Sequence[Document]) -> None:
@@ -164,8 +167,8 @@ def test_evicting_what_is_left_of_broken_gangs_comes_with_the_extender_s_flag_fo
     (patch,) = component["patches"]
     (deployment,) = [d for d in documents if (d.kind, d.name) == (patch["target"]["kind"], patch["target"]["name"])]
     (addition,) = yaml.safe_load(patch["patch"])
-    assert addition["path"] == "/spec/template/spec/containers/1/args/-"
-    container = deployment.content["spec"]["template"]["spec"]["containers"][1]
+    assert addition["path"] == "/spec/template/spec/initContainers/0/args/-"
+    container = deployment.content["spec"]["template"]["spec"]["initContainers"][0]
     assert extender_settings([*container["args"], addition["value"]], {}).broken_gangs == "evict"
 
 
@@ -176,8 +179,8 @@ def test_ending_gangs_with_an_evicted_member_comes_with_the_extender_s_flag_for_
     (patch,) = component["patches"]
     (deployment,) = [d for d in documents if (d.kind, d.name) == (patch["target"]["kind"], patch["target"]["name"])]
     (addition,) = yaml.safe_load(patch["patch"])
-    assert addition["path"] == "/spec/template/spec/containers/1/args/-"
-    container = deployment.content["spec"]["template"]["spec"]["containers"][1]
+    assert addition["path"] == "/spec/template/spec/initContainers/0/args/-"
+    container = deployment.content["spec"]["template"]["spec"]["initContainers"][0]
     assert extender_settings([*container["args"], addition["value"]], {}).disrupted_gangs == "any"
 
 
@@ -186,8 +189,8 @@ def test_isolating_the_scheduler_comes_with_the_extender_s_flag_for_it(documents
     (patch,) = component["patches"]
     (deployment,) = [d for d in documents if (d.kind, d.name) == (patch["target"]["kind"], patch["target"]["name"])]
     (addition,) = yaml.safe_load(patch["patch"])
-    assert addition["path"] == "/spec/template/spec/containers/1/args/-"
-    container = deployment.content["spec"]["template"]["spec"]["containers"][1]
+    assert addition["path"] == "/spec/template/spec/initContainers/0/args/-"
+    container = deployment.content["spec"]["template"]["spec"]["initContainers"][0]
     assert extender_settings([*container["args"], addition["value"]], {}).isolated == "on"
 
 

@@ -21,7 +21,7 @@ def config() -> dict[str, Any]:
 def flags(documents: Sequence[Document]) -> dict[str, str]:
     """The extender's flags in the Deployment."""
     (deployment,) = [d.content for d in documents if d.kind == "Deployment" and d.name == "serried"]
-    (extender,) = [c for c in deployment["spec"]["template"]["spec"]["containers"] if c["name"] == "extender"]
+    (extender,) = [c for c in deployment["spec"]["template"]["spec"]["initContainers"] if c["name"] == "extender"]
     return dict(argument.removeprefix("--").split("=", 1) for argument in extender["args"])
 
 
@@ -95,7 +95,8 @@ def test_ops_ports_of_flags_and_services_agree(documents: Sequence[Document]) ->
         document.name: argument.rsplit(":", 1)[1]
         for document in documents
         if document.kind == "Deployment"
-        for container in document.content["spec"]["template"]["spec"]["containers"]
+        for part in ("initContainers", "containers")
+        for container in document.content["spec"]["template"]["spec"].get(part, ())
         for argument in container.get("args", [])
         if argument.startswith("--ops-listen=")
     }

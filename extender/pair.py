@@ -1,0 +1,76 @@
+"""Whether the scheduler beside this extender may go on: what the probes of both containers ask.
+
+kube-scheduler keeps its Lease as long as it renews it, whatever has become of its extender. So its liveness probe asks
+here, and whoever does not answer makes the kubelet restart it: it gives the Lease up, and the other pair takes over.
+"""
+
+import asyncio
+import ssl
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse
+
+from serried.observe.ops import tell_checks
+from serried.settings import Address
+
+_PATIENCE_SECONDS = 1.0
+"""How long either may take to answer. The probe itself waits longer, so that it hears which of them did not."""
+
+_REQUEST = b"GET %b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+
+
+class Pair:
+    """The scheduler and the extender of one Pod."""
+
+    def __init__(self, filter_listen: Address, scheduler_livez: str) -> None:
+        self._filter = filter_listen
+
+        self._scheduler = urlsplit(scheduler_livez)
+        """Where the scheduler says whether it is alive; empty if it is not asked."""
+
+        self._unverified = ssl.create_default_context()
+        # Nothing is told to it, and on loopback nobody else can be there: the scheduler signs its certificate itself.
+        self._unverified.check_hostname = False
+        self._unverified.verify_mode = ssl.CERT_NONE
+
+    async def check_filter(self) -> bool:
+        """Whether filter would answer: any answer of its listener is one, for they all come from the same place."""
+        return bool(await _ask(self._filter.host, self._filter.port, "/"))
+
+    async def check_scheduler(self) -> bool:
+        """Whether the scheduler says that it is alive; true if it is not to be asked."""
+        url = self._scheduler
+        if url.hostname is None or url.port is None:
+            return True
+        return await _ask(url.hostname, url.port, url.path, self._unverified if url.scheme == "https" else None) == 200
+
+    def routes(self) -> APIRouter:
+        """``/livez/filter`` for the extender's start, ``/livez/pair`` for the scheduler's liveness."""
+        routes = APIRouter()
+
+        @routes.get("/livez/filter", response_class=PlainTextResponse)
+        async def livez_filter() -> PlainTextResponse:
+            return tell_checks({"filter": await self.check_filter()})
+
+        @routes.get("/livez/pair", response_class=PlainTextResponse)
+        async def livez_pair() -> PlainTextResponse:
+            filters, schedules = await asyncio.gather(self.check_filter(), self.check_scheduler())
+            return tell_checks({"filter": filters, "scheduler": schedules})
+
+        return routes
+
+
+async def _ask(host: str, port: int, path: str, tls: ssl.SSLContext | None = None) -> int:
+    """The status of the answer; 0 if none comes."""
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+            try:
+                writer.write(_REQUEST % path.encode())
+                said = (await reader.readline()).split()
+            finally:
+                writer.close()
+    except (OSError, ValueError):  # TimeoutError is an OSError
+        return 0
+    return int(said[1]) if len(said) > 1 and said[1].isdigit() else 0

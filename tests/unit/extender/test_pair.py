@@ -1,0 +1,91 @@
+"""What the probes of a Pod ask: whether filter would answer, and whether the scheduler is alive."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from extender import pair as module
+from extender.http.server import Listener, Routes
+from extender.pair import Pair
+from serried.settings import Address
+
+NOBODY = Address("127.0.0.1", 1)
+HOST = "127.0.0.1"
+
+
+@asynccontextmanager
+async def filtering() -> AsyncIterator[Address]:
+    listener = Listener(Routes({}, {}, 1000))
+    try:
+        yield Address(HOST, await listener.open(HOST, 0))
+    finally:
+        await listener.close()
+
+
+@asynccontextmanager
+async def saying(said: bytes) -> AsyncIterator[str]:
+    """A scheduler whose ``/livez`` says this; for b"" it accepts, and says nothing."""
+    stopped = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        if said:
+            writer.write(said)
+        else:
+            await stopped.wait()
+        writer.close()
+
+    server = await asyncio.start_server(answer, HOST, 0)
+    try:
+        yield f"http://{HOST}:{server.sockets[0].getsockname()[1]}/livez"
+    finally:
+        stopped.set()
+        server.close()
+
+
+async def ask(pair: Pair, path: str) -> tuple[int, str]:
+    app = FastAPI()
+    app.include_router(pair.routes())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+        answer = await client.get(path)
+    return answer.status_code, answer.text
+
+
+OK = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+async def test_a_pair_that_works_may_go_on() -> None:
+    async with filtering() as address, saying(OK) as scheduler:
+        pair = Pair(address, scheduler)
+        assert await ask(pair, "/livez/pair") == (200, "[+]filter ok\n[+]scheduler ok\n")
+        assert await ask(pair, "/livez/filter") == (200, "[+]filter ok\n")
+
+
+async def test_without_filter_neither_does_the_scheduler_start_nor_go_on() -> None:
+    async with saying(OK) as scheduler:
+        pair = Pair(NOBODY, scheduler)
+        assert await ask(pair, "/livez/pair") == (503, "[-]filter not ready\n[+]scheduler ok\n")
+        assert (await ask(pair, "/livez/filter"))[0] == 503
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(b"HTTP/1.1 500 Internal Server Error\r\n\r\n", id="that says it is not alive"),
+        pytest.param(b"", id="that says nothing"),
+        pytest.param(b"\r\n", id="that says nonsense"),
+    ],
+)
+async def test_a_scheduler_is_ended(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.05)
+    async with filtering() as address, saying(said) as scheduler:
+        assert await ask(Pair(address, scheduler), "/livez/pair") == (503, "[+]filter ok\n[-]scheduler not ready\n")
+
+
+async def test_a_scheduler_that_is_not_to_be_asked_is_not() -> None:
+    async with filtering() as address:
+        assert (await ask(Pair(address, ""), "/livez/pair"))[0] == 200
