@@ -26,7 +26,7 @@ def commands(
     return {
         "extender": _extender(spec, ports, kubeconfigs["extender"]),
         "controller": _controller(spec, ports, kubeconfigs["controller"]),
-        "scheduler": _scheduler(spec, ports, kubeconfigs["scheduler"], scheduler, scheduler_config),
+        "scheduler": run_scheduler(spec, ports, kubeconfigs["scheduler"], scheduler, scheduler_config),
     }
 
 
@@ -53,7 +53,8 @@ def _controller(spec: Spec, ports: Mapping[str, int], kubeconfig: Path) -> list[
     ]  # fmt: skip
 
 
-def _scheduler(spec: Spec, ports: Mapping[str, int], kubeconfig: Path, program: Path, config: Path) -> list[str]:
+def run_scheduler(spec: Spec, ports: Mapping[str, int], kubeconfig: Path, program: Path, config: Path) -> list[str]:
+    """The command line of the stock scheduler."""
     return [
         str(program), f"--config={config}", f"--bind-address={LOOPBACK}", f"--secure-port={ports['scheduler']}",
         f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}",

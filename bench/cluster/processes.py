@@ -43,12 +43,17 @@ class Process:
         return True
 
 
-def spawn(argv: Iterable[str], log: Path, cwd: Path, env: Mapping[str, str] | None = None) -> Process:
-    """Start a process in a session of its own, with its output appended to `log`."""
+def spawn(
+    argv: Iterable[str], log: Path, cwd: Path, env: Mapping[str, str] | None = None, through: Iterable[str] = ()
+) -> Process:
+    """Start a process in a session of its own, with its output appended to `log`.
+
+    `through` is a command that prepares something and then replaces itself by the command behind it.
+    """
     command = tuple(argv)
     log.parent.mkdir(parents=True, exist_ok=True)
     # posix_spawn knows no working directory; the shell replaces itself, so the pid stays.
-    shell = ("/bin/sh", "-c", 'cd "$0" && exec "$@"', str(cwd), *command)
+    shell = ("/bin/sh", "-c", 'cd "$0" && exec "$@"', str(cwd), *through, *command)
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),

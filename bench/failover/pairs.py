@@ -1,0 +1,127 @@
+"""Pods of the shipped Deployments on a control plane, each with its own kubelet."""
+
+import re
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.cluster import Cluster, binaries, components, installation, ports
+from bench.cluster.installation import NAMESPACE
+from bench.cluster.ports import LOOPBACK
+from bench.cluster.progress import silent
+from bench.cluster.waiting import wait_for
+from bench.failover.kubelet import Kubelet
+from bench.failover.pods import Container, read_pod
+
+_LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+_MANIFEST_PORTS = {"filter": 8910, "bind": 8911, "ops": 8912, "scheduler": 10259}
+_CONTROLLER_PORTS = {"controller-ops": 8913}
+_READY_SECONDS = 60.0
+
+
+class Pairs:
+    """What runs Pods on a cluster that was started without Serried. ``directory`` is for files and logs."""
+
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        self.cluster = cluster
+        self.pods: dict[str, Kubelet] = {}
+        """The pairs, by name."""
+        self.controllers: dict[str, Kubelet] = {}
+        self._directory = directory
+        self._program = binaries.locate(cluster.spec.kubernetes, silent)["kube-scheduler"]
+        self._taken: set[int] = set()
+        self._started = 0
+        installation.apply(cluster.kubectl_program, cluster.kubeconfig, installation.pieces(cluster.spec))
+        wait_for("our CRDs", lambda: installation.established(cluster.api), {}, _READY_SECONDS)
+        port = int(cluster.server.rpartition(":")[2])
+        pki = cluster.kubeconfig.parent / "pki" / "ca.crt"
+        self._kubeconfigs = installation.write_kubeconfigs(cluster.api, port, pki, directory / "credentials")
+
+    def run(self, name: str) -> Kubelet:
+        """Start a pair in a Pod of this name."""
+        found = self._pick(_MANIFEST_PORTS)
+        containers = read_pod("serried.yaml", "serried")
+        config = self._directory / f"{name}.yaml"
+        config.write_text(installation.scheduler_config(self.cluster.spec, self._kubeconfigs["scheduler"], found))
+        scheduler = components.run_scheduler(self.cluster.spec, found, self._kubeconfigs["scheduler"], self._program, config)
+        here = {_MANIFEST_PORTS[port]: number for port, number in found.items()}
+        (extender,) = [each for each in containers if each.name == "extender"]
+        commands = {"scheduler": scheduler, "extender": self._python("extender", extender, here)}
+        self.pods[name] = self._start(Kubelet(name, containers, commands, here))
+        return self.pods[name]
+
+    def run_another(self) -> Kubelet:
+        """Start one more pair, under a name that no Pod had."""
+        self._started += 1
+        return self.run(f"serried-{self._started}")
+
+    def run_controller(self, name: str) -> Kubelet:
+        """Start a controller in a Pod of this name."""
+        found = self._pick(_CONTROLLER_PORTS)
+        containers = read_pod("controller.yaml", "serried-controller")
+        here = {_CONTROLLER_PORTS[port]: number for port, number in found.items()}
+        (container,) = containers
+        commands = {"controller": self._python("controller", container, here)}
+        self.controllers[name] = self._start(Kubelet(name, containers, commands, here))
+        return self.controllers[name]
+
+    def close(self) -> None:
+        """End everything."""
+        for pod in (*self.pods.values(), *self.controllers.values()):
+            pod.vanish()
+
+    # --- what is seen ------------------------------------------------------------------------------------------
+
+    def lease(self, name: str = components.LEASE) -> Mapping[str, Any]:
+        """The spec of a Lease."""
+        spec: Mapping[str, Any] = self.cluster.api.get(f"{_LEASES}/{name}")["spec"]
+        return spec
+
+    def holder(self, name: str = components.LEASE) -> str:
+        """The Pod that holds a Lease; "" for none."""
+        return str(self.lease(name).get("holderIdentity") or "").rpartition("_")[0]
+
+    def renewed(self, name: str = components.LEASE) -> datetime:
+        """When a Lease was renewed last."""
+        return datetime.fromisoformat(self.lease(name)["renewTime"])
+
+    def leader(self) -> Kubelet | None:
+        """The pair that leads, and plans; None if there is none at this moment."""
+        pod = self.pods.get(self.holder())
+        return pod if pod is not None and pod.is_ready() and self.selfcheck(pod).get("planning") else None
+
+    def others(self, pod: Kubelet) -> list[Kubelet]:
+        """The pairs beside this one."""
+        return [each for each in self.pods.values() if each is not pod]
+
+    def selfcheck(self, pod: Kubelet) -> dict[str, Any]:
+        """What an extender says of itself; empty if it says nothing."""
+        try:
+            answer = httpx.get(f"http://{LOOPBACK}:{pod.ports[_MANIFEST_PORTS['ops']]}/debug/selfcheck", timeout=2.0)
+        except httpx.HTTPError:
+            return {}
+        found: dict[str, Any] = answer.json() if answer.status_code == httpx.codes.OK else {}
+        return found
+
+    # --- steps -------------------------------------------------------------------------------------------------
+
+    def _pick(self, named: Mapping[str, int]) -> dict[str, int]:
+        found = ports.pick(list(named), self._taken)
+        self._taken.update(found.values())
+        return found
+
+    def _python(self, module: str, container: Container, here: Mapping[int, int]) -> list[str]:
+        """The container's command with this machine's ports, and what is asked of the cluster."""
+        spec = self.cluster.spec
+        more = ["--hold", "filter", *spec.serried_args] if module == "extender" else []
+        flags = ["--kubeconfig", str(self._kubeconfigs[module]), "--api", spec.api, *more]
+        arguments = [re.sub(r"(?<=:)\d+", lambda port: str(here[int(port[0])]), each) for each in container.arguments]
+        return [sys.executable, "-m", module, *arguments, *flags]
+
+    def _start(self, kubelet: Kubelet) -> Kubelet:
+        kubelet.start(self._directory / "logs")
+        return kubelet

@@ -1,0 +1,88 @@
+"""A namespace in which gangs are created, and what is seen of their Bindings, at every look."""
+
+import time
+from typing import Any
+
+from bench.cluster import Cluster
+from bench.cluster.api import ApiError
+
+LOOK_SECONDS = 0.1
+"""The pause between two looks: no time that is told is more exact."""
+
+
+class Witness:
+    """Creates gangs, and looks. Times are of the monotonic clock."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.defects: list[str] = []
+        """What must never be: a pod that is bound twice, or once more in vain."""
+        self._api = cluster.api
+        self._version = cluster.spec.api_version
+        self._native = cluster.spec.api == "native"
+        self._namespace = namespace
+        self._nodes: dict[str, str] = {}
+        """Where each pod was seen bound, by UID."""
+        self._names: dict[str, str] = {}
+        """The UID of each pod, by name."""
+        self._api.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
+
+    def create(self, gang: str, size: int) -> None:
+        """A gang whose members all have to run together."""
+        spec = {"schedulingPolicy": {"gang": {"minCount": size}}}
+        path = f"/apis/{self._version}/namespaces/{self._namespace}/podgroups"
+        self._api.post(
+            path, {"apiVersion": self._version, "kind": "PodGroup", "metadata": {"name": gang}, "spec": spec}
+        )
+        with self._api.session() as session:
+            for number in range(size):
+                session.post(self._pods, self._pod(f"{gang}-{number}", gang))
+
+    def _pod(self, name: str, gang: str) -> dict[str, Any]:
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m"}}}
+        spec = {"schedulerName": "serried", "terminationGracePeriodSeconds": 0, "containers": [container]}
+        metadata: dict[str, Any] = {"name": name}
+        if self._native:
+            spec["schedulingGroup"] = {"podGroupName": gang}
+        else:
+            metadata["labels"] = {"scheduling.serried.dev/pod-group": gang}
+        return {"metadata": metadata, "spec": spec}
+
+    def count_bound(self, gang: str) -> int:
+        """How many members of a gang are bound now."""
+        found = 0
+        for pod in self._api.get(self._pods)["items"]:
+            self._note(pod)
+            in_gang = pod["metadata"]["name"].startswith(f"{gang}-")
+            found += bool(in_gang and pod["spec"].get("nodeName"))
+        return found
+
+    def _note(self, pod: dict[str, Any]) -> None:
+        name, uid, node = pod["metadata"]["name"], pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
+        if self._names.setdefault(name, uid) != uid:
+            self.defects.append(f"pod {name} was made anew")
+        if uid in self._nodes and self._nodes[uid] != node:
+            self.defects.append(f"pod {name} was on {self._nodes[uid]}, then on {node or 'none'}")
+        if node:
+            self._nodes[uid] = node
+
+    def clear(self) -> None:
+        """Everything that was created goes."""
+        for pod in self._api.get(self._pods)["items"]:
+            self._delete(f"{self._pods}/{pod['metadata']['name']}")
+        groups = f"/apis/{self._version}/namespaces/{self._namespace}/podgroups"
+        for group in self._api.get(groups)["items"]:
+            self._delete(f"{groups}/{group['metadata']['name']}")
+        while self._api.get(self._pods)["items"]:
+            time.sleep(LOOK_SECONDS)
+
+    def _delete(self, path: str) -> None:
+        with self._api.session() as session:
+            try:
+                session.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+
+    @property
+    def _pods(self) -> str:
+        return f"/api/v1/namespaces/{self._namespace}/pods"

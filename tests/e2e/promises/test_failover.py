@@ -1,0 +1,81 @@
+"""Two pairs of the shipped Pod, with its probes: whoever leads may fail in any way, and the other one goes on.
+
+kwok has no kubelets, so a stand-in runs the containers as the manifests say (`bench.failover.kubelet`).
+"""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from bench.cluster import Cluster, Spec
+from bench.failover.pairs import Pairs
+from bench.failover.run import await_leader, strike
+from bench.failover.ways import WAYS
+from tests.support.cluster_stage import eventually
+from tests.support.clusters import running
+
+pytestmark = pytest.mark.e2e
+
+LEASE_AND_FIVE = 20.0
+"""Seconds."""
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A control plane without Serried."""
+    with running(Spec(name="failover", nodes=12, racks=4, serried=False, hold="filter"), tmp_path_factory) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def pairs(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
+    made = Pairs(bare, tmp_path_factory.mktemp("pairs"))
+    try:
+        for _ in range(2):
+            made.run_another()
+        await_leader(made)
+        yield made
+    finally:
+        made.close()
+
+
+def test_the_standby_is_warm_and_refuses_to_answer(pairs: Pairs) -> None:
+    leader = await_leader(pairs)
+    (standby,) = pairs.others(leader)
+    told = pairs.selfcheck(standby)
+    assert (told["active"], told["planning"]) == (False, False)
+    assert all(watch["listed"] for watch in told["watches"].values() if watch["served"])
+    answer = httpx.post(f"http://127.0.0.1:{standby.ports[8910]}/filter", content=b"{}")
+    assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
+    assert answer.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("frozen", id="an extender that stands still costs its scheduler the Lease"),
+        pytest.param("node", id="a pair whose node dies is replaced when the Lease runs out"),
+        pytest.param("update", id="a Pod that is deleted gives the Lease up"),
+        pytest.param("loop", id="an extender that dies at once, again and again, does, too", marks=pytest.mark.full),
+        pytest.param("scheduler", id="a scheduler that dies is replaced, or comes back", marks=pytest.mark.full),
+        pytest.param("both", id="so are both", marks=pytest.mark.full),
+        pytest.param("extender", id="an extender that dies once is back before that", marks=pytest.mark.full),
+    ],
+)
+def test_gangs_go_on(pairs: Pairs, name: str) -> None:
+    seen = strike(pairs, name, WAYS[name], f"story-{name}")
+    assert seen.defects == ()
+    assert seen.first < LEASE_AND_FIVE
+    assert seen.leader_changed or name in {"extender", "scheduler", "both"}
+
+
+@pytest.mark.full
+def test_a_standby_whose_extender_is_dead_does_not_last_long_enough_to_lead(pairs: Pairs) -> None:
+    leader = await_leader(pairs)
+    (standby,) = pairs.others(leader)
+    WAYS["loop"].strike(pairs, standby)
+    eventually("the kubelet has ended its scheduler", lambda: standby.restarts("scheduler") > 0)
+    assert pairs.holder() == leader.pod
+    WAYS["loop"].heal(pairs, standby)
+    await_leader(pairs)
