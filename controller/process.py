@@ -5,7 +5,7 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from fastapi import APIRouter
@@ -26,6 +26,7 @@ from serried.cluster.store import Store
 from serried.decode.malformed import Malformed
 from serried.feed import GROUP_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
+from serried.kube.election import TIMING, Election, Unopposed
 from serried.kube.events import EventWriter, Ration
 from serried.model.eligibility import GangJobs
 from serried.model.level import ApiLevel
@@ -34,6 +35,8 @@ from serried.process import run_process
 from serried.settings import ControllerSettings, controller_settings
 
 log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.5
 
 
 class Controller:
@@ -52,11 +55,14 @@ class Controller:
         self._settings = settings
         gang_settings = _gang_settings(settings)
         self.store = Store(gang_settings.schedulers, gang_settings.gang_jobs, level=level)
+        self.election = _make_election(settings, client, clock)
+        # Whatever changes something goes this way, and is asked again at each attempt.
+        leading = client.fenced(self.election.leads)
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
-        self.events = self._make_events(client)
+        self.events = self._make_events(leading)
         self.feed = self._make_feed(client, level)
         expectations = Expectations(self.store, clock)
-        writes = Writes(client, level, self.events)
+        writes = Writes(leading, level, self.events)
         self.loop = Loop(
             self.store,
             Reconciler(
@@ -85,7 +91,8 @@ class Controller:
         metrics.before_render(self._set_gauges)
 
     def _set_gauges(self) -> None:
-        self._metrics.queued(len(self.queue))
+        # What a standby has noted it leaves to whoever leads.
+        self._metrics.queued(len(self.queue) if self.election.leads() else 0)
         self.feed.show(time.monotonic())
 
     def _make_events(self, client: ApiClient) -> EventWriter:
@@ -124,13 +131,31 @@ class Controller:
         return bool(self.store.obstacles.native) and self.feed.unlisted <= GROUP_KINDS
 
     async def run(self) -> None:
-        """Feed, reconcile and write until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.events.run())
-            tasks.create_task(self.feed.run())
-            tasks.create_task(self.loop.run(self._settings.workers))
-            await self.feed.synced.wait()
-            log.info("caches are filled", extra={"jobs": len(self.store.jobs), "workloads": len(self.store.workloads)})
+        """Feed until cancelled; reconcile and write while the Lease is ours. Raises LeaseLostError in a group.
+
+        A standby notes every change, too, and carries none out: its queue has all that may be left to do when its turn
+        comes. Whoever loses the Lease ends, as Kubernetes' own controllers do: what it has half done is not remembered.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.feed.run())
+                await self._await_sight()
+                await self.election.acquire()
+                tasks.create_task(self.election.keep())
+                tasks.create_task(self.events.run())
+                tasks.create_task(self.loop.run(self._settings.workers))
+        finally:
+            await self.election.release()
+
+    async def _await_sight(self) -> None:
+        """Return when there is something to do: whoever sees nothing yet lets others lead."""
+        while not self.feed.synced.is_set() and not self._is_obstructed():
+            try:
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self.feed.synced.wait()
+            except TimeoutError:
+                continue
+        log.info("caches are filled", extra={"jobs": len(self.store.jobs), "workloads": len(self.store.workloads)})
 
     def readiness(self) -> dict[str, bool]:
         """The conditions of ``/readyz``."""
@@ -139,6 +164,12 @@ class Controller:
     def routes(self) -> Sequence[APIRouter]:
         """Nothing beside probes and metrics."""
         return []
+
+
+def _make_election(settings: ControllerSettings, client: ApiClient, clock: Callable[[], float]) -> Election | Unopposed:
+    if settings.lease is None:
+        return Unopposed()
+    return Election(client, settings.lease, settings.lease_holder, clock=clock, wall=time.time, timing=TIMING)
 
 
 def _gang_settings(settings: ControllerSettings) -> GangSettings:

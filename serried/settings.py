@@ -149,6 +149,7 @@ ListenAddress = Annotated[Address, PlainValidator(_parse_address), _Shown("HOST:
 OpenAddress = Annotated[Address, PlainValidator(_parse_open_address), _Shown("[HOST]:PORT")]
 ObjectName = Annotated[Key, PlainValidator(_parse_key), _Shown("NAMESPACE/NAME")]
 LeaseName = Annotated[Key | None, PlainValidator(_parse_lease), _Shown("NAMESPACE/NAME")]
+HolderName = Annotated[str, PlainValidator(str), _Shown("TEXT")]
 File = Annotated[str | None, PlainValidator(_parse_optional), _Shown("FILE")]
 Text = Annotated[str, PlainValidator(_parse_required), _Shown("TEXT")]
 Endpoint = Annotated[str, PlainValidator(_parse_endpoint), _Shown("URL")]
@@ -263,6 +264,14 @@ class ControllerSettings(CommonSettings):
     """The controller's settings."""
 
     ops_listen: OpenAddress = _flag(":8913", f"probes and metrics; {_EVERYWHERE}")
+    lease: LeaseName = _flag(
+        "serried-system/serried-controller", "the Lease that is held while it works; empty: it works beside others"
+    )
+    """None for one that works without."""
+
+    lease_holder: HolderName = Field(description="the Pod, as the Lease names it; empty: the host")
+    """An earlier process of the same Pod is gone for certain. "" where that is not known."""
+
     workers: Count = _flag("32", "Jobs reconciled at a time")
     elastic_jobs: Literal["follow", "refuse"] = _flag("follow", "minCount when a Job's parallelism changes")
     suspended_jobs: Literal["keep", "delete"] = _flag("keep", "the objects of a suspended Job without pods")
@@ -320,7 +329,7 @@ def extender_settings(argv: Sequence[str], environ: Environ = os.environ) -> Ext
 
 def controller_settings(argv: Sequence[str], environ: Environ = os.environ) -> ControllerSettings:
     """The settings of ``serried controller``; exits with status 2 on a bad value, 0 after --help."""
-    return _read(ControllerSettings, "controller", argv, environ, {})
+    return _read(ControllerSettings, "controller", argv, environ, {"lease_holder": environ.get("POD_NAME", "")})
 
 
 def _read(settings: type[S], command: str, argv: Sequence[str], environ: Environ, found: Mapping[str, str]) -> S:

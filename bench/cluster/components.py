@@ -50,6 +50,8 @@ def _controller(spec: Spec, ports: Mapping[str, int], kubeconfig: Path) -> list[
     return [
         sys.executable, "-m", "controller", "--kubeconfig", str(kubeconfig),
         "--ops-listen", f"{LOOPBACK}:{ports['controller-ops']}", "--api", spec.api,
+        # One process at a time: a new one takes the Lease of a killed one at once, as in a Pod.
+        "--lease-holder", "controller",
     ]  # fmt: skip
 
 

@@ -284,7 +284,7 @@ async def test_nothing_is_written_before_everything_is_listed(server: FakeApiSer
     server.add(JOBS, gang().raw())
     gate = server.hold(calls("GET", "/workloads"), times=1)
     async with server.client() as client:
-        controller = Controller(controller_settings([], {}), client, FALLBACK, PrometheusControllerMetrics())
+        controller = Controller(controller_settings(["--lease="], {}), client, FALLBACK, PrometheusControllerMetrics())
         running = asyncio.create_task(controller.run())
         await until(lambda: controller.store.jobs)
         assert controller.readiness() == {"synced": False}

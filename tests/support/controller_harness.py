@@ -49,7 +49,11 @@ async def starting_on(server: FakeApiServer, *arguments: str, level: ApiLevel = 
     """A controller process in this event loop from its first moment on."""
     async with server.client() as client:
         controller = Controller(
-            controller_settings(arguments, {}), client, level, PrometheusControllerMetrics(), timing=RELEASE_TIMING
+            controller_settings(["--lease=", *arguments], {}),
+            client,
+            level,
+            PrometheusControllerMetrics(),
+            timing=RELEASE_TIMING,
         )
         running = asyncio.create_task(controller.run())
         try:

@@ -175,6 +175,15 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             "groups get no priority at the fallback level",
         ),
         Need(("create", "patch"), _CORE, ("events",), "no event says what a Job lacks", vital=False),
+        Need(("create",), ("coordination.k8s.io",), ("leases",), "no controller begins to work", home=True),
+        Need(
+            ("get", "update"),
+            ("coordination.k8s.io",),
+            ("leases",),
+            "no controller begins to work",
+            name="serried-controller",
+            home=True,
+        ),
     ),
 }
 

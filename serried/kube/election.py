@@ -1,0 +1,210 @@
+"""Holding a Lease: one of several processes works, the others wait for their turn (client-go's leaderelection).
+
+What if we die here: the Lease names us until it has run out, and nobody works; then another one takes it. Who ends in
+order gives it up at once. A process that stands still, or does not reach the API server, stops to lead by its own
+clock, seconds before anybody else may begin.
+"""
+
+import asyncio
+import logging
+import random
+import socket
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NoReturn
+
+import orjson
+
+from serried.decode.lease import decode_lease
+from serried.decode.malformed import Malformed
+from serried.kube.client import ONCE, ApiClient
+from serried.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from serried.kube.wire import JSON, LEASES
+from serried.model.group import Key
+from serried.model.lease import Lease
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The pace of an election, in seconds."""
+
+    lease: float = 15.0
+    """How long after its last renewal others leave a Lease alone."""
+
+    renew: float = 10.0
+    """How long after its last renewal its holder leads: what is on its way then arrives before others begin."""
+
+    retry: float = 1.0
+    """The pause between two renewals; others look every one to two and a bit of it."""
+
+    release: float = 2.0
+    """How long whoever ends waits for the answer when it gives the Lease up."""
+
+
+TIMING = Timing()
+
+_JITTER = 1.2
+"""By how much a pause may be longer, in pauses: those who wait together do not ask together."""
+
+
+class LeaseLostError(Exception):
+    """Somebody else may hold the Lease by now."""
+
+
+class Election:
+    """Takes part for one Lease. ``clock`` is monotonic, ``wall`` gives seconds since 1970.
+
+    ``holder`` names the Pod. There is one process in it at a time, so a Lease that this Pod held is that of a process
+    which is gone, and is taken at once. Without a name ("") every Lease is another's.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        lease: Key,
+        holder: str,
+        *,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        timing: Timing = TIMING,
+    ) -> None:
+        self.identity = f"{holder or socket.gethostname()}_{uuid.uuid4()}"
+        self._client = client
+        self._lease = lease
+        self._holder = holder
+        self._clock = clock
+        self._wall = wall
+        self._timing = timing
+
+        self._renewed: float | None = None
+        """When the last renewal was asked for that was granted; None if the Lease is not ours."""
+
+        self._seen = ("", 0.0)
+        """The resourceVersion of the Lease as others keep it, and when it was seen first."""
+
+    def leads(self) -> bool:
+        """Whether nobody else can hold the Lease at this moment."""
+        return self._renewed is not None and self._clock() < self._renewed + self._timing.renew
+
+    async def acquire(self) -> None:
+        """Wait until the Lease is ours."""
+        while True:
+            if await self._try():
+                break
+            await asyncio.sleep(self._timing.retry * (1.0 + random.uniform(0.0, _JITTER)))  # noqa: S311
+        log.info("holds the Lease", extra={"lease": str(self._lease), "holder": self.identity})
+
+    async def keep(self) -> NoReturn:
+        """Renew the Lease until cancelled. Raises LeaseLostError."""
+        while True:
+            await asyncio.sleep(self._timing.retry)
+            if not await self._try() and not self.leads():
+                self._renewed = None
+                raise LeaseLostError(f"the Lease {self._lease} could not be renewed")
+
+    async def release(self) -> None:
+        """Give the Lease up, if it is ours: others need not wait until it has run out."""
+        if self._renewed is None:
+            return
+        self._renewed = None
+        try:
+            async with asyncio.timeout(self._timing.release):
+                found = await self._read()
+                if found is not None and _decode(found).holder == self.identity:
+                    await self._write(found, "", seconds=1)
+        except (ApiError, TimeoutError) as error:
+            log.warning("the Lease could not be given up", extra={"lease": str(self._lease), "err": str(error)})
+
+    async def _try(self) -> bool:
+        """Whether the Lease is ours from now on."""
+        asked = self._clock()
+        try:
+            async with asyncio.timeout(self._timing.renew / 2):
+                if not await self._take():
+                    return False
+        except (ApiError, TimeoutError) as error:
+            log.info("cannot ask for the Lease", extra={"lease": str(self._lease), "err": str(error)})
+            return False
+        self._renewed = asked
+        return True
+
+    async def _take(self) -> bool:
+        found = await self._read()
+        if found is not None and not self._may_take(found):
+            self._renewed = None
+            return False
+        try:
+            await self._write(found, self.identity, seconds=int(self._timing.lease))
+        except (AlreadyExists, Conflict):
+            return False  # another was faster, or our own last write was late
+        return True
+
+    def _may_take(self, found: JSON) -> bool:
+        lease, version = _decode(found), str(found["metadata"].get("resourceVersion"))
+        if lease.holder in {"", self.identity}:
+            return True
+        if self._renewed is not None:
+            return False  # it was ours, and somebody has taken it
+        if self._holder and lease.holder.rpartition("_")[0] == self._holder:
+            return True
+        now = self._clock()
+        if version != self._seen[0]:
+            # Counted from here, by one clock: the holder's may be another.
+            self._seen = (version, now)
+        return now >= self._seen[1] + lease.duration
+
+    async def _read(self) -> JSON | None:
+        try:
+            return await self._client.ask("GET", self._path(self._lease.name), retry=ONCE)
+        except NotFound:
+            return None
+
+    async def _write(self, found: JSON | None, holder: str, seconds: int) -> None:
+        now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        old = (found or {}).get("spec") or {}
+        turns = old.get("holderIdentity") != holder
+        spec = {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": seconds,
+            "renewTime": now,
+            "acquireTime": now if turns else old.get("acquireTime", now),
+            "leaseTransitions": int(old.get("leaseTransitions") or 0) + bool(turns and holder and found),
+        }
+        if found is None:
+            metadata = {"name": self._lease.name, "namespace": self._lease.namespace}
+            body = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": metadata, "spec": spec}
+            await self._client.ask("POST", self._path(), body=orjson.dumps(body), retry=ONCE)
+        else:
+            body = {**found, "spec": {**old, **spec}}
+            await self._client.ask("PUT", self._path(self._lease.name), body=orjson.dumps(body), retry=ONCE)
+
+    def _path(self, name: str = "") -> str:
+        return LEASES.path(self._lease.namespace, name)
+
+
+class Unopposed:
+    """An election without a Lease: one process, always at work."""
+
+    def leads(self) -> bool:
+        """It does."""
+        return True
+
+    async def acquire(self) -> None:
+        """Nobody is waited for."""
+
+    async def keep(self) -> NoReturn:
+        """Until cancelled."""
+        await asyncio.get_running_loop().create_future()
+        raise LeaseLostError
+
+    async def release(self) -> None:
+        """Nobody waits."""
+
+
+def _decode(found: JSON) -> Lease:
+    lease = decode_lease(found)
+    return Lease("") if isinstance(lease, Malformed) else lease

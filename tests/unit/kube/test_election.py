@@ -1,0 +1,178 @@
+"""One Lease, several who want it, a clock that is told to move."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from serried.kube.client import ApiClient
+from serried.kube.election import Election, LeaseLostError, Timing
+from serried.kube.wire import JSON, LEASES
+from serried.model.group import Key
+from tests.support.apiserver import FakeApiServer
+from tests.support.clock import Clock
+from tests.support.faults import calls
+
+LEASE = Key("serried-system", "serried-controller")
+AT_ONCE = Timing(retry=0.001)
+"""So that nobody waits in real time; Leases run out by the clock of the story."""
+
+ASKS = calls("GET", "/leases")
+WRITES = calls("PUT", "/leases")
+
+
+class Scene:
+    def __init__(self, server: FakeApiServer, client: ApiClient) -> None:
+        self.server = server
+        self.clock = Clock()
+        self._client = client
+
+    def elect(self, holder: str = "", clock: Clock | None = None, timing: Timing = AT_ONCE) -> Election:
+        clock = clock or self.clock
+        return Election(self._client, LEASE, holder, clock=clock, wall=clock, timing=timing)
+
+    @property
+    def lease(self) -> JSON:
+        found = self.server.look(LEASES, LEASE.namespace, LEASE.name)
+        assert found is not None
+        spec: JSON = found["spec"]
+        return spec
+
+    async def wait(self, looks: int = 3) -> None:
+        """Until whoever waits has looked so often."""
+        seen = len(self.server.seen(ASKS))
+        async with asyncio.timeout(5):
+            while len(self.server.seen(ASKS)) < seen + looks:  # noqa: ASYNC110 - requests have no event
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with FakeApiServer() as server, server.client() as client:
+        yield Scene(server, client)
+
+
+async def test_the_first_one_takes_a_lease_that_nobody_has(scene: Scene) -> None:
+    first = scene.elect("a")
+    assert not first.leads()
+    await first.acquire()
+    assert first.leads()
+    assert scene.lease["holderIdentity"] == first.identity
+    assert (scene.lease["leaseDurationSeconds"], scene.lease["leaseTransitions"]) == (15, 0)
+    assert len(scene.lease["renewTime"]) == len("2026-01-01T00:00:00.000000Z")
+
+
+async def test_another_one_waits_until_it_has_run_out_since_it_was_seen_last(scene: Scene) -> None:
+    await scene.elect("a").acquire()
+    second = scene.elect("b")
+    waiting = asyncio.create_task(second.acquire())
+    await scene.wait()
+    scene.clock.advance(14.9)
+    await scene.wait()
+    assert not waiting.done()
+    scene.clock.advance(0.2)
+    await waiting
+    assert second.leads()
+    assert scene.lease["leaseTransitions"] == 1
+
+
+async def test_who_renews_keeps_it_though_another_s_clock_is_hours_ahead(scene: Scene) -> None:
+    first = scene.elect("a")
+    await first.acquire()
+    keeping = asyncio.create_task(first.keep())
+    ahead = Clock()
+    ahead.advance(10_000)
+    waiting = asyncio.create_task(scene.elect("b", ahead).acquire())
+    for _ in range(5):
+        await scene.wait(4)
+        scene.clock.advance(9)
+        ahead.advance(9)
+    assert not waiting.done()
+    assert first.leads()
+    for task in (keeping, waiting):
+        task.cancel()
+    await asyncio.gather(keeping, waiting, return_exceptions=True)
+
+
+async def test_one_that_is_given_up_is_free_at_once(scene: Scene) -> None:
+    first, second = scene.elect("a"), scene.elect("b")
+    await first.acquire()
+    await first.release()
+    assert not first.leads()
+    assert scene.lease["holderIdentity"] == ""
+    await second.acquire()
+    assert second.leads()
+
+
+async def test_the_lease_of_an_earlier_process_of_the_same_pod_is_taken_at_once(scene: Scene) -> None:
+    await scene.elect("a").acquire()
+    again = scene.elect("a")
+    await again.acquire()
+    assert scene.lease["holderIdentity"] == again.identity
+
+
+async def test_without_a_pod_s_name_every_lease_is_another_s(scene: Scene) -> None:
+    await scene.elect().acquire()
+    waiting = asyncio.create_task(scene.elect().acquire())
+    await scene.wait()
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_whoever_cannot_renew_stops_to_lead_seconds_before_others_begin(scene: Scene) -> None:
+    first = scene.elect("a")
+    await first.acquire()
+    scene.server.refuse(WRITES, times=1000, status=500)
+    keeping = asyncio.create_task(first.keep())
+    await scene.wait()
+    scene.clock.advance(9.9)
+    await scene.wait()
+    assert first.leads()
+    scene.clock.advance(0.2)
+    assert not first.leads()  # without a word of anybody
+    with pytest.raises(LeaseLostError):
+        await keeping
+    assert scene.lease["holderIdentity"] == first.identity
+
+
+async def test_whoever_finds_another_in_its_place_has_lost_it(scene: Scene) -> None:
+    first = scene.elect("a")
+    await first.acquire()
+    keeping = asyncio.create_task(first.keep())
+    # Not even one of its own Pod: whoever leads is alive, so the other is no successor.
+    found = scene.server.look(LEASES, LEASE.namespace, LEASE.name)
+    assert found is not None
+    scene.server.change(LEASES, LEASE.namespace, LEASE.name, {"spec": {**found["spec"], "holderIdentity": "a_other"}})
+    with pytest.raises(LeaseLostError):
+        await keeping
+    assert not first.leads()
+    await first.release()
+    assert scene.lease["holderIdentity"] == "a_other"
+
+
+async def test_of_two_that_ask_at_the_same_time_one_gets_it(scene: Scene) -> None:
+    wanting = [scene.elect(name) for name in ("a", "b", "c")]
+    tasks = [asyncio.create_task(each.acquire()) for each in wanting]
+    await scene.wait(6)
+    assert [each.leads() for each in wanting].count(True) == 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_lease_that_cannot_be_read_is_asked_for_again(scene: Scene) -> None:
+    scene.server.refuse(ASKS, times=3, status=500)
+    first = scene.elect("a")
+    await first.acquire()
+    assert first.leads()
+
+
+async def test_an_answer_that_does_not_come_is_not_waited_for(scene: Scene) -> None:
+    first = scene.elect("a", timing=Timing(release=0.01))
+    await first.acquire()
+    gate = scene.server.hold(WRITES)
+    releasing = asyncio.create_task(first.release())
+    await gate.reached.wait()
+    await releasing  # it may be shutting down: nobody is kept waiting for it
+    gate.open()
