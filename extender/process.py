@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from fastapi import APIRouter
 
@@ -45,9 +46,10 @@ from serried.cluster.store import EndedMembers, Store
 from serried.drift import Comparison
 from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
 from serried.kube.client import ApiClient
+from serried.kube.election import TIMING, Election, LeaseLostError
 from serried.kube.events import EventWriter
 from serried.model.eligibility import GangJobs
-from serried.model.group import GroupKey
+from serried.model.group import GroupKey, Key
 from serried.model.level import ApiLevel
 from serried.model.pod import Pod
 from serried.observe.prometheus import PrometheusExtenderMetrics
@@ -173,10 +175,33 @@ class Extender:
             await self.takeover.run()
 
     async def _lead(self) -> None:
-        if self.settings.lease is not None:
+        if self.settings.lease is not None and self.settings.lease_mode == "hold":
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.leadership.watch(self._client, self.settings.lease))
+                tasks.create_task(self._hold(self.settings.lease))
+        elif self.settings.lease is not None:
             await self.leadership.watch(self._client, self.settings.lease)
         elif isinstance(self.leadership, AlwaysActive):
             self.leadership.begin()
+
+    async def _hold(self, lease: Key) -> None:
+        """Take part in the extenders' own election; whether we lead is read off the Lease, as where it is another's."""
+        election = Election(
+            self._client,
+            lease,
+            self.settings.lease_holder_prefix,
+            clock=asyncio.get_running_loop().time,
+            wall=time.time,
+            timing=TIMING,
+        )
+        await self.feed.synced.wait()
+        try:
+            while True:
+                await election.acquire()
+                with suppress(LeaseLostError):
+                    await election.keep()
+        finally:
+            await election.release()
 
     @property
     def _home(self) -> str:
@@ -184,11 +209,15 @@ class Extender:
         return (self.settings.lease or self.settings.hold_switch).namespace
 
     def readiness(self) -> dict[str, bool]:
-        """The conditions of ``/readyz``; a standby with full caches is ready, a leader once it has read the records."""
-        return {
+        """The conditions of ``/readyz``; a standby with full caches is ready, a leader once it has read the records.
+
+        Behind a Service only whoever leads is: readiness is what the Service goes by.
+        """
+        ready = {
             "synced": self.feed.synced.is_set(),
             "records": self.core.term.plans or not self.leadership.active,
         }
+        return ready | ({"leads": self.leadership.leads()} if self.settings.lease_mode == "hold" else {})
 
     def routes(self) -> Sequence[APIRouter]:
         """``/debug``, and what the probes of the Pod ask."""

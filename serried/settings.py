@@ -215,6 +215,9 @@ class ExtenderSettings(CommonSettings):
     lease: LeaseName = _flag("serried-system/serried", "the scheduler's Lease; empty: always active")
     """None for an instance that is always active."""
 
+    lease_mode: Literal["follow", "hold"] = _flag(
+        "follow", "whose Lease that is: that of the scheduler beside, or the extender's own, where others call it"
+    )
     scheduler_livez: Endpoint = _flag("", "where the scheduler beside says that it is alive; empty: it is not asked")
     """Asked by ``/livez/pair``, on loopback."""
 

@@ -1,0 +1,59 @@
+"""Extenders that a scheduler elsewhere calls: they elect their leader themselves, and only that one is ready."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from extender import process
+from extender.process import Extender
+from serried.kube.election import Timing
+from serried.kube.wire import NODES
+from serried.model.level import FALLBACK
+from serried.observe.prometheus import PrometheusExtenderMetrics
+from serried.settings import extender_settings
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import node
+from tests.support.controller_harness import until
+
+FLAGS = ["--lease-mode=hold", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
+
+
+class Pod:
+    """An extender in a Pod of its own."""
+
+    def __init__(self, server: FakeApiServer, name: str) -> None:
+        self._client = server.client()
+        settings = extender_settings([*FLAGS, "--lease-holder-prefix", name], {})
+        self.extender = Extender(settings, self._client, FALLBACK, PrometheusExtenderMetrics())
+        self._task = asyncio.create_task(self.extender.run())
+
+    def is_ready(self) -> bool:
+        return all(self.extender.readiness().values())
+
+    async def end(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._client.close()
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
+    monkeypatch.setattr(process, "TIMING", Timing(retry=0.01))
+    async with FakeApiServer() as made:
+        made.add(NODES, node("n1").cpu(8).raw())
+        yield made
+
+
+async def test_one_leads_and_is_ready_and_the_next_one_when_it_has_gone(server: FakeApiServer) -> None:
+    first = Pod(server, "a")
+    await until(first.is_ready)
+    second = Pod(server, "b")
+    await until(second.extender.feed.synced.is_set)
+    await until(lambda: second.extender.leadership.holder.startswith("a_"))
+    assert not second.is_ready()
+    assert second.extender.readiness()["synced"]
+    await first.end()
+    await until(second.is_ready)
+    assert second.extender.core.term.plans
+    await second.end()
