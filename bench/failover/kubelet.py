@@ -173,7 +173,8 @@ class _Runner:
     def _start(self) -> None:
         command = ("/bin/false",) if self.spoiled else self._command
         # Of its Pod's name kube-scheduler makes its identity, and the extender knows it by that.
-        through = ("unshare", "--uts", "/bin/sh", "-c", 'hostname "$0" && exec "$@"', self._pod)
+        namespaces = ("--uts",) if os.geteuid() == 0 else ("--uts", "--user", "--map-root-user")
+        through = ("unshare", *namespaces, "/bin/sh", "-c", 'hostname "$0" && exec "$@"', self._pod)
         environment = {**os.environ, "POD_NAME": self._pod}
         self.process = processes.spawn(command, self._log, REPOSITORY, environment, through)
         self.starts += 1

@@ -31,6 +31,8 @@ class Pairs:
         self.pods: dict[str, Kubelet] = {}
         """The pairs, by name."""
         self.controllers: dict[str, Kubelet] = {}
+        self.schedulers: dict[str, Kubelet] = {}
+        """Those that have no extender beside them."""
         self._directory = directory
         self._program = binaries.locate(cluster.spec.kubernetes, silent)["kube-scheduler"]
         self._taken: set[int] = set()
@@ -59,6 +61,27 @@ class Pairs:
         self._started += 1
         return self.run(f"serried-{self._started}")
 
+    def run_extender(self, name: str, *flags: str) -> Kubelet:
+        """Start an extender alone in a Pod of this name, with these flags behind those of the manifest."""
+        found = self._pick(_MANIFEST_PORTS)
+        here = {_MANIFEST_PORTS[port]: number for port, number in found.items()}
+        (extender,) = [each for each in read_pod("serried.yaml", "serried") if each.name == "extender"]
+        command = [*self._python("extender", extender, here), *flags]
+        self.pods[name] = self._start(Kubelet(name, [extender], {"extender": command}, here))
+        return self.pods[name]
+
+    def run_scheduler(self, name: str, filter_port: int, bind_port: int) -> Kubelet:
+        """Start a scheduler alone, which finds its extender at these ports."""
+        found = self._pick({"scheduler": _MANIFEST_PORTS["scheduler"]})
+        config = self._directory / f"{name}.yaml"
+        called = {**found, "filter": filter_port, "bind": bind_port}
+        config.write_text(installation.scheduler_config(self.cluster.spec, self._kubeconfigs["scheduler"], called))
+        command = components.run_scheduler(found, self._kubeconfigs["scheduler"], self._program, config)
+        # Nobody probes it here: what is beside it is not its extender.
+        alone = Container("scheduler", (), sidecar=False, startup=None, liveness=None, readiness=None)
+        self.schedulers[name] = self._start(Kubelet(name, [alone], {"scheduler": command}, {}))
+        return self.schedulers[name]
+
     def run_controller(self, name: str) -> Kubelet:
         """Start a controller in a Pod of this name."""
         found = self._pick(_CONTROLLER_PORTS)
@@ -71,7 +94,7 @@ class Pairs:
 
     def close(self) -> None:
         """End everything."""
-        for pod in (*self.pods.values(), *self.controllers.values()):
+        for pod in (*self.pods.values(), *self.controllers.values(), *self.schedulers.values()):
             pod.vanish()
 
     # --- what is seen ------------------------------------------------------------------------------------------

@@ -1,0 +1,63 @@
+"""A TCP front that plays a Service: each new connection goes to the one that is ready at that moment."""
+
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+
+class Front:
+    """Passes connections to its ``port`` on to the port of whoever is ready, and refuses them while nobody is.
+
+    As kube-proxy it leaves connections alone that stand, whatever becomes of readiness. A context manager.
+    """
+
+    def __init__(self, find_ready: Callable[[], Sequence[int]]) -> None:
+        self._find_ready = find_ready
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = self._connect()
+            if far is None:
+                near.close()
+                continue
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+
+    def _connect(self) -> socket.socket | None:
+        for port in self._find_ready():
+            try:
+                return socket.create_connection(("127.0.0.1", port), timeout=1.0)
+            except OSError:
+                continue
+        return None
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    source.settimeout(None)
+    try:
+        while data := source.recv(65536):
+            sink.sendall(data)
+    except OSError:
+        pass
+    for end in (source, sink):
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            continue
