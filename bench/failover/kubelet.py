@@ -206,8 +206,8 @@ class _Runner:
     def _rest(self) -> None:
         pause = self._pause
         self._pause = min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS, 2 * pause))
-        if pause:
-            self._again.clear()
+        self._again.clear()
+        if pause and not self._over.is_set():
             self._again.wait(pause)
 
     def _passes(self, probe: Probe) -> bool:
