@@ -1,5 +1,6 @@
 """Pods of the shipped Deployments on a control plane, each with its own kubelet."""
 
+import http.client
 import re
 import sys
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any
 import httpx
 
 from bench.cluster import Cluster, binaries, components, installation, ports
+from bench.cluster.api import ApiError
 from bench.cluster.installation import NAMESPACE
 from bench.cluster.ports import LOOPBACK
 from bench.cluster.progress import silent
@@ -106,7 +108,12 @@ class Pairs:
 
     def holder(self, name: str = components.LEASE) -> str:
         """The Pod that holds a Lease; "" for none."""
-        return str(self.lease(name).get("holderIdentity") or "").rpartition("_")[0]
+        try:
+            return str(self.lease(name).get("holderIdentity") or "").rpartition("_")[0]
+        except ApiError as error:
+            if error.status != http.client.NOT_FOUND:
+                raise
+            return ""
 
     def renewed(self, name: str = components.LEASE) -> datetime:
         """When a Lease was renewed last."""
