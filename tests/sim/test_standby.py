@@ -56,9 +56,13 @@ async def running(server: FakeApiServer) -> AsyncIterator[Extender]:
             await asyncio.gather(task, return_exceptions=True)
 
 
+async def never() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
 async def bind_plain(extender: Extender) -> str:
     request = BindRequest(Key("default", "plain"), "pod-plain", "n1")
-    return await extender.core.service.bind(request, asyncio.get_running_loop().create_future().__await__)
+    return await extender.core.service.bind(request, never)
 
 
 async def test_a_standby_changes_nothing(server: FakeApiServer) -> None:
