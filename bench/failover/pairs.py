@@ -51,7 +51,9 @@ class Pairs:
         containers = read_pod("serried.yaml", "serried")
         config = self._directory / f"{name}.yaml"
         config.write_text(installation.scheduler_config(self.cluster.spec, self._kubeconfigs["scheduler"], found))
-        scheduler = components.run_scheduler(self.cluster.spec, found, self._kubeconfigs["scheduler"], self._program, config)
+        scheduler = components.run_scheduler(
+            self.cluster.spec, found, self._kubeconfigs["scheduler"], self._program, config
+        )
         here = {_MANIFEST_PORTS[port]: number for port, number in found.items()}
         (extender,) = [each for each in containers if each.name == "extender"]
         commands = {"scheduler": scheduler, "extender": self._python("extender", extender, here)}
@@ -78,7 +80,9 @@ class Pairs:
         config = self._directory / f"{name}.yaml"
         called = {**found, "filter": filter_port, "bind": bind_port}
         config.write_text(installation.scheduler_config(self.cluster.spec, self._kubeconfigs["scheduler"], called))
-        command = components.run_scheduler(found, self._kubeconfigs["scheduler"], self._program, config)
+        command = components.run_scheduler(
+            self.cluster.spec, found, self._kubeconfigs["scheduler"], self._program, config
+        )
         # Nobody probes it here: what is beside it is not its extender.
         alone = Container("scheduler", (), sidecar=False, startup=None, liveness=None, readiness=None)
         self.schedulers[name] = self._start(Kubelet(name, [alone], {"scheduler": command}, {}))
