@@ -26,10 +26,12 @@ def test_a_policy_selects_the_pods_of_the_deployment_of_its_name(documents: Sequ
 def test_what_may_be_reached_are_ports_that_the_pod_has_and_the_verbs_are_none_of_them(
     documents: Sequence[Document], name: str
 ) -> None:
-    containers = find(documents, "Deployment", name)["spec"]["template"]["spec"]["containers"]
-    has = {port["name"] for container in containers for port in container["ports"]}
+    pod = find(documents, "Deployment", name)["spec"]["template"]["spec"]
+    containers = (*pod.get("initContainers", ()), *pod["containers"])
+    numbers = {port["name"]: port["containerPort"] for container in containers for port in container["ports"]}
     rules = find(documents, "NetworkPolicy", name)["spec"]["ingress"]
-    assert {port["port"] for rule in rules for port in rule["ports"]} == has
+    open_to_some = {port["port"] for rule in rules for port in rule["ports"]}
+    assert {numbers.get(port, port) for port in open_to_some} == set(numbers.values())
     assert all(rule["from"] for rule in rules)
 
 
