@@ -216,6 +216,27 @@ def excluded(stage: Stage) -> None:
     stage.add_gang(ODD, shapes)
 
 
+def flood(shapes: int) -> Callable[[Stage], None]:
+    """Ten thousand gangs of one namespace that fit in no rack, in so many shapes."""
+
+    def come(stage: Stage) -> None:
+        for number in range(10_000):
+            pair = [Shape((("cpu", 30_000 + number % shapes), ("pods", 1)))] * 2
+            stage.add_gang(GroupKey(ODD.namespace, f"flood-{number}"), pair, RACK)
+
+    return come
+
+
+def choosy(stage: Stage) -> None:
+    """A hundred members, each with a thousand selectors of its own that no node meets."""
+    shapes = []
+    for index in range(100):
+        wanted = (Requirement("none", "Exists"), *(Requirement(RACK, "In", (f"no-{index}-{n}",)) for n in range(1_000)))
+        terms = tuple(NodeSelectorTerm((each,)) for each in wanted)
+        shapes.append(Shape((("cpu", 1_000), ("pods", 1)), (), terms))
+    stage.add_gang(ODD, shapes)
+
+
 CASES = (
     Case("nothing odd", lambda _: None),
     Case("128 members in 32 shapes, no rack has room", mixed(32, 128, 11_000, RACK)),
@@ -229,6 +250,10 @@ CASES = (
     Case("forecast, 16 shapes, 5,000 pods", mixed(16, 100, 30_000, RACK), 5_000),
     Case("forecast, 4 shapes, 50,000 pods", mixed(4, 100, 30_000, RACK)),
     Case("forecast, 16 shapes, 50,000 pods", mixed(16, 100, 30_000, RACK)),
+    Case("one namespace: 10,000 gangs of one shape", flood(1)),
+    Case("one namespace: 10,000 gangs of 10,000 shapes", flood(10_000)),
+    Case("one namespace: a gang of 10,000 members in 10,000 shapes", mixed(10_000, 10_000, 11_000, None)),
+    Case("one namespace: 100 members with 1,000 selectors each", choosy),
 )
 
 

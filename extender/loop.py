@@ -5,6 +5,9 @@ The watches change the Store, and set ``Groups.changed``. Between two groups the
 
 import asyncio
 import logging
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
 
 from extender.binding.run import CycleRunner
 from extender.scheduling.group_scheduler import GroupScheduler
@@ -23,6 +26,49 @@ _REST_FACTOR = 10.0
 """Freed room wakes groups after this many times the work that refusals took: filter is served by the loop, too."""
 
 
+_MOST_OF_A_NAMESPACE = 100
+"""How many groups of one namespace are looked at in a row while others of it, and those of others, wait."""
+
+
+class Rounds:
+    """Deals out the groups that are due, in rounds with so many of each namespace at most.
+
+    A namespace with thousands of groups then waits for itself. Within a round the queue's order holds.
+    """
+
+    def __init__(self, in_turn: Callable[[set[GroupKey]], list[GroupKey]]) -> None:
+        self._in_turn = in_turn
+        self._left: dict[str, dict[GroupKey, None]] = {}
+        """The groups of each namespace that have not had their turn, in their order."""
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def clear(self) -> None:
+        """Nobody is due any more."""
+        self._left.clear()
+
+    def next(self, due: set[GroupKey]) -> list[GroupKey]:
+        """The next round: of what is due now, and of what was left."""
+        counts: Counter[str] = Counter()
+        chosen: set[GroupKey] = set()
+        for key in self._in_turn(due):
+            left = self._left.setdefault(key.namespace, {})
+            if counts[key.namespace] < _MOST_OF_A_NAMESPACE:
+                left.pop(key, None)
+                chosen.add(key)
+                counts[key.namespace] += 1
+            else:
+                left[key] = None
+        for namespace, left in list(self._left.items()):
+            for key in list(islice(left, _MOST_OF_A_NAMESPACE - counts[namespace])):
+                del left[key]
+                chosen.add(key)
+            if not left:
+                del self._left[namespace]
+        return self._in_turn(chosen)
+
+
 class SchedulingLoop:
     """Looks, has decided, and has carried out."""
 
@@ -34,6 +80,7 @@ class SchedulingLoop:
         self._planning = planning
         self._group_scheduler = group_scheduler
         self._runner = runner
+        self._rounds = Rounds(group_scheduler.in_turn)
 
     async def run(self) -> None:
         """Have groups considered until cancelled."""
@@ -44,6 +91,7 @@ class SchedulingLoop:
             await self._wait()
             if not self._term.active:
                 self._group_scheduler.stand_by()
+                self._rounds.clear()
                 self._runner.carry_out()
                 continue
             now = loop.time()
@@ -68,7 +116,7 @@ class SchedulingLoop:
 
     async def consider(self, due: set[GroupKey]) -> None:
         """Have these groups considered, one after the other. Whatever goes wrong with one stops no other."""
-        for key in self._group_scheduler.in_turn(due):
+        for key in self._rounds.next(due):
             if not self._term.active:
                 return  # the term has ended between two groups
             try:
@@ -78,3 +126,5 @@ class SchedulingLoop:
                 self._group_scheduler.put_off(key)
             self._runner.carry_out()
             await asyncio.sleep(0)
+        if self._rounds:
+            self._groups.wake()

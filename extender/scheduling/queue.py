@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from extender.scheduling.backfill import Backfill
 from extender.scheduling.group_state import GroupState
@@ -55,8 +56,8 @@ class Queue:
         self._contenders: dict[GroupKey, Waiting] = {}
         """Refused gangs for which room could be kept."""
 
-        self._unforeseen: dict[GroupKey, tuple[PlanRequest, Verdict]] = {}
-        """Refused gangs whose forecast is being made: what was asked for, and the refusal."""
+        self._unforeseen: dict[GroupKey, tuple[Waiting, PlanRequest, Verdict]] = {}
+        """Refused gangs whose forecast is being made: as the queue sees them, what was asked for, and the refusal."""
 
         self._woken: set[GroupKey] = set()
         """Gangs that are to be planned again, until somebody takes them."""
@@ -122,13 +123,25 @@ class Queue:
         self._unforeseen.pop(group, None)
         if self.backfill.is_eligible(group, request, refusal):
             try:
-                contends = self.backfill.contend(waiting, request)
+                contends = self._has_turn_later(waiting) or self.backfill.contend(waiting, request)
             except Unfinished:
-                self._unforeseen[group] = (request, refusal)
+                self._unforeseen[group] = (waiting, request, refusal)
                 contends = group in self.backfill
             if contends:
                 self._contenders[group] = waiting
         return self.backfill.explain(group, refusal)
+
+    def _has_turn_later(self, waiting: Waiting) -> bool:
+        """Whether forecasts are being made for enough gangs of the namespace that are before this one.
+
+        It contends all the same: the next look at those who do asks it if they did not fit.
+        """
+        before = (
+            other
+            for other, _, _ in self._unforeseen.values()
+            if other.group.namespace == waiting.group.namespace and self._order.precedes(other, waiting)
+        )
+        return len(list(islice(before, _MAX_CANDIDATES))) == _MAX_CANDIDATES
 
     def foresee(self, waiting: Waiting) -> Verdict | None:
         """Go on with a refused gang whose forecast may be there now; what is to be said of it then."""
@@ -136,7 +149,8 @@ class Queue:
         if found is None or waiting.group not in self.backlog:
             return None
         before = self._forecast()
-        answer = self._refuse(waiting, *found)
+        _, request, refusal = found
+        answer = self._refuse(waiting, request, refusal)
         self._wake_if_changed(before)
         return answer
 

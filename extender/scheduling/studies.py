@@ -7,7 +7,6 @@ What is short runs straight through. What is not begins on a copy of the cluster
 import asyncio
 import logging
 import time
-from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from extender.scheduling.effects import Outbox, WorkOnStudies
 from extender.scheduling.groups import Groups
 from extender.scheduling.study import GO_SECONDS, Make, Study, StudyKind
+from extender.scheduling.study_turns import StudyTurns
 from serried.cluster.members import Members
 from serried.cluster.snapshots import Snapshots
 from serried.cluster.vacancies import Vacancy
@@ -67,9 +67,6 @@ _MAX_NODES_COUNTED_AT_ONCE = 2_000
 
 _MAX_RESTARTS = 3
 """How often a plan is made anew because the cluster has changed meanwhile."""
-
-_MAX_BEGUN = 8
-"""How many studies of one namespace are under way at a time: each has a copy of the cluster, and takes its turns."""
 
 _MAX_ASIDES = 4
 """How many answers are made at a time on which nothing depends."""
@@ -130,11 +127,7 @@ class Studies:
         self._rest = rest
         self._studies: dict[GroupKey, list[Study]] = {}
 
-        self._fresh: dict[str, deque[Study]] = {}
-        """Those that have not begun, by namespace, in the order in which they were asked for."""
-
-        self._begun: list[Study] = []
-        """Those that have: each has a copy of the cluster."""
+        self._turns = StudyTurns(self._studies)
 
         self._asides: list[Study] = []
         """Those on which nothing depends."""
@@ -327,7 +320,7 @@ class Studies:
             study.done = False
             study.work = None
             study.found = None
-            self._begun.append(study)
+            self._turns.add_again(study)
             self._set_to_work()
             raise Unfinished
         changed = "the cluster changed each time before a plan was there"
@@ -371,8 +364,7 @@ class Studies:
         self._working = False
         self._shift += 1
         self._studies.clear()
-        self._fresh.clear()
-        self._begun.clear()
+        self._turns.clear()
         self._slow.clear()
         self._patience.clear()
         self._tolls.clear()
@@ -394,7 +386,7 @@ class Studies:
         # A question that is asked in another way now is asked no more; two may belong to one answer.
         kept = [each for each in self._studies.get(study.group, ()) if each.done or each.kind is not study.kind]
         self._studies[study.group] = [*kept[-_MAX_ANSWERS:], study]
-        self._fresh.setdefault(study.group.namespace, deque()).append(study)
+        self._turns.add(study)
         self._set_to_work()
 
     # --- work --------------------------------------------------------------------------------------------------
@@ -410,36 +402,13 @@ class Studies:
 
     async def _work(self, shift: int) -> None:
         try:
-            while shift == self._shift and (study := self._choose()) is not None:
+            while shift == self._shift and (study := self._turns.choose(self._asides)) is not None:
                 begun = self._stopwatch()
                 self._advance(study, begun)
                 await self._rest(self._stopwatch() - begun)
         finally:
             if shift == self._shift:
                 self._working = False
-
-    def _choose(self) -> Study | None:
-        self._begun = [each for each in self._begun if self._is_open(each)]
-        counts = Counter(each.group.namespace for each in self._begun)
-        free = [namespace for namespace in list(self._fresh) if counts[namespace] < _MAX_BEGUN]
-        waiting = [study for namespace in free if (study := self._find_first(namespace)) is not None]
-        chosen = min([*self._begun, *waiting, *self._asides], key=lambda study: study.place, default=None)
-        if chosen is not None and chosen in waiting:
-            self._begun.append(self._fresh[chosen.group.namespace].popleft())
-        return chosen
-
-    def _find_first(self, namespace: str) -> Study | None:
-        """The first study of a namespace that has not begun and that somebody still waits for."""
-        fresh = self._fresh[namespace]
-        while fresh:
-            if self._is_open(fresh[0]):
-                return fresh[0]
-            fresh.popleft()
-        del self._fresh[namespace]
-        return None
-
-    def _is_open(self, study: Study) -> bool:
-        return not study.done and study in self._studies.get(study.group, ())
 
     def _advance(self, study: Study, begun: float) -> None:
         if study.work is None and not study.tried and not self._is_long(study.group, study.request):

@@ -10,6 +10,8 @@ from dataclasses import replace
 import pytest
 
 from extender.answers import Hold
+from extender.scheduling.study import Study, StudyKind
+from extender.scheduling.study_turns import StudyTurns
 from serried.cluster.backlog import Backlog
 from serried.cluster.store import Store
 from serried.decode.groups import decode_pod_group
@@ -266,3 +268,59 @@ async def test_a_gang_is_placed_beside_any_number_that_never_comes_about(world: 
         world.add(pod_group(f"g{number}").gang(2))
     await world.add(*small_nodes(2), *crowd(300), gang(2), *members(2)).go()
     assert world.reasons(GANG) == [Reason.PLANNED]
+
+
+# --- studies ----------------------------------------------------------------------------------------------------------
+
+
+def make_study(namespace: str, number: int) -> Study:
+    key = GroupKey(namespace, f"g{number}")
+    asked = PlanRequest((), 0)
+    return Study(key, StudyKind.PLAN, asked, (), make=lambda *_: iter(()), limit=1.0, turn=number, tried=True)  # type: ignore[arg-type]
+
+
+def choose(turns: StudyTurns) -> Study:
+    chosen = turns.choose(())
+    assert chosen is not None
+    return chosen
+
+
+class TestStudies:
+    """A thousand plans of one namespace take long, and one of another."""
+
+    def fill(self) -> StudyTurns:
+        self.studies = {study.group: [study] for study in [make_study("greedy", number) for number in range(1_000)]}
+        turns = StudyTurns(self.studies)
+        for (study,) in self.studies.values():
+            turns.add(study)
+        return turns
+
+    def test_no_more_than_eight_of_them_have_a_copy_of_the_cluster(self) -> None:
+        turns = self.fill()
+        begun = set()
+        for _ in range(100):
+            study = choose(turns)
+            study.spent += 0.06
+            begun.add(study.group)
+        assert len(begun) == 8
+
+    def test_that_of_the_other_namespace_is_the_next_but_one(self) -> None:
+        turns = self.fill()
+        choose(turns)
+        other = make_study("modest", 5_000)
+        self.studies[other.group] = [other]
+        turns.add(other)
+        assert other in [choose(turns) for _ in range(2)]
+
+    def test_all_of_them_have_their_turn_in_the_end(self) -> None:
+        turns = self.fill()
+        done = 0
+        while (study := turns.choose(())) is not None:
+            study.done = True
+            done += 1
+        assert done == 1_000
+
+    def test_those_that_nobody_waits_for_have_none(self) -> None:
+        turns = self.fill()
+        self.studies.clear()
+        assert turns.choose(()) is None
