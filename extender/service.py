@@ -86,7 +86,7 @@ class ExtenderService:
             return Pass() if left is None else Narrow(left)
         cycle = self._groups.cycle_of(pod.uid)
         group = self._store.groups.get(key)
-        tried = find_tried_domain(group, pod, names, self._store.nodes) if self._store.schedules_gangs else None
+        tried = find_tried_domain(group, pod, names, self._store)
         if cycle is None or cycle.reservation.group != key:
             self._held.note(pod.uid, self._clock())
             if tried is None:

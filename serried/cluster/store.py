@@ -97,7 +97,7 @@ class Store:
 
         # Groups: which there are, and who is a member.
         self.schedules_gangs = False
-        """Whether kube-scheduler's own gang scheduling is on, as far as the PodGroups have shown so far."""
+        """Whether our kube-scheduler's own gang scheduling is on, as far as the PodGroups of our pods have shown it."""
 
         self.forest = Forest(self.groups)
         self.owners = Owners(self.pods, self.jobs, self.parents)
@@ -289,7 +289,8 @@ class Store:
         """A PodGroup came or changed."""
         old = self.groups.get(group.key)
         self.groups[group.key] = group
-        self.schedules_gangs |= group.told_natively
+        if group.told_natively and not self.schedules_gangs:
+            self.schedules_gangs = any(pod.scheduler in self.schedulers for pod in self.members.of_group(group.key))
         self.touched.add(group.key)
         self.priorities.note(group.key)
         if group.deleting or (old is not None and old.api == group.api and old.uid != group.uid):

@@ -513,5 +513,10 @@ class TestBesideNativeGangScheduling:
     @pytest.mark.parametrize("manager", ["kube-scheduler", "scheduler-of-ours", "serried", "serried-preemption", ""])
     async def test_who_writes_the_condition_shows_who_schedules_gangs(self, world: Harness, manager: str) -> None:
         entries = [told_by(manager)] if manager else [{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]
-        world.add(gang(2).having(entries, "metadata", "managedFields"))
+        world.add(*members(2), gang(2).having(entries, "metadata", "managedFields"))
         assert world.store.schedules_gangs is ("scheduler" in manager)
+
+    async def test_what_another_scheduler_writes_of_its_own_gangs_says_nothing_of_ours(self, world: Harness) -> None:
+        world.add(*[each.scheduler("default-scheduler") for each in members(2)])
+        world.add(gang(2).having([told_by("kube-scheduler")], "metadata", "managedFields"))
+        assert not world.store.schedules_gangs
