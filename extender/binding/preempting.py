@@ -138,19 +138,23 @@ class Preempting:
             if cycle.reached is not None and self._clock() > cycle.reached + _BIND_SECONDS:
                 cycle.close_calls("serried: others have to end first, and take their time; it is tried again")
             begun = bool(course.again)
-            with self.rush:
-                await self._end_due(course, left)
+            if due := self._list_due(course, left):
+                with self.rush:
+                    await self._end_due(course, due)
             if not begun and not self._is_over(cycle):
                 # While victims end, the scheduler keeps what it counts as free there for those nominated to it.
                 self._effects.nominate(cycle)
             await self._wait(cycle)
         return None
 
-    async def _end_due(self, course: "_Course", left: Iterable[Victim]) -> None:
+    def _list_due(self, course: "_Course", left: Iterable[Victim]) -> list[Victim]:
         now = self._clock()
         due = [victim for victim in left if now >= course.again.get(victim.uid, 0.0)]
         # Node by node: whose node is free goes to bind, and the scheduler tries it no more.
-        due.sort(key=self._find_home)
+        return sorted(due, key=self._find_home)
+
+    async def _end_due(self, course: "_Course", due: Sequence[Victim]) -> None:
+        now = self._clock()
         ended = await do_each(due, lambda victim: self._end(course, victim))
         for victim, end in zip(due, ended, strict=True):
             course.again[victim.uid] = now + _RETRY_SECONDS if end is _End.REFUSED else math.inf

@@ -21,7 +21,7 @@ class Rush:
         self._ended = -math.inf
 
     def __enter__(self) -> None:
-        if not self.is_on():
+        if not self._is_recent():
             self._begun = self._clock()
         self._writers += 1
 
@@ -33,6 +33,7 @@ class Rush:
 
     def is_on(self) -> bool:
         """Whether somebody writes, or has just done so."""
-        now = self._clock()
-        recent = self._writers > 0 or now < self._ended + _AFTERMATH_SECONDS
-        return recent and now < self._begun + _LONGEST_SECONDS
+        return self._is_recent() and self._clock() < self._begun + _LONGEST_SECONDS
+
+    def _is_recent(self) -> bool:
+        return self._writers > 0 or self._clock() < self._ended + _AFTERMATH_SECONDS

@@ -168,6 +168,14 @@ async def test_no_bind_call_is_open_for_longer_than_kube_scheduler_waits(world: 
     assert (again.error, last.error) == ("", "")
 
 
+async def test_while_victims_take_their_time_events_are_not_held_up(world: Harness) -> None:
+    await start(world)
+    assert world.core.preempting.rush.is_on()
+    for _ in range(5):
+        await world.pass_time(6)
+        assert not world.core.preempting.rush.is_on()
+
+
 async def test_the_time_to_gather_begins_when_the_last_victim_is_gone(world: Harness) -> None:
     await start(world)
     await end(world, "low1")

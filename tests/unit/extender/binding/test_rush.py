@@ -41,6 +41,14 @@ def test_it_ends_after_half_a_minute_whoever_writes(rush: Rush, clock: Clock) ->
         assert not rush.is_on()
 
 
+def test_whoever_writes_on_does_not_begin_another_one(rush: Rush, clock: Clock) -> None:
+    for _ in range(4):
+        with rush:
+            clock.advance(10)
+    with rush:
+        assert not rush.is_on()
+
+
 def test_the_next_one_lasts_as_long_again(rush: Rush, clock: Clock) -> None:
     with rush:
         clock.advance(40)
