@@ -1,4 +1,4 @@
-"""Whether the API server would let all victims of a preemption go, found out before the first one does (decision 34).
+"""Whether the API server would let all victims of a preemption go, found out before the first one does (decision 36).
 
 A victim that a PodDisruptionBudget selects is evicted, and its eviction is rehearsed. One that none selects is deleted,
 as kube-scheduler does: an eviction would end it in the same way, at several times the price. What else may refuse an
