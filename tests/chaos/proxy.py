@@ -103,6 +103,9 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
         self._ready = threading.Event()
+        self._serving: set[asyncio.Task[None] | None] = set()
+        """Nobody else keeps the tasks of connections whose clients have gone."""
+
         self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._listen()), daemon=True)
 
     def __enter__(self) -> Self:
@@ -129,6 +132,7 @@ class Proxy:
             await asyncio.wait(others, timeout=0.5)
 
     async def _serve(self, near: StreamReader, answers: StreamWriter) -> None:
+        self._serving.add(task := asyncio.current_task())
         abruptly = False
         requests: StreamWriter | None = None
         try:
@@ -143,6 +147,7 @@ class Proxy:
             for writer in (requests, answers):
                 if writer is not None:
                     _close(writer, abruptly=abruptly)
+            self._serving.discard(task)
 
     async def _exchange(self, near: StreamReader, answers: StreamWriter, far: StreamReader, on: StreamWriter) -> None:
         """One request and its answer."""

@@ -122,13 +122,14 @@ def find_silent(seen: Observed, now: float) -> Iterator[Violation]:
     """Promise 4: a gang that waits has a reason, in its condition and on ``/debug``."""
     for group in seen.list_gangs():
         waits = any(_is_waiting(pod) for pod in seen.members(group.name)) and group.name not in seen.climbs
-        took = _count_held(seen, "waits", group.name, now, holds=waits)
         root = seen.composites.get((group.name[0], group.parent))
         said = group.reason or (root is not None and root.reason)
-        if took > REASON_SECONDS and not said:
+        took = _count_held(seen, "unsaid", group.name, now, holds=waits and not said)
+        if took > REASON_SECONDS:
             yield Violation("silent", _show(group.name), f"waits for {took:.0f} s, and no condition says why")
-        fresh = seen.told_at > now - REASON_SECONDS / 2
-        if took > REASON_SECONDS and fresh and not group.parent and not seen.told.get(group.name):
+        shown = group.parent or seen.told.get(group.name) or seen.told_at < now - REASON_SECONDS / 2
+        took = _count_held(seen, "unshown", group.name, now, holds=waits and not shown)
+        if took > REASON_SECONDS:
             yield Violation("silent", _show(group.name), f"waits for {took:.0f} s, and /debug does not say why")
 
 

@@ -242,7 +242,7 @@ def no_condition_of_a_tree(scene: Scene) -> None:
 
 def no_reason_on_debug(scene: Scene) -> None:
     scene.seen.told.clear()
-    scene.wait(11)
+    scene.wait(13)
 
 
 def a_finalizer_that_stays(scene: Scene) -> None:
@@ -395,6 +395,19 @@ def a_nomination_by_kube_scheduler(scene: Scene) -> None:
     scene.wait(16)
 
 
+def a_restart_has_no_reason_yet(scene: Scene) -> None:
+    scene.group("g", 5)
+    scene.wait(60)
+    told = dict(scene.seen.told)
+    scene.seen.excuses.fall("extender", scene.now)
+    scene.wait(5)
+    scene.seen.told.clear()
+    scene.seen.excuses.rise("extender", scene.now)
+    scene.wait(12)
+    scene.seen.told = told
+    scene.wait(5)
+
+
 def a_tree_that_ran_loses_a_group(scene: Scene) -> None:
     scene.tree("t", 2)
     for leaf in ("a", "b"):
@@ -456,6 +469,7 @@ SOUND: list[Tale] = [
     two_actives_at_once,
     a_record_that_goes_soon,
     a_nomination_by_kube_scheduler,
+    a_restart_has_no_reason_yet,
     a_tree_that_ran_loses_a_group,
     a_tree_whose_root_says_it,
     a_finalizer_for_a_pod_that_runs,
