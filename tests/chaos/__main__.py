@@ -7,6 +7,7 @@ exit code is 1 if a promise was broken.
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ _ROUND_SECONDS = 26.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it, from nothing to nothing."""
+    # Whatever ends it, the cluster is removed.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     options = _parser().parse_args(arguments)
     name = f"soak-{os.getpid()}"
     plan = Plan(
