@@ -30,7 +30,8 @@ What happens when processes die, requests fail and nodes go, measured. This page
 
 A real control plane runs with nodes that kwok plays. A steady load has more gangs than fit: with and without a topology
 key, elastic ones, trees, gangs that preempt, Jobs, plain pods. Faults come in rounds: a storm, then a pause. What was
-killed is started again.
+killed is started again. A long run aims at 10,000 faults on the way and 300 kills; the numbers below say how far this
+one came.
 
 ## What is checked
 
@@ -142,17 +143,16 @@ def _render_recovery(found: Mapping[str, Any]) -> Iterator[str]:
     yield "## Recovery"
     yield ""
     yield "Seconds from the signal to the first Binding of a gang after the process is ready again. A killed scheduler"
-    yield "waits out its own Lease first."
+    yield "waits out its own Lease first, and in a storm several fall at once."
     yield ""
-    shown = {row: (each["p50"], each["p99"], each["max"]) for row, each in recovery.items()}
-    yield from _draw("process | p50 | p99 | longest", shown)
-    yield from _cite("recovery_seconds[row].p50", "recovery_seconds[row].p99", "recovery_seconds[row].max")
+    names = ("count", "p50", "p99", "max")
+    yield from _draw("process | samples | p50 | p99 | longest", {r: [e[n] for n in names] for r, e in recovery.items()})
+    yield from _cite(*(f"recovery_seconds[row].{name}" for name in names))
     yield "Seconds from the first Binding of a gang to minCount, recoveries included; and from the create of a PodGroup"
     yield "to its appearance on `/debug`, after each storm:"
     yield ""
     rows = {"gang from first Binding to minCount": climb, "watch lag": lag}
-    yield from _draw("time | p50 | p99 | longest", {r: (e["p50"], e["p99"], e["max"]) for r, e in rows.items()})
-    names = ("p50", "p99", "max")
+    yield from _draw("time | samples | p50 | p99 | longest", {r: [e[n] for n in names] for r, e in rows.items()})
     times = ("climb_seconds", "watch_lag_seconds")
     yield from _quote([(f"{time}.{name}", found[time][name]) for time in times for name in names])
 
