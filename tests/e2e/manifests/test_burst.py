@@ -47,5 +47,6 @@ def test_two_thousand_bindings_at_once_are_all_taken(server: Server) -> None:
         assert statuses == {201: BINDINGS}
         assert flows == {server.get("flowschema", "serried-bindings")["metadata"]["uid"]}
     finally:
-        server.run("delete", "pods", "-n", "default", "--all", "--force", "--grace-period=0", "--wait=false")
-        server.run("delete", "node", "burst")
+        with server.cluster.api.session() as session:
+            session.request("DELETE", f"{PODS}?gracePeriodSeconds=0")
+            session.request("DELETE", "/api/v1/nodes/burst")
