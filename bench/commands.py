@@ -38,9 +38,13 @@ serried check                        # what is wrong with the installation
 Without `--server` it asks the API server, with your kubeconfig, to pass requests on to the extender's pod. No
 port-forward is needed. The pod is found in the namespace `serried-system` (`--serried-namespace`) by the labels
 `app.kubernetes.io/name: serried` and `app.kubernetes.io/component: scheduler`. Of several extenders the one that
-leads is asked. You need the rights to list pods there and to get `pods/proxy`; `whatif` needs to create `pods/proxy`.
+leads is asked. An administrator has the rights for that; others need the Role `serried-commands` of that namespace. The
+extender is shown a token that is made for the ServiceAccount `serried-debug-reader`, or that of `--token-file`, never
+your own ([who may look](operations.md#who-may-look)).
 
-With `--server URL`, or the variable `SERRIED_SERVER`, it asks that address: the extender's `--ops-listen`.
+With `--server URL`, or the variable `SERRIED_SERVER`, it asks that address: the extender's `--ops-listen`. A
+port-forward needs no token: `--server http://localhost:8912`. Over the network take `https://`, `--token-file` and
+`--certificate-authority`.
 
 `check` reads from the API server as well. The rights of Serried's ServiceAccounts it asks for by SubjectAccessReview,
 which needs an administrator. What you may not read is listed as `unknown`, and the rest is checked.

@@ -25,7 +25,7 @@ from extender.debug.selfcheck import SelfCheck
 from extender.debug.sketch import Sketch
 from extender.gate_switch import HoldSwitch
 from extender.http.handlers import Verbs
-from extender.http.server import Listener
+from extender.http.server import Listener, Security
 from extender.isolation import Isolation
 from extender.leader import AlwaysActive, Leadership
 from extender.pair import Pair
@@ -42,6 +42,7 @@ from extender.status.conditions import Conditions
 from extender.status.reports import Reports
 from extender.takeover import Takeover
 from serried import __version__
+from serried.callers.certificates import CertificateError, CertificateFiles, ReloadingContext, list_names
 from serried.cluster.store import EndedMembers, Store
 from serried.drift import Comparison
 from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
@@ -61,10 +62,18 @@ log = logging.getLogger(__name__)
 
 
 class Extender:
-    """The wired parts of one process. ``client`` is open, ``level`` is what discovery found."""
+    """The wired parts of one process. ``client`` is open, ``level`` is what discovery found.
+
+    ``security`` is how callers of the verbs are known; None for plain HTTP.
+    """
 
     def __init__(
-        self, settings: ExtenderSettings, client: ApiClient, level: ApiLevel, metrics: PrometheusExtenderMetrics
+        self,
+        settings: ExtenderSettings,
+        client: ApiClient,
+        level: ApiLevel,
+        metrics: PrometheusExtenderMetrics,
+        security: Security | None = None,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self.settings = settings
@@ -110,6 +119,7 @@ class Extender:
             isolated=settings.isolated == "on",
             leads=self.leadership.leads,
         )
+        self._security = security
         self.verbs = Verbs(self.core.service, self.leadership.leads, metrics, clock)
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
@@ -154,7 +164,7 @@ class Extender:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for name, address in (("filter", self.settings.filter_listen), ("bind", self.settings.bind_listen)):
-                tasks.create_task(Listener(self.verbs.routes()).serve(*address), name=name)
+                tasks.create_task(Listener(self.verbs.routes(), security=self._security).serve(*address), name=name)
             for name, work in {
                 "feed": self.feed.run,
                 "events": self.events.run,
@@ -230,6 +240,17 @@ class Extender:
         ]
 
 
+def secure_verbs(settings: ExtenderSettings) -> Security | None:
+    """How callers of the verbs are known; None for plain HTTP. Raises CertificateError."""
+    if settings.client_ca_file is None:
+        return None
+    files = CertificateFiles(
+        settings.tls_cert_file or "", settings.tls_private_key_file or "", client_ca=settings.client_ca_file
+    )
+    allowed = settings.client_names
+    return Security(ReloadingContext(files), lambda certificate: not allowed or bool(allowed & list_names(certificate)))
+
+
 def trace_with(traces: Traces) -> Callable[[GroupKey, Sequence[Reached]], None]:
     """What sends a trace of each gang that has started."""
 
@@ -290,12 +311,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     metrics = PrometheusExtenderMetrics()
     try:
         traces = make_traces(settings.traces) if settings.traces else None
-    except MissingExtraError as error:
+        security = secure_verbs(settings)
+    except (MissingExtraError, CertificateError) as error:
         sys.stderr.write(f"serried extender: {error}\n")
         return 2
 
     def build(client: ApiClient, level: ApiLevel) -> Extender:
-        extender = Extender(settings, client, level, metrics)
+        extender = Extender(settings, client, level, metrics, security)
         if traces is not None:
             extender.core.timelines.on_bound = trace_with(traces)
         return extender

@@ -12,6 +12,7 @@ import gc
 import logging
 import resource
 import signal
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -19,6 +20,9 @@ import uvloop
 from fastapi import APIRouter, FastAPI
 
 from serried import __version__
+from serried.callers.certificates import CertificateError, CertificateFiles, ReloadingContext, make_self_signed
+from serried.callers.guard import OPEN_PATHS, Guard, TokenDemand
+from serried.callers.reviews import Reviews
 from serried.kube.attempts import Attempts
 from serried.kube.auth import CredentialsError, load_credentials
 from serried.kube.client import ApiClient
@@ -28,6 +32,7 @@ from serried.model.backoff import Backoff
 from serried.model.level import ApiLevel
 from serried.observe.log import configure_logging
 from serried.observe.ops import Server, make_server, ops_routes
+from serried.observe.pace import Pace, Paced
 from serried.observe.prometheus import PrometheusMetrics
 from serried.observe.tasks import date_tasks
 from serried.settings import Address, CommonSettings
@@ -72,6 +77,16 @@ def run_process(name: str, settings: CommonSettings, ops: Address, metrics: Prom
     except CredentialsError as error:
         log.error("no access to a cluster", extra={"err": str(error)})
         return 1
+    except CertificateError as error:
+        log.error("certificates that cannot be used", extra={"err": str(error)})
+        return 1
+
+
+def secure_operations(settings: CommonSettings, ops: Address) -> ssl.SSLContext | None:
+    """What the operations listener speaks TLS with; None where nobody needs it. Raises CertificateError."""
+    if settings.tls_cert_file is not None:
+        return ReloadingContext(CertificateFiles(settings.tls_cert_file, settings.tls_private_key_file or ""))
+    return None if ops.is_loopback else make_self_signed()
 
 
 def settle_memory() -> None:
@@ -104,6 +119,7 @@ class Process:
         self._name = name
         self._settings = settings
         self._metrics = metrics
+        self._pace = Pace()
         self._stop = asyncio.Event()
         self._work: Work | None = None
         """None until discovery has found an API."""
@@ -116,7 +132,9 @@ class Process:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         credentials = load_credentials(self._settings.kubeconfig)
         async with ApiClient(credentials, component=self._name, metrics=self._metrics) as client:
-            server = make_server(self.app, *ops)
+            reviews = Reviews(client, self._settings.ops_auth_cache)
+            guard = Guard(Paced(self.app, self._pace, OPEN_PATHS), TokenDemand(self._settings.ops_auth), reviews)
+            server = make_server(guard, *ops, tls=secure_operations(self._settings, ops), turn=self._pace.admit)
             tasks = [
                 asyncio.create_task(server.serve(), name="operations"),
                 asyncio.create_task(self._stop.wait(), name="end"),

@@ -5,15 +5,16 @@ and what ``--help`` calls them. A bad value ends the process with a sentence tha
 """
 
 import argparse
+import ipaddress
 import math
 import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, get_args
 
-from pydantic import Field, PlainValidator, ValidationError, field_validator
+from pydantic import Field, PlainValidator, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
@@ -38,6 +39,14 @@ class Address(NamedTuple):
     port: int
     """0 for any free one."""
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine, or this pod, reaches it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
 
 # --- parsers of values -----------------------------------------------------------------------------------------
 
@@ -59,7 +68,7 @@ def _parse_address(text: str) -> Address:
 
 
 def _parse_open_address(text: str) -> Address:
-    """An address that may be every address: only for listeners without secrets."""
+    """An address that may be every address: only for listeners that know who may see what."""
     address = _parse_address(f"*{text}" if text.startswith(":") else text)
     return address._replace(host="") if address.host == "*" else address
 
@@ -77,6 +86,10 @@ def _parse_lease(text: str) -> Key | None:
 
 def _parse_optional(text: str) -> str | None:
     return text or None
+
+
+def _parse_callers(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
 
 
 def _parse_required(text: str) -> str:
@@ -145,6 +158,7 @@ class _Shown:
 
 
 Names = Annotated[frozenset[str], PlainValidator(_parse_names), _Shown("NAME[,NAME...]")]
+Callers = Annotated[frozenset[str], PlainValidator(_parse_callers), _Shown("NAME[,NAME...]")]
 ListenAddress = Annotated[Address, PlainValidator(_parse_address), _Shown("HOST:PORT")]
 OpenAddress = Annotated[Address, PlainValidator(_parse_open_address), _Shown("[HOST]:PORT")]
 ObjectName = Annotated[Key, PlainValidator(_parse_key), _Shown("NAMESPACE/NAME")]
@@ -197,10 +211,28 @@ class CommonSettings(BaseSettings):
         "which Jobs are gangs: by shape, also unasked; only those that ask; none. Alike for both processes",
     )
 
+    tls_cert_file: File = _flag(
+        "", "certificate of the listeners that speak TLS, in PEM; without one operations sign their own"
+    )
+    """Read anew for each connection when it has changed, as the other files of certificates."""
+
+    tls_private_key_file: File = _flag("", "the certificate's key")
+    ops_auth: Literal["remote", "always", "off"] = _flag(
+        "remote",
+        "who needs a token for metrics and debug: who comes over the network; who comes by loopback, too; nobody",
+    )
+    ops_auth_cache: Seconds = _flag("30", "how long the API server's word on a token counts")
+
     @field_validator("*", mode="before")
     @classmethod
     def _strip(cls, text: str) -> str:
         return text.strip()
+
+    @model_validator(mode="after")
+    def _check_pair(self) -> Self:
+        if (self.tls_cert_file is None) != (self.tls_private_key_file is None):
+            raise ValueError("--tls-cert-file and --tls-private-key-file go together")
+        return self
 
 
 class ExtenderSettings(CommonSettings):
@@ -208,6 +240,9 @@ class ExtenderSettings(CommonSettings):
 
     filter_listen: ListenAddress = _flag("127.0.0.1:8910", "filter, prioritize and preempt calls")
     bind_listen: ListenAddress = _flag("127.0.0.1:8911", "bind calls")
+    client_ca_file: File = _flag("", "whose certificates callers of the verbs must have: turns TLS on for them")
+    client_names: Callers = _flag("", "the names that these certificates may have; none: every name")
+    insecure_verbs: Literal["off", "on"] = _flag("off", "whether verbs may leave loopback by plain HTTP, for anybody")
     ops_listen: OpenAddress = _flag(":8912", f"probes, metrics and debug; {_EVERYWHERE}")
     traces: Endpoint = _flag("", "OTLP/HTTP address that traces of gangs are sent to; empty: none are made")
     """Needs the extra ``traces``."""
@@ -261,6 +296,26 @@ class ExtenderSettings(CommonSettings):
     )
     isolated: Literal["off", "on"] = _flag("off", "whether the scheduler asks about marked pods only")
     profiling: Literal["off", "on"] = _flag("off", "whether /debug/profile says what the event loop is at work on")
+
+    @model_validator(mode="after")
+    def _check_verbs(self) -> Self:
+        if self.client_ca_file is not None:
+            if self.tls_cert_file is None:
+                raise ValueError("--client-ca-file needs --tls-cert-file and --tls-private-key-file")
+            return self
+        if self.client_names:
+            raise ValueError("--client-names needs --client-ca-file: plain HTTP has no names")
+        if self.insecure_verbs == "off":
+            for flag, address in (("filter", self.filter_listen), ("bind", self.bind_listen)):
+                if not address.is_loopback:
+                    raise ValueError(_OPEN_VERBS.format(flag=flag, address=_write_value(address)))
+        return self
+
+
+_OPEN_VERBS = (
+    "--{flag}-listen: {address!r} would let anybody bind pods who reaches it: give --client-ca-file, --tls-cert-file "
+    "and --tls-private-key-file, or say --insecure-verbs on"
+)
 
 
 class ControllerSettings(CommonSettings):
@@ -348,6 +403,8 @@ def _read(settings: type[S], command: str, argv: Sequence[str], environ: Environ
         return settings(**values)
     except ValidationError as error:
         first = error.errors()[0]
+        if not first["loc"]:
+            parser.error(str(first["ctx"]["error"]))
         name = str(first["loc"][0])
         is_variable = name in variables and name not in flags
         origin = _PREFIX + name.upper() if is_variable else f"--{_hyphenate(name)}"

@@ -1,8 +1,8 @@
 """``/debug/decisions``: what was decided of whom, and when."""
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter, HTTPException, Response
 
-from extender.debug.view import View, exemplify
+from extender.debug.view import View, exemplify, write_list
 from extender.status.reports import Reports, Said
 from serried.model.group import GroupKind
 
@@ -34,11 +34,11 @@ def decisions_routes(reports: Reports) -> APIRouter:
     """The routes, below ``/debug``."""
     router = APIRouter()
 
-    @router.get("/decisions", responses=exemplify([_EXAMPLE]))
-    async def list_decisions(limit: int = 100, group: str = "") -> list[DecisionView]:
+    @router.get("/decisions", response_model=list[DecisionView], responses=exemplify([_EXAMPLE]))
+    async def list_decisions(limit: int = 100, group: str = "") -> Response:
         """The last decisions, the newest first; of one group if `group` names it as `namespace/name`."""
         said = [one for one in reversed(reports.decisions) if not group or str(one.group) == group]
-        return [_view_decision(one) for one in said[: max(0, limit)]]
+        return await write_list(_view_decision(one) for one in said[: max(0, limit)])
 
     @router.get("/decisions/{id}", responses=exemplify(_EXAMPLE, not_found="It is not among the last decisions."))
     async def show_decision(id: str) -> DecisionView:  # noqa: A002 - the path's own word

@@ -1,6 +1,5 @@
 """``/debug/domains``: how full the domains of a topology key are, and which groups are in each."""
 
-import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
@@ -11,9 +10,9 @@ from extender.debug.view import View, exemplify
 from serried.model.group import GroupKey, GroupKind
 from serried.model.pod import Phase, Pod
 from serried.model.resources import add
+from serried.observe.pace import breathe
 
-_OBJECTS_PER_SLICE = 500
-"""After how many nodes or members filter gets its turn."""
+_NODES_BEFORE_BREATH = 100
 
 _USUAL_KEYS = ("topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 
@@ -118,15 +117,12 @@ def _guess_key(core: Core) -> str:
 
 async def _count_members(core: Core, homes: Mapping[str, str]) -> Mapping[str, Counter[GroupKey]]:
     found = defaultdict[str, Counter[GroupKey]](Counter)
-    looked_at = 0
     for key in core.store.members.groups():
         for pod in core.store.members.of_group(key):
             domain = homes.get(_find_node(core, pod))
             if domain is not None:
                 found[domain][key] += 1
-            looked_at += 1
-            if looked_at % _OBJECTS_PER_SLICE == 0:
-                await asyncio.sleep(0)
+        await breathe()
     return found
 
 
@@ -147,9 +143,9 @@ async def _view_domain(core: Core, domain: str, names: list[str], groups: Counte
             allocatable = add(allocatable, node.allocatable)
             used = add(used, core.store.occupancy.used.get(name, {}))
             cordoned += node.unschedulable
-        if count % _OBJECTS_PER_SLICE == 0:
-            await asyncio.sleep(0)
-    await asyncio.sleep(0)
+        if count % _NODES_BEFORE_BREATH == 0:
+            await breathe()
+    await breathe()
     return DomainView(
         domain=domain,
         nodes=len(names),

@@ -22,7 +22,7 @@ from extender.debug.dry_runs import DryRunView, read_dry_run, try_out
 from extender.debug.inquiries import Inquiries, TooManyInquiriesError
 from extender.debug.preemption import PreemptionView, view_preemption
 from extender.debug.reservations import ReservationView, view_reservation
-from extender.debug.view import View, exemplify
+from extender.debug.view import View, exemplify, write_list
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.group_state import GroupState
 from serried.model.group import GroupKey, GroupKind, PodGroup, decode_group_key
@@ -177,10 +177,12 @@ def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
     router = APIRouter()
     inquiries = Inquiries(core)
 
-    @router.get("/groups", responses=exemplify([_EXAMPLE], bad_request="The answer says what a parameter may be."))
-    async def list_groups(
-        response: Response, limit: str = "500", state: str = "", namespace: str = ""
-    ) -> list[GroupView]:
+    @router.get(
+        "/groups",
+        response_model=list[GroupView],
+        responses=exemplify([_EXAMPLE], bad_request="The answer says what a parameter may be."),
+    )
+    async def list_groups(limit: str = "500", state: str = "", namespace: str = "") -> Response:
         """Every group in one line, by namespace and name.
 
         `state` and `namespace` choose some of them, `limit` the first ones; the header `X-Left-Off` says how many more
@@ -190,8 +192,10 @@ def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
         if state and state not in _STATES:
             raise HTTPException(400, f"state is one of {', '.join(_STATES)}, not {state[:100]!r}")
         keys = _find_groups(core, state, namespace)
+        # Between two of them one may go.
+        response = await write_list(_view_group(core, level, key) for key in keys[:most] if _is_known(core, key))
         response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
-        return [_view_group(core, level, key) for key in keys[:most]]
+        return response
 
     @router.get(
         "/groups/{namespace}/{name:path}",
@@ -217,7 +221,7 @@ def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
         """
         asked = read_dry_run(dry_run)
         key = core.store.forest.lift(decode_group_key(namespace, name))
-        if key not in core.store.groups and key not in core.store.members:
+        if not _is_known(core, key):
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
         tried = await try_out(core, key) if asked else None
         found = await _inquire(inquiries, key, diagnosis)
@@ -257,6 +261,10 @@ def _read_limit(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
         raise HTTPException(400, f"limit is a number of groups, 0 or more, not {text[:100]!r}")
     return int(text)
+
+
+def _is_known(core: Core, key: GroupKey) -> bool:
+    return key in core.store.groups or key in core.store.members
 
 
 def _find_groups(core: Core, state: str, namespace: str) -> list[GroupKey]:

@@ -13,6 +13,7 @@ from serried.model.group import GroupKey
 from serried.model.plan import PlanRequest, Snapshot
 from serried.model.pod import Pod
 from serried.model.tree import Leaf
+from serried.observe.pace import rest
 from serried.plan.capacity import Capacity
 from serried.plan.diagnosis import solve_diagnosis
 from serried.plan.relaxation import solve_advice
@@ -55,7 +56,7 @@ class Inquiries:
         self,
         core: Core,
         stopwatch: Callable[[], float] = time.perf_counter,
-        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        rest: Callable[[float], Awaitable[None]] = rest,
     ) -> None:
         self._core = core
         self._stopwatch = stopwatch

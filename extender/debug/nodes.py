@@ -1,9 +1,9 @@
 """``/debug/nodes``: what each node has, and what is used of it."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from extender.core import Core
-from extender.debug.view import View, exemplify
+from extender.debug.view import View, exemplify, write_list
 
 
 class NodeView(View):
@@ -29,15 +29,16 @@ def nodes_routes(core: Core) -> APIRouter:
     """The route, below ``/debug``."""
     router = APIRouter()
 
-    @router.get("/nodes", responses=exemplify([_EXAMPLE]))
-    async def list_nodes(prefix: str = "", limit: int = 500) -> list[NodeView]:
+    @router.get("/nodes", response_model=list[NodeView], responses=exemplify([_EXAMPLE]))
+    async def list_nodes(prefix: str = "", limit: int = 500) -> Response:
         """Nodes by name, with what bound, assumed and reserved pods use of them.
 
         `prefix` chooses those whose name begins so, `limit` the first ones. Amounts are in the API's units, CPU in
         thousandths of a core.
         """
         names = sorted(name for name in core.store.nodes if name.startswith(prefix))
-        return [_view_node(core, name) for name in names[: max(0, limit)]]
+        # Between two of them one may go.
+        return await write_list(_view_node(core, name) for name in names[: max(0, limit)] if name in core.store.nodes)
 
     return router
 

@@ -1,10 +1,10 @@
 """Work for a route that would hold the loop: done in slices, between which filter is served."""
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
+from serried.observe.pace import rest
 from serried.plan.steps import Work
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ class Slices:
     def __init__(
         self,
         stopwatch: Callable[[], float] = time.perf_counter,
-        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        rest: Callable[[float], Awaitable[None]] = rest,
     ) -> None:
         self.longest = 0.0
         self.spent = 0.0

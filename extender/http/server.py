@@ -8,6 +8,7 @@ import asyncio
 import functools
 import http
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ _CLOSING_SECONDS = 0.5
 
 _MAX_OTHER_BYTES = 1 << 20
 """The most of a request that is not its body: head, frames of chunks, trailers."""
+
+_HANDSHAKE_SECONDS = 10.0
+"""How long the handshake of a connection by TLS may take."""
 
 _MAX_QUEUED = 16
 """How many requests may wait behind an open call. kube-scheduler sends none: its client waits for each answer."""
@@ -79,11 +83,22 @@ class Routes:
     """
 
 
-class Listener:
-    """Sockets over one set of routes."""
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How callers are known: by TLS, and their certificates."""
 
-    def __init__(self, routes: Routes, peers: Peers | None = None) -> None:
+    context: ssl.SSLContext
+
+    admits: Callable[[Mapping[str, Any]], bool]
+    """Whether the owner of this certificate may call; asked once a connection."""
+
+
+class Listener:
+    """Sockets over one set of routes; plain HTTP without ``security``."""
+
+    def __init__(self, routes: Routes, peers: Peers | None = None, security: Security | None = None) -> None:
         self._routes = routes
+        self._security = security
         self._servers: list[asyncio.Server] = []
         self._peers = Peers() if peers is None else peers
 
@@ -97,8 +112,16 @@ class Listener:
 
     async def open(self, host: str, port: int) -> int:
         """Listen from now on; returns the port, of interest if ``port`` was 0."""
-        make = functools.partial(_Connection, self._routes, self._peers)
-        server = await asyncio.get_running_loop().create_server(make, host, port, backlog=4096)
+        loop = asyncio.get_running_loop()
+        make = functools.partial(_Connection, self._routes, self._peers, self._security)
+        server = await loop.create_server(
+            make,
+            host,
+            port,
+            backlog=4096,
+            ssl=None if self._security is None else self._security.context,
+            ssl_handshake_timeout=None if self._security is None else _HANDSHAKE_SECONDS,
+        )
         self._servers.append(server)
         found = int(server.sockets[0].getsockname()[1])
         log.info("listening", extra={"host": host, "port": found})
@@ -154,12 +177,13 @@ class _Connection(asyncio.Protocol):
     sends more is cut off.
     """
 
-    def __init__(self, routes: Routes, peers: Peers) -> None:
+    def __init__(self, routes: Routes, peers: Peers, security: Security | None) -> None:
         self.call: asyncio.Task[None] | None = None
         """The open call of a patient handler."""
 
         self._routes = routes
         self._peers = peers
+        self._security = security
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
 
@@ -200,6 +224,9 @@ class _Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._timer = self._loop.call_later(IDLE_SECONDS, self._check_idle)
         self._peers.add(self)
+        if self._security is not None and not self._security.admits(transport.get_extra_info("peercert") or {}):
+            log.warning("a client's certificate is good, and its name is none of those that may call")
+            self._routes = _turn_away(self._routes)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the loop's signature
         self._timer.cancel()
@@ -355,7 +382,8 @@ class _Connection(asyncio.Protocol):
         if request.whole:
             self._transport.close()
             return
-        self._transport.write_eof()
+        if self._transport.can_write_eof():  # TLS has no half of a connection
+            self._transport.write_eof()
         self._timer.cancel()
         self._timer = self._loop.call_later(_LINGER_SECONDS, self._transport.abort)
 
@@ -412,6 +440,15 @@ def _head(status: int) -> bytes:
     allow = "allow: POST\r\n" if status == 405 else ""
     phrase = http.HTTPStatus(status).phrase
     return f"HTTP/1.1 {status} {phrase}\r\n{allow}content-type: application/json\r\ncontent-length: ".encode()
+
+
+def _turn_away(routes: Routes) -> Routes:
+    """Routes that refuse whatever these would do."""
+
+    def refuse(body: bytes) -> Reply:  # noqa: ARG001 - a handler
+        return _error(403, "this certificate has none of the names that may call (--client-names)")._replace(close=True)
+
+    return Routes(dict.fromkeys([*routes.prompt, *routes.patient], refuse), {}, routes.max_bytes)
 
 
 _STOPPING = _error(503, "the extender is stopping")

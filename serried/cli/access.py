@@ -1,12 +1,16 @@
 """How a command reaches an extender: by its address, or through the API server, which passes requests on to a pod.
 
-The second way needs neither a port-forward nor a way to the pod: only the rights to list pods and to get pods/proxy.
+The second way needs neither a port-forward nor a way to the pod: only the rights of the Role serried-commands. The API
+server does not tell a pod who asks, so a token for the ServiceAccount that may look is made first. The credentials
+for the API server itself are never shown to a pod.
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
@@ -17,7 +21,7 @@ from serried.kube.auth import Credentials, CredentialsError, load_credentials
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError, Forbidden, NotFound
 from serried.kube.transport import Response
-from serried.kube.wire import JSON, PODS, Selection
+from serried.kube.wire import JSON, PODS, Resource, Selection
 
 T = TypeVar("T")
 
@@ -29,6 +33,17 @@ LABELS = "app.kubernetes.io/name=serried,app.kubernetes.io/component=scheduler"
 
 _OPS_PORT = 8912
 """The port of operations, where no port of the container is named ``ops``."""
+
+READER = "serried-debug-reader"
+"""The ServiceAccount that may look, in the shipped manifests."""
+
+HEADER = "X-Serried-Token"
+"""Where the extender looks for a token that comes through the API server (`serried.callers.guard`)."""
+
+_TOKEN_SECONDS = 600
+"""How long a token is good: the shortest time that the API server grants."""
+
+_ACCOUNTS = Resource("", "v1", "serviceaccounts")
 
 _PROBE_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
@@ -50,14 +65,36 @@ class Target:
     home: str = HOME
     """The namespace of its pods."""
 
+    token_file: str = ""
+    """The file with the token that it is shown; "" for a new one, or none with ``server``."""
+
+    authority: str = ""
+    """The file with those who may have signed its certificate; "any" for everybody, "" for those of the system."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How requests get to one extender."""
+
+    prefix: str = ""
+    """What stands before ``/debug`` in every path."""
+
+    token: str = ""
+    """What is shown in the header of our own; "" for nothing."""
+
+    obstacle: str = ""
+    """Why there is no token."""
+
+    def headers(self) -> dict[str, str]:
+        return {HEADER: self.token} if self.token else {}
+
 
 class DebugApi:
     """``/debug`` of one extender."""
 
-    def __init__(self, client: ApiClient, prefix: str, name: str) -> None:
+    def __init__(self, client: ApiClient, way: _Way, name: str) -> None:
         self._client = client
-        self._prefix = prefix
-        """What stands before ``/debug`` in every path."""
+        self._way = way
         self._name = name
         """What this extender is called in messages."""
 
@@ -78,11 +115,21 @@ class DebugApi:
             raise CommandError(ExitCode.UNREACHABLE, said) from error
 
     async def _request(self, method: str, path: str, **how: Any) -> Response:
-        whole = f"{self._prefix}/debug/{path}"
+        whole = f"{self._way.prefix}/debug/{path}"
+        how = {"timeout": _ANSWER_SECONDS} | how
         try:
-            return await self._client.request(method, whole, timeout=_ANSWER_SECONDS, retry=ONCE, **how)
+            return await self._client.request(method, whole, retry=ONCE, headers=self._way.headers(), **how)
         except ApiError as error:
             raise self._explain(path, error) from error
+
+    async def probe(self) -> JSON | None:
+        """What its self-check says; None if it does not answer, which a person is told."""
+        try:
+            found = await self._ask("GET", "selfcheck", timeout=_PROBE_SECONDS)
+        except CommandError as error:
+            note(str(error))
+            return None
+        return found if isinstance(found, dict) else None
 
     def _explain(self, path: str, error: ApiError) -> CommandError:
         said = error.message or error.reason
@@ -93,6 +140,10 @@ class DebugApi:
             return CommandError(ExitCode.NOT_FOUND, said)
         if error.status in {400, 422}:
             return CommandError(ExitCode.USAGE, said)
+        if error.status == 401 and self._way.obstacle:
+            said = f"{said}. No token could be made for it: {self._way.obstacle}"
+        if "certificate verify failed" in said.lower():
+            said = f"{said}; --certificate-authority says whose certificate it may have"
         return CommandError(ExitCode.UNREACHABLE, f"{self._name} does not answer: {said or error.status}")
 
 
@@ -111,9 +162,9 @@ async def reach(target: Target) -> AsyncIterator[DebugApi]:
     """The extender that leads, else any that answers; raises CommandError if none does."""
     async with ApiClient(find_credentials(target), component="cli", retry=ONCE) as client:
         if target.server:
-            yield DebugApi(client, "", f"the extender at {target.server}")
+            yield DebugApi(client, _Way(), f"the extender at {target.server}")
         else:
-            yield await _find_leader(client, target.home)
+            yield await _find_leader(client, target)
 
 
 def find_credentials(target: Target) -> Credentials:
@@ -122,14 +173,40 @@ def find_credentials(target: Target) -> Credentials:
         host = target.server.rstrip("/")
         if not host.startswith(("http://", "https://")):
             raise CommandError(ExitCode.USAGE, f"--server {target.server!r}: a URL with http:// or https:// is needed")
-        return Credentials(host=host)
+        token = _read_token(target)
+        return Credentials(
+            host=host,
+            tls=_trust(target.authority) if host.startswith("https://") else None,
+            read_token=lambda: token,
+            renew_token=lambda: token,
+        )
     try:
         return load_credentials(target.kubeconfig or None, target.context)
     except CredentialsError as error:
         raise CommandError(ExitCode.UNREACHABLE, f"{error}; or name the extender's address with --server") from error
 
 
-async def _find_leader(client: ApiClient, home: str) -> DebugApi:
+def _read_token(target: Target) -> str:
+    """What stands in the token's file; "" if none is named."""
+    try:
+        return Path(target.token_file).read_text().strip() if target.token_file else ""
+    except OSError as error:
+        raise CommandError(ExitCode.USAGE, f"--token-file: {error}") from error
+
+
+def _trust(authority: str) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=authority if authority not in {"", "any"} else None)
+    except OSError as error:
+        raise CommandError(ExitCode.USAGE, f"--certificate-authority {authority}: {error}") from error
+    if authority == "any":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def _find_leader(client: ApiClient, target: Target) -> DebugApi:
+    home = target.home
     pods = [pod for pod in await _list_pods(client, home) if pod.get("status", {}).get("phase") == "Running"]
     if not pods:
         raise CommandError(
@@ -137,8 +214,10 @@ async def _find_leader(client: ApiClient, home: str) -> DebugApi:
             f"no pod with the labels {LABELS} runs in namespace {home}: "
             "is Serried installed there? Name another namespace with --serried-namespace, or an address with --server",
         )
-    answers = await asyncio.gather(*(_probe(client, pod) for pod in pods))
-    found = [(debug, check) for debug, check in answers if check is not None]
+    way = await _find_way(client, target)
+    debugs = [_approach(client, pod, way) for pod in pods]
+    answers = await asyncio.gather(*(debug.probe() for debug in debugs))
+    found = [(debug, check) for debug, check in zip(debugs, answers, strict=True) if check is not None]
     for debug, check in found:
         if check.get("active"):
             return debug
@@ -146,11 +225,36 @@ async def _find_leader(client: ApiClient, home: str) -> DebugApi:
         refusals = "; ".join(sorted(_name_pod(pod) for pod in pods))
         raise CommandError(
             ExitCode.UNREACHABLE,
-            f"no extender answers through the API server ({refusals}): "
-            "the right to get pods/proxy is needed, and the pod must be ready; or name an address with --server",
+            f"no extender answers through the API server ({refusals}): the rights of the Role serried-commands in "
+            f"namespace {home} are needed, and the pod must be ready; or name an address with --server",
         )
     note("no extender leads at the moment, so one that does not is asked: it knows no plans")
     return found[0][0]
+
+
+async def _find_way(client: ApiClient, target: Target) -> _Way:
+    """The token for the way through the API server."""
+    if token := _read_token(target):
+        return _Way(token=token)
+    path = f"{_ACCOUNTS.path(target.home, READER)}/token"
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _TOKEN_SECONDS},
+    }
+    try:
+        answer = await client.ask("POST", path, body=orjson.dumps(body), retry=ONCE)
+    except ApiError as error:
+        # An extender that asks for none answers all the same.
+        return _Way(obstacle=error.message or f"the API server answers {error.status}")
+    return _Way(token=str((answer.get("status") or {}).get("token") or ""))
+
+
+def _approach(client: ApiClient, pod: JSON, way: _Way) -> DebugApi:
+    metadata = pod["metadata"]
+    place = f"https:{metadata['name']}:{_find_port(pod)}"
+    prefix = PODS.path(metadata["namespace"], place, "proxy")
+    return DebugApi(client, replace(way, prefix=prefix), f"pod {_name_pod(pod)}")
 
 
 async def _list_pods(client: ApiClient, home: str) -> list[JSON]:
@@ -161,19 +265,6 @@ async def _list_pods(client: ApiClient, home: str) -> list[JSON]:
         raise CommandError(ExitCode.UNREACHABLE, said) from error
     except ApiError as error:
         raise CommandError(ExitCode.UNREACHABLE, f"the API server does not list pods: {error}") from error
-
-
-async def _probe(client: ApiClient, pod: JSON) -> tuple[DebugApi, JSON | None]:
-    """``/debug`` of the pod, and what its self-check says; None if it does not answer."""
-    metadata = pod["metadata"]
-    name = f"{metadata['name']}:{_find_port(pod)}"
-    prefix = PODS.path(metadata["namespace"], name, "proxy")
-    debug = DebugApi(client, prefix, f"pod {_name_pod(pod)}")
-    try:
-        return debug, await client.ask("GET", f"{prefix}/debug/selfcheck", timeout=_PROBE_SECONDS, retry=ONCE)
-    except ApiError as error:
-        note(f"pod {_name_pod(pod)} does not answer: {error.message or error.status}")
-        return debug, None
 
 
 def _find_port(pod: JSON) -> int:

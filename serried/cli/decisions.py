@@ -31,9 +31,11 @@ def show_decisions(
     kubeconfig: options.Kubeconfig = "",
     context: options.Context = "",
     home: options.Home = HOME,
+    token_file: options.TokenFile = "",
+    authority: options.Authority = "",
 ) -> None:
     """Show the last decisions, the newest first."""
-    target = Target(server, kubeconfig, context, home)
+    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
     asked = {"limit": str(limit), "group": group}
     decisions = ask(target, lambda debug: debug.get("decisions", asked))
     write(decisions, output, lambda: draw_decisions(decisions))

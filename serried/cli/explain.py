@@ -63,13 +63,15 @@ def explain(
     kubeconfig: options.Kubeconfig = "",
     context: options.Context = "",
     home: options.Home = HOME,
+    token_file: options.TokenFile = "",
+    authority: options.Authority = "",
 ) -> None:
     """Say why a gang waits, what would help, and how each of its members stands.
 
     What an owner has several groups of is shown one after the other. JSON and YAML are always a list of groups.
     """
     kind, name = _read_object(what)
-    target = Target(server, kubeconfig, context, home)
+    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
     where = namespace or ("default" if server else read_namespace(kubeconfig or None, context))
     groups = ask(target, lambda debug: collect(debug, where, kind, name))
     write(groups, output, lambda: (part for group in groups for part in draw_group(group)))

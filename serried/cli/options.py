@@ -17,6 +17,28 @@ Server = Annotated[
     ),
 ]
 
+TokenFile = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE",
+        envvar="SERRIED_TOKEN_FILE",
+        show_default=False,
+        help="The bearer token that is shown to the extender. Without it, and without --server, one is made for the "
+        "ServiceAccount serried-debug-reader.",
+    ),
+]
+
+Authority = Annotated[
+    str,
+    typer.Option(
+        "--certificate-authority",
+        metavar="FILE|any",
+        envvar="SERRIED_CERTIFICATE_AUTHORITY",
+        show_default=False,
+        help="With --server https://...: who has to have signed the extender's certificate; any: whoever it was.",
+    ),
+]
+
 Kubeconfig = Annotated[
     str,
     typer.Option(

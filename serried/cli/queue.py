@@ -26,9 +26,11 @@ def show_queue(
     kubeconfig: options.Kubeconfig = "",
     context: options.Context = "",
     home: options.Home = HOME,
+    token_file: options.TokenFile = "",
+    authority: options.Authority = "",
 ) -> None:
     """Show which gangs wait for room, in the order of their turns, and what is kept for the first."""
-    target = Target(server, kubeconfig, context, home)
+    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
     # A limit counts the gangs of all namespaces, so one namespace is chosen from all of them.
     asked = {"limit": str(10**6 if namespace else limit)}
     queue = ask(target, lambda debug: debug.get("queue", asked))

@@ -41,12 +41,14 @@ def show_top(
     kubeconfig: options.Kubeconfig = "",
     context: options.Context = "",
     home: options.Home = HOME,
+    token_file: options.TokenFile = "",
+    authority: options.Authority = "",
 ) -> None:
     """Show the domains of a topology key: their nodes, what is used and free, and which gangs are there.
 
     What is used counts what bound pods ask for, and what is reserved for gangs that are about to start.
     """
-    target = Target(server, kubeconfig, context, home)
+    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
     asked = {"key": key} if key else None
     found = ask(target, lambda debug: debug.get("domains", asked))
     write(found, output, lambda: draw_domains(found))

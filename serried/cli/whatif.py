@@ -79,6 +79,8 @@ def ask_whatif(
     kubeconfig: options.Kubeconfig = "",
     context: options.Context = "",
     home: options.Home = HOME,
+    token_file: options.TokenFile = "",
+    authority: options.Authority = "",
 ) -> None:
     """Say whether gangs would fit, where, and who would have to go. Nothing is created, and nothing changes."""
     manifests = [document for path in files or () for document in _read(path)]
@@ -86,7 +88,10 @@ def ask_whatif(
         raise CommandError(ExitCode.USAGE, "name a file with manifests, or a group that exists with --group")
     asked = {"namespace": [namespace], "group": group, "drain": drain, "add": add, "remove": remove}
     query = urlencode([(name, value) for name, values in asked.items() for value in values or ()])
-    answer = ask(Target(server, kubeconfig, context, home), lambda debug: debug.post(f"whatif?{query}", manifests))
+    answer = ask(
+        Target(server, kubeconfig, context, home, token_file=token_file, authority=authority),
+        lambda debug: debug.post(f"whatif?{query}", manifests),
+    )
     write(answer, output, lambda: draw_whatif(answer))
     if not answer["fits"]:
         raise typer.Exit(ExitCode.NO.number)

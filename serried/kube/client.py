@@ -104,6 +104,7 @@ class ApiClient:
         content_type: str = JSON_TYPE,
         timeout: float | None = None,  # noqa: ASYNC109 - of one attempt, enforced by the transport
         retry: RetryPolicy | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Response:
         """One call with the policy's retries; raises a subclass of ApiError for anything but 2xx.
 
@@ -118,6 +119,7 @@ class ApiClient:
             content_type=content_type,
             timeout_seconds=timeout or self._timeout_seconds,
             repeatable=method in _REPEATABLE or content_type in {MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH},
+            headers=headers,
         )
         return await self._repeat(call, retry or self._retry)
 

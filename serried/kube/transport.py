@@ -59,6 +59,9 @@ class Call:
     repeatable: bool = False
     """Whether the call has the same effect when it is sent twice."""
 
+    headers: Mapping[str, str] | None = None
+    """Headers beside those of every call."""
+
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
@@ -192,7 +195,9 @@ class Transport:
         return url.with_query(call.params) if call.params else url
 
     async def _headers(self, call: Call) -> dict[str, str]:
-        headers = {"Content-Type": call.content_type} if call.body is not None else {}
+        headers = dict(call.headers or {})
+        if call.body is not None:
+            headers["Content-Type"] = call.content_type
         if token := await self._current_token():
             headers["Authorization"] = f"Bearer {token}"
         return headers

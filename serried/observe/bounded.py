@@ -140,5 +140,22 @@ def _find_rank(connection: _Connection) -> tuple[bool, float]:
     return connection.rank
 
 
+class _Counted(_Connection):
+    """One connection, which says when it has ended."""
+
+    def __init__(self, leave: Callable[[], None], **how: Any) -> None:
+        super().__init__(**how)
+        self._leave = leave
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._leave()
+
+
+def make_bounded(leave: Callable[[], None], server: uvicorn.Server) -> asyncio.Protocol:
+    """A connection of a server that has started; it calls ``leave`` at its end."""
+    return _Counted(leave, config=server.config, server_state=server.server_state, app_state=server.lifespan.state)
+
+
 BOUNDED: type[asyncio.Protocol] = _Connection
 """For ``uvicorn.Config.http``."""

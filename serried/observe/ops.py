@@ -1,8 +1,10 @@
 """The routes and the server for operations that both processes share: probes and metrics."""
 
+import asyncio
 import errno
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -12,7 +14,8 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.types import ASGIApp
 
-from serried.observe.bounded import BOUNDED
+from serried.observe.bounded import BOUNDED, make_bounded
+from serried.observe.intake import Intake, Turn, take_none
 
 Readiness = Callable[[], Mapping[str, bool]]
 
@@ -56,18 +59,36 @@ def tell_checks(checks: Mapping[str, bool]) -> PlainTextResponse:
 class Server(uvicorn.Server):
     """uvicorn beside other work: signals belong to the process, which sets ``should_exit``."""
 
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer until ``should_exit``. Raises OSError if the address is taken."""
-        if self.config.host or sockets:
-            return await super().serve(sockets)
-        listener = listen_everywhere(self.config.port)
-        log.info("listening", extra={"host": "", "port": listener.getsockname()[1]})
-        return await super().serve([listener])
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None, turn: Turn) -> None:
+        super().__init__(config)
+        self._turn = turn
+        self._tls = tls
+        """For those who come by TLS; None if nobody can."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, on ``sockets`` or else on the address. Raises OSError if that is taken."""
+        await self.lifespan.startup()
+        listeners = sockets or listen_at(self.config.host, self.config.port)
+        for listener in listeners:
+            log.info("listening", extra={"host": self.config.host, "port": listener.getsockname()[1]})
+        self.servers = [Intake(listener, self._make, self._tls, self._turn) for listener in listeners]  # type: ignore[misc]
+        self.started = True
+
+    def _make(self, leave: Callable[[], None]) -> asyncio.Protocol:
+        return make_bounded(leave, self)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals alone."""
         yield
+
+
+def listen_at(host: str, port: int) -> list[socket.socket]:
+    """Sockets on each address of ``host``; "" is every address. Raises OSError if the port is taken."""
+    if not host:
+        return [listen_everywhere(port)]
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return [socket.create_server(address[:2], family=family, backlog=_BACKLOG) for family, _, _, _, address in found]
 
 
 def listen_everywhere(port: int) -> socket.socket:
@@ -84,10 +105,13 @@ def listen_everywhere(port: int) -> socket.socket:
     return socket.create_server(("", port), backlog=_BACKLOG)
 
 
-def make_server(app: ASGIApp, host: str, port: int, patience: int = 5) -> Server:
+def make_server(
+    app: ASGIApp, host: str, port: int, patience: int = 5, tls: ssl.SSLContext | None = None, turn: Turn = take_none
+) -> Server:
     """A server for the running loop: `serve` it, and set ``should_exit`` to end it.
 
-    Open requests get ``patience`` seconds then. A ``host`` of "" is every address, IPv4 and IPv6.
+    Open requests get ``patience`` seconds then. A ``host`` of "" is every address, IPv4 and IPv6. With ``tls`` it
+    understands TLS as well as plain HTTP; each handshake waits for its ``turn``.
     """
     config = uvicorn.Config(
         app,
@@ -106,4 +130,4 @@ def make_server(app: ASGIApp, host: str, port: int, patience: int = 5) -> Server
         timeout_graceful_shutdown=patience,
         backlog=_BACKLOG,
     )
-    return Server(config)
+    return Server(config, tls, turn)

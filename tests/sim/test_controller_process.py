@@ -1,7 +1,7 @@
 """The controller as a process of its own: flags, probes, signals."""
 
 import asyncio
-import re
+import json
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -50,8 +50,8 @@ async def process(
 async def find_ops(running: asyncio.subprocess.Process) -> str:
     assert running.stderr is not None
     async for line in running.stderr:
-        if found := re.search(r"running on (http://127\.0\.0\.1:\d+)", line.decode()):
-            return found[1]
+        if b'"listening"' in line:
+            return f"http://127.0.0.1:{json.loads(line)['port']}"
     raise AssertionError("the controller ended before it listened")
 
 

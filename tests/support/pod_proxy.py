@@ -17,7 +17,7 @@ apiVersion: v1
 kind: Config
 current-context: here
 clusters: [{{name: here, cluster: {{server: "{url}"}}}}, {{name: away, cluster: {{server: "http://127.0.0.1:1"}}}}]
-users: [{{name: me, user: {{}}}}]
+users: [{{name: me, user: {{token: of-the-kubeconfig}}}}]
 contexts:
 - {{name: here, context: {{cluster: here, user: me, namespace: team}}}}
 - {{name: away, context: {{cluster: away, user: me}}}}
@@ -44,6 +44,8 @@ class PodProxy:
         self.answers: dict[str, Answer] = {}
         self.asked: list[str] = []
         """The requests so far: path and query."""
+        self.headers: list[tuple[str, dict[str, str]]] = []
+        """The same, each with its headers by names in small letters."""
         self.answers["/api/v1/namespaces/serried-system/pods"] = (
             200,
             {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": pods},
@@ -70,7 +72,7 @@ class PodProxy:
 
     def answer_debug(self, pod: str, path: str, document: Any, status: int = 200) -> None:
         """Have ``/debug`` of a pod (NAME:PORT) answer so."""
-        self.answer(f"/api/v1/namespaces/serried-system/pods/{pod}/proxy/debug/{path}", document, status)
+        self.answer(f"/api/v1/namespaces/serried-system/pods/https:{pod}/proxy/debug/{path}", document, status)
 
     def reply(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
         """Status and body for one request."""
@@ -90,6 +92,7 @@ class PodProxy:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                proxy.headers.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
                 status, body = proxy.reply(self.command, self.path, self._read())
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")

@@ -143,3 +143,48 @@ def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     assert "scheduler" in capsys.readouterr().err
     assert main(["--version"]) == 0
     assert main([]) == 2
+
+
+TLS = ("--tls-cert-file=/tls.crt", "--tls-private-key-file=/tls.key")
+AUTHORITY = "--client-ca-file=/ca.crt"
+
+
+class TestVerbsThatLeaveLoopback:
+    @pytest.mark.parametrize("flag", ["--filter-listen", "--bind-listen"])
+    @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.1", "serried.example"])  # noqa: S104
+    def test_without_certificates_the_start_ends_with_a_sentence(
+        self, flag: str, host: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as end:
+            extender_settings([f"{flag}={host}:8910"], {})
+        assert end.value.code == 2
+        said = capsys.readouterr().err
+        assert f"{flag}: '{host}:8910' would let anybody bind pods who reaches it" in said
+        assert "--client-ca-file" in said
+        assert "--insecure-verbs on" in said
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "[::1]", "localhost"])
+    def test_on_loopback_they_need_none(self, host: str) -> None:
+        assert extender_settings([f"--filter-listen={host}:8910"], {}).client_ca_file is None
+
+    def test_with_certificates_they_may_be_anywhere(self) -> None:
+        settings = extender_settings(["--filter-listen=0.0.0.0:1", *TLS, AUTHORITY, "--client-names=a, b"], {})
+        assert settings.client_names == {"a", "b"}
+
+    def test_who_says_so_gets_plain_http(self) -> None:
+        assert extender_settings(["--bind-listen=0.0.0.0:1", "--insecure-verbs=on"], {}).insecure_verbs == "on"
+
+    @pytest.mark.parametrize(
+        ("argv", "said"),
+        [
+            pytest.param(TLS[:1], "go together", id="a certificate without its key"),
+            pytest.param(TLS[1:], "go together", id="a key without its certificate"),
+            pytest.param([AUTHORITY], "needs --tls-cert-file", id="an authority without a certificate"),
+            pytest.param(["--client-names=a"], "needs --client-ca-file", id="names without an authority"),
+            pytest.param([*TLS, "--client-names=a"], "needs --client-ca-file", id="names of nobody"),
+        ],
+    )
+    def test_halves_of_it_are_refused(self, argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            extender_settings(argv, {})
+        assert said in capsys.readouterr().err

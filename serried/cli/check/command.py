@@ -72,6 +72,8 @@ def check(
     kubeconfig: options.Kubeconfig = "",
     context: options.Context = "",
     home: options.Home = HOME,
+    token_file: options.TokenFile = "",
+    authority: options.Authority = "",
 ) -> None:
     """Find mistakes in an installation, and name each with its fix.
 
@@ -80,7 +82,7 @@ def check(
     What may not be read is listed as unknown.
     """
     areas = tuple(only or Area)
-    target = Target(server, kubeconfig, context, home)
+    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
     found = examine(asyncio.run(collect(Question(target, scheduler_config, areas))), areas)
     write([asdict(finding) for finding in found], output, lambda: draw_findings(found))
     if any(finding.severity in _FAILING[fail_on] for finding in found):

@@ -48,6 +48,23 @@ class Need(NamedTuple):
     home: bool = False
 
 
+_REVIEWS = (
+    Need(
+        ("create",),
+        ("authentication.k8s.io",),
+        ("tokenreviews",),
+        "nobody may look at metrics and debug pages over the network",
+        vital=False,
+    ),
+    Need(
+        ("create",),
+        ("authorization.k8s.io",),
+        ("subjectaccessreviews",),
+        "nobody may look at metrics and debug pages over the network",
+        vital=False,
+    ),
+)
+
 _FOLLOW = ("list", "watch")
 _CORE = ("",)
 
@@ -126,6 +143,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             vital=False,
             home=True,
         ),
+        *_REVIEWS,
     ),
     CONTROLLER: (
         Need(_FOLLOW, _CORE, ("pods",), "PodGroups that are being deleted are not protected"),
@@ -184,6 +202,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             name="serried-controller",
             home=True,
         ),
+        *_REVIEWS,
     ),
 }
 

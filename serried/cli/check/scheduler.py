@@ -70,9 +70,20 @@ def _check_bind(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
 
 def _check_address(seen: Observed, config: SchedulerConfig, entry: Entry, flag: str) -> Iterator[Finding]:
     address = seen.flags.get(flag, "")
-    if address and entry.url.rstrip("/") not in {f"http://{address}", f"http://{_spell_loopback(address)}"}:
-        what = f"it calls {entry.url or 'no address'}, and the extender listens at {address} (--{flag})"
-        yield _error(config, f"{_name(entry)}.urlPrefix", what, f"set urlPrefix: http://{address}")
+    scheme = "https" if seen.flags.get("client-ca-file") else "http"
+    if not address or _leads_to(entry.url.rstrip("/"), scheme, address):
+        return
+    what = f"it calls {entry.url or 'no address'}, and the extender listens at {address} (--{flag})"
+    if not entry.url.startswith(f"{scheme}://"):
+        what += f" by {'TLS' if scheme == 'https' else 'plain HTTP'}"
+    yield _error(config, f"{_name(entry)}.urlPrefix", what, f"set urlPrefix: {scheme}://{address}")
+
+
+def _leads_to(url: str, scheme: str, address: str) -> bool:
+    """Whether one gets there; what stands for an address that is not loopback, as a Service, nobody can tell."""
+    if _spell_loopback(address) == address:
+        return url.startswith(f"{scheme}://")
+    return url in {f"{scheme}://{address}", f"{scheme}://{_spell_loopback(address)}"}
 
 
 def _spell_loopback(address: str) -> str:

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
 from extender.debug.whatif import whatif_routes
-from serried.observe import bounded
+from serried.observe import bounded, intake
 from serried.observe.ops import Server, make_server, ops_routes
 from tests.support.extender_harness import Harness, small_nodes
 from tests.support.listening import SOON, until
@@ -106,6 +106,7 @@ class Line:
 
 @pytest.fixture
 async def operations(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Operations]:
+    monkeypatch.setattr(intake, "_FIRST_BYTE_SECONDS", SOON)
     monkeypatch.setattr(bounded, "_ARRIVAL_SECONDS", SOON)
     monkeypatch.setattr(bounded, "_READING_SECONDS", SOON)
     monkeypatch.setattr(bounded, "_MOST", FEW)

@@ -13,7 +13,7 @@ from tests.support.pod_proxy import KUBECONFIG, PodProxy, extender_pod
 
 pytestmark = pytest.mark.e2e
 
-PROXY = "/api/v1/namespaces/serried-system/pods/serried-0:8912/proxy"
+PROXY = "/api/v1/namespaces/serried-system/pods/https:serried-0:8912/proxy"
 POLICY = "serried-pod-group-label"
 
 

@@ -85,6 +85,11 @@ ALLOWED = [
     *(Access(EXTENDER, verb, "leases", LEASES, NAMESPACE, "serried") for verb in ("list", "watch")),
     *(Access(EXTENDER, verb, "configmaps", "", NAMESPACE, "serried-hold") for verb in ("patch",)),
     Access(EXTENDER, "create", "podtemplates", "", NAMESPACE),
+    *(
+        Access(user, "create", what, f"{group}.k8s.io", "")
+        for user in (EXTENDER, CONTROLLER)
+        for what, group in (("tokenreviews", "authentication"), ("subjectaccessreviews", "authorization"))
+    ),
     *(Access(CONTROLLER, verb, "jobs", "batch") for verb in ("list", "watch")),
     *(Access(CONTROLLER, verb, "pods") for verb in ("list", "watch")),
     *(
@@ -137,6 +142,7 @@ REFUSED = [
     ),
     *(Access(EXTENDER, verb, "pods") for verb in ("create", "update")),
     Access(EXTENDER, "create", "podtemplates"),
+    *(Access(user, "create", "serviceaccounts/token", "", NAMESPACE) for user in (EXTENDER, CONTROLLER, SCHEDULER)),
     Access(EXTENDER, "patch", "nodes", namespace=""),
     *(Access(EXTENDER, verb, "workloads", group) for group in API_GROUPS for verb in ("create", "update", "patch")),
     *(Access(EXTENDER, verb, "podgroups", group) for group in API_GROUPS for verb in ("create", "patch", "delete")),

@@ -1,9 +1,12 @@
 """How a command finds an extender, and what it says when it finds none."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from serried.callers.guard import TOKEN_HEADER
+from serried.cli.access import HEADER
 from tests.support.commands import Run
 from tests.support.pod_proxy import PodProxy, extender_pod
 
@@ -109,3 +112,71 @@ def test_a_page_that_is_no_json_is_told_as_that(proxy: PodProxy, run: Run) -> No
     ended = run("queue", "--server", proxy.url)
     assert ended.code == 3
     assert "with no JSON: is this an extender of Serried?" in ended.err
+
+
+TOKENS = "/api/v1/namespaces/serried-system/serviceaccounts/serried-debug-reader/token"
+NO_TOKEN = {"detail": "serried: a bearer token is needed here"}
+
+
+def answer_with_token(proxy: PodProxy) -> None:
+    proxy.answer(TOKENS, {"status": {"token": "made-for-us"}})
+    proxy.answer_debug("serried-0:8912", "queue", EMPTY)
+
+
+class TestTokens:
+    def test_one_is_made_for_the_way_through_the_api_server(self, proxy: PodProxy, run: Run) -> None:
+        answer_with_token(proxy)
+        assert run("queue").code == 0
+        shown = [headers.get("x-serried-token") for target, headers in proxy.headers if "/proxy/debug/" in target]
+        assert shown == ["made-for-us"] * 2
+
+    def test_an_address_is_not_shown_what_opens_the_api_server(self, proxy: PodProxy, run: Run) -> None:
+        proxy.answer("/debug/queue", EMPTY)
+        assert run("queue", "--server", proxy.url).code == 0
+        assert [headers.get("authorization") for _, headers in proxy.headers] == [None]
+
+    def test_the_extender_looks_where_a_command_puts_it(self) -> None:
+        assert HEADER.lower().encode() == TOKEN_HEADER
+
+    def test_one_in_a_file_is_shown_instead(self, proxy: PodProxy, run: Run, tmp_path: Path) -> None:
+        answer_with_token(proxy)
+        (tmp_path / "token").write_text("mine\n")
+        assert run("queue", "--token-file", str(tmp_path / "token")).code == 0
+        assert TOKENS not in proxy.asked
+        assert {headers.get("x-serried-token") for target, headers in proxy.headers if "/debug/" in target} == {"mine"}
+
+    def test_an_address_is_shown_one_as_usual(
+        self, proxy: PodProxy, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "token").write_text("mine")
+        monkeypatch.setenv("SERRIED_TOKEN_FILE", str(tmp_path / "token"))
+        proxy.answer("/debug/queue", EMPTY)
+        assert run("queue", "--server", proxy.url).code == 0
+        assert [headers.get("authorization") for _, headers in proxy.headers] == ["Bearer mine"]
+
+    def test_an_extender_that_asks_for_none_is_asked_all_the_same(self, proxy: PodProxy, run: Run) -> None:
+        proxy.answer(TOKENS, {"kind": "Status", "message": "not found"}, status=404)
+        proxy.answer_debug("serried-0:8912", "queue", EMPTY)
+        assert run("queue").code == 0
+
+    def test_where_none_can_be_made_and_one_is_needed_the_reason_is_said(self, proxy: PodProxy, run: Run) -> None:
+        refused = {"kind": "Status", "message": 'User "eve" cannot create resource "serviceaccounts/token"'}
+        proxy.answer(TOKENS, refused, status=403)
+        proxy.answer_debug("serried-0:8912", "selfcheck", NO_TOKEN, status=401)
+        ended = run("queue")
+        assert ended.code == 3
+        assert "a bearer token is needed here" in ended.err
+        assert 'User "eve" cannot create resource "serviceaccounts/token"' in ended.err
+        assert "the Role serried-commands" in ended.err
+
+    def test_a_right_that_lacks_is_told_in_the_extenders_words(self, proxy: PodProxy, run: Run) -> None:
+        refused = {"detail": "serried: eve may not get /debug/queue: bind the ClusterRole serried-debug-reader to it"}
+        proxy.answer("/debug/queue", refused, status=403)
+        ended = run("queue", "--server", proxy.url)
+        assert ended.code == 3
+        assert "bind the ClusterRole serried-debug-reader" in ended.err
+
+    def test_a_file_that_is_not_there_is_a_wrong_command_line(self, run: Run) -> None:
+        ended = run("queue", "--token-file", "/nowhere")
+        assert ended.code == 2
+        assert "--token-file: " in ended.err

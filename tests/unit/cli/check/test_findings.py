@@ -118,6 +118,20 @@ MISTAKES = [
         id="a wrong port",
     ),
     pytest.param(
+        set_flag(filter_listen="0.0.0.0:8910", client_ca_file="/ca.crt"),
+        ERROR,
+        "it calls http://127.0.0.1:8910, and the extender listens at 0.0.0.0:8910 (--filter-listen) by TLS",
+        "urlPrefix: https://",
+        id="plain HTTP where TLS is spoken",
+    ),
+    pytest.param(
+        change_entry(0, urlPrefix="https://127.0.0.1:8910"),
+        ERROR,
+        "the extender listens at 127.0.0.1:8910 (--filter-listen) by plain HTTP",
+        "urlPrefix: http://127.0.0.1:8910",
+        id="TLS where plain HTTP is spoken",
+    ),
+    pytest.param(
         change_config(lambda document: document.update(percentageOfNodesToScore=30)),
         WARNING,
         "percentageOfNodesToScore is 30",

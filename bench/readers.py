@@ -1,0 +1,248 @@
+"""How long filter waits while fifty readers ask for pages and metrics without a pause, and TLS beside plain HTTP.
+
+The extender's core in one process over 5,000 nodes and 1,000 gangs that change (`bench.page`), behind the listener for
+operations with its guard; readers in processes of their own, on kept connections. A probe asks filter about a plain
+pod every few milliseconds. The second part asks the verbs' own listener, by plain HTTP and by TLS with certificates on
+both sides, over one kept connection as kube-scheduler does.
+
+    python -m bench.readers              JSON to bench/results/, a table to standard output; milliseconds
+"""
+
+import argparse
+import asyncio
+import gc
+import http.client
+import json
+import multiprocessing
+import ssl
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any, cast
+
+import uvloop
+from fastapi import FastAPI
+
+from bench.load.figures import percentile
+from bench.loop import RESULTS
+from bench.machine import describe_machine, measure_noise
+from bench.page import Run, Town, probe
+from extender.debug.gauges import Gauges
+from extender.debug.live import live_routes
+from extender.debug.routes import debug_routes
+from extender.http.server import Listener, Reply, Routes, Security
+from extender.leader import Leadership
+from extender.status.reports import Reports
+from serried.callers.certificates import CertificateFiles, ReloadingContext
+from serried.callers.guard import OPEN_PATHS
+from serried.model.level import NATIVE
+from serried.observe.ops import make_server, ops_routes
+from serried.observe.pace import Pace, Paced
+from serried.observe.prometheus import PrometheusExtenderMetrics
+from tests.support.certificates import Authority
+
+_READERS = 50
+_PROCESSES = 2
+_WARM_UP, _SECONDS = 1.0, 8.0
+_CALLS = 3_000
+_BODY = b'{"pod":{}}' + b" " * 30_000
+"""As long as a call with the names of a thousand nodes."""
+
+CASES = {
+    "nothing": (),
+    "metrics": ("/metrics",),
+    "groups": ("/debug/groups",),
+    "all nodes": ("/debug/nodes?limit=100000",),
+    "domains": ("/debug/domains",),
+    "many pages by turns": (
+        *("/metrics", "/debug/groups", "/debug/nodes", "/debug/domains", "/debug/decisions?limit=1000"),
+        *("/debug/queue", "/debug/", "/debug/groups/team-1/gang-0001"),
+    ),
+}
+"""What the readers ask for, one after the other."""
+
+
+def read_on(port: int, paths: Sequence[str], readers: int, ended: Event, counted: Any) -> None:
+    """So many readers in this process, until ``ended``; counts answers by status."""
+    import threading  # noqa: PLC0415 - in the readers' process alone
+
+    def read(offset: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        turn = offset
+        while not ended.is_set():
+            turn += 1
+            try:
+                connection.request("GET", paths[turn % len(paths)])
+                answer = connection.getresponse()
+                answer.read()
+            except (OSError, http.client.HTTPException):
+                connection.close()
+                continue
+            with counted.get_lock():
+                counted[0 if answer.status == 200 else 1] += 1
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(readers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@asynccontextmanager
+async def serving(town: Town) -> AsyncIterator[int]:
+    """The port of pages and metrics, at the readers' pace."""
+    metrics = PrometheusExtenderMetrics()
+    pace = Pace()
+    stubs = {"feed": SimpleNamespace(show=lambda _: None), "isolation": SimpleNamespace(list_unmarked=list)}
+    leadership = cast("Leadership", SimpleNamespace(active=True))
+    gauges = Gauges(town.stage.core, level=NATIVE, leadership=leadership, metrics=metrics, **cast("Any", stubs))
+    metrics.before_render(gauges.sample)
+    app = FastAPI()
+    app.include_router(ops_routes(dict, metrics.render))
+    reports = cast("Reports", SimpleNamespace(decisions=town.decisions))
+    app.include_router(debug_routes(town.stage.core, reports, NATIVE, dict))
+    app.include_router(live_routes(town.broadcast))
+    server = make_server(Paced(app, pace, OPEN_PATHS), "127.0.0.1", 0, turn=pace.admit)
+    task = asyncio.create_task(server.serve())
+    while not server.started:  # noqa: ASYNC110 - it is seen from outside
+        await asyncio.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    await town.broadcast.close()
+    server.should_exit = True
+    await task
+
+
+async def watch(paths: Sequence[str]) -> tuple[Run, int, int]:
+    """What filter waits, and how many readers were answered and refused meanwhile."""
+    town, run = Town(), Run()
+    gc.collect()
+    gc.freeze()  # as the extender does with its caches
+    gc.set_threshold(50_000, 20, 50)
+    churn = asyncio.create_task(town.churn())
+    context = multiprocessing.get_context("spawn")
+    ended, counted = context.Event(), context.Array("q", 2)
+    async with serving(town) as port:
+        work = (port, paths, _READERS // _PROCESSES, ended, counted)
+        clients = [context.Process(target=read_on, args=work) for _ in range(_PROCESSES if paths else 0)]
+        for client in clients:
+            client.start()
+        while paths and counted[0] + counted[1] < _READERS:  # noqa: ASYNC110 - other processes count
+            await asyncio.sleep(0.05)
+        await probe(town, Run(), _WARM_UP)
+        before = tuple(counted[:])
+        await probe(town, run, _SECONDS)
+        answered, refused = (now - then for now, then in zip(counted[:], before, strict=True))
+        ended.set()
+        for client in clients:
+            await asyncio.to_thread(client.join)
+    churn.cancel()
+    await asyncio.gather(churn, return_exceptions=True)
+    return run, answered, refused
+
+
+def measure(name: str, paths: Sequence[str]) -> dict[str, Any]:
+    """One case."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        run, answered, refused = runner.run(watch(paths))
+    gc.unfreeze()
+    waits = sorted(run.waits)
+    return {
+        "case": name,
+        "filter_p50": round(percentile(waits, 50) or 0.0, 2),
+        "filter_p99": round(percentile(waits, 99) or 0.0, 2),
+        "filter_longest": round(waits[-1], 1),
+        "answers_a_second": round(answered / _SECONDS, 1),
+        "refused": refused,
+    }
+
+
+def call_on(port: int, context: ssl.SSLContext | None) -> list[float]:
+    """Milliseconds of calls on one kept connection, sorted."""
+    connection: http.client.HTTPConnection = (
+        http.client.HTTPConnection("127.0.0.1", port)
+        if context is None
+        else http.client.HTTPSConnection("127.0.0.1", port, context=context)
+    )
+    took = []
+    for _ in range(_CALLS):
+        begun = time.perf_counter()
+        connection.request("POST", "/filter", _BODY)
+        connection.getresponse().read()
+        took.append((time.perf_counter() - begun) * 1000)
+    connection.close()
+    return sorted(took)
+
+
+async def call(security: Security | None, context: ssl.SSLContext | None) -> list[float]:
+    """The same, against a listener of the verbs in this process."""
+    listener = Listener(Routes({b"/filter": lambda _: Reply(b'{"nodenames":["n1"]}')}, {}, 1 << 20), security=security)
+    port = await listener.open("127.0.0.1", 0)
+    took = await asyncio.to_thread(call_on, port, context)
+    await listener.close()
+    return took
+
+
+def measure_tls() -> list[dict[str, Any]]:
+    """Calls by plain HTTP and by TLS."""
+    rows = []
+    with TemporaryDirectory() as directory:
+        authority = Authority(Path(directory))
+        certificate, key = authority.sign("serried")
+        security = Security(
+            ReloadingContext(CertificateFiles(str(certificate), str(key), client_ca=str(authority.file))),
+            lambda _: True,
+        )
+        trusting = ssl.create_default_context(cafile=str(authority.file))
+        trusting.load_cert_chain(*authority.sign("scheduler"))
+        for name, work in {"plain": partial(call, None, None), "tls": partial(call, security, trusting)}.items():
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(work())
+                took = runner.run(work())
+            rows.append(
+                {
+                    "way": name,
+                    "call_p50": round(percentile(took, 50) or 0.0, 3),
+                    "call_p99": round(percentile(took, 99) or 0.0, 3),
+                }
+            )
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure every case, or those that are named."""
+    parser = argparse.ArgumentParser(prog="python -m bench.readers", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="only these")
+    parser.add_argument("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the file's name")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the result")
+    asked = parser.parse_args(arguments)
+    noise = measure_noise()
+    rows = []
+    for name, paths in CASES.items():
+        if not asked.cases or name in asked.cases:
+            rows.append(measure(name, paths))
+            print(rows[-1], flush=True)
+    ways = measure_tls()
+    print(ways, flush=True)
+    if not asked.cases:
+        machine = {**describe_machine(), "busy_with_other_work_before": round(noise, 2)}
+        result = {
+            "date": asked.date,
+            "machine": machine,
+            "nodes": 5_000,
+            "readers": _READERS,
+            "rows": rows,
+            "ways": ways,
+        }
+        (asked.results / f"readers-{asked.date}.json").write_text(json.dumps(result, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Who calls, and may they: certificates of listeners, tokens, and what callers may ask."""

@@ -1,0 +1,250 @@
+"""The verbs by TLS: who may call, and certificates that are replaced while the listener serves."""
+
+import asyncio
+import logging
+import os
+import shutil
+import ssl
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from extender.http.server import Listener, Reply, Routes, Security
+from extender.process import secure_verbs
+from serried.callers.certificates import CertificateError
+from serried.settings import extender_settings
+from tests.support.certificates import Authority
+
+SCHEDULER = "system:kube-scheduler"
+MOST = 100
+
+
+def secure(certificate: Path, key: Path, clients: Path, *more: str) -> Security:
+    """What an extender makes of its flags."""
+    argv = [f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}", f"--client-ca-file={clients}", *more]
+    found = secure_verbs(extender_settings(argv, {}))
+    assert found is not None
+    return found
+
+
+class House:
+    """A listener by TLS, its own authority and that of its callers. ``linked`` files are used instead of its own."""
+
+    def __init__(self, directory: Path, *flags: str, linked: tuple[Path, Path] | None = None) -> None:
+        self.directory = directory
+        self.ours = Authority(directory / "server", "ours")
+        self.theirs = Authority(directory / "clients", "theirs")
+        files = linked or self.ours.sign("serried")
+        security = secure(*files, self.theirs.file, *flags)
+        self.listener = Listener(Routes({b"/filter": Reply}, {}, MOST), security=security)
+        self.port = 0
+
+    async def open(self) -> "House":
+        self.port = await self.listener.open("127.0.0.1", 0)
+        return self
+
+    def trust(self, certificate: tuple[Path, Path] | None) -> ssl.SSLContext:
+        """What a caller needs who trusts our authority and has this certificate."""
+        context = ssl.create_default_context(cafile=str(self.ours.file))
+        if certificate is not None:
+            context.load_cert_chain(*certificate)
+        return context
+
+    def caller(self, certificate: tuple[Path, Path] | None) -> httpx.AsyncClient:
+        """A client with this certificate."""
+        url = f"https://127.0.0.1:{self.port}"
+        return httpx.AsyncClient(base_url=url, verify=self.trust(certificate), trust_env=False)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    made = await House(tmp_path).open()
+    yield made
+    await made.listener.close()
+
+
+async def ask(client: httpx.AsyncClient) -> int:
+    return (await client.post("/filter", content=b"{}")).status_code
+
+
+async def is_refused(client: httpx.AsyncClient) -> bool:
+    async with client:
+        try:
+            return await ask(client) != 200
+        except httpx.TransportError:
+            return True
+
+
+async def is_served(client: httpx.AsyncClient) -> bool:
+    return not await is_refused(client)
+
+
+class TestWhoMayCall:
+    async def test_a_caller_whose_certificate_the_authority_has_signed(self, house: House) -> None:
+        async with house.caller(house.theirs.sign(SCHEDULER)) as client:
+            assert await ask(client) == 200
+            assert await ask(client) == 200
+
+    async def test_nobody_without_a_certificate(self, house: House, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.WARNING)
+        assert await is_refused(house.caller(None))
+        assert "refused by TLS" in caplog.text
+
+    async def test_nobody_of_another_authority(self, house: House, tmp_path: Path) -> None:
+        stranger = Authority(tmp_path / "strangers", "theirs").sign(SCHEDULER)
+        assert await is_refused(house.caller(stranger))
+
+    async def test_nobody_whose_certificate_comes_from_our_own_authority(self, house: House) -> None:
+        assert await is_refused(house.caller(house.ours.sign(SCHEDULER)))
+
+    async def test_nobody_whose_certificate_has_expired(self, house: House) -> None:
+        old = house.theirs.sign(SCHEDULER, age=timedelta(days=1))
+        assert await is_refused(house.caller(old))
+
+    async def test_nobody_whose_certificate_is_not_valid_yet(self, house: House) -> None:
+        early = house.theirs.sign(SCHEDULER, age=-timedelta(days=1))
+        assert await is_refused(house.caller(early))
+
+    async def test_nobody_by_plain_http(self, house: House) -> None:
+        client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{house.port}", trust_env=False)
+        assert await is_refused(client)
+
+    @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+    async def test_nobody_by_a_version_of_tls_below_1_2(self, house: House) -> None:
+        context = house.trust(house.theirs.sign(SCHEDULER))
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.open_connection("127.0.0.1", house.port, ssl=context)
+
+    async def test_a_caller_who_looks_for_another_name_hangs_up(self, house: House) -> None:
+        context = house.trust(house.theirs.sign(SCHEDULER))
+        with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+            await asyncio.open_connection("127.0.0.1", house.port, ssl=context, server_hostname="else.example")
+
+
+class TestNames:
+    @pytest.fixture
+    async def choosy(self, tmp_path: Path) -> AsyncIterator[House]:
+        made = await House(tmp_path, f"--client-names={SCHEDULER},other").open()
+        yield made
+        await made.listener.close()
+
+    @pytest.mark.parametrize("name", [SCHEDULER, "other", "localhost"])
+    async def test_a_name_that_is_asked_for_may_call_and_no_other(self, choosy: House, name: str) -> None:
+        async with choosy.caller(choosy.theirs.sign(name)) as client:
+            assert await ask(client) == (403 if name == "localhost" else 200)
+
+    async def test_who_is_refused_reads_why(self, choosy: House) -> None:
+        async with choosy.caller(choosy.theirs.sign("mallory")) as client:
+            answer = await client.post("/filter", content=b"{}")
+            assert "--client-names" in answer.json()["Error"]
+            assert answer.headers["connection"] == "close"
+
+
+class TestReplacedFiles:
+    """Each test replaces files of a listener that serves, while a connection is open, and looks who comes in then."""
+
+    @pytest.fixture
+    async def open_call(self, house: House) -> AsyncIterator[httpx.AsyncClient]:
+        """A caller whose connection is open since before, and has to stay so."""
+        async with house.caller(house.theirs.sign(SCHEDULER)) as client:
+            assert await ask(client) == 200
+            yield client
+            assert await ask(client) == 200
+
+    async def find_serial(self, house: House) -> int:
+        """Which certificate the listener shows to a new caller."""
+        context = house.trust(house.theirs.sign("looker"))
+        _, writer = await asyncio.open_connection("127.0.0.1", house.port, ssl=context)
+        shown = writer.get_extra_info("peercert")["serialNumber"]
+        writer.close()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+        return int(shown, 16)
+
+    async def test_new_callers_see_the_new_certificate(self, house: House, open_call: httpx.AsyncClient) -> None:
+        before = await self.find_serial(house)
+        assert await self.find_serial(house) == before
+        house.ours.sign("serried")
+        assert await self.find_serial(house) != before
+
+    async def test_a_caller_of_the_new_authority_comes_in_and_one_of_the_old_does_not(
+        self, house: House, open_call: httpx.AsyncClient
+    ) -> None:
+        old = house.theirs.sign(SCHEDULER)
+        successor = Authority(house.directory / "successor", "theirs")
+        new = successor.sign(SCHEDULER)
+        assert await is_refused(house.caller(new))
+        shutil.copy(successor.file, house.theirs.file)
+        assert await is_served(house.caller(new))
+        assert await is_refused(house.caller(old))
+
+    async def test_while_two_authorities_are_listed_callers_of_both_come_in(self, house: House) -> None:
+        old = house.theirs.sign(SCHEDULER)
+        successor = Authority(house.directory / "successor", "successor")
+        house.theirs.file.write_bytes(house.theirs.file.read_bytes() + successor.file.read_bytes())
+        assert await is_served(house.caller(old))
+        assert await is_served(house.caller(successor.sign(SCHEDULER)))
+
+    @pytest.mark.parametrize("content", ["", "-----BEGIN CERTIFICATE-----\nMIIB", "no certificate at all"])
+    @pytest.mark.parametrize("name", ["serried.crt", "serried.key"])
+    async def test_a_file_that_is_half_written_changes_nothing_until_it_is_whole(
+        self, house: House, open_call: httpx.AsyncClient, name: str, content: str
+    ) -> None:
+        path = house.directory / "server" / name
+        whole = path.read_bytes()
+        before = await self.find_serial(house)
+        path.write_text(content)
+        assert await self.find_serial(house) == before
+        path.write_bytes(whole)
+        assert await self.find_serial(house) == before
+
+    async def test_an_authority_that_is_half_written_or_gone_changes_nothing(
+        self, house: House, open_call: httpx.AsyncClient
+    ) -> None:
+        good = house.theirs.sign(SCHEDULER)
+        house.theirs.file.write_text("")
+        assert await is_served(house.caller(good))
+        house.theirs.file.unlink()
+        assert await is_served(house.caller(good))
+        assert await is_refused(house.caller(None))
+
+    async def test_a_new_certificate_waits_for_its_key(self, house: House, open_call: httpx.AsyncClient) -> None:
+        before = await self.find_serial(house)
+        certificate, key = house.ours.sign("serried", file="next")
+        shutil.copy(certificate, house.directory / "server" / "serried.crt")
+        assert await self.find_serial(house) == before
+        shutil.copy(key, house.directory / "server" / "serried.key")
+        assert await self.find_serial(house) != before
+
+    async def test_a_secret_that_the_kubelet_swaps_is_followed(self, tmp_path: Path) -> None:
+        secret = tmp_path / "secret"
+        for version in ("1", "2"):
+            certificate, key = Authority(secret / version, "ours").sign("serried")
+            certificate.rename(secret / version / "tls.crt")
+            key.rename(secret / version / "tls.key")
+        (secret / "..data").symlink_to("1")
+        for name in ("tls.crt", "tls.key", "ours.crt"):
+            (secret / name).symlink_to(f"..data/{name}")
+        house = await House(tmp_path / "house", linked=(secret / "tls.crt", secret / "tls.key")).open()
+        client = house.theirs.sign(SCHEDULER)
+        house.ours.file = secret / "ours.crt"
+        assert await is_served(house.caller(client))
+        (secret / "..data_tmp").symlink_to("2")
+        os.replace(secret / "..data_tmp", secret / "..data")  # noqa: PTH105 - the kubelet's call
+        # It trusts the second authority alone by now.
+        assert await is_served(house.caller(client))
+        await house.listener.close()
+
+
+@pytest.mark.parametrize("missing", ["serried.crt", "serried.key", "clients.crt"])
+def test_files_that_are_not_there_end_the_start_with_their_names(tmp_path: Path, missing: str) -> None:
+    authority = Authority(tmp_path, "clients")
+    certificate, key = authority.sign("serried")
+    (tmp_path / missing).unlink()
+    with pytest.raises(CertificateError, match=f"{missing}.*No such file"):
+        secure(certificate, key, authority.file)

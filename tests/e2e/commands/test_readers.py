@@ -1,0 +1,214 @@
+"""Who may look at metrics and debug pages, by the word of a real API server; and who reaches them through it."""
+
+import copy
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from bench.cluster import Cluster, ClusterError
+from bench.cluster.installation import MANIFESTS, kubeconfig
+from tests.support.cluster_stage import eventually
+from tests.support.commands import Run
+from tests.unit.manifests.shipped import read_all
+
+pytestmark = pytest.mark.e2e
+
+HOME = "serried-system"
+KEPT_SECONDS = 2.0
+API_SERVER_KEEPS_SECONDS = 10.0
+"""How long it remembers a token that it has found to be good (apiserver/pkg/authentication/token/cache)."""
+
+QUEUE = "/debug/queue"
+
+
+def find_address() -> str:
+    """An address of this machine by which one comes over the network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("198.51.100.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        return str(probe.getsockname()[0])
+
+
+class Remote:
+    """Both processes of a cluster as they are seen over the network."""
+
+    def __init__(self, cluster: Cluster, address: str, http: httpx.Client) -> None:
+        self.cluster = cluster
+        self.address = address
+        self._http = http
+
+    def ask(self, path: str, token: str = "", url: str = "", scheme: str = "https") -> httpx.Response:
+        """The answer of the extender, or of the process at ``url``."""
+        port = urlsplit(url or self.cluster.ops_url).port
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return self._http.get(f"{scheme}://{self.address}:{port}{path}", headers=headers)
+
+    def create_account(self, name: str, role: str = "") -> str:
+        """A ServiceAccount, with a role if one is named; its token."""
+        self.cluster.kubectl("create", "serviceaccount", name, "-n", HOME)
+        if role:
+            account = f"--serviceaccount={HOME}:{name}"
+            self.cluster.kubectl("create", "clusterrolebinding", name, f"--clusterrole={role}", account)
+        return self.make_token(name)
+
+    def make_token(self, name: str) -> str:
+        return self.cluster.kubectl("create", "token", name, "-n", HOME).strip()
+
+    @contextmanager
+    def stopped_api_server(self) -> Iterator[None]:
+        """The API server takes connections and answers nothing."""
+        os.kill(self.cluster.pids["kube-apiserver"], signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.cluster.pids["kube-apiserver"], signal.SIGCONT)
+
+
+@pytest.fixture(scope="module")
+def remote(cluster: Cluster) -> Iterator[Remote]:
+    """Both processes on every address, as the manifests have them."""
+    address = find_address()
+    kept = f"--ops-auth-cache={KEPT_SECONDS:g}"
+    for name, url in (("extender", cluster.ops_url), ("controller", cluster.controller_url)):
+        cluster.restart(name, f"--ops-listen=:{urlsplit(url).port}", kept)  # type: ignore[arg-type]
+    cluster.kubectl("apply", "-f", str(MANIFESTS / "kustomize" / "monitoring" / "reader.yaml"))
+    with httpx.Client(verify=False, timeout=20, trust_env=False) as http:  # noqa: S501 - it is signed by itself
+        yield Remote(cluster, address, http)
+
+
+@pytest.fixture(scope="module")
+def reader(remote: Remote) -> str:
+    """The token of the account that is shipped."""
+    token = remote.make_token("serried-debug-reader")
+    eventually("the role of the readers", lambda: remote.ask(QUEUE, token).status_code == 200)
+    return token
+
+
+@pytest.mark.parametrize(
+    ("path", "who", "status"),
+    [
+        pytest.param("/livez", "nobody", 200, id="probes need no token"),
+        pytest.param("/readyz", "nobody", 200, id="readiness needs none either"),
+        pytest.param(QUEUE, "nobody", 401, id="no token"),
+        pytest.param("/metrics", "nobody", 401, id="no token for metrics"),
+        pytest.param(QUEUE, "a liar", 401, id="a token that is none"),
+        pytest.param(QUEUE, "a stranger", 403, id="a token without the right"),
+        pytest.param(QUEUE, "a reader", 200, id="a token with the right"),
+        pytest.param("/debug/groups/a/b", "a reader", 404, id="pages below a page are opened, too"),
+        pytest.param("/metrics", "a reader", 200, id="and metrics"),
+        pytest.param("/metrics", "prometheus", 200, id="metrics for Prometheus"),
+        pytest.param(QUEUE, "prometheus", 403, id="and nothing else for it"),
+    ],
+)
+def test_who_comes_over_the_network_shows_a_token(
+    remote: Remote, reader: str, strangers: str, path: str, who: str, status: int
+) -> None:
+    tokens: dict[str, Callable[[], str]] = {
+        "nobody": lambda: "",
+        "a liar": lambda: reader[:-9] + "AAAAAAAAA",
+        "a stranger": lambda: strangers,
+        "a reader": lambda: reader,
+        "prometheus": lambda: remote.make_token("serried-metrics-reader"),
+    }
+    token = tokens[who]()
+    eventually(f"{status} for {who}", lambda: remote.ask(path, token).status_code == status)
+
+
+@pytest.fixture(scope="module")
+def strangers(remote: Remote) -> str:
+    """The token of one who may nothing."""
+    return remote.create_account("stranger")
+
+
+def test_the_controller_asks_as_well(remote: Remote, strangers: str) -> None:
+    url = remote.cluster.controller_url
+    assert remote.ask("/metrics", url=url).status_code == 401
+    assert remote.ask("/metrics", strangers, url=url).status_code == 403
+    token = remote.make_token("serried-metrics-reader")
+    eventually("metrics", lambda: remote.ask("/metrics", token, url=url).status_code == 200)
+
+
+def test_a_token_is_not_taken_by_plain_http_and_loopback_needs_none(remote: Remote, reader: str) -> None:
+    assert remote.ask(QUEUE, reader, scheme="http").status_code == 400
+    assert httpx.get(f"{remote.cluster.ops_url}{QUEUE}").status_code == 200
+
+
+def test_what_is_said_to_a_stranger_names_the_role_and_not_the_token(remote: Remote, strangers: str) -> None:
+    said = remote.ask(QUEUE, strangers).json()["detail"]
+    assert f":stranger may not get {QUEUE}: bind the ClusterRole" in said
+    log = Path(remote.cluster.logs["extender"]).read_text()
+    assert strangers not in log + said
+
+
+def test_a_token_that_is_taken_away_opens_nothing_when_its_time_is_over(remote: Remote) -> None:
+    token = remote.create_account("passing", "serried-debug-reader")
+    eventually("the right", lambda: remote.ask(QUEUE, token).status_code == 200)
+    remote.cluster.kubectl("delete", "serviceaccount", "passing", "-n", HOME)
+    begun = time.monotonic()
+    eventually("no way in", lambda: remote.ask(QUEUE, token).status_code == 401)
+    assert time.monotonic() - begun < KEPT_SECONDS + API_SERVER_KEEPS_SECONDS + 3
+
+
+@pytest.mark.full
+def test_while_the_api_server_hangs_readers_go_on_for_a_time_and_probes_for_ever(remote: Remote, reader: str) -> None:
+    assert remote.ask(QUEUE, reader).status_code == 200
+    with remote.stopped_api_server():
+        assert remote.ask(QUEUE, reader).status_code == 200
+        time.sleep(KEPT_SECONDS)
+        answer = remote.ask(QUEUE, reader)
+        assert (answer.status_code, "does not answer" in answer.text) == (503, True)
+        assert remote.ask("/livez").status_code == 200
+    eventually("readers again", lambda: remote.ask(QUEUE, reader).status_code == 200)
+
+
+@pytest.fixture
+def pod(remote: Remote) -> Iterator[None]:
+    """The extender as a pod that the API server reaches. Its node is none of kwok's, which would give it an address."""
+    port = urlsplit(remote.cluster.ops_url).port
+    (deployment,) = [each.content for each in read_all() if (each.kind, each.name) == ("Deployment", "serried")]
+    template = copy.deepcopy(deployment["spec"]["template"])
+    template["metadata"]["name"] = "serried-0"
+    template["spec"]["nodeName"] = "elsewhere"
+    for container in [*template["spec"]["containers"], *template["spec"].get("initContainers", ())]:
+        container["ports"] = [{"name": each["name"], "containerPort": port} for each in container.get("ports", ())]
+    path = f"/api/v1/namespaces/{HOME}/pods"
+    remote.cluster.api.post(path, {"apiVersion": "v1", "kind": "Pod", **template})
+    status = {"phase": "Running", "podIP": remote.address, "podIPs": [{"ip": remote.address}]}
+    patch = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+    remote.cluster.kubectl("patch", "pod", "serried-0", "-n", HOME, *patch)
+    yield
+    remote.cluster.kubectl("delete", "pod", "serried-0", "-n", HOME, "--force", "--grace-period=0")
+
+
+def test_a_person_reaches_it_through_the_api_server_with_nothing_but_a_kubeconfig(pod: None, serried: Run) -> None:
+    ended = serried("queue", "-o", "json")
+    assert ended.code == 0, ended.err
+    assert "waiting" in json.loads(ended.out)
+
+
+def test_who_is_no_administrator_needs_the_role_of_the_commands(
+    remote: Remote, pod: None, serried: Run, tmp_path: Path
+) -> None:
+    token = remote.create_account("person")
+    pki = remote.cluster.kubeconfig.parent / "pki" / "ca.crt"
+    mine = tmp_path / "kubeconfig"
+    mine.write_text(json.dumps(kubeconfig(remote.cluster.server, pki.read_bytes(), token)))
+    refused = serried("queue", "--kubeconfig", str(mine))
+    assert refused.code == 3
+    assert "cannot list resource" in refused.err
+    account = f"--serviceaccount={HOME}:person"
+    remote.cluster.kubectl("create", "rolebinding", "person", "--role=serried-commands", account, "-n", HOME)
+    eventually("the commands", lambda: serried("queue", "--kubeconfig", str(mine)).code == 0)
+    with pytest.raises(ClusterError, match="Forbidden"):
+        remote.cluster.kubectl("get", "secrets", "-n", HOME, "--kubeconfig", str(mine))

@@ -1,0 +1,268 @@
+"""Who gets to metrics and debug: where they come from, what they show, and what the API server says of it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from serried.callers.guard import Guard, TokenDemand
+from serried.callers.reviews import Reviews
+from serried.kube.errors import Forbidden, Unavailable
+from serried.kube.wire import Failure
+from tests.support.clock import Clock
+from tests.support.court import Court
+
+KEPT = 30.0
+AWAY = ("10.0.0.9", 40000)
+TOKEN = "a-good-token"
+READER = "system:serviceaccount:team:reader"
+
+
+class House:
+    """A guard before three pages, and the API server that it asks."""
+
+    def __init__(self, demand: TokenDemand = TokenDemand.REMOTE) -> None:
+        self.court = Court()
+        self.clock = Clock()
+        self.court.users[TOKEN] = READER
+        self.court.grants |= {(READER, "get", "/metrics"), (READER, "get", "/debug/queue")}
+        app = FastAPI()
+        for path in ("/livez", "/readyz", "/metrics", "/debug/queue", "/debug/nodes"):
+            app.get(path)(self._answer)
+        app.post("/debug/queue")(self._answer)
+        self.guard = Guard(app, demand, Reviews(self.court.client(), KEPT, self.clock))
+
+    async def _answer(self) -> str:
+        return "answered"
+
+    async def ask(
+        self,
+        path: str = "/debug/queue",
+        token: str = TOKEN,
+        *,
+        peer: tuple[str, int] = AWAY,
+        scheme: str = "https",
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """One request; "" is no token."""
+        shown = {"Authorization": f"Bearer {token}"} if token else {}
+        transport = httpx.ASGITransport(self.guard, client=peer)
+        async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://serried") as http:
+            return await http.request(method, path, headers=shown | dict(headers or {}))
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def refusal(status: int, message: str) -> Unavailable:
+    return Unavailable("POST reviews", Failure(status, "", message))
+
+
+class TestWhoComesFromElsewhere:
+    async def test_may_look_with_the_token_of_one_who_may(self, house: House) -> None:
+        assert (await house.ask()).json() == "answered"
+
+    @pytest.mark.parametrize("path", ["/livez", "/readyz"])
+    async def test_probes_need_no_token(self, house: House, path: str) -> None:
+        assert (await house.ask(path, "", scheme="http")).status_code == 200
+        assert house.court.asked == []
+
+    @pytest.mark.parametrize("path", ["/metrics", "/debug/queue", "/debug/nothing", "/nothing", "//livez", "/livez/"])
+    async def test_without_a_token_is_told_how_to_come(self, house: House, path: str) -> None:
+        answer = await house.ask(path, "")
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert "port-forward" in answer.json()["detail"]
+
+    async def test_with_a_token_that_is_nobodys_is_refused(self, house: House) -> None:
+        answer = await house.ask(token="invented")
+        assert (answer.status_code, "knows no user" in answer.text) == (401, True)
+
+    async def test_without_the_right_reads_which_one_and_as_whom(self, house: House) -> None:
+        answer = await house.ask("/debug/nodes")
+        assert answer.status_code == 403
+        assert f"{READER} may not get /debug/nodes: bind the ClusterRole serried-debug-reader" in answer.text
+
+    async def test_the_method_is_what_may_be_done(self, house: House) -> None:
+        assert (await house.ask(method="POST")).status_code == 403
+        house.court.grants.add((READER, "post", "/debug/queue"))
+        house.clock.advance(KEPT)
+        assert (await house.ask(method="POST")).status_code == 200
+
+    async def test_a_token_in_the_header_of_our_own_counts_as_well(self, house: House) -> None:
+        assert (await house.ask(token="", headers={"X-Serried-Token": TOKEN})).status_code == 200
+
+    @pytest.mark.parametrize("shown", ["Basic dXNlcjpwYXNz", "Bearer", "Bearer ", TOKEN])
+    async def test_other_credentials_are_none(self, house: House, shown: str) -> None:
+        assert (await house.ask(token="", headers={"Authorization": shown})).status_code == 401
+        assert house.court.asked == []
+
+    async def test_plain_http_is_refused_before_a_token_is_looked_at(self, house: House) -> None:
+        answer = await house.ask(scheme="http")
+        assert (answer.status_code, "https" in answer.text) == (400, True)
+        assert house.court.asked == []
+
+    @pytest.mark.parametrize(("path", "token"), [("/debug/" + "x" * 2000, TOKEN), ("/debug/queue", "x" * 20_000)])
+    async def test_what_is_too_long_is_not_asked_about(self, house: House, path: str, token: str) -> None:
+        assert (await house.ask(path, token)).status_code in {401, 414}
+        assert house.court.asked == []
+
+    async def test_who_they_are_is_told_to_the_api_server_in_full(self, house: House) -> None:
+        await house.ask()
+        assert house.court.specs[1] == {
+            "user": READER,
+            "uid": "1",
+            "groups": ["team"],
+            "extra": {"a": ["b"]},
+            "nonResourceAttributes": {"path": "/debug/queue", "verb": "get"},
+        }
+
+
+class TestWhoIsThereAlready:
+    @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1"])
+    async def test_loopback_needs_nothing(self, house: House, address: str) -> None:
+        assert (await house.ask(token="", peer=(address, 1), scheme="http")).status_code == 200
+
+    @pytest.mark.parametrize("address", ["10.0.0.1", "::ffff:10.0.0.1", "fd00::1", "169.254.1.1", "", "localhost"])
+    async def test_other_addresses_are_elsewhere(self, house: House, address: str) -> None:
+        assert (await house.ask(token="", peer=(address, 1))).status_code == 401
+
+    async def test_what_a_proxy_would_say_of_the_caller_does_not_count(self, house: House) -> None:
+        said = {"X-Forwarded-For": "127.0.0.1", "X-Real-IP": "127.0.0.1", "Forwarded": "for=127.0.0.1"}
+        assert (await house.ask(token="", headers=said)).status_code == 401
+
+    async def test_where_loopback_is_shared_it_needs_a_token_too_by_plain_http_as_well(self) -> None:
+        house = House(TokenDemand.ALWAYS)
+        assert (await house.ask(token="", peer=("127.0.0.1", 1), scheme="http")).status_code == 401
+        assert (await house.ask(peer=("127.0.0.1", 1), scheme="http")).status_code == 200
+
+    async def test_where_no_tokens_are_asked_for_everybody_may_look(self) -> None:
+        house = House(TokenDemand.OFF)
+        assert (await house.ask(token="", scheme="http")).status_code == 200
+
+
+class TestWhatIsKept:
+    async def test_the_api_server_is_asked_once_for_as_long_as_its_word_counts(self, house: House) -> None:
+        for _ in range(3):
+            assert (await house.ask()).status_code == 200
+        assert house.court.asked == ["TokenReview", "SubjectAccessReview"]
+        house.clock.advance(KEPT)
+        await house.ask()
+        assert house.court.asked == ["TokenReview", "SubjectAccessReview"] * 2
+
+    async def test_a_token_that_is_taken_away_is_refused_when_that_time_is_over(self, house: House) -> None:
+        await house.ask()
+        house.court.users.clear()
+        house.clock.advance(KEPT - 1)
+        assert (await house.ask()).status_code == 200
+        house.clock.advance(1)
+        assert (await house.ask()).status_code == 401
+
+    async def test_a_right_that_is_given_counts_sooner(self, house: House) -> None:
+        assert (await house.ask("/debug/nodes")).status_code == 403
+        house.court.grants.add((READER, "get", "/debug/nodes"))
+        assert (await house.ask("/debug/nodes")).status_code == 403
+        house.clock.advance(10)
+        assert (await house.ask("/debug/nodes")).status_code == 200
+
+    async def test_those_who_ask_the_same_at_once_share_one_review(self, house: House) -> None:
+        house.court.open.clear()
+        asks = [asyncio.create_task(house.ask()) for _ in range(50)]
+        await until(lambda: len(house.court.asked) == 1)
+        house.court.open.set()
+        assert {(await ask).status_code for ask in asks} == {200}
+        assert house.court.asked == ["TokenReview", "SubjectAccessReview"]
+
+    async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(self, house: House) -> None:
+        house.court.open.clear()
+        asks = [asyncio.create_task(house.ask()) for _ in range(2)]
+        await until(lambda: len(house.court.asked) == 1)
+        asks[0].cancel()
+        house.court.open.set()
+        assert (await asks[1]).status_code == 200
+
+    async def test_invented_tokens_cost_the_api_server_no_more_than_a_few_reviews_at_a_time(self, house: House) -> None:
+        house.court.open.clear()
+        asks = [asyncio.create_task(house.ask(token=f"invented-{number}")) for number in range(200)]
+        await until(lambda: sum(ask.done() for ask in asks) == 184)
+        assert len(house.court.asked) == 16
+        house.court.open.set()
+        assert sorted({(await ask).status_code for ask in asks}) == [401, 503]
+
+    async def test_neither_what_is_kept_nor_the_log_has_a_token(
+        self, house: House, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        await house.ask()
+        house.court.error = refusal(0, "no way there")
+        await house.ask(token="another-token")
+        kept = list_strings(house.guard)
+        assert READER in kept, "this test looks where nothing is kept"
+        assert not [text for text in [*kept, caplog.text] if TOKEN in text or "another-token" in text]
+
+
+class TestTheApiServerIsDown:
+    async def test_who_was_known_goes_on_for_a_time_and_then_reads_why_not(self, house: House) -> None:
+        await house.ask()
+        house.court.error = refusal(0, "no answer in 5 s")
+        assert (await house.ask()).status_code == 200
+        house.clock.advance(KEPT)
+        answer = await house.ask()
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert "does not answer" in answer.json()["detail"]
+
+    async def test_it_is_asked_again_as_soon_as_it_is_back(self, house: House) -> None:
+        house.court.error = refusal(503, "")
+        assert (await house.ask()).status_code == 503
+        house.court.error = None
+        assert (await house.ask()).status_code == 200
+
+    async def test_loopback_and_probes_do_not_wait_for_it(self, house: House) -> None:
+        house.court.open.clear()
+        waiting = asyncio.create_task(house.ask())
+        await until(lambda: len(house.court.asked) == 1)
+        assert (await house.ask("/readyz", "")).status_code == 200
+        assert (await house.ask(token="", peer=("127.0.0.1", 1))).status_code == 200
+        house.court.open.set()
+        assert (await waiting).status_code == 200
+
+    async def test_a_right_that_we_lack_ourselves_is_named(self, house: House) -> None:
+        house.court.error = Forbidden("POST reviews", Failure(403, "Forbidden", "cannot create tokenreviews"))
+        answer = await house.ask()
+        assert (answer.status_code, "manifests/kustomize/rbac" in answer.text) == (503, True)
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not happened():  # noqa: ASYNC110 - it is seen from outside
+            await asyncio.sleep(0.001)
+
+
+def list_strings(root: object) -> list[str]:
+    """Every string and byte string that an object leads to."""
+    found: list[str] = []
+    seen: set[int] = set()
+    waiting: list[Any] = [root]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, str | bytes):
+            found.append(one if isinstance(one, str) else one.decode("latin-1"))
+        elif isinstance(one, dict):
+            waiting += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple | set | frozenset):
+            waiting += one
+        elif type(one).__module__.startswith(("serried", "cachetools")):
+            waiting += [vars(one)] if hasattr(one, "__dict__") else []
+            waiting += list(one.items()) if hasattr(one, "items") else []
+            waiting += [getattr(one, name, None) for name in getattr(type(one), "__slots__", ())]
+    return found

@@ -1,0 +1,122 @@
+"""Readers take turns, and leave the loop to filter in between."""
+
+import asyncio
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from serried.observe.pace import MOST_READERS, Pace, Paced, breathe, rest
+from tests.support.clock import Clock
+
+OPEN = frozenset({"/livez"})
+
+
+class House:
+    """Pages that are work, on a clock that work and rests move."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.rests: list[float] = []
+        self.pace = Pace(self.clock, self._rest)
+        self.done: list[str] = []
+        app = FastAPI()
+        app.get("/livez")(self._quick)
+        app.get("/quick")(self._quick)
+        app.get("/heavy/{name}")(self._heavy)
+        app.get("/sliced")(self._sliced)
+        app.get("/broken")(self._broken)
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(Paced(app, self.pace, OPEN)), base_url="http://x")
+
+    async def _rest(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        until = self.clock.now + seconds
+        # Time passes in the loop, not in the work.
+        asyncio.get_running_loop().call_soon(self._pass_until, until)
+        await asyncio.sleep(0)
+
+    def _pass_until(self, moment: float) -> None:
+        self.clock.now = max(self.clock.now, moment)
+
+    def work(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    async def _quick(self) -> str:
+        self.work(0.0001)
+        return "quick"
+
+    async def _heavy(self, name: str) -> str:
+        for piece in range(3):
+            self.work(0.003)
+            self.done.append(f"{name}{piece}")
+            await breathe()
+        return name
+
+    async def _sliced(self) -> str:
+        self.work(0.001)
+        await rest(0.5)
+        return "sliced"
+
+    async def _broken(self) -> str:
+        raise RuntimeError("broken")
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+async def test_who_comes_alone_does_not_wait(house: House) -> None:
+    assert (await house.http.get("/quick")).json() == "quick"
+    assert house.rests == []
+
+
+async def test_after_a_piece_of_work_the_loop_has_as_long_a_rest(house: House) -> None:
+    begun = house.clock.now
+    await house.http.get("/heavy/a")
+    assert house.clock.now - begun >= 3 * 0.003 + 2 * 0.003
+    assert len(house.rests) == 3
+
+
+async def test_readers_take_turns_piece_by_piece(house: House) -> None:
+    await asyncio.gather(*(house.http.get(f"/heavy/{name}") for name in "ab"))
+    assert sorted(house.done) == ["a0", "a1", "a2", "b0", "b1", "b2"]
+    assert house.done != ["a0", "a1", "a2", "b0", "b1", "b2"]
+
+
+async def test_a_page_that_leaves_the_loop_by_itself_is_not_charged_for_that(house: House) -> None:
+    assert (await house.http.get("/sliced")).json() == "sliced"
+    before = house.clock.now
+    await house.http.get("/quick")
+    assert house.clock.now - before < 0.01
+
+
+async def test_probes_never_wait(house: House) -> None:
+    house.pace.charge(1000)
+    assert (await house.http.get("/livez")).status_code == 200
+
+
+async def test_who_comes_when_many_wait_is_told_to_come_back(house: House) -> None:
+    asks = [asyncio.create_task(house.http.get("/heavy/x")) for _ in range(MOST_READERS + 2)]
+    answers = [await ask for ask in asks]
+    assert sorted(answer.status_code for answer in answers) == [200] * MOST_READERS + [503] * 2
+    assert {answer.headers.get("retry-after") for answer in answers if answer.status_code == 503} == {"5"}
+    assert (await house.http.get("/quick")).status_code == 200
+
+
+async def test_an_error_of_a_page_is_its_own(house: House) -> None:
+    with pytest.raises(RuntimeError, match="broken"):
+        await house.http.get("/broken")
+    assert (await house.http.get("/quick")).status_code == 200
+
+
+async def test_outside_of_a_request_nobody_waits() -> None:
+    await breathe()
+    await rest(0)
+
+
+async def test_fifty_readers_hold_the_loop_half_of_the_time_at_most(house: House) -> None:
+    begun = house.clock.now
+    await asyncio.gather(*(house.http.get(f"/heavy/{number}") for number in range(50)))
+    worked = 50 * 3 * 0.003
+    assert house.clock.now - begun >= 2 * worked - 2 * 0.003
