@@ -5,11 +5,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.binding.reservations import Records
+from serried.decode.reservations import decode_reservation
 from serried.kube.auth import load_credentials
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError
+from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import RESERVATIONS
 from serried.model.group import GroupKey, PodGroup, Policy
+from tests.e2e.manifests.endpoint import ours
+from tests.e2e.manifests.objects import gang
 from tests.e2e.manifests.server import Server
 from tests.support.records import Names, large_reservation
 
@@ -32,19 +35,23 @@ async def client(server: Server) -> AsyncIterator[ApiClient]:
         pytest.param(3_005, Names.RANDOM, id="as large as a record may be"),
     ],
 )
-async def test_a_large_record_is_committed_and_read_back(client: ApiClient, members: int, names: Names) -> None:
-    group = PodGroup(GroupKey("default", f"large-{names.name.lower()}"), "uid-of-the-group", Policy(members))
+async def test_a_large_record_is_committed_and_read_back(
+    server: Server, client: ApiClient, members: int, names: Names
+) -> None:
+    stored = ours(server.cluster).keep(gang(f"large-{names.name.lower()}"))["metadata"]
+    group = PodGroup(GroupKey(stored["namespace"], stored["name"]), stored["uid"], Policy(members))
     held = large_reservation(group.key, group.uid, members, names)
     records = Records(client, _OF_GROUPS, "one")
     await records.write(group, held)
     held.commit(held.slots)
     await records.write(group, held)
-    later = Records(client, _OF_GROUPS, "two")
-    taken = {found.group: found for found in await later.take_over()}
-    found = taken[group.key]
+    raw = await client.get(RESERVATIONS, group.key.namespace, group.key.name)
+    found = decode_reservation(raw)
+    assert found is not None
     assert (found.slots, found.committed) == (held.slots, held.committed)
-    await later.remove(found)
-    assert await client.list_all(RESERVATIONS) == []
+    await records.remove(held)
+    with pytest.raises(NotFound):
+        await client.get(RESERVATIONS, group.key.namespace, group.key.name)
 
 
 async def test_a_little_more_is_more_than_the_api_server_takes(client: ApiClient) -> None:
