@@ -7,6 +7,7 @@ from typing import Any
 from serried.cluster.membership import find_template
 from serried.cluster.store import Store
 from serried.decode.compatible import decode_compatible_group
+from serried.decode.fields import read_map, read_text
 from serried.decode.groups import decode_pod_group, decode_workload
 from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
@@ -156,7 +157,7 @@ def _make_pod(place: str, template: Mapping[str, Any], metadata: Mapping[str, An
 
 
 def _admit(place: str, spec: Mapping[str, Any], classes: Mapping[str, PriorityClass]) -> dict[str, Any]:
-    name = spec.get("priorityClassName") or ""
+    name = read_text(spec, "priorityClassName")
     default = min((each for each in classes.values() if each.is_default), key=lambda each: each.value, default=None)
     found = classes.get(name) if name else default
     if name and found is None and spec.get("priority") is None:
@@ -196,8 +197,8 @@ def _add_job(
         is_gang = template is not None or store.membership.is_eligible(job)
         read.groups[key] = (f"Job {job.key}", _make_group(key, job, template, is_gang=is_gang))
     pods = read.members.setdefault(key, [])
-    spec = raw["spec"].get("template") or {}
-    labels = (spec.get("metadata") or {}).get("labels") or {}
+    spec = read_map(read_map(raw, "spec"), "template")
+    labels = read_map(read_map(spec, "metadata"), "labels")
     metadata = {"name": f"{job.key.name}-0", "namespace": job.key.namespace, "labels": labels, "uid": f"{job.uid}-0"}
     first = _make_pod(place, spec, metadata | {"annotations": {COMPLETION_INDEX: "0"}}, store)
     for index in range(job.at_once):

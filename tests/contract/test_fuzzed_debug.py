@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-import yaml
 from fastapi import FastAPI
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,7 +112,7 @@ def values_of(schema: dict[str, Any], document: dict[str, Any]) -> st.SearchStra
 MANIFESTS = st.lists(odd_objects() | Json, max_size=3)
 BODIES = (
     MANIFESTS.map(lambda objects: json.dumps(objects).encode())
-    | MANIFESTS.map(lambda objects: yaml.safe_dump_all(objects).encode())
+    | MANIFESTS.map(lambda objects: "\n".join(f"---\n# YAML\n{json.dumps(each)}" for each in objects).encode())
     | st.binary(max_size=60)
     | st.text(max_size=60).map(str.encode)
     | st.sampled_from(
@@ -158,7 +157,7 @@ def assert_answers(answer: httpx.Response, operation: dict[str, Any]) -> None:
     assert "Traceback" not in answer.text
 
 
-@pytest.mark.parametrize("examples", [250, pytest.param(10_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("examples", [250, pytest.param(2_000, marks=pytest.mark.full)])
 def test_every_question_has_an_answer_that_the_document_names(routes: Routes, examples: int) -> None:
     async def ask(method: str, template: str, path: str, body: bytes) -> None:
         begun = time.monotonic()

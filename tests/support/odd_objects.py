@@ -161,8 +161,8 @@ def _replace(draw: st.DrawFn, value: Any) -> Any:
 
 
 def _nest(draw: st.DrawFn, value: Any) -> Any:
-    """As deep as orjson reads, under a name that is read there, too."""
+    """Deep in itself, under a name that is read there, too."""
     key = draw(st.sampled_from(sorted(value))) if isinstance(value, dict) and value else "a"
-    for _ in range(draw(st.sampled_from([2, 900]))):
+    for _ in range(draw(st.sampled_from([2, 200]))):
         value = {**value, key: value} if isinstance(value, dict) else [value]
     return value

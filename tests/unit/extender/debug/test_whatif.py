@@ -264,6 +264,7 @@ ANCHORED = "a: &a [1]\nb: *a\n"
         pytest.param("a: [", "", "it is no YAML: line", id="no YAML"),
         pytest.param(ANCHORED, "", "line 1: anchors and aliases are not read; write it out", id="aliases"),
         pytest.param("[" * 100, "", "more than 64 levels are not read", id="too deep"),
+        pytest.param("kind: Job\nmetadata: {name: j}", "", "spec is missing", id="a Job without a spec"),
         pytest.param("[" * 1020 + "]" * 1020, "", "more than 64 levels are not read", id="too deep, as JSON"),
         pytest.param("just text", "", "document 1 is no manifest: it has no kind", id="a text"),
         pytest.param("kind: Job", "", "document 1, Job: metadata.name is missing", id="no name"),
