@@ -23,8 +23,11 @@ _REQUEST = b"GET %b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 class Pair:
     """The scheduler and the extender of one Pod."""
 
-    def __init__(self, filter_listen: Address, scheduler_livez: str) -> None:
+    def __init__(self, filter_listen: Address, scheduler_livez: str, client_ca: str | None = None) -> None:
         self._filter = filter_listen
+
+        self._secured = client_ca is not None
+        """Whether filter wants certificates, of which we have none."""
 
         self._scheduler = urlsplit(scheduler_livez)
         """Where the scheduler says whether it is alive; empty if it is not asked."""
@@ -36,6 +39,8 @@ class Pair:
 
     async def check_filter(self) -> bool:
         """Whether filter would answer: any answer of its listener is one, for they all come from the same place."""
+        if self._secured:
+            return await _greet(self._filter.host, self._filter.port, self._unverified)
         return bool(await _ask(self._filter.host, self._filter.port, "/"))
 
     async def check_scheduler(self) -> bool:
@@ -59,6 +64,19 @@ class Pair:
             return tell_checks({"filter": filters, "scheduler": schedules})
 
         return routes
+
+
+async def _greet(host: str, port: int, tls: ssl.SSLContext) -> bool:
+    """Whether somebody takes part in a handshake, if only to say that a certificate is missing."""
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            _, writer = await asyncio.open_connection(host, port, ssl=tls)
+            writer.close()
+    except ssl.SSLError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 async def _ask(host: str, port: int, path: str, tls: ssl.SSLContext | None = None) -> int:

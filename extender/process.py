@@ -236,7 +236,7 @@ class Extender:
             process_routes(self.settings, Comparison(self._client, self.feed)),
             profile_routes(self.settings.profiling),
             live_routes(self.broadcast),
-            Pair(self.settings.filter_listen, self.settings.scheduler_livez).routes(),
+            Pair(self.settings.filter_listen, self.settings.scheduler_livez, self.settings.client_ca_file).routes(),
         ]
 
 

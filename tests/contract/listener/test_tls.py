@@ -13,9 +13,10 @@ import httpx
 import pytest
 
 from extender.http.server import Listener, Reply, Routes, Security
+from extender.pair import Pair
 from extender.process import secure_verbs
 from serried.callers.certificates import CertificateError
-from serried.settings import extender_settings
+from serried.settings import Address, extender_settings
 from tests.support.certificates import Authority
 
 SCHEDULER = "system:kube-scheduler"
@@ -248,3 +249,10 @@ def test_files_that_are_not_there_end_the_start_with_their_names(tmp_path: Path,
     (tmp_path / missing).unlink()
     with pytest.raises(CertificateError, match=f"{missing}.*No such file"):
         secure(certificate, key, authority.file)
+
+
+async def test_a_probe_without_a_certificate_learns_whether_filter_would_answer(house: House) -> None:
+    pair = Pair(Address("127.0.0.1", house.port), "", str(house.theirs.file))
+    assert await pair.check_filter()
+    await house.listener.close()
+    assert not await pair.check_filter()
