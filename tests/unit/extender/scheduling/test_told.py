@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from serried.decode.identity import GANG as TOLD
+from serried.decode.times import write_time
 from tests.support.builders import PodBuilder
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
@@ -41,3 +42,13 @@ def test_a_gang_that_was_bound_and_lacks_a_member(world: Harness, *, stranded: b
     world.store.put_pod(replace(bound(1, told=True)[0].value(), stranded=stranded))
     world.look()
     assert (world.groups.states[GANG].broken_since is not None) is broken
+
+
+def test_a_kill_right_after_the_bindings_leaves_the_slot_of_one_that_failed_to_the_next_process(world: Harness) -> None:
+    ended = {"terminated": {"exitCode": 1, "finishedAt": write_time(world.wall() - 1)}}
+    failed, runs = bound(2, told=True)
+    failed = failed.phase("Failed").having([{"state": ended}], "status", "containerStatuses")
+    world.add(*small_nodes(2), gang(2), failed, runs)
+    world.group_scheduler.begin_term(world.wall())
+    world.look()
+    assert [vacancy.pod.name for vacancy in world.store.vacancies.of_group(GANG)] == ["m0"]
