@@ -6,6 +6,7 @@ bound by it only if a setting says so (`extender.scheduling.plain_pods`).
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -77,6 +78,9 @@ class Head:
     text: str
     """The forecast as people read it."""
 
+    beyond_share: bool = False
+    """Whether that is more than its namespace may have kept from gangs of others."""
+
     late: bool = False
     """Whether a forecast for it has been missed."""
 
@@ -134,15 +138,24 @@ class Backfill:
         """How long room is kept at first beyond its forecast, or without one."""
 
         self._share_percent = share_percent
-        """Of how many of all nodes room may be kept for a gang of one namespace."""
+        """Of how many of all nodes room may be kept for a gang of one namespace while gangs of others wait."""
 
         self._beyond_share: dict[GroupKey, str] = {}
         """The gangs for which no room is kept as it would be too much for one namespace, and what is said of that."""
+
+        self._contenders: dict[GroupKey, None] = {}
+        """The gangs that wait for room, and for which it might be kept."""
+
+        self._namespaces: Counter[str] = Counter()
+        """How many of these there are in each namespace."""
 
         self._promises: dict[GroupKey, float | None] = {}
         """The first forecast that was made for each gang, in loop seconds; None if it had no time."""
 
         self._rests: dict[GroupKey, _Rest] = {}
+
+        self._displaced: list[GroupKey] = []
+        """The gangs that were the head and are to be told that they are it no more."""
 
     def __contains__(self, group: GroupKey) -> bool:
         return self.head is not None and self.head.group == group
@@ -180,10 +193,11 @@ class Backfill:
 
         Raises Unfinished as long as its forecast is being made.
         """
+        now = self._clock()
+        self._note_contender(waiting.group, now)
         head = self.head
         if head is not None and head.group != waiting.group and not self._order.precedes(waiting, head.waiting):
             return True
-        now = self._clock()
         if head is not None and head.group == waiting.group:
             return self._renew(head, waiting, request, now)
         forecast = self._foresee_share(waiting.group, request)
@@ -192,11 +206,29 @@ class Backfill:
             at = now if forecast.at is None else forecast.at
             until = at + self._patience_seconds * 2.0 ** min(turns, _MAX_DOUBLINGS)
             text = self._describe(forecast)
-            self.head = Head(waiting, forecast, made=now, until=until, text=text, late=turns > 0)
+            beyond = self._is_beyond_share(forecast)
+            self.head = Head(waiting, forecast, made=now, until=until, text=text, beyond_share=beyond, late=turns > 0)
             self._promise(waiting.group, forecast)
         else:
             self._rest_in_vain(waiting.group, now)
         return forecast is not None
+
+    def _note_contender(self, group: GroupKey, now: float) -> None:
+        """A gang waits for room; a head of another namespace that is beyond its share loses what is kept for it."""
+        if group not in self._contenders:
+            self._contenders[group] = None
+            self._namespaces[group.namespace] += 1
+        head = self.head
+        if head is not None and head.beyond_share and head.group.namespace != group.namespace:
+            self._say_beyond_share(head.group, head.forecast)
+            self._rest_in_vain(head.group, now)
+            self._displaced.append(head.group)
+            self.head = None
+
+    def _drop_contender(self, group: GroupKey) -> None:
+        if group in self._contenders:
+            del self._contenders[group]
+            self._namespaces -= Counter((group.namespace,))
 
     def _renew(self, head: Head, waiting: Waiting, request: PlanRequest, now: float) -> bool:
         head.waiting = waiting
@@ -210,6 +242,7 @@ class Backfill:
             self.head = None
         elif outdated or _is_better(forecast, head.forecast, now):
             head.forecast = forecast
+            head.beyond_share = self._is_beyond_share(forecast)
             head.text = self._describe(forecast)
             self._promise(head.group, forecast)
         head.made = now
@@ -226,7 +259,8 @@ class Backfill:
         These are the head if its forecast has been missed or cannot hold, and those that have rested.
         """
         now = self._clock()
-        due = list(self._take_rested(now))
+        due = [*self._take_rested(now), *self._displaced]
+        self._displaced.clear()
         if self.head is not None and now >= self.head.until:
             self._give_up(self.head, now)
         elif self.head is not None and self._is_outdated(self.head, now):
@@ -267,6 +301,7 @@ class Backfill:
     def _release(self, group: GroupKey) -> None:
         self._rests.pop(group, None)
         self._beyond_share.pop(group, None)
+        self._drop_contender(group)
         if self.head is not None and self.head.group == group:
             self.head = None
 
@@ -291,6 +326,8 @@ class Backfill:
         """
         head = self.head
         if head is None or request.need == 0 or waiting.group == head.group or waiting.group in head.passed:
+            return frozenset()
+        if head.beyond_share and waiting.group.namespace != head.group.namespace:
             return frozenset()
         return frozenset() if self._order.precedes(waiting, head.waiting) else head.forecast.nodes
 
@@ -319,6 +356,8 @@ class Backfill:
         head = self.head
         if head is None or pod.priority > self._order.raised_priority(head.waiting):
             return frozenset()
+        if head.beyond_share and pod.namespace != head.group.namespace:
+            return frozenset()
         return head.forecast.nodes if self._find_end(head, [pod]) is None else frozenset()
 
     def forget_pass(self, group: GroupKey) -> None:
@@ -335,17 +374,23 @@ class Backfill:
     # --- forecasts ---------------------------------------------------------------------------------------------
 
     def _foresee_share(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
-        """The forecast if its nodes are no more than may be kept for one namespace."""
+        """The forecast, unless its nodes are beyond the share of a namespace while gangs of others wait for room."""
         forecast = self._foresee(group, request)
         self._beyond_share.pop(group, None)
-        most = find_most(self._share_percent, len(self._nodes))
-        if forecast is None or len(forecast.nodes) <= most:
+        alone = self._namespaces[group.namespace] == len(self._contenders)
+        if forecast is None or alone or not self._is_beyond_share(forecast):
             return forecast
-        self._beyond_share[group] = (
-            f"{len(forecast.nodes)} of {len(self._nodes)} nodes would have to be kept for it, and {most} may be for one"
-            " namespace, so none are"
-        )
+        self._say_beyond_share(group, forecast)
         return None
+
+    def _is_beyond_share(self, forecast: Forecast) -> bool:
+        return len(forecast.nodes) > find_most(self._share_percent, len(self._nodes))
+
+    def _say_beyond_share(self, group: GroupKey, forecast: Forecast) -> None:
+        self._beyond_share[group] = (
+            f"{len(forecast.nodes)} of {len(self._nodes)} nodes would have to be kept for it, and"
+            f" {find_most(self._share_percent, len(self._nodes))} may be for one namespace, so none are"
+        )
 
     def _foresee(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
         def make(snapshot: Snapshot, capacity: Capacity) -> Work[Forecast | None]:

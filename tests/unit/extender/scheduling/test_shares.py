@@ -136,12 +136,29 @@ async def test_beyond_the_share_only_gangs_of_the_own_namespace_go_for_a_gang(wo
     assert {victim.namespace for victim in reservation.victims.values()} == {"greedy"}
 
 
-async def test_no_node_is_kept_for_a_gang_beyond_the_share_and_it_says_so(world: Harness) -> None:
-    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).go()
-    assert world.queue.backfill.head is None
+async def test_while_others_wait_no_node_is_kept_for_a_gang_beyond_the_share_and_it_says_so(world: Harness) -> None:
+    await world.add(*ending(world), *whole_nodes("modest", "some", 2), *whole_nodes("greedy", "all", RACKS)).go()
+    head = world.queue.backfill.head
+    assert head is not None
+    assert head.group == GroupKey("modest", "some")
+    await world.pass_time(1)
     assert said(world, "greedy", "all").endswith(
         "5 of 5 nodes would have to be kept for it, and 4 may be for one namespace, so none are"
     )
+
+
+async def test_while_nobody_else_waits_they_are_kept_from_its_own_namespace(world: Harness) -> None:
+    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).go()
+    head = world.queue.backfill.head
+    assert head is not None
+    assert len(head.forecast.nodes) == RACKS
+    world.store.drop_pod("pod-old-0")
+    await world.add(*whole_nodes("greedy", "one", 1)).go()
+    assert said(world, "greedy", "one").startswith("BehindHead")
+
+
+async def test_but_never_from_others(world: Harness) -> None:
+    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).go()
     world.store.drop_pod("pod-old-0")
     await world.add(*whole_nodes("modest", "one", 1)).go()
     assert domains(world, "modest") == 1
@@ -154,12 +171,25 @@ async def test_a_gang_within_the_share_is_the_head(world: Harness) -> None:
     assert head.group == GroupKey("greedy", "most")
 
 
-async def test_a_gang_behind_one_beyond_the_share_may_be_the_head(world: Harness) -> None:
+async def test_a_gang_behind_one_beyond_the_share_takes_its_place(world: Harness) -> None:
     await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).go()
-    await world.add(*whole_nodes("modest", "some", 2)).pass_time(MINUTE)
+    assert world.queue.backfill.head is not None
+    await world.add(*whole_nodes("modest", "some", 2)).go()
     head = world.queue.backfill.head
     assert head is not None
     assert head.group == GroupKey("modest", "some")
+
+
+async def test_it_is_the_head_again_once_nobody_else_waits(world: Harness) -> None:
+    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS), *whole_nodes("modest", "some", 2)).go()
+    world.store.drop_group(GroupKey("modest", "some"))
+    for place in range(2):
+        world.store.drop_pod(f"modest-some-{place}")
+    await world.go()
+    await world.pass_time(2 * MINUTE)
+    head = world.queue.backfill.head
+    assert head is not None
+    assert head.group == GroupKey("greedy", "all")
 
 
 async def test_a_gang_beyond_the_share_still_starts_when_there_is_room(world: Harness) -> None:
