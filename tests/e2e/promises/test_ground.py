@@ -120,7 +120,8 @@ def test_gangs_go_on_when_the_native_api_is_turned_on_and_off_again(ground: Grou
 
     ground.stand_on(native)
     ground.create_pods(["half-2"], "half")
-    ground.await_bound("half", 3)
+    # After several outages in a row the stock scheduler rests for up to a minute before it watches pods again.
+    ground.await_bound("half", 3, 90)
     ground.await_repair("fresh", 3, ground.lose("fresh"))
     assert ground.bound("mine") == mine
 
