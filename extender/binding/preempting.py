@@ -3,7 +3,7 @@
 The record names the victims before anything is done to them. What holds at each await from there:
 
 - before the first eviction: nothing has happened to anybody; the cycle may be given up, a restart begins anew;
-- after it: a restart finds victims that end, or say that they will, and goes on with those that are left. Each eviction
+- after it: a restart finds that all who are left say that they end, and goes on with them. Each eviction
   has the pod's UID as precondition, so none is evicted twice, and none that was made anew under its name;
 - whoever evicts for a gang that is gone by then stops: what was evicted by then has ended in vain, nobody else does.
 
@@ -107,18 +107,19 @@ class Preempting:
     async def let_off(self, reservation: Reservation) -> None:
         """Nobody is evicted (any more) for a reservation of an earlier term: take back what that one has said."""
         self._store.yields.remove(reservation.victims)
-        marked = [victim for victim in reservation.victims.values() if self._has_begun([victim])]
+        marked = self._list_marked(reservation.victims.values())
         await self._take_back(marked, self._companies.list_whole({victim.uid for victim in marked}))
 
     async def _prepare(self, course: "_Course") -> Verdict | None:
         """All that comes before the first eviction; why there is none."""
         await course.rehearsal.prepare()
-        if not self._has_begun(course.victims):
+        if not self._has_begun(course):
+            if course.cycle.taken_up:
+                self._tell(course, self._list_marked(course.victims))  # the earlier term has said it of these
             refusal = await self._rehearse(course) or self._judge(course.cycle)
             if refusal is not None or self._is_over(course.cycle):
                 return refusal
-        course.told.extend(course.victims)
-        course.whole.extend(self._companies.list_whole({victim.uid for victim in course.victims}))
+        self._tell(course, course.victims)
         await self._announce(course)
         return None
 
@@ -180,10 +181,18 @@ class Preempting:
     def _find(self, victim: Victim) -> Pod | None:
         return find_running(self._store.pods, victim)
 
-    def _has_begun(self, victims: Iterable[Victim]) -> bool:
-        """Whether an earlier term may have evicted some of them already: all of them say so before the first one is."""
-        pods = (self._store.pods.get(victim.uid) for victim in victims)
-        return any(pod is not None and pod.disruption == PREEMPTED for pod in pods)
+    def _has_begun(self, course: "_Course") -> bool:
+        """Whether an earlier term may have evicted some of them already: all of them say so before the first one is.
+
+        A condition on some may be kube-scheduler's, or of a term that evicted nobody.
+        """
+        left = [pod for victim in course.victims if (pod := self._find(victim)) is not None]
+        return course.cycle.taken_up and all(pod.disruption == PREEMPTED for pod in left)
+
+    def _list_marked(self, victims: Iterable[Victim]) -> list[Victim]:
+        """Those that say that they are preempted."""
+        pods = ((victim, self._store.pods.get(victim.uid)) for victim in victims)
+        return [victim for victim, pod in pods if pod is not None and pod.disruption == PREEMPTED]
 
     def _judge(self, cycle: BindingCycle) -> Verdict | None:
         if cycle.over:
@@ -206,6 +215,11 @@ class Preempting:
             self._preemptions.note_refused([uid], why)
         first = next(victim for victim in course.victims if victim.uid in refused)
         return Verdict(Reason.EVICTION_REFUSED, detail=f"{first.namespace}/{first.name}: {refused[first.uid]}")
+
+    def _tell(self, course: "_Course", victims: Sequence[Victim]) -> None:
+        """Of these it is said, or will be, that they are evicted."""
+        course.told[:] = victims
+        course.whole[:] = self._companies.list_whole({victim.uid for victim in victims})
 
     async def _announce(self, course: "_Course") -> None:
         """Say it first: a condition on each victim and each group that goes whole, and events that name both sides."""

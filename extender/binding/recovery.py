@@ -102,7 +102,9 @@ class Recovery:
             return False
         now = self._clock()
         stage = CycleStage.BINDING if committed else CycleStage.PREEMPTING if preempts else CycleStage.GATHERING
-        cycle = BindingCycle(group, reservation, started=now, progressed=now, stage=stage, preempted=preempted)
+        cycle = BindingCycle(
+            group, reservation, started=now, progressed=now, stage=stage, preempted=preempted, taken_up=True
+        )
         if committed:
             self._roll_on(cycle, [pod for pod in known if pod.bound])
         log.info("took up a reservation", extra=name_group(reservation.group) | {"phase": reservation.phase})

@@ -78,6 +78,9 @@ class BindingCycle:
     preempted: bool = False
     """Whether others were to go for it."""
 
+    taken_up: bool = False
+    """Whether an earlier term has begun it."""
+
     binding_sent: bool = False
     """Whether a Binding of the commit has left, or stands.
 

@@ -252,7 +252,7 @@ class TestARecordWithVictims:
         assert len(occupied.api.ended()) == 2
 
     async def test_goes_on_with_those_that_are_left(self, occupied: Harness) -> None:
-        occupied.add(pod("low1").cpu(2).on("n1").deleting().disrupted())
+        occupied.add(pod("low1").cpu(2).on("n1").deleting().disrupted(), pod("low2").cpu(2).on("n2").disrupted())
         await leave_preempting(occupied, "low1", "low2")
         await recover(occupied)
         assert not occupied.api.said("rehearse")
@@ -261,6 +261,23 @@ class TestARecordWithVictims:
         occupied.delete("low2")
         await occupied.go()
         assert occupied.cycle().stage is CycleStage.GATHERING
+
+    async def test_of_whom_some_only_say_that_they_end_begins_with_the_dry_runs(self, occupied: Harness) -> None:
+        occupied.add(pod("low1").cpu(2).on("n1").disrupted())
+        await leave_preempting(occupied, "low1", "low2")
+        await recover(occupied)
+        assert occupied.api.said("rehearse")
+        assert occupied.api.ended() == ["low1", "low2"]
+
+    async def test_takes_back_what_was_said_if_one_of_them_may_not_go(self, occupied: Harness) -> None:
+        occupied.api.guard_all()
+        occupied.api.guarded.add(Key("default", "low2"))
+        occupied.add(pod("low1").cpu(2).on("n1").disrupted())
+        await leave_preempting(occupied, "low1", "low2")
+        await recover(occupied)
+        await occupied.go()
+        assert not occupied.api.ended()
+        assert [occupied.pod(name).disruption for name in ("low1", "low2")] == ["", ""]
 
     async def test_who_have_ended_meanwhile_gathers_its_members(self, occupied: Harness) -> None:
         await leave_preempting(occupied, "low1", "low2")

@@ -1,0 +1,34 @@
+"""Which preemptions count as begun: those of an earlier term that has said it of everybody, and no others."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from serried.model.group import Key
+from serried.model.verdict import Reason
+from tests.support.builders import pod
+from tests.support.extender_harness import Harness, gang, members, small_nodes
+
+HIGH = 100
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Harness]:
+    made = Harness()
+    yield made
+    await made.close()
+
+
+@pytest.mark.parametrize("others", [("low1",), ("low1", "low2")])
+async def test_what_somebody_else_says_of_victims_does_not_spare_them_the_dry_runs(
+    world: Harness, others: tuple[str, ...]
+) -> None:
+    """kube-scheduler preempts them, too; a budget keeps one of them."""
+    world.api.guard_all()
+    world.api.guarded.add(Key("default", "low2"))
+    running = [pod(f"low{i}").cpu(2).on(f"n{i}") for i in (1, 2)]
+    world.add(*small_nodes(2), *(each.disrupted() if each.value().name in others else each for each in running))
+    await world.add(gang(2).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(2))).go()
+    assert Reason.EVICTION_REFUSED in world.reasons()
+    assert not world.api.ended()
+    assert not world.api.said("mark")
