@@ -182,7 +182,7 @@ def _holds(node: Node, pod: Pod, store: Store) -> bool:
     requests = [name for name, amount in pod.shape.requests if amount > 0]
     if all(used.get(name, 0) <= capacity(node.allocatable, name) for name in requests):
         return True
-    for victim in (store.pods.get(uid) for uid in store.yields):
-        if victim is not None and victim.bound and victim.node == node.name:
+    for victim in (store.pods.get(uid) for uid in store.yields.list_on(node.name)):
+        if victim is not None:
             used = subtract(used, dict(victim.shape.requests))
     return all(used.get(name, 0) <= capacity(node.allocatable, name) for name in requests)

@@ -1,7 +1,6 @@
 """Which pods are to end for which gang: their room is the gang's, from before they are evicted until they are gone."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from serried.cluster.touched import Touched
 from serried.model.group import GroupKey
@@ -22,8 +21,8 @@ class Yields:
         self._left: dict[GroupKey, dict[str, str]] = {}
         """The victims of each gang that have not ended, as far as the watch has shown it, with their nodes."""
 
-        self._by_node: Counter[str] = Counter()
-        """How many of them are on each node."""
+        self._by_node: dict[str, set[str]] = {}
+        """Those that are on each node."""
 
         self._changed: set[GroupKey] = set()
         """The gangs of which a victim has changed since they were taken last."""
@@ -47,12 +46,12 @@ class Yields:
     def add(self, uids: Iterable[str], group: GroupKey) -> None:
         """These pods end for this gang."""
         fresh = dict.fromkeys(uids, group)
+        running = [uid for uid in fresh if self._runs(uid)]
         self._by_uid.update(fresh)
-        left = self._left.setdefault(group, {})
-        for uid in fresh:
-            if self._runs(uid) and uid not in left:
-                left[uid] = self._pods[uid].node
-                self._by_node[left[uid]] += 1
+        for uid in running:
+            node = self._pods[uid].node
+            self._left.setdefault(group, {})[uid] = node
+            self._by_node.setdefault(node, set()).add(uid)
         self._let_off.difference_update(fresh)
 
     def remove(self, uids: Iterable[str]) -> None:
@@ -83,7 +82,11 @@ class Yields:
 
     def are_on(self, node: str) -> bool:
         """Whether a node has victims, of whomever, that have not ended."""
-        return self._by_node[node] > 0
+        return node in self._by_node
+
+    def list_on(self, node: str) -> Collection[str]:
+        """The victims of a node, of whomever, that have not ended."""
+        return self._by_node.get(node, ())
 
     def take_changed(self) -> set[GroupKey]:
         """The gangs of which a victim has changed since the last call."""
@@ -98,6 +101,9 @@ class Yields:
         left = self._left[group]
         node = left.pop(uid, None)
         if node is not None:
-            self._by_node[node] -= 1
+            on_node = self._by_node.get(node, set())
+            on_node.discard(uid)
+            if not on_node:
+                self._by_node.pop(node, None)
         if not left:
             del self._left[group]

@@ -6,6 +6,7 @@ from serried.cluster.touched import Touched
 from serried.cluster.yields import Yields
 from serried.model.group import GroupKey
 from serried.model.pod import Phase, Pod, Shape
+from tests.support.memory import read_memory
 
 GANG = GroupKey("default", "g")
 
@@ -83,3 +84,19 @@ def test_a_node_is_free_of_victims_when_the_last_one_there_has_ended(stage: Stag
 def test_a_node_whose_victims_are_let_off_has_none(stage: Stage) -> None:
     stage.yields.remove(["a", "b"])
     assert not stage.yields.are_on("n1")
+
+
+def test_the_victims_of_a_node_are_those_that_have_not_ended(stage: Stage) -> None:
+    assert set(stage.yields.list_on("n1")) == {"a", "b"}
+    stage.end("a")
+    assert set(stage.yields.list_on("n1")) == {"b"}
+    assert not stage.yields.list_on("n2")
+
+
+def test_nothing_is_remembered_of_gangs_without_victims_and_of_those_whose_victims_have_ended(stage: Stage) -> None:
+    stage.end("a")
+    stage.end("b")
+    stage.yields.remove(["a", "b"])
+    stage.yields.add([], GroupKey("default", "h"))
+    memory = read_memory(stage.yields)
+    assert not any(memory[name] for name in ("by_uid", "left", "by_node", "let_off"))
