@@ -23,7 +23,7 @@ from extender.binding.rehearsal import Rehearsal
 from extender.binding.rush import Rush
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.moves import Moves
-from extender.scheduling.permit import Permit
+from extender.scheduling.permit import Permit, find_misfit
 from extender.scheduling.preemption import Method, Preemptions, name_some
 from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.term import Term
@@ -113,15 +113,16 @@ class Preempting:
     async def _prepare(self, course: "_Course") -> Verdict | None:
         """All that comes before the first eviction; why there is none."""
         await course.rehearsal.prepare()
-        if not self._has_begun(course):
+        begun = self._has_begun(course)
+        if not begun:
             if course.cycle.taken_up:
                 self._tell(course, self._list_marked(course.victims))  # the earlier term has said it of these
-            refusal = await self._rehearse(course) or self._judge(course.cycle)
+            refusal = await self._rehearse(course) or self._judge_plan(course)
             if refusal is not None or self._is_over(course.cycle):
                 return refusal
         self._tell(course, course.victims)
         await self._announce(course)
-        return None
+        return None if begun else self._judge_plan(course)
 
     async def _end_all(self, course: "_Course") -> Verdict | None:
         cycle = course.cycle
@@ -202,6 +203,29 @@ class Preempting:
         if cycle.out_of_reach() and not self._moves.leave_out(cycle, cycle.reservation.slots):
             return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
         return None
+
+    def _judge_plan(self, course: "_Course") -> Verdict | None:
+        """Whether the slots will do when the victims have ended, and nobody has joined those: before the first goes."""
+        refusal = self._judge(course.cycle)
+        if refusal is not None or course.cycle.over:
+            return refusal
+        if self._is_full(course.cycle):
+            return Verdict(Reason.PLAN_OUTDATED, detail="the room beside its victims was taken, or has gone")
+        if self._have_joined(course.victims):
+            return Verdict(Reason.PLAN_OUTDATED, detail="a group that would go whole has grown")
+        return None
+
+    def _is_full(self, cycle: BindingCycle) -> bool:
+        """Whether too few slots for the quorum would do, if all victims had ended."""
+        group, reservation = self._permit.find_group(cycle), cycle.reservation
+        fit = {uid for uid in reservation.slots if find_misfit(group, reservation, [uid], self._store) is None}
+        return reservation.lacks(fit) and reservation.lacks(fit | cycle.bound)
+
+    def _have_joined(self, victims: Iterable[Victim]) -> bool:
+        """Whether members run that would have to go whole with victims, and are none."""
+        uids = {victim.uid for victim in victims if victim.group}
+        companies = {company for uid in uids if (company := self._companies.of_pod(uid)) is not None}
+        return any(pod.uid not in uids for company in companies for pod in self._companies.list_running(company))
 
     # --- steps -------------------------------------------------------------------------------------------------
 

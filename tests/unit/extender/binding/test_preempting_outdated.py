@@ -1,0 +1,87 @@
+"""A plan that others have overtaken before the first eviction takes nobody with it."""
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from extender.scheduling.cycle import CycleStage
+from serried.model.disruption import Disruption
+from serried.model.group import Key
+from serried.model.verdict import Reason
+from tests.support.builders import PodBuilder, pod, pod_group
+from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
+
+HIGH = 100
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Harness]:
+    made = Harness()
+    yield made
+    await made.close()
+
+
+def running(name: str, node: str, priority: int = 0, cpus: int = 2) -> PodBuilder:
+    return pod(name).cpu(cpus).on(node).priority(priority)
+
+
+def member(index: int) -> PodBuilder:
+    """Of a gang of mode all, on a node of its own."""
+    return running(f"v{index}", f"n{index + 1}").scheduler(SCHEDULER).in_group("v")
+
+
+def take_room(world: Harness) -> None:
+    """A plain pod is bound into room that the plan counts on."""
+    world.add(running("thief", "n1", HIGH))
+
+
+def take_a_node(world: Harness) -> None:
+    """A node of the plan goes."""
+    world.store.drop_node("n1")
+
+
+def join(world: Harness) -> None:
+    """A member that goes with the victims begins to run."""
+    world.add(member(2))
+
+
+CHANGES = pytest.mark.parametrize("change", [take_room, take_a_node, join])
+TIMES = pytest.mark.parametrize(
+    "verb",
+    [pytest.param("rehearse", id="during the dry runs"), pytest.param("mark", id="while the conditions are written")],
+)
+
+
+async def decide(world: Harness) -> Harness:
+    """A gang of two is to get the nodes of a gang of mode all."""
+    world.api.graceful.update(Key("default", f"v{i}") for i in range(2))
+    world.add(*small_nodes(2), pod_group("v").gang(2).disruption(Disruption.ALL), *(member(i) for i in range(2)))
+    await world.add(gang(2).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(2))).go()
+    return world
+
+
+@CHANGES
+@TIMES
+async def test_nobody_ends_for_it_and_what_was_said_is_taken_back(
+    world: Harness, change: Callable[[Harness], None], verb: str
+) -> None:
+    world.api.hold(verb)
+    await decide(world)
+    assert world.cycle().stage is CycleStage.PREEMPTING
+    change(world)
+    world.api.let_go(verb)
+    await world.settle()
+    world.watch()
+    assert not world.api.ended()
+    assert Reason.PLAN_OUTDATED in world.reasons()
+    assert [world.pod(f"v{i}").disruption for i in range(2)] == ["", ""]
+
+
+@TIMES
+async def test_one_that_still_holds_is_carried_out(world: Harness, verb: str) -> None:
+    world.api.hold(verb)
+    await decide(world)
+    world.add(*small_nodes(4)[2:], running("other", "n3", HIGH))
+    world.api.let_go(verb)
+    await world.go()
+    assert sorted(world.api.ended()) == ["v0", "v1"]
