@@ -125,10 +125,10 @@ class Units:
         return together == uids and not self._find_commit(self._members.group_of(unit.pods[0].uid))
 
     def _find_planned(self, key: GroupKey | None) -> Unit | None:
-        """A gang that is planned, of which nobody runs and nothing is committed, and that waits for no victims."""
+        """A gang that is planned, of which nobody runs and nothing is committed, and for which nobody ends or has."""
         state = self._states.states.get(key) if key is not None else None
         cycle = state.cycle if state is not None else None
-        if key is None or cycle is None or cycle.stage not in _YIELDING or cycle.preempts:
+        if key is None or cycle is None or cycle.stage not in _YIELDING or cycle.preempted:
             return None
         slots = cycle.reservation.slots
         if cycle.reservation.committed or not cycle.reservation.need:

@@ -136,6 +136,17 @@ async def test_one_that_waits_for_victims_of_its_own_keeps_their_room(world: Har
     assert world.reasons(GANG)[-1] is Reason.NO_CAPACITY
 
 
+async def test_one_whose_victims_have_just_ended_keeps_their_room(world: Harness) -> None:
+    world.add(*small_nodes(1), pod("runs").cpu(2).on("n1").priority(0))
+    await world.add(pod_group("h").gang(1).priority(LOW), *lesser(1)).go()
+    world.delete("runs")
+    await world.go()
+    assert world.cycle(OTHER).stage is CycleStage.GATHERING
+    await world.add(gang(1).priority(HIGH), *greater(1)).go()
+    assert world.ledger.slot_of("pod-h0")
+    assert world.reasons(GANG)[-1] is Reason.NO_CAPACITY
+
+
 async def test_members_that_come_to_a_gang_that_runs_keep_their_slots(world: Harness) -> None:
     world.add(*small_nodes(2), pod_group("h").gang(1).priority(LOW), lesser(1)[0].on("n1"))
     await world.add(pod("h1").cpu(2).scheduler(SCHEDULER).in_group("h").priority(LOW)).go()
