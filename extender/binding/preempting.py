@@ -14,6 +14,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -98,7 +99,7 @@ class Preempting:
             refusal = await self._prepare(course)
         refusal = refusal or await self._end_all(course)
         if refusal is not None or cycle.over:
-            await self._take_back(course.told, course.whole)
+            await self._take_back(course.told, course.whole, course.find_going())
         if self._term.leads():
             outcome = "Withdrawn" if cycle.over else "Cleared"
             self._metrics.preemption_ended(outcome if refusal is None else refusal.reason.value)
@@ -305,12 +306,19 @@ class Preempting:
             return "Group"
         return "Member" if self._store.members.group_of(victim.uid) is not None else "Plain"
 
-    async def _take_back(self, victims: Iterable[Victim], whole: Iterable[GroupKey]) -> None:
-        """Nobody who still runs is evicted any more: so nobody may say so."""
+    async def _take_back(
+        self, victims: Iterable[Victim], whole: Iterable[GroupKey], going: AbstractSet[str] = frozenset()
+    ) -> None:
+        """Nobody who still runs is evicted any more: so nobody may say so, but those that are ``going`` (UIDs).
+
+        The watch may not have shown yet that these end.
+        """
         if not self._term.leads():
             return
-        left = [victim for victim in victims if (pod := self._find(victim)) and pod.disruption in ("", PREEMPTED)]
-        staying = self._companies.list_whole({victim.uid for victim in left})
+        running = [victim for victim in victims if victim.uid not in going]
+        left = [victim for victim in running if (pod := self._find(victim)) and pod.disruption in ("", PREEMPTED)]
+        staying = set(self._companies.list_whole({victim.uid for victim in left} | going))
+        staying.difference_update(self._companies.list_whole(going))
         await do_each((each for each in whole if each in staying), self._status.unmark_preempted)
         await do_each(left, lambda victim: unmark(self._client, victim))
 
@@ -338,6 +346,10 @@ class _Course:
 
     again: dict[str, float] = field(default_factory=dict)
     """When each is to be evicted once more, by UID, in loop seconds; infinite for one that ends."""
+
+    def find_going(self) -> frozenset[str]:
+        """The UIDs of those whose end the API server has taken."""
+        return frozenset(uid for uid, again in self.again.items() if again == math.inf)
 
     @property
     def group(self) -> GroupKey:
