@@ -266,6 +266,9 @@ class Preempting:
 
     async def _end(self, course: "_Course", victim: Victim) -> "_End":
         """What the API server says: once it has taken it, the victim ends by itself, however late the watch says so."""
+        if victim.uid in course.again:
+            # It was refused before, maybe for want of the condition, which could not be written then.
+            await self._mark_running(victim, _describe(course.cycle))
         pod = self._find(victim)
         if pod is None or self._is_over(course.cycle):
             return _End.GONE

@@ -1,0 +1,38 @@
+"""What is done about a victim whose end the API server refuses: it is tried again, and in another way."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from extender.scheduling.preemption import Method
+from serried.model.pod import PREEMPTED
+from tests.support.builders import pod
+from tests.support.extender_harness import Harness, gang, members, small_nodes
+from tests.support.fake_api import error
+
+HIGH = 100
+
+
+@pytest.fixture(params=[Method.EVICTION, Method.DELETION])
+async def either(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
+    made = Harness(preempt_by=request.param)
+    yield made
+    await made.close()
+
+
+async def preempt(world: Harness) -> None:
+    """A gang needs the node of one victim."""
+    world.add(*small_nodes(1), pod("low").cpu(2).on("n1"))
+    await world.add(gang(1).priority(HIGH), members(1)[0].cpu(2).priority(HIGH)).go()
+
+
+async def test_a_condition_that_could_not_be_written_is_written_before_the_next_try(either: Harness) -> None:
+    either.api.fail("mark", error(500))
+    either.api.fail("delete", error(422))
+    either.api.fail("evict", error(500))
+    await preempt(either)
+    assert either.pod("low").disruption == ""
+    await either.pass_time(6)
+    writes = [call for call in either.api.calls if call.resource == "pods" and call.verb in ("mark", "delete")]
+    assert [call.verb for call in writes] == ["mark", "delete", "mark", "delete"]
+    assert either.api.conditions[-1]["reason"] == PREEMPTED
