@@ -8,7 +8,8 @@ of them as soon as that is refused.
 
 import asyncio
 import logging
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import chain
 
 from extender.binding.disrupting import do_each, find_running
 from extender.scheduling.preemption import Method
@@ -28,6 +29,10 @@ _MAX_TRIES = 3
 """How often a dry run is tried that has no answer."""
 
 
+_PODS_PER_TURN = 20
+"""Of how many pods budgets are looked through before others get their turn: filter is served meanwhile."""
+
+
 class Rehearsal:
     """The victims of one preemption, and what may keep them."""
 
@@ -36,8 +41,8 @@ class Rehearsal:
         self._store = store
         self._method = method
 
-        self._listed: Sequence[DisruptionBudget] | None = ()
-        """The budgets as the API server has them; None if it does not say."""
+        self._listed: Mapping[str, Sequence[DisruptionBudget]] | None = {}
+        """The budgets as the API server has them, by namespace; None if it does not say."""
 
     async def prepare(self) -> None:
         """Ask for the budgets as they are now: our own watch may be late."""
@@ -49,30 +54,40 @@ class Rehearsal:
             log.warning("could not list disruption budgets", extra={"err": str(error)})
             self._listed = None
             return
-        known = [each for each in budgets if not isinstance(each, Malformed)]
-        self._listed = known if len(known) == len(budgets) else None
+        listed: dict[str, list[DisruptionBudget]] = {}
+        for each in budgets:
+            if isinstance(each, Malformed):
+                self._listed = None
+                return
+            listed.setdefault(each.key.namespace, []).append(each)
+        self._listed = listed
 
     def is_guarded(self, pod: Pod) -> bool:
         """Whether a budget may refuse the eviction of a pod: one that was listed, or that the watch has shown since."""
         if self._method is Method.DELETION:
             return False
-        budgets = (*(self._listed or ()), *self._store.budgets.values())
-        return self._listed is None or any(selects_pod(budget, pod.namespace, pod.labels) for budget in budgets)
+        if self._listed is None:
+            return True
+        listed, watched = self._listed.get(pod.namespace, ()), self._store.budgets_in.get(pod.namespace, {}).values()
+        return any(selects_pod(budget, pod.namespace, pod.labels) for budget in chain(listed, watched))
 
     async def run(self, victims: Iterable[Victim]) -> dict[str, str]:
         """The victims that could not be evicted, by UID, and why."""
         if self._method is Method.DELETION:
             return {}
-        guarded, alike = self._sort(victims)
+        guarded, alike = await self._sort(victims)
         refused = await self._rehearse([*guarded, *(each[0] for each in alike)])
         doubtful = [pod for each in alike if each[0].uid in refused for pod in each[1:]]
         return refused | await self._rehearse(doubtful)
 
-    def _sort(self, victims: Iterable[Victim]) -> tuple[list[Pod], list[list[Pod]]]:
+    async def _sort(self, victims: Iterable[Victim]) -> tuple[list[Pod], list[list[Pod]]]:
         """The pods that budgets select, and the others by their kind."""
         guarded: list[Pod] = []
         alike: dict[Hashable, list[Pod]] = {}
-        for pod in (find_running(self._store.pods, victim) for victim in victims):
+        for index, victim in enumerate(victims, start=1):
+            if index % _PODS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            pod = find_running(self._store.pods, victim)
             if pod is None:
                 continue
             if self.is_guarded(pod):

@@ -79,6 +79,8 @@ class Store:
         self.parents: dict[OwnerKey, Parent] = {}
         self.priority_classes: dict[str, PriorityClass] = {}
         self.budgets: dict[Key, DisruptionBudget] = {}
+        self.budgets_in: dict[str, dict[Key, DisruptionBudget]] = {}
+        """The same by namespace."""
 
         # Room: who uses what, and what plans are given.
         self.occupancy = Occupancy(self._note_used)
@@ -395,10 +397,15 @@ class Store:
     def put_budget(self, budget: DisruptionBudget) -> None:
         """A PodDisruptionBudget came or changed."""
         self.budgets[budget.key] = budget
+        self.budgets_in.setdefault(budget.key.namespace, {})[budget.key] = budget
 
     def drop_budget(self, key: Key) -> None:
         """A PodDisruptionBudget went."""
-        self.budgets.pop(key, None)
+        if self.budgets.pop(key, None) is not None:
+            here = self.budgets_in[key.namespace]
+            del here[key]
+            if not here:
+                del self.budgets_in[key.namespace]
 
     def put_priority_class(self, found: PriorityClass) -> None:
         """A PriorityClass came or changed."""

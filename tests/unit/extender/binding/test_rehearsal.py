@@ -1,10 +1,16 @@
 """What is rehearsed before anybody goes, and how each is ended: a budget is always asked, and asked by evictions."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import cast
 
 import pytest
 
+from extender.binding.rehearsal import Rehearsal
+from extender.scheduling.preemption import Method
+from serried.model.budget import DisruptionBudget
 from serried.model.group import Key
+from serried.model.reservation import Victim
 from serried.model.verdict import Reason
 from tests.support.budgets import budget
 from tests.support.builders import PodBuilder, pod
@@ -103,3 +109,53 @@ async def test_a_budget_that_comes_between_rehearsal_and_eviction_is_asked(world
     world.api.let_go("mark")
     await world.go()
     assert (said(world, "delete"), said(world, "evict")) == ([], ["low1"])
+
+
+class Watched:
+    """A budget of another namespace that counts how often it is looked at."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    @property
+    def key(self) -> Key:
+        """Its key."""
+        self.looks += 1
+        return Key("elsewhere", "web")
+
+
+def victims_of(world: Harness, count: int) -> list[Victim]:
+    """Pods that run, as victims."""
+    world.add(*(running(index) for index in range(1, count + 1)))
+    return [Victim(f"pod-low{index}", "default", f"low{index}") for index in range(1, count + 1)]
+
+
+async def test_budgets_of_other_namespaces_are_not_looked_through(world: Harness) -> None:
+    other = Watched()
+    world.store.put_budget(cast("DisruptionBudget", other))
+    other.looks = 0
+    await Rehearsal(world.api.client(), world.store, Method.EVICTION).run(victims_of(world, 3))
+    assert other.looks == 0
+
+
+async def test_while_many_victims_are_looked_through_others_get_their_turn(world: Harness) -> None:
+    victims = victims_of(world, 200)
+    task = asyncio.create_task(Rehearsal(world.api.client(), world.store, Method.EVICTION).run(victims))
+    turns = 0
+    for _ in range(1000):
+        if said(world, "rehearse"):
+            break
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 10
+    assert await task == {}
+
+
+async def test_a_budget_that_is_gone_guards_nobody(world: Harness) -> None:
+    watch_only(world)
+    world.store.drop_budget(Key("default", "web"))
+    world.store.drop_budget(Key("default", "web"))
+    assert not world.store.budgets_in
+    assert not Rehearsal(world.api.client(), world.store, Method.EVICTION).is_guarded(
+        running(1).label("app", "web").value()
+    )
