@@ -32,7 +32,7 @@ from extender.scheduling.units import is_running
 from serried.cluster.companies import Companies
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, TooMany
+from serried.kube.errors import ApiError, Conflict, Fenced, NotFound, TooMany
 from serried.kube.wire import PODS
 from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey
@@ -274,8 +274,11 @@ class Preempting:
             return _End.GONE
         try:
             end = await self._end_pod(course, pod)
-        except (NotFound, Conflict):
+        except NotFound:
             return _End.GONE
+        except Conflict:
+            # Another UID, says the API server, or a webhook something else: the watch knows.
+            return _End.GONE if self._find(victim) is None else _End.REFUSED
         except TooMany:
             log.info("a disruption budget keeps a victim for now", extra={"pod": victim.name})
         except ApiError as error:
@@ -292,8 +295,11 @@ class Preempting:
         if not course.rehearsal.is_guarded(pod):
             try:
                 await self._client.delete(PODS, pod.namespace, pod.name, pod.uid)
-            except (Forbidden, Invalid) as error:
-                # No such role, or serried-extender-deletions does not find the condition: who may evict needs neither.
+            except (NotFound, Fenced):
+                raise
+            except ApiError as error:
+                # No such role, a webhook, or serried-extender-deletions does not find the condition: who may evict
+                # needs none of them.
                 log.info("a victim is evicted, not deleted", extra={"pod": pod.name, "err": str(error)})
             else:
                 return _End.DELETED

@@ -4,7 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from extender.scheduling.cycle import CycleStage
 from extender.scheduling.preemption import Method
+from serried.kube.errors import Fenced
+from serried.kube.wire import Failure
+from serried.model.group import Key
 from serried.model.pod import PREEMPTED
 from tests.support.builders import pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
@@ -36,3 +40,29 @@ async def test_a_condition_that_could_not_be_written_is_written_before_the_next_
     writes = [call for call in either.api.calls if call.resource == "pods" and call.verb in ("mark", "delete")]
     assert [call.verb for call in writes] == ["mark", "delete", "mark", "delete"]
     assert either.api.conditions[-1]["reason"] == PREEMPTED
+
+
+async def test_a_conflict_is_not_taken_for_the_end_of_a_victim_that_still_runs(either: Harness) -> None:
+    either.api.fail("delete", error(409))
+    either.api.fail("evict", error(409))
+    await preempt(either)
+    assert either.node_of("low") == "n1"
+    await either.pass_time(6)
+    assert Key("default", "low") not in either.api.pods
+
+
+async def test_one_of_a_victim_that_is_gone_is_its_end(either: Harness) -> None:
+    either.api.hold("delete")
+    await preempt(either)
+    either.delete("low")
+    either.api.fail("delete", error(409))
+    either.api.fail("evict", error(409))
+    either.api.let_go("delete")
+    await either.go()
+    assert either.cycle().stage is CycleStage.GATHERING
+
+
+async def test_whoever_does_not_lead_any_more_evicts_nobody_in_place_of_a_deletion(either: Harness) -> None:
+    either.api.fail("delete", Fenced("delete", Failure(0, "NotLeading", "not sent")))
+    await preempt(either)
+    assert not either.api.said("evict")

@@ -95,7 +95,7 @@ async def test_if_one_of_a_kind_is_refused_all_of_it_are_asked_and_nobody_goes(w
     assert Reason.EVICTION_REFUSED in world.reasons()
 
 
-@pytest.mark.parametrize("status", [403, 422])
+@pytest.mark.parametrize("status", [0, 403, 409, 422, 429, 500])
 async def test_whoever_may_not_delete_evicts(world: Harness, status: int) -> None:
     world.api.fail("delete", error(status))
     await preempt(world, running(1))
