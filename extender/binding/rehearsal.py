@@ -8,18 +8,18 @@ of them as soon as that is refused.
 
 import asyncio
 import logging
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from extender.binding.disrupting import do_each, find_running
 from extender.scheduling.preemption import Method
 from serried.cluster.store import Store
-from serried.decode.budgets import decode_budget, selects_pod
+from serried.decode.budgets import counts, decode_budget, selects_pod
 from serried.decode.malformed import Malformed
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
 from serried.kube.wire import BUDGETS
 from serried.model.budget import DisruptionBudget
+from serried.model.group import Key
 from serried.model.pod import Pod
 from serried.model.reservation import Victim
 
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 _MAX_TRIES = 3
 """How often a dry run is tried that has no answer."""
 
+
+_REFUSAL = "its PodDisruptionBudget does not allow it"
 
 _PODS_PER_TURN = 20
 """Of how many pods budgets are looked through before others get their turn: filter is served meanwhile."""
@@ -66,17 +68,17 @@ class Rehearsal:
         """Whether a budget may refuse the eviction of a pod: one that was listed, or that the watch has shown since."""
         if self._method is Method.DELETION:
             return False
-        if self._listed is None:
-            return True
-        listed, watched = self._listed.get(pod.namespace, ()), self._store.budgets_in.get(pod.namespace, {}).values()
-        return any(selects_pod(budget, pod.namespace, pod.labels) for budget in chain(listed, watched))
+        budgets = self._iterate_budgets(pod.namespace)
+        return self._listed is None or any(selects_pod(budget, pod.namespace, pod.labels) for budget in budgets)
 
     async def run(self, victims: Iterable[Victim]) -> dict[str, str]:
         """The victims that could not be evicted, by UID, and why."""
         if self._method is Method.DELETION:
             return {}
         guarded, alike = await self._sort(victims)
-        refused = await self._rehearse([*guarded, *(each[0] for each in alike)])
+        beyond = await self._find_beyond(guarded)
+        within = [pod for pod in guarded if pod.uid not in beyond]
+        refused = beyond | await self._rehearse([*within, *(each[0] for each in alike)])
         doubtful = [pod for each in alike if each[0].uid in refused for pod in each[1:]]
         return refused | await self._rehearse(doubtful)
 
@@ -96,6 +98,33 @@ class Rehearsal:
                 alike.setdefault(_name_kind(pod), []).append(pod)
         return guarded, list(alike.values())
 
+    async def _find_beyond(self, pods: Iterable[Pod]) -> dict[str, str]:
+        """Those whose budgets will allow no more evictions after the others': each dry run is judged by itself."""
+        left: dict[Key, int] = {}
+        beyond: dict[str, str] = {}
+        for index, pod in enumerate(pods, start=1):
+            if index % _PODS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            allowed = self._list_allowed(pod)
+            if any(left.setdefault(key, count) <= 0 for key, count in allowed.items()):
+                beyond[pod.uid] = _REFUSAL
+            else:
+                left.update({key: left[key] - 1 for key in allowed})
+        return beyond
+
+    def _list_allowed(self, pod: Pod) -> dict[Key, int]:
+        """How many evictions each budget of a pod allows: of what was listed and what the watch shows, the smaller."""
+        allowed: dict[Key, int] = {}
+        for budget in self._iterate_budgets(pod.namespace):
+            if counts(budget, pod.namespace, pod.name, pod.labels):
+                allowed[budget.key] = min(budget.allowed, allowed.get(budget.key, budget.allowed))
+        return allowed
+
+    def _iterate_budgets(self, namespace: str) -> Iterator[DisruptionBudget]:
+        """What was listed, and what the watch shows: one of a name may come twice."""
+        yield from (self._listed or {}).get(namespace, ())
+        yield from self._store.budgets_in.get(namespace, {}).values()
+
     async def _rehearse(self, pods: Sequence[Pod]) -> dict[str, str]:
         answers = await do_each(pods, self._rehearse_one)
         return {pod.uid: why for pod, why in zip(pods, answers, strict=True) if why}
@@ -107,7 +136,7 @@ class Rehearsal:
             except (NotFound, Conflict):
                 return ""
             except TooMany:
-                return "its PodDisruptionBudget does not allow it"
+                return _REFUSAL
             except ApiError as error:
                 if attempt == _MAX_TRIES:
                     return str(error)

@@ -64,7 +64,8 @@ class Units:
     def list_running(self, preemptor: GroupKey) -> Work[Running]:
         """The units beside those of the gang itself, as of the moment of the first step.
 
-        Pods that end already are none: their room comes without anybody's help.
+        Pods that end already are none: their room comes without anybody's help. Those that will end for another gang
+        are none, either, and take of what their budgets allow.
         """
         pods = iter(list(self._pods.values()))
         units = [unit for key in self._states.states if key != preemptor and (unit := self._find_planned(key))]
@@ -79,6 +80,7 @@ class Units:
         while batch := list(islice(pods, _PODS_PER_STEP)):
             for pod in batch:
                 if not self._counts(pod):
+                    _take(pod, budgets, allowed)
                     continue
                 group = self._find_group(pod)
                 if group is not None and group.key == preemptor:
@@ -189,6 +191,13 @@ def _list_budgets(pods: Iterable[Pod], budgets: Mapping[str, Iterable[Disruption
         for budget in budgets.get(pod.namespace, ()):
             if counts(budget, pod.namespace, pod.name, pod.labels):
                 yield budget.key
+
+
+def _take(pod: Pod, budgets: Mapping[str, Iterable[DisruptionBudget]], allowed: dict[Key, int]) -> None:
+    """The eviction of a pod that runs is about to come: its budgets allow one fewer to others."""
+    if pod.bound and not pod.deleting:
+        for key in _list_budgets((pod,), budgets):
+            allowed[key] = max(0, allowed[key] - 1)
 
 
 def keep_budgets(running: Running) -> Running:

@@ -107,10 +107,11 @@ class FakeApi:
         """The pods that were told to end, in this order, once for each call."""
         return [call.name for call in self.calls if call.resource == "pods" and call.verb in ("evict", "delete")]
 
-    def guard_all(self) -> None:
-        """A PodDisruptionBudget selects every pod, so that whoever evicts has to ask it."""
-        budget = {"metadata": {"name": "all", "namespace": "default", "uid": "budget-all"}, "spec": {"selector": {}}}
-        self.budgets[Key("default", "all")] = budget
+    def guard_all(self, allowed: int = 1000) -> None:
+        """A PodDisruptionBudget selects every pod, so that whoever evicts has to ask it; so many go at once."""
+        metadata = {"name": "all", "namespace": "default", "uid": "budget-all"}
+        status = {"disruptionsAllowed": allowed}
+        self.budgets[Key("default", "all")] = {"metadata": metadata, "spec": {"selector": {}}, "status": status}
 
     def phase(self, group: GroupKey = _GANG) -> str | None:
         """The phase of a Reservation object, None if there is none."""

@@ -9,12 +9,12 @@ import pytest
 from extender.binding.rehearsal import Rehearsal
 from extender.scheduling.preemption import Method
 from serried.model.budget import DisruptionBudget
-from serried.model.group import Key
+from serried.model.group import GroupKey, Key
 from serried.model.reservation import Victim
 from serried.model.verdict import Reason
 from tests.support.budgets import budget
-from tests.support.builders import PodBuilder, pod
-from tests.support.extender_harness import Harness, gang, members, small_nodes
+from tests.support.builders import PodBuilder, node, pod, pod_group
+from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
 
 HIGH = 100
@@ -109,6 +109,31 @@ async def test_a_budget_that_comes_between_rehearsal_and_eviction_is_asked(world
     world.api.let_go("mark")
     await world.go()
     assert (said(world, "delete"), said(world, "evict")) == ([], ["low1"])
+
+
+@pytest.mark.parametrize(("listed", "watched"), [(1, 9), (9, 1)])
+async def test_no_more_go_than_the_smaller_count_of_a_budget_though_each_dry_run_passes(
+    world: Harness, listed: int, watched: int
+) -> None:
+    """The watch is late, or changes while the budgets are listed."""
+    world.api.guard_all(allowed=listed)
+    victims = victims_of(world, 2)
+    world.add(budget("all").having({}, "spec", "selector").allowing(watched))
+    rehearsal = Rehearsal(world.api.client(), world.store, Method.EVICTION)
+    await rehearsal.prepare()
+    assert await rehearsal.run(victims) == {"pod-low2": "its PodDisruptionBudget does not allow it"}
+    assert await rehearsal.run(victims[1:]) == {}
+
+
+async def test_what_a_budget_allows_is_not_promised_to_two_gangs(world: Harness) -> None:
+    """A victim of the first gang still runs when the second one looks for its own."""
+    world.api.hold("rehearse")
+    world.add(budget("web").selecting(app="web").allowing(1))
+    await preempt(world, running(1).label("app", "web"))
+    world.add(node("n2").cpu(2), running(2).label("app", "web"), pod_group("h").gang(1).priority(HIGH))
+    await world.add(pod("h0").cpu(2).scheduler(SCHEDULER).in_group("h").priority(HIGH)).go()
+    assert world.ledger.of_group(GroupKey("default", "h")) is None
+    assert Reason.PREEMPTING not in world.reasons(GroupKey("default", "h"))
 
 
 class Watched:
