@@ -165,7 +165,8 @@ def _remember(core: Core, memory: GroupMemory) -> None:
     group = core.store.groups.get(memory.group)
     if reservation is not None and group is not None:
         now = core.clock()
-        state.cycle = BindingCycle(group, reservation, now, now, preempted=bool(reservation.victims))
+        preempted = memory.preempted or bool(reservation.victims)
+        state.cycle = BindingCycle(group, reservation, now, now, preempted=preempted)
 
 
 def _restore_head(kept: KeptNodes) -> Head:

@@ -145,6 +145,7 @@ def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
         ),
         offers=tuple(NodeOffer(shape, names, until) for shape, (until, names) in state.offers.items() if now < until),
         verdict=state.verdict,
+        preempted=state.cycle is not None and state.cycle.preempted,
     )
 
 

@@ -82,6 +82,9 @@ class GroupMemory:
     verdict: Verdict | None = None
     """What was said of it last."""
 
+    preempted: bool = False
+    """Whether others were to go for its binding cycle."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeptNodes:

@@ -70,3 +70,15 @@ async def test_one_whose_room_is_used_already_is_counted_once(world: Harness) ->
     counted = replace(take(world), on_their_way=frozenset({plain.value().uid}), used=used)
     assert decide(counted, GANG).nodes == {"m0": "n1"}
     assert decide(replace(counted, on_their_way=frozenset()), GANG).nodes == {}
+
+
+async def test_a_planned_gang_for_which_others_have_ended_keeps_its_slots(world: Harness) -> None:
+    world.add(*small_nodes(1), pod("runs").cpu(2).on("n1"), pod_group("h").gang(1).priority(1))
+    await world.add(pod("h0").cpu(2).scheduler(SCHEDULER).in_group("h").priority(1)).go()
+    world.delete("runs")
+    await world.go()
+    world.add(gang(1).priority(9), members(1)[0].cpu(2).priority(9))
+    capture = take(world)
+    assert decide(capture, GANG).nodes == {}
+    forgetful = tuple(replace(each, preempted=False) for each in capture.memories)
+    assert decide(replace(capture, memories=forgetful), GANG).nodes == {"m0": "n1"}
