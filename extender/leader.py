@@ -13,7 +13,7 @@ from serried.decode.lease import decode_lease
 from serried.decode.malformed import Malformed
 from serried.kube.changes import Deleted, Event, Upserted
 from serried.kube.client import ApiClient
-from serried.kube.reflector import Reflector
+from serried.kube.reflector import Reflector, WatchTiming
 from serried.kube.wire import LEASES, Selection
 from serried.model.group import Key
 from serried.model.lease import Lease
@@ -27,6 +27,13 @@ kube-scheduler itself gives up after 10 seconds without a renewal (renewDeadline
 """
 
 _LOOK_SECONDS = 0.5
+
+WATCH_TIMING = WatchTiming(silence=10.0)
+"""A Lease is renewed every few seconds: a watch that shows nothing for so long has lost its connection.
+
+It is shorter than the time for which we lead, so that another connection shows the renewals before that is over; a
+reflector counts it as a watch that lasted, and makes the next one at once.
+"""
 
 NOBODY = Lease("")
 
@@ -58,7 +65,8 @@ class Leadership:
         """Follow this Lease until cancelled."""
         selection = Selection(namespace=lease.namespace, fields=f"metadata.name={lease.name}")
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(Reflector(client, LEASES, self.follow, selection=selection).run())
+            follower = Reflector(client, LEASES, self.follow, selection=selection, timing=WATCH_TIMING)
+            tasks.create_task(follower.run())
             tasks.create_task(self.watch_time())
 
     def follow(self, event: Event) -> None:

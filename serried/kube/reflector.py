@@ -290,8 +290,9 @@ class Reflector:
         lines = LineSplitter()
         try:
             async with (
-                self._client.stream(self._path, params) as chunks,
+                # Around the first answer as well: an idle connection may be as dead as the one that fell silent.
                 asyncio.timeout(self._timing.silence) as limit,
+                self._client.stream(self._path, params) as chunks,
             ):
                 async for chunk in chunks:
                     self._slice.resume()

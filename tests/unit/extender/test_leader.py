@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -6,8 +7,13 @@ from extender import leader as module
 from extender.leader import AlwaysActive, Leadership
 from serried.decode.times import write_time
 from serried.kube.changes import Deleted, Upserted
+from serried.kube.wire import LEASES
+from serried.model.group import Key
 from serried.model.lease import Lease
+from tests.support.apiserver import FakeApiServer
 from tests.support.clock import Clock
+from tests.support.controller_harness import until
+from tests.support.faults import watches
 
 NOW = 1_700_000_000
 HERE = "serried-0"
@@ -133,6 +139,30 @@ def test_it_follows_the_watch_of_the_lease(leadership: Leadership, turns: Turns)
     leadership.follow(Upserted(lease("serried-0_a")))
     leadership.follow(Deleted(lease("serried-0_a")))
     assert turns.seen == [True, False, True, False]
+
+
+class TestAWatchWhoseConnectionIsDead:
+    def test_is_made_anew_before_leadership_runs_out(self, leadership: Leadership, clock: Clock) -> None:
+        leadership.take(held_by("serried-0_a"))
+        clock.advance(module.WATCH_TIMING.silence + 1)
+        assert leadership.leads()
+
+    @pytest.mark.parametrize("waiting", ["", "leases"], ids=["only that one", "and the next one, too"])
+    async def test_costs_no_more_than_a_moment_of_leadership(
+        self, leadership: Leadership, monkeypatch: pytest.MonkeyPatch, waiting: str
+    ) -> None:
+        monkeypatch.setattr(module, "WATCH_TIMING", replace(module.WATCH_TIMING, silence=0.05))
+        async with FakeApiServer() as server, server.client(timeout=30.0) as client, asyncio.TaskGroup() as tasks:
+            server.add(LEASES, lease("serried-1_a"))
+            watch = tasks.create_task(leadership.watch(client, Key("serried", "serried")))
+            await server.watched(LEASES)
+            await until(lambda: leadership.holder == "serried-1_a")
+            if waiting:
+                server.hold(watches(waiting), times=1)
+            server.drop_changes(LEASES)
+            server.change(LEASES, "serried", "serried", {"spec": {"holderIdentity": "serried-0_a"}})
+            await until(lambda: leadership.active)
+            watch.cancel()
 
 
 def test_without_a_lease_it_is_active_from_the_beginning(turns: Turns, clock: Clock) -> None:
