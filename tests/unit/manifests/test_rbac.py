@@ -66,6 +66,13 @@ def test_single_objects_are_named(documents: Sequence[Document]) -> None:
             assert rule.get("resourceNames") or rule["verbs"] == ["create"]
 
 
+def test_all_that_anybody_may_do_with_a_lease_goes_by_the_level_of_elections(documents: Sequence[Document]) -> None:
+    allowed = [set(rule["verbs"]) for rule in rules(documents) if "leases" in rule["resources"]]
+    (flow,) = [each.content["spec"] for each in documents if each.name == "serried-leader-election"]
+    ((served,),) = [rule["resourceRules"] for rule in flow["rules"]]
+    assert set().union(*allowed) <= set(served["verbs"])
+
+
 def test_only_pods_that_need_a_token_mount_one(documents: Sequence[Document]) -> None:
     accounts = [document.content for document in documents if document.kind == "ServiceAccount"]
     assert len(accounts) == 5
