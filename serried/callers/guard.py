@@ -23,6 +23,9 @@ OPEN_PATHS = frozenset({"/livez", "/livez/filter", "/livez/pair", "/readyz"})
 TOKEN_HEADER = b"x-serried-token"
 """Where a token may be, too: the API server takes Authorization off before it passes a request on to a pod."""
 
+_LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
+"""From where those come who are in this pod."""
+
 _MAX_PATH = 1000
 _MAX_TOKEN = 16_384
 
@@ -104,14 +107,16 @@ def read_token(headers: list[tuple[bytes, bytes]]) -> str:
 
 
 def is_loopback(scope: Scope) -> bool:
-    """Whether the caller is on this machine, or in this pod; also if nobody knows where it is."""
+    """Whether the caller is on this machine, or in this pod; not if nobody knows where it is.
+
+    Not the whole of 127.0.0.0/8: a sidecar of a mesh comes from 127.0.0.6 for whoever called it over the network.
+    """
     client = scope.get("client")
     try:
         address = ipaddress.ip_address(client[0] if client else "")
     except ValueError:
         return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+    return (getattr(address, "ipv4_mapped", None) or address) in _LOOPBACK
 
 
 def _refuse(status: int, sentence: str) -> Response:

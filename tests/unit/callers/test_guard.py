@@ -126,9 +126,15 @@ class TestWhoComesFromElsewhere:
 
 
 class TestWhoIsThereAlready:
-    @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1"])
+    @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
     async def test_loopback_needs_nothing(self, house: House, address: str) -> None:
         assert (await house.ask(token="", peer=(address, 1), scheme="http")).status_code == 200
+
+    @pytest.mark.parametrize("address", ["127.0.0.6", "::ffff:127.0.0.6", "127.8.9.1"])
+    async def test_the_proxy_of_a_mesh_does_not_lend_its_place_to_those_it_speaks_for(
+        self, house: House, address: str
+    ) -> None:
+        assert (await house.ask(token="", peer=(address, 1))).status_code == 401
 
     @pytest.mark.parametrize("address", ["10.0.0.1", "::ffff:10.0.0.1", "fd00::1", "169.254.1.1", "", "localhost"])
     async def test_other_addresses_are_elsewhere(self, house: House, address: str) -> None:
