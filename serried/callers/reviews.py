@@ -66,16 +66,6 @@ class Reviews:
 
     async def allows(self, caller: Caller, verb: str, path: str) -> bool:
         """Whether the caller may do this; ``verb`` is the method in small letters, as in a role."""
-        return await self._rights.find((caller.name, verb, path), lambda: self._review_access(caller, verb, path))
-
-    async def _review_token(self, token: str) -> Caller | None:
-        status = await self._ask(_TOKENS, "authentication.k8s.io/v1", "TokenReview", {"token": token})
-        user = status.get("user") or {}
-        if not status.get("authenticated") or not user.get("username"):
-            return None
-        return Caller(user["username"], user)
-
-    async def _review_access(self, caller: Caller, verb: str, path: str) -> bool:
         about = caller.about
         spec = {
             "user": caller.name,
@@ -84,6 +74,18 @@ class Reviews:
             "extra": about.get("extra") or {},
             "nonResourceAttributes": {"path": path, "verb": verb},
         }
+        # Rights may come from any of these: two tokens of one name need not have the same.
+        question = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
+        return await self._rights.find(question, lambda: self._review_access(spec))
+
+    async def _review_token(self, token: str) -> Caller | None:
+        status = await self._ask(_TOKENS, "authentication.k8s.io/v1", "TokenReview", {"token": token})
+        user = status.get("user") or {}
+        if not status.get("authenticated") or not user.get("username"):
+            return None
+        return Caller(user["username"], user)
+
+    async def _review_access(self, spec: Mapping[str, Any]) -> bool:
         status = await self._ask(_ACCESS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
         return bool(status.get("allowed")) and not status.get("denied")
 

@@ -10,10 +10,12 @@ from serried.kube.errors import ApiError
 
 
 class Court:
-    """``users`` by token; ``grants`` are (user, verb, path). ``error`` is raised instead of any answer."""
+    """``users`` by token; ``grants`` are (user or group, verb, path). ``error`` is raised instead of any answer."""
 
     def __init__(self) -> None:
         self.users: dict[str, str] = {}
+        self.groups: dict[str, list[str]] = {}
+        """By token, where they are not those of the team."""
         self.grants: set[tuple[str, str, str]] = set()
         self.error: ApiError | None = None
         self.asked: list[str] = []
@@ -42,11 +44,13 @@ class Court:
     def _judge(self, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         if kind == "SubjectAccessReview":
             asked = spec["nonResourceAttributes"]
-            return {"allowed": (spec["user"], asked["verb"], asked["path"]) in self.grants}
+            holders = [spec["user"], *spec["groups"]]
+            return {"allowed": any((holder, asked["verb"], asked["path"]) in self.grants for holder in holders)}
         name = self.users.get(spec["token"])
         if name is None:
             return {"user": {}, "error": "invalid bearer token"}
+        groups = self.groups.get(spec["token"], ["team"])
         return {
             "authenticated": True,
-            "user": {"username": name, "uid": "1", "groups": ["team"], "extra": {"a": ["b"]}},
+            "user": {"username": name, "uid": "1", "groups": groups, "extra": {"a": ["b"]}},
         }

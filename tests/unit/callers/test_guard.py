@@ -178,6 +178,13 @@ class TestWhatIsKept:
         house.clock.advance(10)
         assert (await house.ask("/debug/nodes")).status_code == 200
 
+    async def test_the_right_of_one_token_is_not_that_of_another_of_the_same_name(self, house: House) -> None:
+        house.court.users |= {"in-the-group": "jane", "in-no-group": "jane"}
+        house.court.groups |= {"in-the-group": ["operators"], "in-no-group": []}
+        house.court.grants.add(("operators", "get", "/debug/nodes"))
+        assert (await house.ask("/debug/nodes", "in-the-group")).status_code == 200
+        assert (await house.ask("/debug/nodes", "in-no-group")).status_code == 403
+
     async def test_those_who_ask_the_same_at_once_share_one_review(self, house: House) -> None:
         house.court.open.clear()
         asks = [asyncio.create_task(house.ask()) for _ in range(50)]
