@@ -62,6 +62,15 @@ class HoldSwitch:
         self._retry_at = 0.0
         """When the switch may be tried again, in loop seconds."""
 
+        self._turns = 0
+        """How often leadership has turned."""
+
+    def forget(self) -> None:
+        """Leadership has turned: another instance may set the switch, or has done so."""
+        self._turns += 1
+        self._retry_at = 0.0
+        self.way = ""
+
     def choose(self, held: int) -> str:
         """The way for new pods, with so many held by filter now."""
         if self.mode != "auto":
@@ -84,14 +93,17 @@ class HoldSwitch:
         way = self.choose(held)
         if (way == self.way and not self.obstacle) or self._clock() < self._retry_at:
             return
+        turns = self._turns
         try:
             body = {"data": {"hold": way}}
             await self._client.patch_merge(CONFIG_MAPS, self._switch.namespace, self._switch.name, body)
         except ApiError as error:
-            self._meet(error, way)
+            if turns == self._turns:
+                self._meet(error, way)
             return
-        self.way = way
-        self.obstacle = ""
+        if turns == self._turns:  # else another leader's write may have come after it
+            self.way = way
+            self.obstacle = ""
 
     def _meet(self, error: ApiError, way: str) -> None:
         """Nobody reads a switch that does not exist, so no pod gets a gate; of any other failure nothing follows."""

@@ -151,6 +151,7 @@ class Extender:
         log.info("active" if active else "not active", extra={"holder": self.leadership.holder})
         self.core.end_term()
         self.reports.end_term()
+        self.holding.forget()
         self.takeover.note_turn()
 
     async def run(self) -> None:

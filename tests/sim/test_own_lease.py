@@ -9,6 +9,7 @@ from extender import process
 from extender.process import Extender
 from serried.kube.election import Timing
 from serried.kube.wire import NODES
+from serried.model.lease import Lease
 from serried.model.level import FALLBACK
 from serried.observe.prometheus import PrometheusExtenderMetrics
 from serried.settings import extender_settings
@@ -57,3 +58,12 @@ async def test_one_leads_and_is_ready_and_the_next_one_when_it_has_gone(server: 
     await until(second.is_ready)
     assert second.extender.core.term.plans
     await second.end()
+
+
+async def test_what_another_leader_may_have_set_meanwhile_is_known_no_more(server: FakeApiServer) -> None:
+    pod = Pod(server, "a")
+    await until(pod.is_ready)
+    pod.extender.holding.way = "gate"
+    pod.extender.leadership.take(Lease("b_1"))
+    assert pod.extender.holding.way == ""
+    await pod.end()

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,9 +21,12 @@ class Switchboard(ApiClient):
         self.written: list[str] = []
         self.asked = 0
         self.fault: ApiError | None = None
+        self.meanwhile: Callable[[], None] = lambda: None
+        """What happens while a write is on its way."""
 
     async def patch_merge(self, *args: Any) -> dict[str, Any]:
         self.asked += 1
+        self.meanwhile()
         if self.fault is not None:
             raise self.fault
         self.written.append(args[3]["data"]["hold"])
@@ -79,6 +83,39 @@ async def test_a_switch_that_could_not_be_written_is_tried_again(board: Switchbo
     board.fault = None
     await holding.settle(0)
     assert (holding.way, board.written) == ("filter", ["filter"])
+
+
+class TestLeadershipThatTurns:
+    async def test_has_the_switch_written_again_for_another_leader_may_have_set_it(self, board: Switchboard) -> None:
+        holding = switch(board, "gate")
+        await holding.settle(0)
+        holding.forget()
+        assert holding.way == ""
+        await holding.settle(0)
+        assert (holding.way, board.written) == ("gate", ["gate", "gate"])
+
+    @pytest.mark.parametrize("answer", [None, error(404)], ids=["that succeeds", "that finds no switch"])
+    async def test_under_a_write_leaves_open_how_pods_are_held(
+        self, board: Switchboard, answer: ApiError | None
+    ) -> None:
+        holding = switch(board)
+        board.meanwhile = holding.forget
+        board.fault = answer
+        await holding.settle(0)
+        assert holding.way == ""
+        board.meanwhile = lambda: None
+        board.fault = None
+        await holding.settle(0)
+        assert (holding.way, board.written[-1]) == ("filter", "filter")
+
+    async def test_has_a_switch_that_was_not_there_asked_for_at_once(self, board: Switchboard) -> None:
+        holding = switch(board, "gate")
+        board.fault = error(404)
+        await holding.settle(0)
+        holding.forget()
+        board.fault = None
+        await holding.settle(0)
+        assert (holding.way, holding.obstacle) == ("gate", "")
 
 
 class TestWithoutTheSwitch:
