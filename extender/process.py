@@ -47,10 +47,10 @@ from serried.cluster.store import EndedMembers, Store
 from serried.drift import Comparison
 from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
 from serried.kube.client import ApiClient
-from serried.kube.election import TIMING, Election, LeaseLostError
+from serried.kube.election import TIMING, Election, LeaseLostError, Unopposed
 from serried.kube.events import EventWriter
 from serried.model.eligibility import GangJobs
-from serried.model.group import GroupKey, Key
+from serried.model.group import GroupKey
 from serried.model.level import ApiLevel
 from serried.model.pod import Pod
 from serried.observe.prometheus import PrometheusExtenderMetrics
@@ -82,6 +82,7 @@ class Extender:
         self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs), EndedMembers.KEEP_SLOTS, level)
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         self.leadership = self._make_leadership()
+        self._election = self._make_election(clock)
         # Whatever changes something goes this way, and is asked again at each attempt.
         leading = client.fenced(self.leadership.leads)
         self.events = EventWriter(leading, "serried", gives_way=self._gives_way)
@@ -147,6 +148,12 @@ class Extender:
         make = Leadership if self.settings.lease else AlwaysActive
         return make(self.settings.lease_holder_prefix, self._on_turn, time.time)
 
+    def _make_election(self, clock: Callable[[], float]) -> Election | Unopposed:
+        if self.settings.lease is None or self.settings.lease_mode != "hold":
+            return Unopposed()
+        holder = self.settings.lease_holder_prefix
+        return Election(self._client, self.settings.lease, holder, clock=clock, wall=time.time, timing=TIMING)
+
     def _on_turn(self, active: bool) -> None:  # noqa: FBT001 - the callback's one argument
         log.info("active" if active else "not active", extra={"holder": self.leadership.holder})
         self.core.end_term()
@@ -161,6 +168,8 @@ class Extender:
         finally:
             await self.broadcast.close()
             await self.core.tasks.close()
+            # Last of all: whoever leads next must find nothing of ours still on its way.
+            await self._election.release()
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -189,30 +198,19 @@ class Extender:
         if self.settings.lease is not None and self.settings.lease_mode == "hold":
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.leadership.watch(self._client, self.settings.lease))
-                tasks.create_task(self._hold(self.settings.lease))
+                tasks.create_task(self._hold())
         elif self.settings.lease is not None:
             await self.leadership.watch(self._client, self.settings.lease)
         elif isinstance(self.leadership, AlwaysActive):
             self.leadership.begin()
 
-    async def _hold(self, lease: Key) -> None:
+    async def _hold(self) -> None:
         """Take part in the extenders' own election; whether we lead is read off the Lease, as where it is another's."""
-        election = Election(
-            self._client,
-            lease,
-            self.settings.lease_holder_prefix,
-            clock=asyncio.get_running_loop().time,
-            wall=time.time,
-            timing=TIMING,
-        )
         await self.feed.synced.wait()
-        try:
-            while True:
-                await election.acquire()
-                with suppress(LeaseLostError):
-                    await election.keep()
-        finally:
-            await election.release()
+        while True:
+            await self._election.acquire()
+            with suppress(LeaseLostError):
+                await self._election.keep()
 
     @property
     def _home(self) -> str:

@@ -8,7 +8,7 @@ import pytest
 from extender import process
 from extender.process import Extender
 from serried.kube.election import Timing
-from serried.kube.wire import NODES
+from serried.kube.wire import LEASES, NODES
 from serried.model.lease import Lease
 from serried.model.level import FALLBACK
 from serried.observe.prometheus import PrometheusExtenderMetrics
@@ -67,3 +67,26 @@ async def test_what_another_leader_may_have_set_meanwhile_is_known_no_more(serve
     pod.extender.leadership.take(Lease("b_1"))
     assert pod.extender.holding.way == ""
     await pod.end()
+
+
+async def test_what_is_on_its_way_ends_before_the_lease_is_given_up(server: FakeApiServer) -> None:
+    pod = Pod(server, "a")
+    await until(pod.is_ready)
+    lease = pod.extender.settings.lease
+    assert lease is not None
+    holders: list[str] = []
+
+    def look() -> str:
+        return str((server.look(LEASES, lease.namespace, lease.name) or {})["spec"]["holderIdentity"])
+
+    async def bind() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            holders.append(look())
+
+    pod.extender.core.tasks.spawn(bind())
+    await asyncio.sleep(0)
+    await pod.end()
+    assert holders == [pod.extender.leadership.holder]
+    assert look() == ""
