@@ -6,6 +6,8 @@ here, and whoever does not answer makes the kubelet restart it: it gives the Lea
 
 import asyncio
 import ssl
+import time
+from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter
@@ -17,13 +19,22 @@ from serried.settings import Address
 _PATIENCE_SECONDS = 1.0
 """How long either may take to answer. The probe itself waits longer, so that it hears which of them did not."""
 
+_KEPT_SECONDS = 1.0
+"""How long an answer counts, from when it was asked for: less than the two seconds between the scheduler's probes."""
+
 _REQUEST = b"GET %b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
 class Pair:
     """The scheduler and the extender of one Pod."""
 
-    def __init__(self, filter_listen: Address, scheduler_livez: str, client_ca: str | None = None) -> None:
+    def __init__(
+        self,
+        filter_listen: Address,
+        scheduler_livez: str,
+        client_ca: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._filter = filter_listen
 
         self._secured = client_ca is not None
@@ -36,6 +47,9 @@ class Pair:
         # Nothing is told to it, and on loopback nobody else can be there: the scheduler signs its certificate itself.
         self._unverified.check_hostname = False
         self._unverified.verify_mode = ssl.CERT_NONE
+
+        self._filters = _Shared(self.check_filter, clock)
+        self._schedules = _Shared(self.check_scheduler, clock)
 
     async def check_filter(self) -> bool:
         """Whether filter would answer: any answer of its listener is one, for they all come from the same place."""
@@ -56,14 +70,33 @@ class Pair:
 
         @routes.get("/livez/filter", response_class=PlainTextResponse)
         async def livez_filter() -> PlainTextResponse:
-            return tell_checks({"filter": await self.check_filter()})
+            return tell_checks({"filter": await self._filters.ask()})
 
         @routes.get("/livez/pair", response_class=PlainTextResponse)
         async def livez_pair() -> PlainTextResponse:
-            filters, schedules = await asyncio.gather(self.check_filter(), self.check_scheduler())
+            filters, schedules = await asyncio.gather(self._filters.ask(), self._schedules.ask())
             return tell_checks({"filter": filters, "scheduler": schedules})
 
         return routes
+
+
+class _Shared:
+    """One check for all who ask: anybody may, and each check costs filter's loop a connection."""
+
+    def __init__(self, check: Callable[[], Awaitable[bool]], clock: Callable[[], float]) -> None:
+        self._check = check
+        self._clock = clock
+        self._last: asyncio.Future[bool] | None = None
+        self._asked_at = 0.0
+
+    async def ask(self) -> bool:
+        """What the check that is under way says, or one that was asked for a moment ago."""
+        now = self._clock()
+        if self._last is None or (self._last.done() and now >= self._asked_at + _KEPT_SECONDS):
+            self._last = asyncio.ensure_future(self._check())
+            self._asked_at = now
+        # One who hangs up must not take the answer from the others.
+        return await asyncio.shield(self._last)
 
 
 async def _greet(host: str, port: int, tls: ssl.SSLContext) -> bool:

@@ -1,6 +1,7 @@
 """What the probes of a Pod ask: whether filter would answer, and whether the scheduler is alive."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,8 @@ from extender import pair as module
 from extender.http.server import Listener, Routes
 from extender.pair import Pair
 from serried.settings import Address
+from tests.support.clock import Clock
+from tests.support.controller_harness import until
 
 NOBODY = Address("127.0.0.1", 1)
 HOST = "127.0.0.1"
@@ -55,6 +58,28 @@ async def ask(pair: Pair, path: str) -> tuple[int, str]:
     return answer.status_code, answer.text
 
 
+class Counted(Pair):
+    """A pair whose checks are counted; each waits while ``open`` is not set."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(NOBODY, "", clock=clock)
+        self.checks: Counter[str] = Counter()
+        self.works = True
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def check_filter(self) -> bool:
+        return await self._count("filter")
+
+    async def check_scheduler(self) -> bool:
+        return await self._count("scheduler")
+
+    async def _count(self, name: str) -> bool:
+        self.checks[name] += 1
+        await self.open.wait()
+        return self.works
+
+
 OK = b"HTTP/1.1 200 OK\r\n\r\n"
 
 
@@ -89,3 +114,38 @@ async def test_a_scheduler_is_ended(monkeypatch: pytest.MonkeyPatch, said: bytes
 async def test_a_scheduler_that_is_not_to_be_asked_is_not() -> None:
     async with filtering() as address:
         assert (await ask(Pair(address, ""), "/livez/pair"))[0] == 200
+
+
+class TestManyWhoAsk:
+    @pytest.fixture
+    def clock(self) -> Clock:
+        return Clock()
+
+    @pytest.fixture
+    def pair(self, clock: Clock) -> Counted:
+        return Counted(clock)
+
+    @pytest.mark.parametrize("path", ["/livez/pair", "/livez/filter"])
+    async def test_share_one_check_which_counts_for_a_moment(self, pair: Counted, clock: Clock, path: str) -> None:
+        await asyncio.gather(*(ask(pair, path) for _ in range(20)))
+        clock.advance(0.9)
+        await ask(pair, path)
+        assert set(pair.checks.values()) == {1}
+        clock.advance(0.2)
+        assert await ask(pair, "/livez/pair") == (200, "[+]filter ok\n[+]scheduler ok\n")
+        assert pair.checks["filter"] == 2
+
+    async def test_hear_no_later_than_that_of_what_has_ended(self, pair: Counted, clock: Clock) -> None:
+        assert (await ask(pair, "/livez/pair"))[0] == 200
+        pair.works = False
+        clock.advance(1.0)
+        assert (await ask(pair, "/livez/pair"))[0] == 503
+
+    async def test_are_none_the_worse_for_one_who_hangs_up(self, pair: Counted) -> None:
+        pair.open.clear()
+        asks = [asyncio.create_task(ask(pair, "/livez/pair")) for _ in range(2)]
+        await until(lambda: bool(pair.checks["filter"]))
+        asks[0].cancel()
+        pair.open.set()
+        assert (await asks[1])[0] == 200
+        assert pair.checks["filter"] == 1
