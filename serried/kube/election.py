@@ -20,7 +20,7 @@ import orjson
 from serried.decode.lease import decode_lease
 from serried.decode.malformed import Malformed
 from serried.kube.client import ONCE, ApiClient
-from serried.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from serried.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from serried.kube.wire import JSON, LEASES
 from serried.model.group import Key
 from serried.model.lease import Lease
@@ -86,6 +86,9 @@ class Election:
         self._seen = ("", 0.0)
         """The resourceVersion of the Lease as others keep it, and when it was seen first."""
 
+        self._complaint = ""
+        """The last warning, which is not repeated until an answer has come."""
+
     def leads(self) -> bool:
         """Whether nobody else can hold the Lease at this moment."""
         return self._renewed is not None and self._clock() < self._renewed + self._timing.renew
@@ -124,13 +127,21 @@ class Election:
         asked = self._clock()
         try:
             async with asyncio.timeout(self._timing.renew / 2):
-                if not await self._take():
-                    return False
+                taken = await self._take()
         except (ApiError, TimeoutError) as error:
-            log.info("cannot ask for the Lease", extra={"lease": str(self._lease), "err": str(error)})
+            self._complain(error)
             return False
-        self._renewed = asked
-        return True
+        self._complaint = ""
+        if taken:
+            self._renewed = asked
+        return taken
+
+    def _complain(self, error: Exception) -> None:
+        # Other failures pass; this one stays until somebody grants the right.
+        warns = isinstance(error, Forbidden) and str(error) != self._complaint
+        self._complaint = str(error)
+        level = logging.WARNING if warns else logging.INFO
+        log.log(level, "cannot ask for the Lease", extra={"lease": str(self._lease), "err": str(error)})
 
     async def _take(self) -> bool:
         found = await self._read()

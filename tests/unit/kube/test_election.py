@@ -1,6 +1,7 @@
 """One Lease, several who want it, a clock that is told to move."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
@@ -60,6 +61,17 @@ async def test_the_first_one_takes_a_lease_that_nobody_has(scene: Scene) -> None
     assert scene.lease["holderIdentity"] == first.identity
     assert (scene.lease["leaseDurationSeconds"], scene.lease["leaseTransitions"]) == (15, 0)
     assert len(scene.lease["renewTime"]) == len("2026-01-01T00:00:00.000000Z")
+
+
+async def test_a_right_that_is_missing_is_a_warning_once_until_it_is_there(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    election = scene.elect("a")
+    for _ in range(2):
+        scene.server.refuse(ASKS, times=3, status=403, reason="Forbidden")
+        await election.acquire()
+    warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warned == ["cannot ask for the Lease"] * 2
 
 
 async def test_another_one_waits_until_it_has_run_out_since_it_was_seen_last(scene: Scene) -> None:
