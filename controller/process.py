@@ -91,8 +91,10 @@ class Controller:
         metrics.before_render(self._set_gauges)
 
     def _set_gauges(self) -> None:
+        leads = self.election.leads()
+        self._metrics.active(int(leads))
         # What a standby has noted it leaves to whoever leads.
-        self._metrics.queued(len(self.queue) if self.election.leads() else 0)
+        self._metrics.queued(len(self.queue) if leads else 0)
         self.feed.show(time.monotonic())
 
     def _make_events(self, client: ApiClient) -> EventWriter:

@@ -135,6 +135,9 @@ class ControllerMetrics(Metrics):
     def created(self, result: str, seconds: float) -> None:
         """The API server has answered the create of a gang Job's Workload."""
 
+    def active(self, count: int) -> None:
+        """1 for the controller that works, 0 for one that stands by."""
+
     def queued(self, length: int) -> None:
         """``length`` Jobs wait now."""
 

@@ -273,6 +273,7 @@ class PrometheusControllerMetrics(PrometheusMetrics, ControllerMetrics):
         self._creation_seconds = self._histogram(
             "serried_workload_creation_duration_seconds", "Time to create one Workload.", _SYNC_SECONDS
         )
+        self._active = self._gauge("serried_controller_active", "Whether this controller works.")
         self._queue = self._gauge("serried_controller_queue_length", "Jobs that wait to be looked at.")
 
     def synced(self, result: str, seconds: float) -> None:
@@ -284,6 +285,10 @@ class PrometheusControllerMetrics(PrometheusMetrics, ControllerMetrics):
         """The API server has answered the create of a gang Job's Workload."""
         self._creations.labels(result).inc()
         self._creation_seconds.observe(seconds)
+
+    def active(self, count: int) -> None:
+        """1 for the controller that works, 0 for one that stands by."""
+        self._active.set(count)
 
     def queued(self, length: int) -> None:
         """``length`` Jobs wait now."""

@@ -31,11 +31,17 @@ class Pod:
     def __init__(self, server: FakeApiServer, name: str) -> None:
         self._client = server.client()
         settings = controller_settings(["--lease-holder", name], {})
-        self.controller = Controller(settings, self._client, FALLBACK, PrometheusControllerMetrics())
+        self._metrics = PrometheusControllerMetrics()
+        self.controller = Controller(settings, self._client, FALLBACK, self._metrics)
         self.task = asyncio.create_task(self.controller.run())
 
     def leads(self) -> bool:
         return self.controller.election.leads()
+
+    def shows(self) -> str:
+        """What its metrics say of whether it is active."""
+        text = self._metrics.render().decode()
+        return next(line for line in text.splitlines() if line.startswith("serried_controller_active"))
 
     async def end(self) -> None:
         self.task.cancel()
@@ -51,6 +57,7 @@ async def test_a_standby_notes_everything_and_takes_over_what_is_left(server: Fa
     server.add(JOBS, gang("one").raw())
     await until(lambda: server.all(WORKLOADS) and len(standby.controller.queue) > 0)
     assert not standby.leads()
+    assert (first.shows(), standby.shows()) == ("serried_controller_active 1.0", "serried_controller_active 0.0")
     await first.end()
     server.recover()
     await until(lambda: server.all(GROUPS))

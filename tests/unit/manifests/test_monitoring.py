@@ -39,6 +39,7 @@ FIRES = {
         'serried_repairs_total{outcome="Lost"}': "0+1x90",
         'serried_repairs_total{outcome="SameNode"}': "0+4x90",
     },
+    "SerriedNoControllerActive": {"serried_controller_active": "0x90"},
     "SerriedControllerErrors": {'serried_job_syncs_total{result="error"}': "0+1x90"},
     "SerriedWorkloadsRefused": {'serried_job_gang_workload_creation_total{result="error"}': "0+1x90"},
     "SerriedControllerBehind": {"serried_controller_queue_length": "1001x90"},
@@ -59,6 +60,8 @@ HEALTHY = {
     'serried_api_errors_total{method="POST",status="409"}': "0+120x90",
     'serried_repairs_total{outcome="SameNode"}': "0+4x90",
     'serried_job_syncs_total{result="success"}': "0+9x90",
+    'serried_controller_active{pod="a"}': "1x90",
+    'serried_controller_active{pod="b"}': "0x90",
     "serried_controller_queue_length": "3x90",
 }
 
