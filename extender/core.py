@@ -371,6 +371,7 @@ class Core:
             endings=endings,
             runner=self.runner,
             preempting=self.preempting,
+            repairs=repairs,
             clock=clock,
         )
         self.loop = SchedulingLoop(self.groups, term, self.planning, self.group_scheduler, runner=self.runner)

@@ -17,6 +17,7 @@ from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.groups import Groups
 from extender.scheduling.permit import find_misfit
+from extender.scheduling.repairs import Repairs
 from extender.scheduling.scheduling_cycle import SchedulingCycle
 from extender.scheduling.term import Term
 from extender.scheduling.units import is_running
@@ -46,6 +47,7 @@ class Recovery:
         endings: CycleEndings,
         runner: CycleRunner,
         preempting: Preempting,
+        repairs: Repairs,
         clock: Callable[[], float],
     ) -> None:
         self._store = store
@@ -58,6 +60,7 @@ class Recovery:
         self._endings = endings
         self._runner = runner
         self._preempting = preempting
+        self._repairs = repairs
         self._clock = clock
 
     async def recover(self) -> bool:
@@ -69,7 +72,9 @@ class Recovery:
         self._runner.carry_out()
         self._term.recovering = True  # its cycles are driven on before anybody may plan
         try:
-            for reservation in await self._records.take_over():
+            taken = await self._records.take_over()
+            self._repairs.catch_up({slot.node for each in taken for slot in each.slots.values()})
+            for reservation in taken:
                 if not self._term.leads():
                     return False
                 if not self._take(reservation):
@@ -82,6 +87,7 @@ class Recovery:
 
     def _take(self, reservation: Reservation) -> bool:
         """Hold a record's slots and drive its cycle on; whether there was anything left to drive."""
+        self._repairs.release(reservation.victims)
         group = self._find_group(reservation)
         known = [self._store.pods[uid] for uid in reservation.slots if uid in self._store.pods]
         pods = {pod.uid: pod for pod in known if pod.pending}

@@ -5,7 +5,7 @@ step. Here it is dated, given to the member that comes in its place, and closed 
 that is memory. A standby has the same; a restart finds the slots of members whose pods are still there (decision 31).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -21,7 +21,7 @@ from serried.cluster.vacancies import Vacancy, find_taken, match_replacements
 from serried.metrics import ExtenderMetrics
 from serried.model.group import BARE_KINDS, GroupKey, PodGroup
 from serried.model.plan import PlanRequest
-from serried.model.pod import Phase, Pod
+from serried.model.pod import PREEMPTED, Phase, Pod
 from serried.model.verdict import Reason, Verdict, render
 from serried.plan.quorum import GroupMembers, count_missing, is_whole
 
@@ -95,7 +95,7 @@ class Repairs:
         wanted = count_wanted(self._store, group, group_members) if state.started else 0
         if found:
             self._close_old(state, found)
-            self._trim(state, group.key, group_members, wanted)
+            self._trim(group.key, group_members, 0 if state.evicting else wanted)
             self._find_replacements(group.key, group_members)
         found = self._store.vacancies.of_group(group.key)
         # What has stood still does: the gang lost nobody, but is to have more.
@@ -121,12 +121,12 @@ class Repairs:
                 self._store.vacancies.close(vacancy)
                 self._metrics.repaired(RepairOutcome.LOST, now - vacancy.since)
 
-    def _trim(self, state: GroupState, key: GroupKey, group_members: GroupMembers, wanted: int) -> None:
+    def _trim(self, key: GroupKey, group_members: GroupMembers, wanted: int) -> None:
         """Close those that nobody will fill: their members are not wanted, or others have their place already."""
         placed = [*group_members.bound, *filter(self._is_placed, group_members.waiting)]
-        kept = 0 if state.evicting or not self._rules.seconds else max(0, wanted - len(placed))
+        kept = max(0, wanted - len(placed)) if self._rules.seconds else 0
         vacancies = self._store.vacancies.of_group(key)
-        taken = find_taken(vacancies, placed)
+        taken = find_taken(vacancies, placed) | _find_seated(vacancies, placed)
         vacancies.sort(key=lambda vacancy: (bool(vacancy.replacement), id(vacancy) not in taken))
         for vacancy in vacancies[: max(0, len(vacancies) - kept)]:
             self._store.vacancies.close(vacancy)
@@ -212,6 +212,36 @@ class Repairs:
             elif now - vacancy.since >= self._rules.seconds:
                 self._store.vacancies.close(vacancy)
 
+    def catch_up(self, promised: Collection[str]) -> None:
+        """Our turn begins, and the records promise slots on these nodes: close what only a standby has kept.
+
+        It gives no slot to a replacement, so it keeps those that were taken since, and those that nobody wants.
+        """
+        for vacancy in self._store.vacancies:
+            # Its room is theirs for whom it ended. Elsewhere it tells who goes with it.
+            if vacancy.pod.disruption == PREEMPTED and vacancy.pod.node in promised:
+                self._store.vacancies.close(vacancy)
+        for key in self._store.vacancies.groups():
+            group = self._store.groups[key]
+            group_members = self._store.members.classify(key)
+            self._close_taken(key, group_members.bound)
+            wanted = count_wanted(self._store, group, group_members)
+            self._trim(key, group_members, wanted)
+            self._find_replacements(key, group_members)
+
+    def _close_taken(self, key: GroupKey, placed: Sequence[Pod]) -> None:
+        vacancies = self._store.vacancies.of_group(key)
+        taken = find_taken(vacancies, placed)
+        for vacancy in vacancies:
+            if id(vacancy) in taken:
+                self._store.vacancies.close(vacancy)
+
+    def release(self, victims: Collection[str]) -> None:
+        """Keep no slot of these members: they ended for another gang, and their room is that one's."""
+        for vacancy in self._store.vacancies:
+            if vacancy.pod.uid in victims:
+                self._store.vacancies.close(vacancy)
+
     def recall(self, now: float) -> None:
         """Our turn begins, at ``now`` in seconds since 1970: keep the slots of members that have failed of late.
 
@@ -244,6 +274,20 @@ class Repairs:
         if self._rules.broken is Broken.EVICT:
             state.evicting = True
             self._outbox.put(Evict(key))
+
+
+def _find_seated(vacancies: Sequence[Vacancy], placed: Iterable[Pod]) -> set[int]:
+    """The vacancies (by ``id``) on whose node a member of the same kind is placed: maybe it came in their place."""
+    by_node: dict[str, list[Pod]] = {}
+    for pod in placed:
+        by_node.setdefault(pod.node, []).append(pod)
+    homes = {vacancy.pod.node for vacancy in vacancies}
+    pairs = [
+        pair
+        for home in homes & by_node.keys()
+        for pair in match_replacements([each for each in vacancies if each.pod.node == home], by_node[home])
+    ]
+    return {id(vacancy) for vacancy, _ in pairs}
 
 
 def _stood_once(group: PodGroup, group_members: GroupMembers) -> bool:

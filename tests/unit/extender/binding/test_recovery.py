@@ -11,8 +11,9 @@ from serried.kube.errors import ApiError
 from serried.model.backoff import Backoff
 from serried.model.group import Key
 from serried.model.reservation import Reservation, Slot, Victim
-from tests.support.builders import node, pod
-from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
+from serried.model.verdict import Reason
+from tests.support.builders import PodBuilder, job, node, pod, pod_group
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
 
 
@@ -311,3 +312,71 @@ class TestARecordWithVictims:
         await recover(occupied)
         assert not occupied.api.ended()
         assert occupied.nothing_reserved
+
+
+class TestSlotsThatAStandbyHasKept:
+    """Of gang h. They must not be in the way of what gang g was promised on n1."""
+
+    async def begin(
+        self, world: Harness, *pods: PodBuilder, committed: bool = False, victim: str = "", preempted: bool = False
+    ) -> None:
+        """h0 has ended on n1, as a standby has seen it, and now these pods are there; g has a record on n1."""
+        nodes = [node("n1").cpu(2), node("n2").cpu(1)]
+        dead = self.h("h0").on("n1")
+        world.add(*nodes, pod_group("h").gang(2), gang(1), *members(1), dead.disrupted() if preempted else dead)
+        world.group_scheduler.end_term()
+        world.delete("h0")
+        assert len(world.store.vacancies) == 1
+        world.add(*pods)
+        victims = [Victim(f"pod-{victim}", "default", victim)] if victim else []
+        slots = {"pod-m0": Slot("pod-m0", "m0", "n1")}
+        left = Reservation(GANG, "podgroup-g", "", 1, slots, slots.keys() if committed else (), victims=victims)
+        await Records(world.api.client(), "v1", "earlier").write(gang(1).value(), left)
+        world.term.active = True
+        await recover(world)
+
+    def h(self, name: str) -> PodBuilder:
+        return pod(name).cpu(1).scheduler(SCHEDULER).in_group("h")
+
+    @pytest.mark.parametrize("committed", [False, True], ids=["planned", "committed"])
+    async def test_one_that_its_replacement_has_taken_by_now_is_kept_no_longer(
+        self, world: Harness, *, committed: bool
+    ) -> None:
+        await self.begin(world, self.h("h1").on("n2"), self.h("h0b").on("n1"), committed=committed)
+        assert world.cycle().reservation.slots["pod-m0"].node == "n1"
+        world.bind("m0")
+        await world.go()
+        assert world.node_of("m0") == "n1"
+        assert Reason.PLAN_OUTDATED not in world.reasons()
+
+    async def test_nor_is_that_of_a_victim_of_the_record(self, world: Harness) -> None:
+        await self.begin(world, pod("p").cpu(1).on("n1"), self.h("h1").on("n2"), self.h("h0b"), victim="h0")
+        assert world.cycle().reservation.slots["pod-m0"].node == "n1"
+
+    async def test_nor_is_that_of_one_that_was_preempted_for_it_and_is_not_in_the_record_any_more(
+        self, world: Harness
+    ) -> None:
+        await self.begin(world, pod("p").cpu(1).on("n1"), self.h("h1").on("n2"), self.h("h0b"), preempted=True)
+        assert world.cycle().reservation.slots["pod-m0"].node == "n1"
+
+    async def test_nor_is_one_of_a_job_that_is_suspended_by_now(self, world: Harness) -> None:
+        suspended = job("train").size(2).scheduler(SCHEDULER).suspended()
+        world.add(job("train").size(2).scheduler(SCHEDULER))
+        owned = pod_group("h").gang(2).controlled_by("Job", "train", "job-train")
+        dead = pod("train-0").of_job("train", 0).cpu(1).scheduler(SCHEDULER).in_group("h")
+        world.add(node("n1").cpu(1), owned, gang(1), *members(1), dead.on("n1"))
+        world.group_scheduler.end_term()
+        world.delete("train-0")
+        assert len(world.store.vacancies) == 1
+        world.add(suspended)
+        slots = {"pod-m0": Slot("pod-m0", "m0", "n1")}
+        left = Reservation(GANG, "podgroup-g", "", 1, slots)
+        await Records(world.api.client(), "v1", "earlier").write(gang(1).value(), left)
+        world.term.active = True
+        await recover(world)
+        assert world.cycle().reservation.slots["pod-m0"].node == "n1"
+
+    async def test_one_whose_replacement_waits_is_kept_for_it(self, world: Harness) -> None:
+        await self.begin(world, self.h("h1").on("n2"), self.h("h0b"))
+        assert [vacancy.replacement for vacancy in world.store.vacancies] == ["pod-h0b"]
+        assert world.cycle().reservation.slots["pod-m0"].node == "n1"
