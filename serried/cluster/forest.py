@@ -15,6 +15,9 @@ from serried.model.tree import Branch, Leaf, Tree
 _MAX_DEPTH = 8
 """How many CompositePodGroups above each other are followed; the API takes trees of four levels."""
 
+_MAX_STEPS = 256
+"""How far up a root is looked for. What is deeper is no tree, and a user may write thousands."""
+
 _MAX_GROUPS = 1024
 """How many groups a tree may have: it is built anew with each change of one of them."""
 
@@ -64,12 +67,14 @@ class Forest:
         return GroupKey(*self._find_root(composite), GroupKind.COMPOSITE)
 
     def _find_root(self, composite: Key) -> Key:
-        seen = [composite]
-        while (found := self.composites.get(seen[-1])) is not None and (parent := _parent(found)) is not None:
+        seen = {composite: 0}
+        place = composite
+        while (parent := _parent(self.composites.get(place))) is not None and len(seen) <= _MAX_STEPS:
             if parent in seen:
-                return min(seen[seen.index(parent) :])  # a circle: one of it, the same whoever asks
-            seen.append(parent)
-        return seen[-1]
+                return min(list(seen)[seen[parent] :])  # a circle: one of it, the same whoever asks
+            seen[parent] = len(seen)
+            place = parent
+        return place
 
     def find_gap(self, tree: GroupKey) -> str:
         """Why there is no such tree, a phrase; "" if there is one or the key is not a tree's."""
@@ -78,7 +83,7 @@ class Forest:
         found = self.composites.get(tree.object_key)
         if found is None or found.deleting:
             return f"CompositePodGroup {tree.name} does not exist"
-        if found.parent is not None:
+        if found.parent is not None and self._find_root(found.key) == found.key:
             return f"CompositePodGroup {tree.name} is above itself"
         if self.build(tree) is not None:
             return ""

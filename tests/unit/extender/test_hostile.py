@@ -111,6 +111,17 @@ def test_a_tree_that_shrinks_to_the_limit_is_a_gang_again(store: Store) -> None:
     assert tree in store.groups
 
 
+def test_a_chain_of_3000_groups_is_refused_with_a_sentence_and_costs_little(store: Store) -> None:
+    begun = time.process_time()
+    for place in range(3_000):
+        store.put_composite(composite(f"c{place}").under(f"c{place - 1}" if place else "root").value())
+    tell(store, pod_group("g").gang(1).under("c2999"))
+    tree = store.forest.lift(GroupKey("default", "g"))
+    assert time.process_time() - begun < 3.0
+    assert tree not in store.groups
+    assert store.forest.find_gap(tree) == f"the tree of CompositePodGroup {tree.name} is too deep"
+
+
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
