@@ -8,7 +8,13 @@ from weakref import WeakValueDictionary
 
 import orjson
 
-from serried.decode.reservations import MAX_RECORD_BYTES, decode_reservation, encode_reservation, name_record
+from serried.decode.reservations import (
+    MAX_RECORD_BYTES,
+    decode_reservation,
+    encode_reservation,
+    find_later_format,
+    name_record,
+)
 from serried.kube.client import ApiClient
 from serried.kube.errors import Conflict, Invalid, NotFound
 from serried.kube.wire import JSON, RESERVATIONS, Failure
@@ -179,8 +185,9 @@ class Records:
         """Every record there is, at the start of a term: each is this term's from now on. Raises ApiError.
 
         Each is written with the new term, and so with a new version, before anybody acts on it: whatever an earlier
-        leader still sends for it is refused. A record that cannot be read is deleted. Conflict if this instance does
-        not lead any more: what the next leader has taken over is not taken back.
+        leader still sends for it is refused. A record that cannot be read is deleted, but not one of a later release,
+        which may be committed: Invalid says so. Conflict if this instance does not lead any more: what the next leader
+        has taken over is not taken back.
         """
         self._terms += 1
         self._seen.clear()
@@ -200,6 +207,7 @@ class Records:
         while found is not None:
             self._check_term(f"take over Reservation {found['metadata']['name']}")
             meta = found["metadata"]
+            _check_format(found)
             reservation = decode_reservation(found)
             key = Key(meta["namespace"], meta["name"])
             if reservation is None or name_record(reservation.group) != meta["name"]:
@@ -239,6 +247,14 @@ class Records:
             },
             "spec": encode_reservation(reservation, self.term),
         }
+
+
+def _check_format(record: Mapping[str, Any]) -> None:
+    later = find_later_format(record)
+    if later is not None:
+        name = f"{record['metadata']['namespace']}/{record['metadata']['name']}"
+        said = f"its format is {later}, which only a later release can read; run that one, or delete the Reservation"
+        raise Invalid(f"read Reservation {name}", Failure(422, "RecordOfLaterRelease", said))
 
 
 def _check_size(key: GroupKey, reservation: Reservation, body: Mapping[str, Any]) -> None:

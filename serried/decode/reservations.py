@@ -27,11 +27,14 @@ PACKED_FORMAT = 2
 _MAX_READABLE_LENGTH = 200
 """How many characters of a group's name stay in the name of its record."""
 
-_MAX_LISTED_BYTES = 400_000
-"""How long the lists are as JSON before they are packed: some thousands of members."""
-
 MAX_RECORD_BYTES = 1_500_000
 """How large a record may be; etcd takes 1.5 MiB (--max-request-bytes) together with what the API server adds."""
+
+_MAX_LISTED_BYTES = MAX_RECORD_BYTES - 10_000
+"""How long the lists are as JSON before they are packed. The rest of a record is for its names.
+
+A release that cannot unpack takes a packed record for an empty one: so it reads all that it could have written.
+"""
 
 _MAX_UNPACKED_BYTES = 1 << 27
 
@@ -78,8 +81,17 @@ def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
     }
 
 
+def find_later_format(item: Mapping[str, Any]) -> int | None:
+    """The format of a record that only a later release can read; None for any other."""
+    spec = item.get("spec")
+    said = spec.get("format") if isinstance(spec, Mapping) else None
+    return said if isinstance(said, int) and said > PACKED_FORMAT else None
+
+
 def decode_reservation(item: Mapping[str, Any]) -> Reservation | None:
-    """A Reservation object as the ledger's value; None if it cannot be one of ours."""
+    """A Reservation object as the ledger's value; None if it cannot be one of ours, or is of a later format."""
+    if find_later_format(item) is not None:
+        return None
     try:
         meta = item["metadata"]
         spec = _unpack(item["spec"])

@@ -36,7 +36,7 @@ def weigh(api: FakeApi) -> int:
 @pytest.mark.parametrize(
     ("members", "names", "most"),
     [
-        pytest.param(5_000, Names.SHORT, 300_000, id="5,000 members with names of 20 characters"),
+        pytest.param(5_000, Names.SHORT, 700_000, id="5,000 members with names of 20 characters"),
         pytest.param(10_000, Names.LABEL, 600_000, id="10,000 members with names of 63 characters"),
         pytest.param(10_000, Names.LONGEST, 700_000, id="10,000 members with names of 253 characters"),
         pytest.param(20_000, Names.LONGEST, 1_400_000, id="20,000 members with names of 253 characters"),
@@ -63,7 +63,7 @@ async def test_its_commit_is_packed_as_well_and_names_the_committed_alone(api: F
 
 
 async def test_victims_and_the_parts_of_a_tree_are_packed_with_it(api: FakeApi, records: Records) -> None:
-    victims = [Victim(f"uid-{at}", "batch", f"victim-{at}", "g") for at in range(10_000)]
+    victims = [Victim(f"uid-{at}", "batch", f"victim-{at}", "g") for at in range(20_000)]
     parts = {f"leaf-{at}": 1 for at in range(5_000)}
     held = Reservation(GANG, GROUP.uid, "r1", 5_000, {}, parts=parts, victims=victims)
     await records.write(GROUP, held)
@@ -73,11 +73,22 @@ async def test_victims_and_the_parts_of_a_tree_are_packed_with_it(api: FakeApi, 
     assert (found.victims, found.parts) == (held.victims, parts)
 
 
-async def test_a_gang_of_a_thousand_can_be_read_by_people(api: FakeApi, records: Records) -> None:
-    await records.write(GROUP, large_reservation(GANG, GROUP.uid, 1_000, Names.LABEL))
+@pytest.mark.parametrize("members", [1_000, 6_000])
+async def test_what_fits_can_be_read_by_people_and_by_a_release_that_does_not_unpack(
+    api: FakeApi, records: Records, members: int
+) -> None:
+    await records.write(GROUP, large_reservation(GANG, GROUP.uid, members, Names.LABEL))
     ((_, record),) = api.records.items()
     assert "packed" not in record["spec"]
-    assert len(record["spec"]["slots"]) == 1_000
+    assert len(record["spec"]["slots"]) == members
+
+
+async def test_a_record_of_a_later_format_is_neither_read_nor_deleted(api: FakeApi, records: Records) -> None:
+    await records.write(GROUP, large_reservation(GANG, GROUP.uid, 2, Names.SHORT))
+    api.records[GANG.object_key]["spec"] |= {"format": 3, "phase": "Committed"}
+    with pytest.raises(Invalid, match="its format is 3, which only a later release can read"):
+        await Records(api.client(), "scheduling.serried.dev/v1beta1", "two").take_over()
+    assert api.records[GANG.object_key]["spec"]["format"] == 3
 
 
 async def test_what_no_packing_helps_is_refused_with_a_sentence_and_nothing_is_sent(
