@@ -41,23 +41,32 @@ class Schemas:
         self._client = client
         self._judgements: dict[str, Judgement] = {}
         """By the place of the schema, which names its hash."""
+        self._latest: dict[str, Judgement] = {}
+        """The last one of each version."""
 
     async def judge(self, version: str) -> Judgement:
         """What is thought of a version of the native group.
 
-        Raises ApiError if the API server does not answer, and the version is not known by its name either.
+        While its schema cannot be read, what was thought of it last counts; before that, its name. Raises ApiError if
+        the API server does not answer, and there is neither.
         """
         try:
-            return await self._judge(version)
-        except (Forbidden, NotFound) as error:
-            if version not in _KNOWN:
-                refusal = f"{NATIVE_GROUP}/{version} is not known, and its schema cannot be read: {error}"
-                return Judgement("", refusal, refusal)
+            self._latest[version] = await self._judge(version)
+            return self._latest[version]
         except ApiError as error:
-            if version not in _KNOWN:
-                raise
+            if version not in self._latest:
+                return self._judge_name(version, error)
+            log.info("cannot read a schema again", extra={"version": version, "err": str(error)})
+            return self._latest[version]
+
+    def _judge_name(self, version: str, error: ApiError) -> Judgement:
+        if version in _KNOWN:
             log.info("cannot read a schema", extra={"version": version, "err": str(error)})
-        return Judgement(version)
+            return Judgement(version)
+        if not isinstance(error, Forbidden | NotFound):
+            raise error
+        refusal = f"{NATIVE_GROUP}/{version} is not known, and its schema cannot be read: {error}"
+        return Judgement("", refusal, refusal)
 
     async def _judge(self, version: str) -> Judgement:
         index = await self._client.read(_INDEX)

@@ -245,6 +245,18 @@ async def test_while_schemas_cannot_be_had_an_unknown_name_is_neither_taken_nor_
         assert await Discovery(client).find() == NATIVE
 
 
+@pytest.mark.parametrize("status", [403, 404, 503])
+async def test_a_version_that_was_refused_by_its_schema_stays_refused_while_that_cannot_be_read(status: int) -> None:
+    async with FakeApiServer((*SERVED, *NATIVE_SERVED)) as server, server.client() as client:
+        server.schemas = {"v1beta1": ODD_KINDS}
+        discovery = Discovery(client)
+        before = await discovery.find()
+        server.refuse(lambda request: request.path.startswith("/openapi"), times=99, status=status)
+        after = await discovery.find()
+    assert (before, after) == (FALLBACK, FALLBACK)
+    assert after.refused == before.refused
+
+
 @pytest.mark.parametrize("path", ["/openapi/v3", f"/openapi/v3/apis/{GROUP}/v1", f"/apis/{GROUP}"])
 @pytest.mark.parametrize("page", ["<html>a proxy</html>", "{}", '{"paths":{}}', '{"components":{}}'])
 async def test_a_page_of_a_proxy_is_not_taken_for_a_schema(path: str, page: str) -> None:
