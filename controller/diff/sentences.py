@@ -7,6 +7,9 @@ from serried.decode.malformed import Malformed
 from serried.model.group import Job, PodGroup, Workload
 from serried.model.parent import MOST_TEMPLATES, Owner, Parent, ParentKind, kind_of
 
+_SHOWN = 3
+"""How many objects are named; a user may make any number of them."""
+
 
 class Sentence(NamedTuple):
     """What an event says."""
@@ -158,4 +161,6 @@ def _name(owner: Owner) -> str:
 
 
 def _join_names(objects: Iterable[Workload | PodGroup]) -> str:
-    return ", ".join(item.key.name for item in objects)
+    names = [item.key.name for item in objects]
+    shown = ", ".join(names[:_SHOWN])
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown

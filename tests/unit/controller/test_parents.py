@@ -200,6 +200,11 @@ def test_a_stage_that_shrinks_to_one_pod_or_none_waits_for_one() -> None:
             id="two Workloads",
         ),
         pytest.param(
+            Observed([of_serving().uid(f"{place}").value() for place in range(1_000)]),
+            ["Workloads w, w, w and 997 more all refer to it; exactly one must"],
+            id="a thousand Workloads",
+        ),
+        pytest.param(
             Observed([workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").value()]),
             ["no template of Workload w fits: one of the name of each stage is needed"],
             id="no template",
