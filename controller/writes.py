@@ -65,7 +65,8 @@ class Writes:
     async def remove_finalizer(self, change: RemoveFinalizer) -> None:
         """Take the protection off the PodGroup; raises Conflict if it has changed, NotFound if it has gone."""
         metadata: dict[str, Any] = {"resourceVersion": change.version, "finalizers": list(change.remaining) or None}
-        resource = pod_groups(self._level.group, self._level.version)
+        level = self._level.of(change.api)
+        resource = pod_groups(level.group, level.version)
         await self._client.patch_merge(resource, change.group.namespace, change.group.name, {"metadata": metadata})
 
     async def set_priority(self, group: PodGroup | Composite, priority: int) -> None:

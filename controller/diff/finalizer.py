@@ -20,6 +20,9 @@ class RemoveFinalizer:
     remaining: tuple[str, ...]
     """The other finalizers of the PodGroup, which stay."""
 
+    api: str = ""
+    """Where the PodGroup lives, as `PodGroup.api` says."""
+
 
 def is_leaving(group: PodGroup) -> bool:
     """Whether the PodGroup is being deleted and still has its protection."""
@@ -33,4 +36,4 @@ def free_group(group: PodGroup) -> RemoveFinalizer:
     which may need the same name.
     """
     remaining = tuple(name for name in group.finalizers if name != PROTECTION)
-    return RemoveFinalizer(group.key, group.version, remaining)
+    return RemoveFinalizer(group.key, group.version, remaining, group.api)

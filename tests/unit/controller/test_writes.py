@@ -1,0 +1,27 @@
+"""Where the controller writes."""
+
+from dataclasses import replace
+
+from controller.diff.finalizer import PROTECTION, free_group
+from controller.writes import Writes
+from serried.decode.groups import decode_pod_group
+from serried.kube.events import EventWriter
+from serried.kube.wire import pod_groups
+from serried.model.group import PodGroup
+from serried.model.level import FALLBACK, NATIVE
+from tests.support.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
+from tests.support.builders import pod_group
+
+BESIDE = pod_groups(FALLBACK.group, FALLBACK.version)
+
+
+async def test_the_protection_of_a_pod_group_beside_the_level_in_use_is_taken_off_there() -> None:
+    protected = pod_group("g").finalizer("example.com/mine").finalizer(PROTECTION).raw()
+    async with FakeApiServer((*SERVED, *NATIVE_SERVED)) as server, server.client() as client:
+        made = server.add(BESIDE, protected | {"apiVersion": FALLBACK.api_version})
+        group = decode_pod_group(made)
+        assert isinstance(group, PodGroup)
+        beside = replace(group, api=FALLBACK.api_version)
+        await Writes(client, NATIVE, EventWriter(client, "controller")).remove_finalizer(free_group(beside))
+        (left,) = server.all(BESIDE)
+    assert left["metadata"]["finalizers"] == ["example.com/mine"]
