@@ -353,6 +353,8 @@ class Store:
         self.workloads[workload.key] = workload
         if workload.inline:
             self._put_inline(workload, [group for group in self.members.groups() if workload_of(group) == workload.key])
+        elif old is not None and old.inline:
+            self._drop_inline(workload.key)
         self._rejoin(self.membership.index_workload(old, workload))
 
     def drop_workload(self, key: Key) -> None:
@@ -362,9 +364,12 @@ class Store:
             return
         owner_keys = self.membership.index_workload(old, None)
         if old.inline:
-            for group in [group for group in self.groups if workload_of(group) == key]:
-                self.drop_group(group)
+            self._drop_inline(key)
         self._rejoin(owner_keys)
+
+    def _drop_inline(self, key: Key) -> None:
+        for group in [group for group in self.groups if workload_of(group) == key]:
+            self.drop_group(group)
 
     def put_volume(self, volume: Volume) -> None:
         """A PersistentVolume came or changed."""

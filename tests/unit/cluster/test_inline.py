@@ -50,6 +50,12 @@ class TestParts:
         assert not store.groups
         assert FIRST in store.touched.groups
 
+    def test_a_workload_that_has_no_parts_any_more_takes_them_along(self, store: Store) -> None:
+        store.put_workload(w())
+        store.put_pod(pod("p").in_workload("w", "workers", "0").value())
+        store.put_workload(workload("w").gang_template("workers", 2).value())
+        assert not store.groups
+
     def test_a_jobs_pods_find_their_part_through_the_workload(self, store: Store) -> None:
         store.put_job(job("j").size(2).scheduler("serried").value())
         store.put_workload(workload("w").for_job("j").inline_gang("workers", 2).value())
