@@ -226,7 +226,7 @@ class Membership:
     def resolve(self, pod: Pod) -> GroupKey | None:
         """The group of a pod, maybe provisional; None for a pod of no group."""
         if pod.group is not None:
-            return pod.group.strangers if self._is_stranger(pod, pod.group) else pod.group
+            return self._admit(pod, pod.group)
         if pod.place is not None and self._governs_pod(pod, pod.place):
             return self._resolve_with_parent(pod, pod.place)
         if pod.owner is None or pod.owner.kind != JOB:
@@ -236,17 +236,29 @@ class Membership:
         if job is None or job.uid != pod.owner.uid:
             return provisional(job_key)
         if job.group is not None:
-            return job.group  # its pods have lost the field that its template has: the API server's gate is off by now
+            # Its pods have lost the field that its template has: the API server's gate is off by now.
+            return self._admit(pod, job.group)
         return self._resolve_at(job, WHOLE, "")
+
+    def _admit(self, pod: Pod, key: GroupKey) -> GroupKey:
+        """The group that a pod, or its Job's template, names; as a stranger if it may not be a member."""
+        return key.strangers if self._is_stranger(pod, key) else key
 
     def _is_stranger(self, pod: Pod, key: GroupKey) -> bool:
         """Whether the gang is a Job's and the pod is not: else whoever writes labels could make up its quorum."""
         controller = find_job_controller(self._groups.get(key))
         return controller is not None and (pod.owner is None or pod.owner.uid != controller.uid)
 
+    def find_named(self, pod: Pod) -> GroupKey | None:
+        """The group that a pod names, or else the template of its Job; None if neither does."""
+        if pod.group is not None or pod.owner is None or pod.owner.kind != JOB:
+            return pod.group
+        job = self._jobs.get(Key(pod.namespace, pod.owner.name))
+        return job.group if job is not None and job.uid == pod.owner.uid else None
+
     def name_controller(self, strangers: Iterable[Pod]) -> str:
         """The Job to which the gang belongs that these pods name."""
-        groups = (self._groups.get(pod.group) for pod in strangers if pod.group is not None)
+        groups = (self._groups.get(key) for pod in strangers if (key := self.find_named(pod)) is not None)
         return next((found.name for group in groups if (found := find_job_controller(group)) is not None), "")
 
     def _resolve_with_parent(self, pod: Pod, place: Place) -> GroupKey | None:

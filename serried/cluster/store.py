@@ -321,7 +321,7 @@ class Store:
             return
         key = key_of_group(old, new)
         for pod in [*self.members.of_group(self.forest.lift(key)), *self.members.of_group(key.strangers)]:
-            if pod.group == key:
+            if self.membership.find_named(pod) == key:
                 self._join(pod)
 
     def put_composite(self, composite: Composite) -> None:

@@ -156,3 +156,14 @@ async def test_a_gang_of_another_namespace_that_never_comes_about_keeps_nobody_w
     await world.add(*small_nodes(2), *hostile).go()
     await world.add(gang(2), *members(2)).go()
     assert world.reasons() == [Reason.PLANNED]
+
+
+async def test_a_pod_of_another_job_whose_template_names_the_gang_is_a_stranger_without_the_field_too(
+    world: Harness,
+) -> None:
+    other = job("other").size(2).template_group("g")
+    lost = pod("x").cpu(1).scheduler(SCHEDULER).of_job("other", 0)
+    await world.add(*small_nodes(2), job("train").size(2), other, lost, job_gang(), *workers(1)).go()
+    assert world.store.members.group_of("pod-x") == STRANGERS
+    assert world.reasons() == [Reason.QUORUM_MISSING]
+    assert world.store.membership.name_controller([lost.value()]) == "train"
