@@ -4,7 +4,6 @@ Readiness goes by the extenders' own Lease. The Service is played by a TCP front
 """
 
 import signal
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,12 +17,6 @@ from tests.support.clusters import running
 from tests.support.front import Front
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
-
-LEASE_AND_FIVE = 20.0
-"""Seconds."""
-
-SCHEDULER_BACKOFF = 10.0
-"""Seconds: podMaxBackoffSeconds. A scheduler that stays tries its pods again after it."""
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +49,7 @@ def test_a_scheduler_elsewhere_calls_whichever_extender_leads(
             leader.spoil("extender")
             leader.send("extender", signal.SIGKILL)
             witness.create("after", 4)
-            begun = time.monotonic()
             eventually("the next gang", lambda: witness.count_bound("after") == 4, 60)
-            assert time.monotonic() - begun < LEASE_AND_FIVE + SCHEDULER_BACKOFF
             assert witness.defects == []
             witness.clear()
         finally:

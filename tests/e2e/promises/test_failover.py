@@ -17,8 +17,8 @@ from tests.support.clusters import running
 
 pytestmark = pytest.mark.e2e
 
-LEASE_AND_FIVE = 20.0
-"""Seconds."""
+LONG_SECONDS = 60.0
+"""Longer than a failover takes beside other work; how long it takes is measured by `bench.failover`."""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_the_standby_is_warm_and_refuses_to_answer(pairs: Pairs) -> None:
 def test_gangs_go_on(pairs: Pairs, name: str) -> None:
     seen = strike(pairs, name, WAYS[name], f"story-{name}")
     assert seen.defects == ()
-    assert seen.first < LEASE_AND_FIVE
+    assert seen.first < LONG_SECONDS
     assert seen.leader_changed or name in {"extender", "scheduler", "both"}
 
 
@@ -88,7 +88,7 @@ def test_controllers_take_turns(pairs: Pairs) -> None:
     holder = eventually("a controller that works", lambda: pairs.holder("serried-controller"))
     pairs.controllers[holder].vanish()
     del pairs.controllers[holder]
-    eventually("the other one works", lambda: pairs.holder("serried-controller") in pairs.controllers, LEASE_AND_FIVE)
+    eventually("the other one works", lambda: pairs.holder("serried-controller") in pairs.controllers, LONG_SECONDS)
     for controller in pairs.controllers.values():
         controller.delete()
     assert pairs.lease("serried-controller")["holderIdentity"] == ""
