@@ -90,9 +90,9 @@ def find_later_format(item: Mapping[str, Any]) -> int | None:
 
 def decode_reservation(item: Mapping[str, Any]) -> Reservation | None:
     """A Reservation object as the ledger's value; None if it cannot be one of ours, or is of a later format."""
-    if find_later_format(item) is not None:
-        return None
     try:
+        if find_later_format(item) is not None:
+            return None
         meta = item["metadata"]
         spec = _unpack(item["spec"])
         slots = {
