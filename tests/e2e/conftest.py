@@ -25,12 +25,24 @@ WORKERS = 8
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Keep the stories of one cluster in one process, and skip those of versions that are not there."""
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if _is_story(item):
             item.add_marker(pytest.mark.xdist_group(_name_cluster(item)))
         for version in {str(mark.args[0]) for mark in item.iter_markers("kubernetes")}:
             if not are_at_hand(version):
                 reason = f"Kubernetes {version} is not built: python -m bench.cluster binaries --kubernetes {version}"
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to go on where pytest-xdist does not see the groups: every process would start every cluster."""
+    if not session.config.getoption("loadgroup", default=False):
+        return
+    if any(not item.nodeid.endswith(f"@{_name_cluster(item)}") for item in session.items if _is_story(item)):
+        raise pytest.UsageError("this pytest-xdist does not see the groups of this pytest")
+
+
+def _is_story(item: pytest.Item) -> bool:
+    return Path(__file__).parent in item.path.parents
 
 
 def _name_cluster(item: pytest.Item) -> str:
