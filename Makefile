@@ -32,7 +32,7 @@ contract: setup ## who may import whom
 	$(BIN)/lint-imports
 
 unit: setup ## unit, property, contract and simulation tests
-	$(BIN)/pytest tests/unit tests/property tests/contract tests/sim --numprocesses $(WORKERS)
+	$(BIN)/pytest tests/unit tests/property tests/contract tests/sim -m "not full" --numprocesses $(WORKERS)
 
 browser: setup ## the page in a real browser: any Chromium in PATH, or that of SERRIED_CHROMIUM; pictures in build/page
 	$(BIN)/pytest tests/browser -rs
