@@ -156,8 +156,9 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
         add: Texts = None,
         remove: Texts = None,
     ) -> WhatIfView:
-        """Would these gangs fit? The body has manifests (Job, PodGroup, Workload, Pod) as YAML or JSON.
+        """Would these gangs fit? The body has manifests as YAML or JSON.
 
+        It may have Jobs, JobSets, LeaderWorkerSets, PodGroups, CompositePodGroups, Workloads, Pods and Lists of them.
         Nothing is created and nothing changes. ``group`` (NAMESPACE/NAME) asks about a group that exists. The cluster
         can be another one: ``drain`` takes a node away, ``add`` (4*NODE) brings four more like it, ``remove``
         (NAMESPACE/NAME) takes a group away. All of them may be repeated.

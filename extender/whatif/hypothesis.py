@@ -21,11 +21,12 @@ from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.pod import Pod
 from serried.model.priority import PreemptionPolicy, find_class, resolve_priority
 from serried.model.resources import Resources, add, subtract
+from serried.model.tree import Leaf, list_leaves
 from serried.model.verdict import Reason, Verdict
 from serried.model.victim import NoVictims, Preemption
 from serried.plan.capacity import Capacity
 from serried.plan.order import Waiting
-from serried.plan.quorum import GroupMembers, classify
+from serried.plan.quorum import GroupMembers, classify, combine
 from serried.plan.steps import Haste, Work
 from serried.plan.tree import solve_group
 
@@ -177,9 +178,18 @@ class Hypothesis:
         return [*self._store.members.of_group(newcomer.group.key), *newcomer.members]
 
     def _classify(self, newcomer: Newcomer) -> GroupMembers:
+        key = newcomer.group.key
         if not newcomer.members:
-            return self._store.members.classify(newcomer.group.key)
-        return classify(self._list_members(newcomer), self._store.schedulers)
+            return self._store.members.classify(key)
+        if isinstance(newcomer.group.tree, Leaf):
+            return classify(self._list_members(newcomer), self._store.schedulers)
+        below: dict[str, list[Pod]] = {leaf.name: [] for leaf in list_leaves(newcomer.group.tree)}
+        known = [(self._store.members.leaf_of(pod.uid), pod) for pod in self._store.members.of_group(key)]
+        coming = [(pod.group.name, pod) for pod in newcomer.members if pod.group is not None]
+        for name, pod in (*known, *coming):
+            if name in below:
+                below[name].append(pod)
+        return combine({name: classify(pods, self._store.schedulers) for name, pods in below.items()})
 
     def _find_priority(self, newcomer: Newcomer, members: Iterable[Pod]) -> int:
         """As `cluster.priorities`, once admission or the controller has resolved the class."""

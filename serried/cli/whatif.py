@@ -34,7 +34,8 @@ Files = Annotated[
     typer.Argument(
         metavar="[FILE...]",
         show_default=False,
-        help="Manifests of Jobs, PodGroups, Workloads and Pods, YAML or JSON; - for standard input.",
+        help="Manifests of Jobs, JobSets, LeaderWorkerSets, PodGroups, CompositePodGroups, Workloads and Pods. "
+        "YAML or JSON; - for standard input.",
     ),
 ]
 Groups = Annotated[

@@ -35,7 +35,11 @@ class Forest:
         """The key under which the members of a PodGroup are scheduled: its tree's, or its own."""
         found = self._groups.get(group)
         parent = _parent(found)
-        return group if parent is None else self._tree_of(parent)
+        return group if parent is None else self.lift_composite(parent)
+
+    def lift_composite(self, composite: Key) -> GroupKey:
+        """The tree of a CompositePodGroup, whether it exists or not."""
+        return GroupKey(*self._find_root(composite), GroupKind.COMPOSITE)
 
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[GroupKey]:
         """Follow one change of a PodGroup, before or after the Store has it; the trees that it touches."""
@@ -43,7 +47,7 @@ class Forest:
         if item is None or (_parent(old) is None and _parent(new) is None):
             return set()
         places = reindex(self._groups_below, _parent(old), _parent(new), item.key)
-        return {self._tree_of(place) for place in places}
+        return {self.lift_composite(place) for place in places}
 
     def put_composite(self, composite: Composite) -> set[GroupKey]:
         """A CompositePodGroup came or changed; the trees that this touches, as they were before, too."""
@@ -55,16 +59,13 @@ class Forest:
 
     def _follow(self, key: Key, new: Composite | None) -> set[GroupKey]:
         old = self.composites.get(key)
-        touched = {self._tree_of(key)}
+        touched = {self.lift_composite(key)}
         reindex(self._composites_below, _parent(old), _parent(new), key)
         if new is None:
             self.composites.pop(key, None)
         else:
             self.composites[key] = new
-        return touched | {self._tree_of(key)}
-
-    def _tree_of(self, composite: Key) -> GroupKey:
-        return GroupKey(*self._find_root(composite), GroupKind.COMPOSITE)
+        return touched | {self.lift_composite(key)}
 
     def _find_root(self, composite: Key) -> Key:
         seen = {composite: 0}

@@ -14,8 +14,10 @@ from extender.debug.slices import Slices
 from extender.debug.whatif import whatif_routes
 from tests.support.budgets import budget
 from tests.support.builders import RACK, compatible_group, node, pod, pod_group, workload
+from tests.support.composites import composite
 from tests.support.extender_harness import SCHEDULER, Harness, members, small_nodes
 from tests.support.memory import read_memory
+from tests.support.parents import job_set
 from tests.support.priorities import priority_class
 
 Raw = dict[str, Any]
@@ -175,6 +177,42 @@ async def test_a_manifest_of_kubectl_get_is_asked_about_as_if_it_were_new(world:
     assert (await asking.one(wish))["outcome"] == "Fits"
 
 
+async def test_a_tree_goes_as_one_and_each_of_its_groups_into_a_rack(world: Harness, asking: Asking) -> None:
+    world.add(ranked("n1", "a"), ranked("n2", "b"), ranked("n3", "c", 1))
+    leaves = [raw(pod_group(name).gang(2).topology().under("root"), "PodGroup") for name in ("one", "two")]
+    pods = [pod(f"{leaf}-{at}").cpu(1).scheduler(SCHEDULER).in_group(leaf) for leaf in ("one", "two") for at in (0, 1)]
+    root = raw(composite("root").gang(2), "CompositePodGroup", "scheduling.k8s.io/v1alpha3")
+    tree = [root, *leaves, *(raw(each, "Pod", "v1") for each in pods)]
+    found = await asking.one(*tree)
+    assert (found["source"], found["kind"], found["need"]) == (
+        "CompositePodGroup default/root",
+        "CompositePodGroup",
+        4,
+    )
+    assert (found["outcome"], found["nodes"]) == ("Fits", {"n1": 2, "n2": 2})
+    assert (await asking.one(*tree, query="drain=n2"))["outcome"] == "DoesNotFit"
+
+
+async def test_late_members_of_a_tree_that_exists_join_their_group(world: Harness, asking: Asking) -> None:
+    leaves = [pod_group(name).gang(1).topology().under("root") for name in ("one", "two")]
+    runs = [pod(f"{leaf}-0").cpu(1).in_group(leaf).on(home) for leaf, home in (("one", "a"), ("two", "b"))]
+    world.add(ranked("a", "a", 3), ranked("b", "b", 9), composite("root").gang(2), *leaves, *runs)
+    late = pod("one-1").cpu(1).scheduler(SCHEDULER).in_group("one")
+    found = await asking.one(raw(late, "Pod", "v1"))
+    assert (found["outcome"], found["nodes"]) == ("Fits", {"a": 1})
+
+
+async def test_a_job_set_goes_as_one_gang_into_one_rack(world: Harness, asking: Asking) -> None:
+    world.add(ranked("n1", "a"), ranked("n2", "b"), ranked("n3", "b"))
+    built = job_set("train").asking().topology().replicated("driver").replicated("workers", 1, 3)
+    wish = raw(built, "JobSet", "jobset.x-k8s.io/v1alpha2")
+    for replicated in wish["spec"]["replicatedJobs"]:
+        replicated["template"]["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    found = await asking.one(wish)
+    assert (found["source"], found["kind"], found["need"]) == ("JobSet default/train", "JobSet", 4)
+    assert (found["domain"], found["nodes"]) == ("b", {"n2": 2, "n3": 2})
+
+
 # --- another cluster -------------------------------------------------------------------------------------------------
 
 
@@ -260,7 +298,7 @@ ANCHORED = "a: &a [1]\nb: *a\n"
 @pytest.mark.parametrize(
     ("body", "query", "said"),
     [
-        pytest.param("", "", "there is no object in the body; what is read: Job, PodGroup", id="nothing"),
+        pytest.param("", "", "there is no object in the body; what is read: Job, JobSet", id="nothing"),
         pytest.param("a: [", "", "it is no YAML: line", id="no YAML"),
         pytest.param(ANCHORED, "", "line 1: anchors and aliases are not read; write it out", id="aliases"),
         pytest.param("[" * 100, "", "more than 64 levels are not read", id="too deep"),
