@@ -1,4 +1,4 @@
-"""How long filter waits while somebody asks ``/debug/snapshot`` and ``/debug/whatif`` without a pause.
+"""How long filter waits while somebody asks ``/debug/snapshot``, ``/whatif`` or ``/cache/diff`` without a pause.
 
 The extender's core in one process with a live loop, as in `bench.loop`: 5,000 nodes and 50,000 pods. A probe asks
 filter about a plain pod every few milliseconds. What an answer takes of the processor, and its longest slice, are found
@@ -14,8 +14,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,20 +26,29 @@ import orjson
 import uvloop
 from fastapi import FastAPI
 
+from bench.lister import NODES, PODS, make_node, make_pod, serve_lists
 from bench.load.figures import percentile
 from bench.loop import RESULTS, Run, Stage, probe
 from bench.machine import describe_machine, measure_noise
+from extender.debug.cache import cache_routes
 from extender.debug.slices import Slices
 from extender.debug.snapshot import snapshot_routes
 from extender.debug.whatif import whatif_routes
+from serried.decode.nodes import decode_node
+from serried.decode.pods import decode_pod
+from serried.drift import Comparison
+from serried.feed import Feed, Kind
+from serried.kube.auth import Credentials
+from serried.kube.client import ApiClient
 from serried.model.level import NATIVE
-from tests.support.builders import RACK
+from tests.support.builders import RACK, usable
 from tests.support.priorities import priority_class
 
 _PODS = 50_000
 _WARM_UP_SECONDS = 1.0
 _SECONDS = 8.0
 _ANSWERS = 5
+_DIFF = "/cache/diff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,7 @@ CASES = (
     Case("a gang of 1,000 that fits nowhere", "/whatif", [make_job(1_000, 12)]),
     Case("a gang of 64 for which others would go", "/whatif", [make_job(64, 24, "high")]),
     Case("the same with 100 more nodes and one drained", "/whatif?add=100*n1&drain=n2", [make_job(64, 24, "high")]),
+    Case("the cache against the API server", _DIFF),
 )
 
 
@@ -84,55 +94,136 @@ class Asked:
 async def watch(case: Case) -> tuple[Run, Asked]:
     """Ask again and again, and see what filter waits meanwhile."""
     stage, run, asked = Stage(), Run(), Asked()
-    stage.fill(_PODS)
+    if case.path == _DIFF:
+        fill_from_lists(stage)
+    else:
+        stage.fill(_PODS)
     stage.store.put_priority_class(priority_class("high", 100).value())
     gc.collect()
     gc.freeze()  # as the extender does with its caches
     gc.set_threshold(50_000, 20, 50)
-    async with reach(stage, Slices()) as http:
+    async with reach(stage, case, Slices()) as http:
+        if case.path == _DIFF:
+            await _ask(http, case)  # the server makes its pages
         await probe(stage, Run(), _WARM_UP_SECONDS)
         asking = asyncio.create_task(_ask_on(http, case, asked))
         await probe(stage, run, _SECONDS)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-    async with reach(stage, Slices(time.thread_time, _go_on)) as http:
+        if case.path == _DIFF:
+            await _note(http, case, asked)
+            return run, asked
+    async with reach(stage, case, Slices(time.thread_time, _go_on)) as http:
         for _ in range(_ANSWERS if case.path else 0):
-            await _ask(http, case, asked)
+            await _note(http, case, asked)
     return run, asked
 
 
+def fill_from_lists(stage: Stage) -> None:
+    """The objects that the API server lists, as a watch has shown them."""
+    for index in range(NODES):
+        stage.store.put_node(usable(decode_node(make_node(index, "1"))))
+    for index in range(PODS):
+        stage.store.put_pod(usable(decode_pod(make_pod(index))))
+
+
 @asynccontextmanager
-async def reach(stage: Stage, slices: Slices) -> AsyncIterator[httpx.AsyncClient]:
-    """The two routes, whose work is done in these slices."""
+async def reach(stage: Stage, case: Case, slices: Slices) -> AsyncIterator[httpx.AsyncClient]:
+    """The routes, whose work is done in these slices; a comparison has slices of its own."""
     app = FastAPI()
     app.include_router(snapshot_routes(stage.core, NATIVE, slices))
     app.include_router(whatif_routes(stage.core, slices))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug", timeout=120) as http:
-        yield http
+    async with AsyncExitStack() as stack:
+        if case.path == _DIFF:
+            url = stack.enter_context(serve_lists())
+            client = await stack.enter_async_context(ApiClient(Credentials(url), component="bench"))
+            feed = Feed(client, NATIVE, stage.store, (Kind.NODES, Kind.PODS))
+            app.include_router(cache_routes(Comparison(client, feed)))
+        transport = httpx.ASGITransport(app)
+        yield await stack.enter_async_context(
+            httpx.AsyncClient(transport=transport, base_url="http://debug", timeout=120)
+        )
 
 
-async def _go_on(_: float) -> None:
-    return None
+class LoopClock:
+    """How much of the processor a loop takes for one thing, and what its longest turn takes."""
+
+    def __init__(self) -> None:
+        self.work = 0.0
+        self.longest = 0.0
+
+    async def time(self, thing: Awaitable[httpx.Response]) -> httpx.Response:
+        """Wait for the thing, and watch the loop meanwhile."""
+        begun = time.thread_time()
+        watching = asyncio.create_task(self._watch())
+        try:
+            return await thing
+        finally:
+            watching.cancel()
+            self.work = time.thread_time() - begun
+
+    async def _watch(self) -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            self.longest = max(self.longest, now - before)
+            before = now
 
 
 async def _ask_on(http: httpx.AsyncClient, case: Case, asked: Asked) -> None:
     while case.path:
         begun = time.perf_counter()
-        await _ask(http, case, Asked())
+        await _ask(http, case)
         asked.seconds.append(time.perf_counter() - begun)
 
 
-async def _ask(http: httpx.AsyncClient, case: Case, asked: Asked) -> None:
+async def _ask(http: httpx.AsyncClient, case: Case) -> httpx.Response:
     body = orjson.dumps(list(case.manifests))
     answer = await (http.post(case.path, content=body) if case.manifests else http.get(case.path))
-    answer.raise_for_status()
+    return answer.raise_for_status()
+
+
+async def _note(http: httpx.AsyncClient, case: Case, asked: Asked) -> None:
+    """Ask once more, and note what the answer took."""
+    begun = time.thread_time()
+    answer = await _ask(http, case)
+    spent = time.thread_time() - begun
     asked.sizes.append(len(answer.content))
-    if case.manifests:
+    if case.path == _DIFF:
+        if not answer.json()["equal"]:
+            raise RuntimeError(answer.text[:1000])
+        asked.work.append(1000 * spent)
+        asked.longest.append(1000 * await find_longest_turn(_ask(http, case)))
+    elif case.manifests:
         asked.longest.append(answer.json()["longestSliceSeconds"] * 1000)
         asked.work.append(answer.json()["workSeconds"] * 1000)
     else:
         asked.longest.append(float(answer.headers["X-Longest-Slice-Milliseconds"]))
         asked.work.append(float(answer.headers["X-Work-Milliseconds"]))
+
+
+async def find_longest_turn(thing: Awaitable[object]) -> float:
+    """The longest turn of the loop until the thing is done, in seconds of the processor."""
+    longest = 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            longest = max(longest, now - before)
+            before = now
+
+    watching = asyncio.create_task(watch())
+    await thing
+    watching.cancel()
+    return longest
+
+
+async def _go_on(_: float) -> None:
+    return None
 
 
 def measure(case: Case) -> dict[str, Any]:
