@@ -23,47 +23,51 @@ _WIDTH = "100"
 
 _HEAD = """# The command line
 
-`serried` answers questions about gangs, and checks an installation. `kubectl serried` is the same. This page is made
-from `--help` by `python -m bench.commands --write`.
+`serried` shows the state of gangs and checks an installation. `kubectl serried` is the same command. This page is
+generated from `--help` (`python -m bench.commands --write`).
 
 ```sh
 serried explain job/train -n team    # why it waits, and what would make it fit
-serried queue                        # who waits, and who is first
+serried queue                        # which gangs wait, and in which order
 serried top                          # how full the racks are
 serried check                        # what is wrong with the installation
 ```
 
 ## How it finds Serried
 
-Without `--server` it asks the API server, with your kubeconfig, to pass requests on to the extender's pod. No
-port-forward is needed. The pod is found in the namespace `serried-system` (`--serried-namespace`) by the labels
-`app.kubernetes.io/name: serried` and `app.kubernetes.io/component: scheduler`. Of several extenders the one that
-leads is asked. An administrator has the rights for that; others need the Role `serried-commands` of that namespace. The
-extender is shown a token that is made for the ServiceAccount `serried-debug-reader`, or that of `--token-file`, never
-your own ([who may look](operations.md#who-may-look)).
+By default the command uses your kubeconfig and reaches the extender's pod through the API server. You need no
+port-forward.
 
-With `--server URL`, or the variable `SERRIED_SERVER`, it asks that address: the extender's `--ops-listen`. A
-port-forward needs no token: `--server http://localhost:8912`. Over the network take `https://`, `--token-file` and
-`--certificate-authority`.
+- The pod is found in the namespace `serried-system` (`--serried-namespace`) by the labels
+  `app.kubernetes.io/name: serried` and `app.kubernetes.io/component: scheduler`. If there are several, the command asks
+  the leader.
+- Administrators have the necessary rights. Other users need the Role `serried-commands` of that namespace.
+- The command sends the extender a token of the ServiceAccount `serried-debug-reader`, or that of `--token-file`. It
+  never sends your own credentials ([who may look](operations.md#who-may-look)).
 
-`check` reads from the API server as well. The rights of Serried's ServiceAccounts it asks for by SubjectAccessReview,
-which needs an administrator. What you may not read is listed as `unknown`, and the rest is checked.
+With `--server URL`, or the variable `SERRIED_SERVER`, the command asks the extender at that address (`--ops-listen`).
+With a port-forward you need no token: `--server http://localhost:8912`. Over the network use `https://`, `--token-file`
+and `--certificate-authority`.
+
+`check` also reads from the API server. It checks the rights of Serried's ServiceAccounts by SubjectAccessReview, which
+only administrators may create. What you may not read is listed as `unknown`.
 
 ## Output and exit codes
 
-`-o json` and `-o yaml` write what `/debug` answers; `explain` always writes a list. Messages go to standard error.
+`-o json` and `-o yaml` write the answer of `/debug`. `explain` writes a list. Messages go to standard error.
 
 | exit code | meaning |
 |---|---|
 """
 
 _AFTER_CODES = """
-`check` ends with 1 if it finds an error; `--fail-on warning` makes it 1 for a warning, too, `--fail-on never` never.
+`check` ends with 1 if it finds an error. With `--fail-on warning` it also ends with 1 for a warning, with
+`--fail-on never` never.
 
-## As a plugin of kubectl, and completion
+## Plugin of kubectl, and shell completion
 
-The package brings `kubectl-serried`; with it in the `PATH`, `kubectl serried queue` works.
-`kubectl_complete-serried`, in the same place, completes it. For the command itself: `serried --install-completion`.
+The package installs `kubectl-serried` and `kubectl_complete-serried`. With both in the `PATH`, `kubectl serried`
+works and completes. To complete `serried` itself, run `serried --install-completion`.
 
 ## Commands
 """

@@ -180,7 +180,7 @@ def _flag(default: str, text: str, name: str | None = None) -> Any:
     return Field(default, description=text, alias=name)
 
 
-_EVERYWHERE = "without a host: every address, IPv4 and IPv6"
+_EVERYWHERE = "without a host: all addresses, IPv4 and IPv6"
 
 # --- the settings ----------------------------------------------------------------------------------------------
 
@@ -197,31 +197,37 @@ class CommonSettings(BaseSettings):
         defer_build=True,
     )
 
-    kubeconfig: File = _flag("", "kubeconfig file; without one: in-cluster, then the default one")
+    kubeconfig: File = _flag(
+        "", "kubeconfig file; default: the service account in a pod, otherwise the default kubeconfig"
+    )
     """None for in-cluster credentials, or else the default kubeconfig."""
 
-    log_level: Literal["debug", "info", "warning", "error"] = _flag("info", "the least level that is logged")
-    api: Literal["auto", "native", "fallback"] = _flag("auto", "where Workloads and PodGroups live")
+    log_level: Literal["debug", "info", "warning", "error"] = _flag("info", "lowest level that is logged")
+    api: Literal["auto", "native", "fallback"] = _flag(
+        "auto", "API of Workloads and PodGroups: that of Kubernetes (native), or Serried's CRDs (fallback)"
+    )
 
-    schedulers: Names = _flag("serried", "schedulerName of the pods to place; repeatable", "scheduler_name")
+    schedulers: Names = _flag(
+        "serried", "schedulerName of the pods that Serried schedules; may be repeated", "scheduler_name"
+    )
     """The schedulerNames of the pods that Serried places; alike for both processes."""
 
     gang_jobs: Literal["by-shape", "asked", "none"] = _flag(
         "by-shape",
-        "which Jobs are gangs: by shape, also unasked; only those that ask; none. Alike for both processes",
+        "which Jobs are gangs: by their shape, or only if they ask, or none. Set it alike for extender and controller",
     )
 
     tls_cert_file: File = _flag(
-        "", "certificate of the listeners that speak TLS, in PEM; without one operations sign their own"
+        "", "certificate of the TLS listeners, in PEM; without it the operations listener signs its own"
     )
     """Read anew for each connection when it has changed, as the other files of certificates."""
 
-    tls_private_key_file: File = _flag("", "the certificate's key")
+    tls_private_key_file: File = _flag("", "key of that certificate")
     ops_auth: Literal["remote", "always", "off"] = _flag(
         "remote",
-        "who needs a token for metrics and debug: who comes over the network; who comes by loopback, too; nobody",
+        "who needs a token for metrics and debug pages: callers over the network, or also on loopback, or nobody",
     )
-    ops_auth_cache: Seconds = _flag("30", "how long the API server's word on a token counts")
+    ops_auth_cache: Seconds = _flag("30", "how long the API server's answer about a token is used")
 
     @field_validator("*", mode="before")
     @classmethod
@@ -231,71 +237,86 @@ class CommonSettings(BaseSettings):
     @model_validator(mode="after")
     def _check_pair(self) -> Self:
         if (self.tls_cert_file is None) != (self.tls_private_key_file is None):
-            raise ValueError("--tls-cert-file and --tls-private-key-file go together")
+            raise ValueError("--tls-cert-file and --tls-private-key-file have to be set together")
         return self
 
 
 class ExtenderSettings(CommonSettings):
     """The extender's settings; durations in seconds."""
 
-    filter_listen: ListenAddress = _flag("127.0.0.1:8910", "filter, prioritize and preempt calls")
-    bind_listen: ListenAddress = _flag("127.0.0.1:8911", "bind calls")
-    client_ca_file: File = _flag("", "whose certificates callers of the verbs must have: turns TLS on for them")
-    client_names: Callers = _flag("", "the names that these certificates may have; none: every name")
-    insecure_verbs: Literal["off", "on"] = _flag("off", "whether verbs may leave loopback by plain HTTP, for anybody")
-    ops_listen: OpenAddress = _flag(":8912", f"probes, metrics and debug; {_EVERYWHERE}")
-    traces: Endpoint = _flag("", "OTLP/HTTP address that traces of gangs are sent to; empty: none are made")
+    filter_listen: ListenAddress = _flag("127.0.0.1:8910", "address for filter, prioritize and preempt calls")
+    bind_listen: ListenAddress = _flag("127.0.0.1:8911", "address for bind calls")
+    client_ca_file: File = _flag("", "authority of the callers' certificates; turns on TLS for filter and bind calls")
+    client_names: Callers = _flag("", "names that these certificates may have; empty: any name")
+    insecure_verbs: Literal["off", "on"] = _flag(
+        "off", "allow plain HTTP on other addresses than loopback for filter and bind calls, from anybody"
+    )
+    ops_listen: OpenAddress = _flag(":8912", f"address of probes, metrics and debug pages; {_EVERYWHERE}")
+    traces: Endpoint = _flag("", "OTLP/HTTP address for traces of gangs; empty: no traces")
     """Needs the extra ``traces``."""
 
-    lease: LeaseName = _flag("serried-system/serried", "the scheduler's Lease; empty: always active")
+    lease: LeaseName = _flag("serried-system/serried", "Lease of the scheduler; empty: always active")
     """None for an instance that is always active."""
 
     lease_mode: Literal["follow", "hold"] = _flag(
-        "follow", "whose Lease that is: that of the scheduler beside, or the extender's own, where others call it"
+        "follow", "follow the Lease of the scheduler in the same pod, or hold the Lease if other schedulers call"
     )
-    scheduler_livez: Endpoint = _flag("", "where the scheduler beside says that it is alive; empty: it is not asked")
+    scheduler_livez: Endpoint = _flag("", "address of the scheduler's /livez; empty: it is not checked")
     """Asked by ``/livez/pair``, on loopback."""
 
-    lease_holder_prefix: Text = Field(description="start of the Lease's holder when it is our scheduler")
-    hold: Literal["auto", "filter", "gate"] = _flag("auto", "how new members of a gang are held")
-    hold_limit: Count = _flag("500", "pods held by filter from which on auto turns to gates")
-    hold_switch: ObjectName = _flag("serried-system/serried-hold", "ConfigMap that the gate's policy reads")
-    barrier_deadline: BarrierSeconds = _flag("300", "how long a gang may wait at bind, from its first member on")
-    barrier_idle: Seconds = _flag("60", "how long a gang waits for its next member, but for others before it")
-    bind_concurrency: Count = _flag("64", "Bindings in flight")
-    stamp: Literal["auto", "always", "never"] = _flag("auto", "which planned pods get a nominatedNodeName")
-    stamp_window: Count = _flag("512", "planned pods that are nominated ahead of the scheduler")
-    job_unknown_deadline: Seconds = _flag("30", "how long a pod waits for its Job to be seen")
-    backfill: Literal["forecast", "off"] = _flag("forecast", "what is kept for the first gang that does not fit")
-    backfill_patience: Seconds = _flag("600", "how long nodes are kept for it beyond its forecast")
-    backfill_share: Percent = _flag("80", "of how many of all nodes room is kept for a gang of one namespace at most")
+    lease_holder_prefix: Text = Field(
+        description="how the Lease's holder begins if it is the scheduler in the same pod"
+    )
+    hold: Literal["auto", "filter", "gate"] = _flag(
+        "auto", "how waiting members are held: by the answer to filter, or by a scheduling gate"
+    )
+    hold_limit: Count = _flag("500", "with auto: number of pods held by filter above which gates are used")
+    hold_switch: ObjectName = _flag("serried-system/serried-hold", "ConfigMap that the policy of the gate reads")
+    barrier_deadline: BarrierSeconds = _flag(
+        "300", "longest time from the first call about a member until minCount members are at bind"
+    )
+    barrier_idle: Seconds = _flag(
+        "60", "longest time without a new member at bind, while the scheduler is idle or refuses members"
+    )
+    bind_concurrency: Count = _flag("64", "Bindings in flight at the start")
+    stamp: Literal["auto", "always", "never"] = _flag("auto", "which planned pods are nominated to their node")
+    stamp_window: Count = _flag("512", "number of planned pods that are nominated before the scheduler tries them")
+    job_unknown_deadline: Seconds = _flag("30", "how long a pod waits until its Job is seen")
+    backfill: Literal["forecast", "off"] = _flag(
+        "forecast", "keep room for the first gang that does not fit, by a forecast"
+    )
+    backfill_patience: Seconds = _flag("600", "how long that room is kept after the forecast")
+    backfill_share: Percent = _flag("80", "largest share of all nodes that is kept for gangs of one namespace")
     exclusive_share: Percent = _flag(
-        "80", "how many of the domains of a key the exclusive gangs of one namespace may have"
+        "80", "largest share of the domains of a key for the exclusive gangs of one namespace"
     )
     backfill_plain: Literal["pass", "wait"] = _flag(
-        "pass", "whether pods of no gang may use these nodes, or wait like gangs behind it"
+        "pass", "whether plain pods may use these nodes, or wait like the gangs behind it"
     )
-    queue_ageing: SecondsOrOff = _flag("86400", "the wait that counts as one priority more, or off")
+    queue_ageing: SecondsOrOff = _flag("86400", "waiting time after which a gang counts as one priority higher, or off")
     """Infinite for off."""
 
-    repair_seconds: SecondsOrNone = _flag("120", "how long a dead member's slot is kept; 0: not at all")
-    broken_grace: Seconds = _flag("300", "how long a gang may be below minCount before it is reported")
-    broken_gangs: Literal["report", "evict"] = _flag("report", "what happens to such a gang: also evict the rest of it")
+    repair_seconds: SecondsOrNone = _flag(
+        "120", "how long the place of a dead member is kept for its replacement; 0: not at all"
+    )
+    broken_grace: Seconds = _flag("300", "how long a gang may have fewer than minCount members until that is reported")
+    broken_gangs: Literal["report", "evict"] = _flag("report", "whether the rest of such a gang is evicted")
     disrupted_gangs: Literal["keep", "preempted", "any"] = _flag(
-        "preempted", "when a gang of disruption mode all goes with one of its members: never, if preempted, always"
+        "preempted",
+        "when a gang of disruption mode all ends with one of its members: never, after a preemption, always",
     )
     preemption: Literal["off", "advice", "on"] = _flag(
-        "on", "whether pods of lower priority are evicted for a gang: no; no, but it is said which would be; yes"
+        "on", "whether pods of lower priority are evicted for a gang; advice: only say which would be"
     )
     preempt_by: Literal["eviction", "deletion"] = _flag(
-        "eviction", "how they end: by eviction, which disruption budgets may refuse; by deletion, which they may not"
+        "eviction", "evict these pods, so that PodDisruptionBudgets count, or delete them"
     )
-    preemption_timeout: Seconds = _flag("600", "how long they may take to end, until their gang is planned anew")
+    preemption_timeout: Seconds = _flag("600", "how long they may take to end until the gang is planned anew")
     preemption_spare: SecondsOrNone = _flag(
-        "0", "how long what has just started is spared from the next higher priority; 0: not at all"
+        "0", "how long pods that have just started are spared from gangs of the next higher priority; 0: not at all"
     )
-    isolated: Literal["off", "on"] = _flag("off", "whether the scheduler asks about marked pods only")
-    profiling: Literal["off", "on"] = _flag("off", "whether /debug/profile says what the event loop is at work on")
+    isolated: Literal["off", "on"] = _flag("off", "set it if the scheduler asks about marked pods only")
+    profiling: Literal["off", "on"] = _flag("off", "serve /debug/profile")
 
     @model_validator(mode="after")
     def _check_verbs(self) -> Self:
@@ -304,7 +325,7 @@ class ExtenderSettings(CommonSettings):
                 raise ValueError("--client-ca-file needs --tls-cert-file and --tls-private-key-file")
             return self
         if self.client_names:
-            raise ValueError("--client-names needs --client-ca-file: plain HTTP has no names")
+            raise ValueError("--client-names needs --client-ca-file")
         if self.insecure_verbs == "off":
             for flag, address in (("filter", self.filter_listen), ("bind", self.bind_listen)):
                 if not address.is_loopback:
@@ -313,27 +334,33 @@ class ExtenderSettings(CommonSettings):
 
 
 _OPEN_VERBS = (
-    "--{flag}-listen: {address!r} would let anybody bind pods who reaches it: give --client-ca-file, --tls-cert-file "
-    "and --tls-private-key-file, or say --insecure-verbs on"
+    "--{flag}-listen: everybody who reaches {address!r} could bind pods. Set --client-ca-file, --tls-cert-file "
+    "and --tls-private-key-file, or --insecure-verbs on"
 )
 
 
 class ControllerSettings(CommonSettings):
     """The controller's settings."""
 
-    ops_listen: OpenAddress = _flag(":8913", f"probes and metrics; {_EVERYWHERE}")
+    ops_listen: OpenAddress = _flag(":8913", f"address of probes and metrics; {_EVERYWHERE}")
     lease: LeaseName = _flag(
-        "serried-system/serried-controller", "the Lease that is held while it works; empty: it works beside others"
+        "serried-system/serried-controller", "Lease of the active controller; empty: always active"
     )
     """None for one that works without."""
 
-    lease_holder: HolderName = Field(description="the Pod, as the Lease names it; empty: the host")
+    lease_holder: HolderName = Field(description="name of the holder in the Lease; empty: the name of the host")
     """An earlier process of the same Pod is gone for certain. "" where that is not known."""
 
-    workers: Count = _flag("32", "Jobs reconciled at a time")
-    elastic_jobs: Literal["follow", "refuse"] = _flag("follow", "minCount when a Job's parallelism changes")
-    suspended_jobs: Literal["keep", "delete"] = _flag("keep", "the objects of a suspended Job without pods")
-    track_jobs: Literal["gangs", "all"] = _flag("gangs", "which Jobs get objects: all, with policy basic, or gangs")
+    workers: Count = _flag("32", "number of Jobs that are reconciled at a time")
+    elastic_jobs: Literal["follow", "refuse"] = _flag(
+        "follow", "whether minCount follows when the parallelism of a gang changes, or the change is refused"
+    )
+    suspended_jobs: Literal["keep", "delete"] = _flag(
+        "keep", "what happens to the objects of a suspended Job without pods"
+    )
+    track_jobs: Literal["gangs", "all"] = _flag(
+        "gangs", "which Jobs get a Workload and a PodGroup: gangs, or all Jobs (others with policy basic)"
+    )
 
 
 class Setting(NamedTuple):
@@ -422,7 +449,7 @@ def _read_variables(settings: type[CommonSettings], environ: Environ) -> dict[st
 def _make_parser(command: str, fields: Mapping[str, FieldInfo], defaults: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"serried {command}",
-        description="Every flag can also be given as an environment variable, for example SERRIED_LOG_LEVEL.",
+        description="Each flag is also an environment variable, for example SERRIED_LOG_LEVEL for --log-level.",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )

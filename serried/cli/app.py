@@ -39,8 +39,8 @@ COMMANDS = (
 """In the order of ``serried --help``."""
 
 _PROCESSES = {
-    "extender": "Answer kube-scheduler's filter, prioritize, bind and preempt calls, until a signal.",
-    "controller": "Make Workloads and PodGroups for gang Jobs, until a signal.",
+    "extender": "Run the extender, which answers kube-scheduler's calls.",
+    "controller": "Run the controller, which creates Workloads and PodGroups for gangs.",
 }
 
 _EXIT_CODES = "Exit codes: " + "; ".join(f"{code.number} {code.meaning}" for code in ExitCode) + "."
@@ -88,7 +88,7 @@ def _describe(
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Why a gang waits, who is before it, and whether the installation is sound."""
+    """Show why gangs wait and which gangs are before them, and check the installation."""
 
 
 def _never() -> None:

@@ -11,15 +11,15 @@ from serried.cli.access import HOME, Target, ask
 from serried.cli.output import OutputFormat, make_table, write
 
 EXAMPLES = """
-What was decided last:
+Show the last 20 decisions:
   serried decisions --limit 20
 
-The story of one gang, the oldest first:
+Print all decisions about one gang, oldest first:
   serried decisions --group team/train -o json | jq -r 'reverse | .[] | .at + " " + .text'
 """
 
 Group = Annotated[
-    str, typer.Option(metavar="NAMESPACE/NAME", show_default=False, help="Only the decisions on this group.")
+    str, typer.Option(metavar="NAMESPACE/NAME", show_default=False, help="Show decisions about this group only.")
 ]
 
 
@@ -34,7 +34,7 @@ def show_decisions(
     token_file: options.TokenFile = "",
     authority: options.Authority = "",
 ) -> None:
-    """Show the last decisions, the newest first."""
+    """Show the last decisions, newest first."""
     target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
     asked = {"limit": str(limit), "group": group}
     decisions = ask(target, lambda debug: debug.get("decisions", asked))

@@ -6,11 +6,11 @@ from enum import Enum
 class ExitCode(Enum):
     """The exit codes of all commands, each with what it means."""
 
-    DONE = (0, "what was asked for has been shown")
-    NO = (1, "the answer is no: a mistake was found, or something does not fit")
-    USAGE = (2, "the command line, or a file that it names, cannot be understood")
-    UNREACHABLE = (3, "no extender, or no API server, answers")
-    NOT_FOUND = (4, "there is no such object")
+    DONE = (0, "success")
+    NO = (1, "the answer is no: there is a mistake, or a gang does not fit")
+    USAGE = (2, "the command line, or a file in it, is invalid")
+    UNREACHABLE = (3, "the extender or the API server does not answer")
+    NOT_FOUND = (4, "the object does not exist")
 
     def __init__(self, number: int, meaning: str) -> None:
         self.number = number

@@ -15,12 +15,12 @@ from serried.cli.output import OutputFormat, make_table, write
 from serried.kube.auth import read_namespace
 
 EXAMPLES = """
-Why a gang waits, by its PodGroup, its Job or one of its pods:
+Show why a gang waits. Name its PodGroup, its Job or one of its pods:
   serried explain podgroup/train
   serried explain job/train -n team
   serried explain pod/train-0-x7k2p
 
-Only the reason, for a script:
+Print only the reason:
   serried explain job/train -o json | jq -r '.[].reason'
 """
 
@@ -66,7 +66,7 @@ def explain(
     token_file: options.TokenFile = "",
     authority: options.Authority = "",
 ) -> None:
-    """Say why a gang waits, what would help, and how each of its members stands.
+    """Show why a gang waits, what would make it fit, and the state of its members.
 
     What an owner has several groups of is shown one after the other. JSON and YAML are always a list of groups.
     """

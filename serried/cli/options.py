@@ -12,8 +12,8 @@ Server = Annotated[
         metavar="URL",
         envvar="SERRIED_SERVER",
         show_default=False,
-        help="The extender's address for operations, for example http://localhost:8912. "
-        "Without it the API server is asked to pass requests on to the extender's pod.",
+        help="The address of the extender, for example http://localhost:8912. "
+        "By default the command reaches the extender's pod through the API server.",
     ),
 ]
 
@@ -23,7 +23,7 @@ TokenFile = Annotated[
         metavar="FILE",
         envvar="SERRIED_TOKEN_FILE",
         show_default=False,
-        help="The bearer token that is shown to the extender. Without it, and without --server, one is made for the "
+        help="The bearer token for the extender. By default, without --server, the command creates one for the "
         "ServiceAccount serried-debug-reader.",
     ),
 ]
@@ -35,7 +35,7 @@ Authority = Annotated[
         metavar="FILE|any",
         envvar="SERRIED_CERTIFICATE_AUTHORITY",
         show_default=False,
-        help="With --server https://...: who has to have signed the extender's certificate; any: whoever it was.",
+        help="With --server https://...: the authority that signed the extender's certificate; any: do not check it.",
     ),
 ]
 
@@ -44,33 +44,31 @@ Kubeconfig = Annotated[
     typer.Option(
         metavar="FILE",
         show_default=False,
-        help="The kubeconfig; without it the service account in a pod, else KUBECONFIG, else ~/.kube/config.",
+        help="The kubeconfig. Default: the service account in a pod, otherwise KUBECONFIG, otherwise ~/.kube/config.",
     ),
 ]
 
 Context = Annotated[
     str,
-    typer.Option(metavar="NAME", show_default=False, help="The context of the kubeconfig; without it the current one."),
+    typer.Option(metavar="NAME", show_default=False, help="The context of the kubeconfig. Default: the current one."),
 ]
 
-Home = Annotated[
-    str, typer.Option("--serried-namespace", metavar="NAME", help="The namespace in which the extender's pods are.")
-]
+Home = Annotated[str, typer.Option("--serried-namespace", metavar="NAME", help="The namespace of the extender's pods.")]
 
 Namespace = Annotated[
     str,
     typer.Option(
-        "--namespace", "-n", metavar="NAME", show_default=False, help="The namespace; without it the context's own."
+        "--namespace", "-n", metavar="NAME", show_default=False, help="The namespace. Default: that of the context."
     ),
 ]
 
 OneNamespace = Annotated[
-    str, typer.Option("--namespace", "-n", metavar="NAME", show_default=False, help="Only this namespace.")
+    str, typer.Option("--namespace", "-n", metavar="NAME", show_default=False, help="Show this namespace only.")
 ]
 
-Limit = Annotated[int, typer.Option(min=0, metavar="NUMBER", help="How many are shown.")]
+Limit = Annotated[int, typer.Option(min=0, metavar="NUMBER", help="The number of rows.")]
 
 Output = Annotated[
     OutputFormat,
-    typer.Option("--output", "-o", help="A table for people; JSON or YAML, as /debug answers, for programs."),
+    typer.Option("--output", "-o", help="A table for people, or JSON or YAML for programs."),
 ]

@@ -10,10 +10,10 @@ from serried.cli.access import HOME, Target, ask
 from serried.cli.output import OutputFormat, make_table, write
 
 EXAMPLES = """
-Who is first, and until when room is kept for it:
+Show the queue:
   serried queue
 
-The names of all gangs that wait, one a line:
+Print the names of all waiting gangs, one on each line:
   serried queue -o json --limit 100000 | jq -r '.waiting[] | .namespace + "/" + .name'
 """
 
@@ -29,7 +29,7 @@ def show_queue(
     token_file: options.TokenFile = "",
     authority: options.Authority = "",
 ) -> None:
-    """Show which gangs wait for room, in the order of their turns, and what is kept for the first."""
+    """Show the gangs that wait for room, in their order, and the room that is kept for the first one."""
     target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
     # A limit counts the gangs of all namespaces, so one namespace is chosen from all of them.
     asked = {"limit": str(10**6 if namespace else limit)}

@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from extender.replay.deciding import Ruling
 
 EXAMPLES = """
-Why does team/train wait? Take the planner's input, and decide again:
+Download the planner's input for team/train, and decide again:
   curl -o train.json 'http://localhost:8912/debug/snapshot?group=team/train'
   serried replay train.json
 
-Every group that waited, of many files:
+Decide again about all groups that waited, from many files:
   serried replay --all reports/*.json.gz
 
-Does this version decide otherwise than the one that made the file? The exit code is 1 then:
-  serried replay train.json > /dev/null || echo 'decided otherwise'
+Check whether this version decides differently. Then the exit code is 1:
+  serried replay train.json > /dev/null || echo 'another decision'
 """
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of /debug/snapshot, also compressed.")]
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files from /debug/snapshot, compressed or not.")]
 Group = Annotated[
     str,
     typer.Option(
         metavar="NAMESPACE/NAME",
         show_default=False,
-        help="The group, as /debug/groups names it. Without it the one that the file was made for.",
+        help="The group, as /debug/groups names it. Default: the one in the file.",
     ),
 ]
-All = Annotated[bool, typer.Option("--all", help="Every group that waited for something.")]
+All = Annotated[bool, typer.Option("--all", help="All groups that waited.")]
 
 
 def replay(
@@ -50,7 +50,7 @@ def replay(
     every: All = False,
     output: options.Output = OutputFormat.TABLE,
 ) -> None:
-    """Decide again from snapshots, and say whether the decision is the recorded one."""
+    """Make the decisions of snapshots again, and compare them with the recorded ones."""
     found = [each for path in _show_progress(files) for each in _replay(path, group, every=every)]
     write(found, output, lambda: draw_replays(found))
     if any(each["match"] == "different" for each in found):

@@ -11,10 +11,10 @@ from serried.cli.access import HOME, Target, ask
 from serried.cli.output import OutputFormat, make_table, write
 
 EXAMPLES = """
-How full the domains of the key are that most gangs ask for:
+Show the domains of the key that most gangs use:
   serried top
 
-How full the zones are, and in which the most CPU is free:
+Show the zones, and print the one with the most free CPU:
   serried top --key topology.kubernetes.io/zone
   serried top -o json | jq -r '.domains | max_by(.resources.cpu | .allocatable - .used).domain'
 """
@@ -28,9 +28,7 @@ _BYTES_PER_GIB = 2**30
 
 Key = Annotated[
     str,
-    typer.Option(
-        metavar="LABEL", show_default=False, help="The topology key; without it the one that most gangs ask for."
-    ),
+    typer.Option(metavar="LABEL", show_default=False, help="The topology key. Default: the one that most gangs use."),
 ]
 
 
@@ -44,7 +42,7 @@ def show_top(
     token_file: options.TokenFile = "",
     authority: options.Authority = "",
 ) -> None:
-    """Show the domains of a topology key: their nodes, what is used and free, and which gangs are there.
+    """Show the domains of a topology key: their nodes, used and free resources, and gangs.
 
     What is used counts what bound pods ask for, and what is reserved for gangs that are about to start.
     """

@@ -16,16 +16,16 @@ from serried.cli.exits import CommandError, ExitCode
 from serried.cli.output import OutputFormat, make_table, write
 
 EXAMPLES = """
-Would this Job fit now? The exit code is 1 if not:
+Would this Job fit now? If not, the exit code is 1:
   serried whatif job.yaml
 
 Would it fit with four more nodes like node-7, and without the gang team/other?
   serried whatif job.yaml --add 4*node-7 --remove team/other
 
-Would a gang that waits fit if node-3 were drained?
+Would a waiting gang fit if node-3 were drained?
   serried whatif --group team/train --drain node-3
 
-What would Helm's output need?
+Would the output of Helm fit?
   helm template ./chart | serried whatif - -n team
 """
 
@@ -40,13 +40,11 @@ Files = Annotated[
 ]
 Groups = Annotated[
     list[str] | None,
-    typer.Option("--group", metavar="NAMESPACE/NAME", show_default=False, help="A group that exists. May be repeated."),
+    typer.Option("--group", metavar="NAMESPACE/NAME", show_default=False, help="An existing group. May be repeated."),
 ]
 Drained = Annotated[
     list[str] | None,
-    typer.Option(
-        "--drain", metavar="NODE", show_default=False, help="As if this node were not there. May be repeated."
-    ),
+    typer.Option("--drain", metavar="NODE", show_default=False, help="Leave out this node. May be repeated."),
 ]
 Added = Annotated[
     list[str] | None,
@@ -54,17 +52,20 @@ Added = Annotated[
         "--add",
         metavar="NUMBER*NODE",
         show_default=False,
-        help="With so many more nodes like this one. May be repeated.",
+        help="Add this many nodes like this one. May be repeated.",
     ),
 ]
 Removed = Annotated[
     list[str] | None,
     typer.Option(
-        "--remove", metavar="NAMESPACE/NAME", show_default=False, help="As if this group were gone. May be repeated."
+        "--remove",
+        metavar="NAMESPACE/NAME",
+        show_default=False,
+        help="Leave out this group and its pods. May be repeated.",
     ),
 ]
 Namespace = Annotated[
-    str, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace of manifests that name none.")
+    str, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace of manifests without one.")
 ]
 
 
@@ -83,10 +84,10 @@ def ask_whatif(
     token_file: options.TokenFile = "",
     authority: options.Authority = "",
 ) -> None:
-    """Say whether gangs would fit, where, and who would have to go. Nothing is created, and nothing changes."""
+    """Show whether gangs would fit, where, and which pods would be evicted. Nothing is created or changed."""
     manifests = [document for path in files or () for document in _read(path)]
     if not manifests and not group:
-        raise CommandError(ExitCode.USAGE, "name a file with manifests, or a group that exists with --group")
+        raise CommandError(ExitCode.USAGE, "name a file with manifests, or an existing group with --group")
     asked = {"namespace": [namespace], "group": group, "drain": drain, "add": add, "remove": remove}
     query = urlencode([(name, value) for name, values in asked.items() for value in values or ()])
     answer = ask(
@@ -127,4 +128,4 @@ def draw_whatif(answer: dict[str, Any]) -> Iterator[RenderableType]:
             yield make_table(("WOULD BE EVICTED",), [(victim,) for victim in victims], title=each["source"])
     if answer["changes"]["displaced"]:
         displaced = answer["changes"]["displaced"]
-        yield f"{displaced} pods of the drained nodes would need another place; none was looked for."
+        yield f"{displaced} pods of the drained nodes would need other nodes. These were not looked for."

@@ -50,9 +50,12 @@ def test_help_shows_choices_units_and_defaults(capsys: pytest.CaptureFixture[str
         extender_settings(["--help"], {"POD_NAME": "serried-0"})
     assert end.value.code == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "--api {auto,native,fallback} where Workloads and PodGroups live (default: auto)" in said
-    assert "--barrier-idle SECONDS how long" in said
-    assert "--queue-ageing SECONDS|off the wait that counts as one priority more, or off (default: 86400)" in said
+    assert "--api {auto,native,fallback} API of Workloads and PodGroups: that of Kubernetes (native)" in said
+    assert "--barrier-idle SECONDS longest time" in said
+    assert (
+        "--queue-ageing SECONDS|off waiting time after which a gang counts as one priority higher, or off (default: 86400)"
+        in said
+    )
     assert "(default: serried-0)" in said
 
 
@@ -159,7 +162,7 @@ class TestVerbsThatLeaveLoopback:
             extender_settings([f"{flag}={host}:8910"], {})
         assert end.value.code == 2
         said = capsys.readouterr().err
-        assert f"{flag}: '{host}:8910' would let anybody bind pods who reaches it" in said
+        assert f"{flag}: everybody who reaches '{host}:8910' could bind pods" in said
         assert "--client-ca-file" in said
         assert "--insecure-verbs on" in said
 
@@ -177,8 +180,8 @@ class TestVerbsThatLeaveLoopback:
     @pytest.mark.parametrize(
         ("argv", "said"),
         [
-            pytest.param(TLS[:1], "go together", id="a certificate without its key"),
-            pytest.param(TLS[1:], "go together", id="a key without its certificate"),
+            pytest.param(TLS[:1], "have to be set together", id="a certificate without its key"),
+            pytest.param(TLS[1:], "have to be set together", id="a key without its certificate"),
             pytest.param([AUTHORITY], "needs --tls-cert-file", id="an authority without a certificate"),
             pytest.param(["--client-names=a"], "needs --client-ca-file", id="names without an authority"),
             pytest.param([*TLS, "--client-names=a"], "needs --client-ca-file", id="names of nobody"),

@@ -19,13 +19,13 @@ from serried.cli.exits import ExitCode
 from serried.cli.output import OutputFormat, make_table, write
 
 EXAMPLES = """
-What is wrong with the installation, and what to do about it:
+Check the whole installation:
   serried check
 
-Only the scheduler's configuration, as a file and without a cluster:
+Check a file with the scheduler's configuration, without a cluster:
   serried check --only scheduler --scheduler-config manifests/scheduler-config.yaml
 
-In a pipeline, which is to stop for warnings, too:
+Fail for warnings, too, for example in a pipeline:
   serried check --fail-on warning -o json
 """
 
@@ -49,7 +49,7 @@ File = Annotated[
     typer.Option(
         metavar="FILE",
         show_default=False,
-        help="The scheduler's configuration; without it the ConfigMap that the extender's pod mounts.",
+        help="The scheduler's configuration. Default: the ConfigMap that the extender's pod mounts.",
     ),
 ]
 Only = Annotated[
@@ -57,10 +57,10 @@ Only = Annotated[
     typer.Option(
         metavar="AREA",
         show_default=False,
-        help=f"Only this area: {', '.join(Area)}. May be given several times.",
+        help=f"Check this area only: {', '.join(Area)}. May be repeated.",
     ),
 ]
-Fail = Annotated[FailOn, typer.Option(help="From which severity on the exit code is 1.")]
+Fail = Annotated[FailOn, typer.Option(help="The lowest severity for which the exit code is 1.")]
 
 
 def check(
@@ -75,11 +75,10 @@ def check(
     token_file: options.TokenFile = "",
     authority: options.Authority = "",
 ) -> None:
-    """Find mistakes in an installation, and name each with its fix.
+    """Find mistakes in an installation, and show how to fix them.
 
-    Looked at are the scheduler's configuration against the extender's flags, what the extender says of itself and its
-    clock, the rights of both ServiceAccounts, the labels of nodes, admission policies, versions and autoscalers.
-    What may not be read is listed as unknown.
+    It checks the scheduler's configuration, the extender and its clock, the rights of both ServiceAccounts, labels of
+    nodes, admission policies, versions and autoscalers. What you may not read is listed as unknown.
     """
     areas = tuple(only or Area)
     target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
