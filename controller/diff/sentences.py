@@ -61,30 +61,30 @@ def tell_problem(owner: Owner) -> Sentence:
 def tell_foreign_scheduler(owner: Owner, schedulers: Iterable[str]) -> Sentence:
     """The owner asks to be a gang of a scheduler that Serried does not serve."""
     asks = "to be a gang" if isinstance(owner, Job) else "for gangs"
-    said = f"{_name(owner)} asks {asks}, and its scheduler {', '.join(schedulers)} is none that Serried serves"
+    said = f"{_name(owner)} asks {asks}, but Serried does not serve its scheduler {', '.join(schedulers)}"
     return Sentence("SchedulerNotGangAware", said)
 
 
 def tell_contradiction(job: Job) -> Sentence:
     """The Job's field and its annotation differ."""
-    said = f"spec.scheduling of {_name(job)} says otherwise than its gang-policy annotation, and counts"
+    said = f"spec.scheduling and the gang-policy annotation of {_name(job)} differ; spec.scheduling counts"
     return Sentence("GangPolicyIgnored", said)
 
 
 def tell_jobs_ignored(parent: Parent) -> Sentence:
     """Jobs of a gang ask to be gangs of their own."""
-    return Sentence("GangPolicyIgnored", f"{_name(parent)} is one gang, so what its Jobs say of gangs does not count")
+    return Sentence("GangPolicyIgnored", f"{_name(parent)} is one gang, so the gang-policy of its Jobs is ignored")
 
 
 def tell_waiting_pods(parent: Parent) -> Sentence:
     """The parent's pods are made one after another, so they cannot wait for each other."""
-    said = f"{_name(parent)} makes pods wait for the node of another ({parent.obstacle}), so it is no gang"
+    said = f"{_name(parent)} is not a gang: some of its pods wait for the node of another pod ({parent.obstacle})"
     return Sentence("NoGang", said)
 
 
 def tell_many_stages(parent: Parent, count: int) -> Sentence:
     """The parent has more stages than a Workload has room for."""
-    said = f"{_name(parent)} has {count} stages, and a Workload holds {MOST_TEMPLATES} gangs: it is none"
+    said = f"{_name(parent)} is not a gang: it has {count} stages, and a Workload has at most {MOST_TEMPLATES} gangs"
     return Sentence("NoGang", said)
 
 
@@ -106,14 +106,14 @@ def tell_stages(parent: Parent) -> Sentence:
 def tell_upstream(workload: Workload, job: Job) -> Sentence:
     """The Job's shape is a gang's, and kube-controller-manager has made its Workload first, with policy basic."""
     said = f"kube-controller-manager made Workload {workload.key.name} of {_name(job)} with policy basic, so it"
-    return Sentence("NoGang", f"{said} is no gang; spec.scheduling.schedulingPolicy.gang makes it one")
+    return Sentence("NoGang", f"{said} is not a gang; to make it one, set spec.scheduling.schedulingPolicy.gang")
 
 
 def tell_ignored_changes(owner: Owner, annotations: Sequence[str]) -> Sentence:
     """Annotations were changed after the objects had been made."""
     said = (
-        f"What {_name(owner)} says in {', '.join(annotations)} is not what its PodGroup was made from, and changes "
-        "nothing any more: delete it and create it anew"
+        f"{', '.join(annotations)} of {_name(owner)} changed after its PodGroup was created, which has no effect: "
+        "delete it and create it anew"
     )
     return Sentence("GangChangeIgnored", said)
 
@@ -152,7 +152,7 @@ def describe_groups(owner: Owner, workload: Workload, groups: Iterable[PodGroup]
 
 def tell_malformed(malformed: Malformed) -> Sentence:
     """An object has a field that cannot be understood."""
-    said = f"Serried cannot read this {malformed.kind}, and leaves it alone until it changes: {malformed.problem}"
+    said = f"Serried cannot read this {malformed.kind} and ignores it until it changes: {malformed.problem}"
     return Sentence("Malformed", said)
 
 

@@ -75,7 +75,7 @@ class Verdict:
 _SENTENCES: dict[Reason, str] = {
     Reason.JOB_UNKNOWN: "waiting to see the pod's Job",
     Reason.POD_GROUP_MISSING: "waiting for the PodGroup to be created",
-    Reason.NOT_ITS_POD_GROUP: "the PodGroup is that of Job {key}, and this is no pod of that Job",
+    Reason.NOT_ITS_POD_GROUP: "the PodGroup belongs to Job {key}, and this pod does not",
     Reason.API_MISSING: "waiting for the API of Workloads and PodGroups",
     Reason.PRIORITY_UNKNOWN: "waiting for the value of PriorityClass {key}",
     Reason.QUORUM_MISSING: "{have} of {need} members exist",
@@ -85,7 +85,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.GROUPS_UNPLACED: "only {have} of {need} groups find room together",
     Reason.PLANNING: "the plan for {need} members is being made",
     Reason.PLAN_UNFINISHED: (
-        "no plan for {need} members was found in {have} s of work, more time is taken later; "
+        "no plan for {need} members was found in {have} s of work, the next try gets more time; "
         "members of fewer different shapes are planned faster"
     ),
     Reason.DOMAIN_FULL: "the gang's domain of {key} has room for {have} of {need} waiting members",
@@ -94,7 +94,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.DEADLINE_EXCEEDED: "only {have} of {need} members reached their bind call in time",
     Reason.PLAN_OUTDATED: "the cluster changed before the gang could be bound",
     Reason.RECORD_FAILED: "the Reservation could not be written",
-    Reason.RECORDS_UNREADABLE: "waiting to read the Reservations, before which nothing is planned",
+    Reason.RECORDS_UNREADABLE: "waiting to read the Reservations; nothing is planned before",
     Reason.BROKEN: "{have} of {need} members of a gang that ran are left",
     Reason.PREEMPTING: "waiting for {need} pods of lower priority to end, of which {have} have ended",
     Reason.EVICTION_REFUSED: "a pod of lower priority may not be evicted, so none was",

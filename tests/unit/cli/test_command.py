@@ -84,3 +84,27 @@ def test_kubectl_completes(
         monkeypatch.setenv(name, "")
     assert kubectl.complete(words) == 0
     assert capsys.readouterr().out.split() == [*proposed, ":4"]
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        pytest.param({"_SERRIED_COMPLETE": "complete_bash", "COMP_WORDS": "serried que", "COMP_CWORD": "1"}, id="bash"),
+        pytest.param({"_SERRIED_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "serried que"}, id="zsh"),
+        pytest.param(
+            {
+                "_SERRIED_COMPLETE": "complete_fish",
+                "_TYPER_COMPLETE_ARGS": "serried que",
+                "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+            },
+            id="fish",
+        ),
+    ],
+)
+def test_a_shell_completes(
+    variables: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main([]) == 0
+    assert "queue" in capsys.readouterr().out

@@ -84,6 +84,31 @@ def test_all_groups_of_many_files_are_a_table(capture: Capture, run: Callable[..
 
 
 @pytest.mark.parametrize(
+    ("terminal", "files", "shown"),
+    [
+        pytest.param("1", 2, True, id="of several files, for a person"),
+        pytest.param("1", 1, False, id="not of one file"),
+        pytest.param("", 2, False, id="not for a program"),
+    ],
+)
+def test_progress_is_shown(
+    capture: Capture,
+    run: Callable[..., Ended],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    terminal: str,
+    files: int,
+    shown: bool,
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", terminal)
+    ended = run(*[save(tmp_path / f"{number}.json", capture) for number in range(files)])
+    assert ended.code == 0
+    assert ("Deciding again" in ended.err) is shown
+    assert "Deciding again" not in ended.out
+
+
+@pytest.mark.parametrize(
     ("verdict", "code", "said"),
     [
         pytest.param(

@@ -235,7 +235,7 @@ COMPLAINTS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, list[str], s
      "must be one of ReplicaAsGang, NoGang"),
     ("a key that is none", training().topology("no key"), ["FailedWorkloadCompilation"], "is no label key"),
     ("another scheduler", training().replicated("x", scheduler="other"), ["SchedulerNotGangAware"],
-     "its scheduler other is none that Serried serves"),
+     "Serried does not serve its scheduler other"),
     ("stages", training().in_order(), ["GangPerStage"], "(startupPolicy), so each of more than one pod"),
     ("workers that start later", serving().leader_first(), ["GangPerStage"], "are a gang without it"),
     ("exclusive placement", training().annotation("alpha.jobset.sigs.k8s.io/exclusive-topology", "rack"),

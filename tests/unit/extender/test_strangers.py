@@ -67,7 +67,7 @@ async def test_the_quorum_is_not_made_up_by_a_bound_one_either(world: Harness, p
 async def test_a_stranger_is_told_why_it_waits(world: Harness) -> None:
     await world.add(*small_nodes(2), job("train").size(2), job_gang(), stranger()).go()
     (told,) = [verdict for key, verdict in world.heard.verdicts if key == STRANGERS]
-    assert render(told) == "NotItsPodGroup: the PodGroup is that of Job train, and this is no pod of that Job"
+    assert render(told) == "NotItsPodGroup: the PodGroup belongs to Job train, and this pod does not"
 
 
 async def test_a_stranger_that_runs_in_another_rack_is_no_conflict(world: Harness) -> None:
