@@ -39,7 +39,7 @@ _EXAMPLE = ConfigView(
             variable="SERRIED_QUEUE_AGEING",
             value="off",
             default="86400",
-            about="the wait that counts as one priority more, or off",
+            about="waiting time after which a gang counts as one priority higher, or off",
         )
     ],
 )

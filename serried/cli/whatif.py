@@ -87,7 +87,7 @@ def ask_whatif(
     """Show whether gangs would fit, where, and which pods would be evicted. Nothing is created or changed."""
     manifests = [document for path in files or () for document in _read(path)]
     if not manifests and not group:
-        raise CommandError(ExitCode.USAGE, "name a file with manifests, or an existing group with --group")
+        raise CommandError(ExitCode.USAGE, "name a file with manifests, or a group that exists with --group")
     asked = {"namespace": [namespace], "group": group, "drain": drain, "add": add, "remove": remove}
     query = urlencode([(name, value) for name, values in asked.items() for value in values or ()])
     answer = ask(
@@ -128,4 +128,4 @@ def draw_whatif(answer: dict[str, Any]) -> Iterator[RenderableType]:
             yield make_table(("WOULD BE EVICTED",), [(victim,) for victim in victims], title=each["source"])
     if answer["changes"]["displaced"]:
         displaced = answer["changes"]["displaced"]
-        yield f"{displaced} pods of the drained nodes would need other nodes. These were not looked for."
+        yield f"{displaced} pods of the drained nodes would need another place. None was looked for."
