@@ -16,11 +16,11 @@ from fastapi.responses import PlainTextResponse
 from serried.observe.ops import tell_checks
 from serried.settings import Address
 
-_PATIENCE_SECONDS = 1.0
+PATIENCE_SECONDS = 0.7
 """How long either may take to answer. The probe itself waits longer, so that it hears which of them did not."""
 
-_KEPT_SECONDS = 1.0
-"""How long an answer counts, from when it was asked for: less than the two seconds between the scheduler's probes."""
+KEPT_SECONDS = 0.5
+"""How long an answer counts, from when it was asked for: less than the second between the scheduler's probes."""
 
 _REQUEST = b"GET %b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
@@ -92,7 +92,7 @@ class _Shared:
     async def ask(self) -> bool:
         """What the check that is under way says, or one that was asked for a moment ago."""
         now = self._clock()
-        if self._last is None or (self._last.done() and now >= self._asked_at + _KEPT_SECONDS):
+        if self._last is None or (self._last.done() and now >= self._asked_at + KEPT_SECONDS):
             self._last = asyncio.ensure_future(self._check())
             self._asked_at = now
         # One who hangs up must not take the answer from the others.
@@ -102,7 +102,7 @@ class _Shared:
 async def _greet(host: str, port: int, tls: ssl.SSLContext) -> bool:
     """Whether somebody takes part in a handshake, if only to say that a certificate is missing."""
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             _, writer = await asyncio.open_connection(host, port, ssl=tls)
             writer.close()
     except ssl.SSLError:
@@ -115,7 +115,7 @@ async def _greet(host: str, port: int, tls: ssl.SSLContext) -> bool:
 async def _ask(host: str, port: int, path: str, tls: ssl.SSLContext | None = None) -> int:
     """The status of the answer; 0 if none comes."""
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             reader, writer = await asyncio.open_connection(host, port, ssl=tls)
             try:
                 writer.write(_REQUEST % path.encode())

@@ -21,6 +21,7 @@ from bench.cluster.installation import REPOSITORY
 from bench.cluster.ports import LOOPBACK
 from bench.cluster.processes import Process
 from bench.failover.pods import Container, Probe
+from bench.failover.prober import Worker
 
 GRACE_SECONDS = 30.0
 """terminationGracePeriodSeconds of the shipped Pods."""
@@ -182,7 +183,7 @@ class _Runner:
     def _look_after(self) -> None:
         """Probe it until it has ended, by itself or by us."""
         container = self.container
-        startup, liveness = (_Worker(probe) for probe in (container.startup, container.liveness))
+        startup, liveness = (Worker(probe) for probe in (container.startup, container.liveness))
         relist = time.monotonic() + random.uniform(0.0, _RELIST_SECONDS)
         if container.startup is None:
             self.started.set()
@@ -190,8 +191,7 @@ class _Runner:
             now = time.monotonic()
             if now >= relist:
                 relist = now + _RELIST_SECONDS
-                processes.reap(self.process.pid)
-                if not self.process.alive:
+                if self._has_ended():
                     return
             worker = liveness if self.started.is_set() else startup
             if worker.probe is not None and worker.is_due(now):
@@ -203,10 +203,15 @@ class _Runner:
                     self.started.set()
             time.sleep(_TICK_SECONDS)
 
+    def _has_ended(self) -> bool:
+        processes.reap(self.process.pid)
+        # Not by the command line: on a busy machine it is that of the shell for a while.
+        return processes.start_time(self.process.pid) != self.process.started
+
     def _rest(self) -> None:
+        self._again.clear()
         pause = self._pause
         self._pause = min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS, 2 * pause))
-        self._again.clear()
         if pause and not self._over.is_set():
             self._again.wait(pause)
 
@@ -217,24 +222,3 @@ class _Runner:
                 return bool(200 <= answer.status < 400)
         except (OSError, http.client.HTTPException):
             return False
-
-
-class _Worker:
-    """When a probe is due, and whether it has failed too often."""
-
-    def __init__(self, probe: Probe | None) -> None:
-        self.probe = probe
-        self._next = 0.0
-        self._failures = 0
-
-    def is_due(self, now: float) -> bool:
-        """Whether it is due; then it counts as made."""
-        if self.probe is None or now < self._next:
-            return False
-        self._next = max(now, self._next + self.probe.period) if self._next else now + self.probe.period
-        return True
-
-    def has_failed(self, *, passed: bool) -> bool:
-        """Whether with this result it has failed as often in a row as it may."""
-        self._failures = 0 if passed else self._failures + 1
-        return self.probe is not None and self._failures >= self.probe.failures

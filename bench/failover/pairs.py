@@ -65,6 +65,14 @@ class Pairs:
         self._started += 1
         return self.run(f"serried-{self._started}")
 
+    def replace(self) -> None:
+        """End every pair, and start two others."""
+        for pod in self.pods.values():
+            pod.vanish()
+        self.pods.clear()
+        for _ in range(2):
+            self.run_another()
+
     def run_extender(self, name: str, *flags: str) -> Kubelet:
         """Start an extender alone in a Pod of this name, with these flags behind those of the manifest."""
         found = self._pick(_MANIFEST_PORTS)

@@ -28,13 +28,19 @@ def _kill(*containers: str) -> Step:
     return strike
 
 
-def _freeze(_: Pairs, pod: Kubelet) -> None:
-    pod.send("extender", signal.SIGSTOP)
+def _freeze(container: str) -> Step:
+    def strike(_: Pairs, pod: Kubelet) -> None:
+        pod.send(container, signal.SIGSTOP)
+
+    return strike
 
 
-def _thaw(pairs: Pairs, pod: Kubelet) -> None:
-    pod.send("extender", signal.SIGKILL)  # the kubelet would in a minute
-    _mend(pairs, pod)
+def _thaw(container: str) -> Step:
+    def heal(pairs: Pairs, pod: Kubelet) -> None:
+        pod.send(container, signal.SIGKILL)  # the kubelet would in a minute
+        _mend(pairs, pod)
+
+    return heal
 
 
 def _spoil(_: Pairs, pod: Kubelet) -> None:
@@ -63,8 +69,9 @@ def _mend(_: Pairs, pod: Kubelet) -> None:
 WAYS = {
     "extender": Way("the extender alone, by SIGKILL", _kill("extender"), _mend),
     "loop": Way("the extender in a crash loop", _spoil, _mend),
-    "frozen": Way("the extender, by SIGSTOP", _freeze, _thaw),
+    "frozen": Way("the extender, by SIGSTOP", _freeze("extender"), _thaw("extender")),
     "scheduler": Way("the scheduler alone, by SIGKILL", _kill("scheduler"), _mend),
+    "stopped": Way("the scheduler, by SIGSTOP", _freeze("scheduler"), _thaw("scheduler")),
     "both": Way("both, by SIGKILL", _kill("extender", "scheduler"), _mend),
     "node": Way("the whole node", _vanish, _replace),
     "update": Way("the Pod, deleted by an update or a drain", _delete, _replace),

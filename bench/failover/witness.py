@@ -3,11 +3,13 @@
 import time
 from typing import Any
 
-from bench.cluster import Cluster
+from bench.cluster import Cluster, ClusterError
 from bench.cluster.api import ApiError
 
 LOOK_SECONDS = 0.1
 """The pause between two looks: no time that is told is more exact."""
+
+_CLEAR_SECONDS = 30.0
 
 
 class Witness:
@@ -72,7 +74,10 @@ class Witness:
         groups = f"/apis/{self._version}/namespaces/{self._namespace}/podgroups"
         for group in self._api.get(groups)["items"]:
             self._delete(f"{groups}/{group['metadata']['name']}")
-        while self._api.get(self._pods)["items"]:
+        deadline = time.monotonic() + _CLEAR_SECONDS
+        while left := len(self._api.get(self._pods)["items"]):
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{left} deleted pods are still there after {_CLEAR_SECONDS:g} s")
             time.sleep(LOOK_SECONDS)
 
     def _delete(self, path: str) -> None:

@@ -9,8 +9,8 @@ def test_the_pair_is_read_as_it_is_shipped() -> None:
     assert extender.startup == Probe("/livez/filter", 8912, period=1, timeout=5, failures=600)
     assert extender.liveness == Probe("/livez", 8912, period=10, timeout=5)
     assert (scheduler.name, scheduler.sidecar) == ("scheduler", False)
-    assert scheduler.liveness == Probe("/livez/pair", 8912, period=2, timeout=2, failures=4)
-    assert scheduler.startup == Probe("/livez", 10259, scheme="https", period=2, failures=60)
+    assert scheduler.liveness == Probe("/livez/pair", 8912, period=1, timeout=1, failures=6)
+    assert scheduler.startup == Probe("/livez", 10259, scheme="https", period=1, failures=120)
 
 
 def test_the_controller_is() -> None:
