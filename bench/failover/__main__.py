@@ -30,6 +30,7 @@ from bench.cluster.cluster import down
 from bench.cluster.progress import Report, stderr_report
 from bench.failover.bounds import bounds, read_pace
 from bench.failover.pairs import Pairs
+from bench.failover.rolling import Rolled, roll
 from bench.failover.run import Strike, strike
 from bench.failover.ways import WAYS
 from bench.machine import describe_machine, measure_noise
@@ -53,6 +54,9 @@ class Lane:
 
     number: int
     strikes: list[Strike] = field(default_factory=list)
+    rolled: list[Rolled] = field(default_factory=list)
+    """Rolling updates, one after the strikes."""
+
     failures: list[str] = field(default_factory=list)
     """Strikes after which gangs were not bound, or pairs not ready, in time; and what else went wrong."""
 
@@ -67,6 +71,8 @@ def run_lane(lane: Lane, ways: Sequence[str], repetitions: int, until: float, re
                 try:
                     pairs.replace()
                     _strike_all(lane, pairs, order(ways, repetitions, lane.number), until, report)
+                    lane.rolled.append(roll(pairs, "rolling"))
+                    report(f"{lane.number}: {lane.rolled[-1]}")
                 finally:
                     pairs.close()
         finally:
@@ -118,6 +124,19 @@ def summarize(seen: Sequence[Strike], ways: Sequence[str], bounds: Mapping[str, 
     return rows
 
 
+def summarize_rolled(rolled: Sequence[Rolled]) -> dict[str, Any]:
+    """All rolling updates; empty if there was none."""
+    if not rolled:
+        return {}
+    return {
+        "updates": len(rolled),
+        "gangs": sum(each.gangs for each in rolled),
+        "slowest": max(each.slowest for each in rolled),
+        "pause": max(each.pause for each in rolled),
+        "half_longest": max(each.half for each in rolled),
+    }
+
+
 def _pick(ordered: Sequence[float], share: float) -> float:
     """The value that this share does not exceed; of fewer than a hundred, the 99th is the last."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
@@ -150,6 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "bound_seconds": BOUND_SECONDS,
         "strikes": len(seen),
         "first_p99": _pick(sorted(each.first for each in seen), 0.99) if seen else None,
+        "rolling": summarize_rolled([each for lane in lanes for each in lane.rolled]),
         "defects": defects,
         "rows": rows,
         "seen": [asdict(each) for each in seen],
@@ -169,6 +189,7 @@ def find_defects(lanes: Sequence[Lane]) -> list[str]:
     seen = [each for lane in lanes for each in lane.strikes]
     defects = [failure for lane in lanes for failure in lane.failures]
     defects += [f"{each.way}: {defect}" for each in seen for defect in each.defects]
+    defects += [f"rolling update: {defect}" for lane in lanes for each in lane.rolled for defect in each.defects]
     return defects + [
         f"{each.way}: the first Binding after {each.first} s" for each in seen if each.first > BOUND_SECONDS
     ]

@@ -60,7 +60,8 @@ def _observe(witness: Witness, begun: float) -> tuple[float, float, float]:
     first = half = 0.0
     since: float | None = None
     while True:
-        caught, later = witness.count_bound("caught"), witness.count_bound("later")
+        bound = witness.count_each()
+        caught, later = bound.get("caught", 0), bound.get("later", 0)
         now = time.monotonic()
         since = (since or now) if 0 < caught < _CAUGHT else None
         half = max(half, now - since if since is not None else 0.0)

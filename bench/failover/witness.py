@@ -1,6 +1,7 @@
 """A namespace in which gangs are created, and what is seen of their Bindings, at every look."""
 
 import time
+from collections import Counter
 from typing import Any
 
 from bench.cluster import Cluster, ClusterError
@@ -51,12 +52,15 @@ class Witness:
 
     def count_bound(self, gang: str) -> int:
         """How many members of a gang are bound now."""
-        found = 0
+        return self.count_each().get(gang, 0)
+
+    def count_each(self) -> dict[str, int]:
+        """How many members of each gang are bound now, by its name."""
+        found: Counter[str] = Counter()
         for pod in self._api.get(self._pods)["items"]:
             self._note(pod)
-            in_gang = pod["metadata"]["name"].startswith(f"{gang}-")
-            found += bool(in_gang and pod["spec"].get("nodeName"))
-        return found
+            found[pod["metadata"]["name"].rpartition("-")[0]] += bool(pod["spec"].get("nodeName"))
+        return dict(found)
 
     def _note(self, pod: dict[str, Any]) -> None:
         name, uid, node = pod["metadata"]["name"], pod["metadata"]["uid"], pod["spec"].get("nodeName", "")

@@ -10,6 +10,7 @@ import pytest
 
 from bench.cluster import Cluster, Spec
 from bench.failover.pairs import Pairs
+from bench.failover.rolling import roll
 from bench.failover.run import await_leader, strike
 from bench.failover.ways import WAYS
 from tests.support.cluster_stage import eventually
@@ -19,6 +20,10 @@ pytestmark = pytest.mark.e2e
 
 LONG_SECONDS = 60.0
 """Longer than a failover takes beside other work; how long it takes is measured by `bench.failover`."""
+
+
+SHORT_SECONDS = 15.0
+"""Shorter than the Lease: whoever goes in good order gives it up, and nobody waits until it has run out."""
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +64,7 @@ def test_the_standby_is_warm_and_refuses_to_answer(pairs: Pairs) -> None:
         pytest.param("update", id="a Pod that is deleted gives the Lease up"),
         pytest.param("loop", id="an extender that dies at once, again and again, does, too", marks=pytest.mark.full),
         pytest.param("scheduler", id="a scheduler that dies is replaced, or comes back", marks=pytest.mark.full),
+        pytest.param("stopped", id="a scheduler that stands still is replaced", marks=pytest.mark.full),
         pytest.param("both", id="so are both", marks=pytest.mark.full),
         pytest.param("extender", id="an extender that dies once is back before that", marks=pytest.mark.full),
     ],
@@ -68,6 +74,15 @@ def test_gangs_go_on(pairs: Pairs, name: str) -> None:
     assert seen.defects == ()
     assert seen.first < LONG_SECONDS
     assert seen.leader_changed or name in {"extender", "scheduler", "both"}
+
+
+@pytest.mark.full
+def test_a_rolling_update_under_load_has_no_gap(pairs: Pairs) -> None:
+    before = set(pairs.pods)
+    rolled = roll(pairs, "story-rolling")
+    assert rolled.defects == ()
+    assert rolled.slowest < SHORT_SECONDS
+    assert not before & set(pairs.pods)
 
 
 @pytest.mark.full

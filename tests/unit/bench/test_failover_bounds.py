@@ -6,6 +6,7 @@ from bench.failover.__main__ import BOUND_SECONDS, Lane, find_defects, order, su
 from bench.failover.bounds import Pace, bounds, read_pace
 from bench.failover.pods import Probe
 from bench.failover.prober import Worker
+from bench.failover.rolling import Seen
 from bench.failover.run import Strike
 from bench.failover.ways import WAYS
 from extender.pair import KEPT_SECONDS, PATIENCE_SECONDS
@@ -71,7 +72,7 @@ def test_of_two_hundred_the_99th_percentile_leaves_two_out() -> None:
 
 def test_what_is_late_bound_twice_or_never_is_a_defect() -> None:
     lanes = [
-        Lane(0, [seen("loop", 20.1), seen("node", 20.0)], ["frozen: 0 of 4 members are bound"]),
+        Lane(0, [seen("loop", 20.1), seen("node", 20.0)], failures=["frozen: 0 of 4 members are bound"]),
         Lane(1, [seen("both", 1.0, "pod p was on a, then on b")]),
     ]
     assert find_defects(lanes) == [
@@ -86,3 +87,13 @@ def test_control_planes_begin_with_different_ways_and_come_to_all() -> None:
     orders = [order(ways, 2, lane) for lane in range(3)]
     assert len({each[0] for each in orders}) == 3
     assert all(sorted(each) == sorted(ways * 2) for each in orders)
+
+
+def test_of_a_rolling_update_the_slowest_gang_is_told_and_the_longest_pause() -> None:
+    seen = Seen()
+    seen.take({"a": 4, "b": 1}, 10.0)
+    seen.take({"a": 4, "b": 3}, 11.0)
+    seen.take({"a": 4, "b": 4, "c": 4}, 12.5)
+    rolled = seen.summarize({"a": 9.0, "b": 9.5, "c": 12.0}, ["pod p was made anew"])
+    assert (rolled.gangs, rolled.slowest, rolled.pause, rolled.half) == (3, 3.0, 2.5, 1.0)
+    assert rolled.defects == ("pod p was made anew",)
