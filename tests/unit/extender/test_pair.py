@@ -106,7 +106,7 @@ async def test_without_filter_neither_does_the_scheduler_start_nor_go_on() -> No
     ],
 )
 async def test_a_scheduler_is_ended(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.3)
     async with filtering() as address, saying(said) as scheduler:
         assert await ask(Pair(address, scheduler), "/livez/pair") == (503, "[+]filter ok\n[-]scheduler not ready\n")
 
