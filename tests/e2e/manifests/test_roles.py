@@ -192,7 +192,7 @@ def test_each_account_may_do_its_work_and_nothing_else(bare: Server) -> None:
 
 ROLES = {
     EXTENDER: (("clusterrole", "serried-extender"), ("role", "serried-extender")),
-    CONTROLLER: (("clusterrole", "serried-controller"),),
+    CONTROLLER: (("clusterrole", "serried-controller"), ("role", "serried-controller")),
 }
 
 
