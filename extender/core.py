@@ -196,7 +196,7 @@ class Core:
             clock=clock,
         )
         repairs = Repairs(store, kept_slots, self.outbox, clock, status=status, metrics=metrics, rules=options.rules)
-        permit = Permit(store, term.leads)
+        permit = Permit(store, self.ledger, term.leads)
         moves = Moves(
             store,
             self.ledger,

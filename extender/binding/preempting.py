@@ -24,7 +24,7 @@ from extender.binding.rehearsal import Rehearsal
 from extender.binding.rush import Rush
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.moves import Moves
-from extender.scheduling.permit import Permit, find_misfit
+from extender.scheduling.permit import Permit
 from extender.scheduling.preemption import Method, Preemptions, name_some
 from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.term import Term
@@ -218,8 +218,8 @@ class Preempting:
 
     def _is_full(self, cycle: BindingCycle) -> bool:
         """Whether too few slots for the quorum would do, if all victims had ended."""
-        group, reservation = self._permit.find_group(cycle), cycle.reservation
-        fit = {uid for uid in reservation.slots if find_misfit(group, reservation, [uid], self._store) is None}
+        reservation = cycle.reservation
+        fit = {uid for uid in reservation.slots if self._permit.find_misfit(cycle, uid) is None}
         return reservation.lacks(fit) and reservation.lacks(fit | cycle.bound)
 
     def _have_joined(self, victims: Iterable[Victim]) -> bool:

@@ -26,7 +26,7 @@ from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.member import MemberStage
 from extender.scheduling.moves import Moves
-from extender.scheduling.permit import Obstacle, Permit, Refusal, find_misfit
+from extender.scheduling.permit import Obstacle, Permit, Refusal
 from extender.scheduling.tending import CycleTending
 from extender.scheduling.term import Term
 from serried.cluster.ledger import Ledger
@@ -184,7 +184,7 @@ class CycleRunner:
         """The victims have taken their time: whoever's slot does not do any more gets another one, or none."""
         for uid in list(cycle.reservation.slots):
             pod = self._store.pods.get(uid)
-            misfit = find_misfit(self._permit.find_group(cycle), cycle.reservation, [uid], self._store)
+            misfit = self._permit.find_misfit(cycle, uid)
             if misfit is not None:
                 cycle.close_call(uid, f"serried: {misfit}")
             if misfit is None or (pod is not None and pod.pending and self._moves.replace(cycle, pod)):

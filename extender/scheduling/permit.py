@@ -5,7 +5,7 @@ through here, again for each attempt. The stage of a cycle says how far it is; i
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -14,6 +14,7 @@ from extender.scheduling.checks import find_repairable
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.homes import Homes, find_homes
 from extender.scheduling.slots import find_scattered
+from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.model.group import PodGroup
 from serried.model.node import Node
@@ -46,10 +47,10 @@ NOT_LEADING = Refusal(Obstacle.TERM, "this instance does not lead any more")
 
 
 class Permit:
-    """Asks the Store, and whether this instance leads. Synchronous: what it says holds until the next await."""
+    """Asks Store and ledger, and whether this instance leads. Synchronous: what it says holds until the next await."""
 
-    def __init__(self, store: Store, leads: Callable[[], bool]) -> None:
-        self._store, self._leads = store, leads
+    def __init__(self, store: Store, ledger: Ledger, leads: Callable[[], bool]) -> None:
+        self._store, self._ledger, self._leads = store, ledger, leads
 
     def refuse(self, cycle: BindingCycle, uid: str, node: str) -> Refusal | None:
         """Why this member must not be bound to this node; None if it may.
@@ -126,8 +127,12 @@ class Permit:
 
     # --- the slot ----------------------------------------------------------------------------------------------
 
+    def find_misfit(self, cycle: BindingCycle, uid: str) -> str | None:
+        """Why a member's slot will not do (any more), a phrase; None if it will."""
+        return find_misfit(self.find_group(cycle), cycle.reservation, [uid], self._store, beside=self._ledger)
+
     def _find_misfit(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
-        misfit = find_misfit(self._group_of(cycle), cycle.reservation, uids, self._store)
+        misfit = find_misfit(self._group_of(cycle), cycle.reservation, uids, self._store, beside=self._ledger)
         return None if misfit is None else Refusal(Obstacle.SLOT, misfit)
 
     def _find_resident(self, cycle: BindingCycle) -> Pod | None:
@@ -150,10 +155,18 @@ class Permit:
         return find_homes(self._store.members.classify(group.key), self._store.nodes)
 
 
-def find_misfit(group: PodGroup | None, reservation: Reservation, uids: Collection[str], store: Store) -> str | None:
+def find_misfit(
+    group: PodGroup | None,
+    reservation: Reservation,
+    uids: Collection[str],
+    store: Store,
+    *,
+    beside: Iterable[Reservation] = (),
+) -> str | None:
     """The first reason why these slots cannot be bound as planned, None if all still can.
 
     The slots' own claims are in the occupancy, so a node is fit when it is not over-committed in anything asked for.
+    ``beside`` are the reservations of whom slots may be in the way: those of lower priority are not.
     """
     key = group.topology_key if group is not None else None
     for uid in uids:
@@ -167,22 +180,42 @@ def find_misfit(group: PodGroup | None, reservation: Reservation, uids: Collecti
             return f"node {slot.node} is not in {reservation.domain} any more"
         if not admits(pod.shape, node):
             return f"node {slot.node} does not admit {pod.name} any more"
-        if not _holds(node, pod, store):
+        if not _holds(node, pod, reservation, store, beside):
             return f"node {slot.node} is full"
     return find_scattered(group, reservation, uids, store) if group is not None else None
 
 
-def _holds(node: Node, pod: Pod, store: Store) -> bool:
+def _holds(node: Node, pod: Pod, reservation: Reservation, store: Store, beside: Iterable[Reservation]) -> bool:
     """Whether a node is not over-committed in anything that a pod asks for.
 
     Slots that wait for victims over-commit nodes on purpose (`Ledger`), which is nobody else's concern: so the victims
-    do not count, in whose place these slots are.
+    do not count, in whose place these slots are. Nor do slots of gangs of lower priority that have not committed: at
+    this door their gangs will find the node full.
     """
     used = store.occupancy.used.get(node.name, {})
     requests = [name for name, amount in pod.shape.requests if amount > 0]
-    if all(used.get(name, 0) <= capacity(node.allocatable, name) for name in requests):
+
+    def fits() -> bool:
+        return all(used.get(name, 0) <= capacity(node.allocatable, name) for name in requests)
+
+    if fits():
         return True
     for victim in (store.pods.get(uid) for uid in store.yields.list_on(node.name)):
         if victim is not None:
             used = subtract(used, dict(victim.shape.requests))
-    return all(used.get(name, 0) <= capacity(node.allocatable, name) for name in requests)
+    if fits():
+        return True
+    for lesser in _iterate_lesser(node.name, reservation, store, beside):
+        used = subtract(used, dict(lesser.shape.requests))
+    return fits()
+
+
+def _iterate_lesser(node: str, reservation: Reservation, store: Store, beside: Iterable[Reservation]) -> Iterator[Pod]:
+    """The pods with slots on a node whose gangs have a lower priority and may still be planned elsewhere."""
+    priority = store.priorities.of_group(reservation.group)
+    for other in beside:
+        if other.committed or not other.need or other is reservation:
+            continue
+        here = [uid for uid, slot in other.slots.items() if slot.node == node]
+        if here and store.priorities.of_group(other.group) < priority:
+            yield from (pod for uid in here if (pod := store.pods.get(uid)) is not None and pod.pending)

@@ -396,3 +396,48 @@ class TestTheSlots:
         store, reservation = planned
         reservation.drop("pod-m1")
         assert misfit(store, reservation) == "member pod-m1 is gone"
+
+
+LOW = 1
+HIGH = 100
+
+
+class TestSlotsOfOthers:
+    """A plain pod has taken room on which two gangs are planned: only one of them can stay."""
+
+    def make(self, own: int, others: int) -> tuple[Store, Ledger]:
+        """Gangs g and h have a slot each on n1, which they fill; then a plain pod is bound there."""
+        store = Store([SCHEDULER])
+        store.put_node(node("n1").cpu(2).value())
+        ledger = Ledger(store.occupancy, store.yields)
+        for name, priority in (("g", own), ("h", others)):
+            store.put_group(pod_group(name).gang(1).priority(priority).value())
+            member = pod(name).cpu(1).scheduler(SCHEDULER).in_group(name).priority(priority).value()
+            store.put_pod(member)
+            slots = {member.uid: Slot(member.uid, name, "n1")}
+            reservation = Reservation(GroupKey("default", name), f"podgroup-{name}", "", 1, slots)
+            ledger.reserve(reservation, {member.uid: member})
+        store.put_pod(pod("plain").cpu(1).on("n1").value())
+        return store, ledger
+
+    def misfit(self, store: Store, ledger: Ledger, name: str) -> str | None:
+        reservation = ledger.of_group(GroupKey("default", name))
+        assert reservation is not None
+        group = store.groups[reservation.group]
+        return find_misfit(group, reservation, list(reservation.slots), store, beside=ledger)
+
+    def test_of_lower_priority_are_not_in_the_way(self) -> None:
+        store, ledger = self.make(HIGH, LOW)
+        assert self.misfit(store, ledger, "g") is None
+        assert self.misfit(store, ledger, "h") == "node n1 is full"
+
+    def test_of_equal_priority_are(self) -> None:
+        store, ledger = self.make(HIGH, HIGH)
+        assert self.misfit(store, ledger, "g") == "node n1 is full"
+
+    def test_that_are_committed_are(self) -> None:
+        store, ledger = self.make(HIGH, LOW)
+        other = ledger.of_group(GroupKey("default", "h"))
+        assert other is not None
+        ledger.commit(other, other.slots.keys())
+        assert self.misfit(store, ledger, "g") == "node n1 is full"
