@@ -123,7 +123,10 @@ class Preempting:
                 return refusal
         self._tell(course, course.victims)
         await self._announce(course)
-        return None if begun else self._judge_plan(course)
+        refusal = None if begun else self._judge_plan(course)
+        if refusal is None:
+            course.cycle.note_eviction_sent()
+        return refusal
 
     async def _end_all(self, course: "_Course") -> Verdict | None:
         cycle = course.cycle

@@ -111,6 +111,8 @@ class Recovery:
         cycle = BindingCycle(
             group, reservation, started=now, progressed=now, stage=stage, preempted=preempted, taken_up=True
         )
+        if preempted and not preempts:
+            cycle.note_eviction_sent()
         if committed:
             self._roll_on(cycle, [pod for pod in known if pod.bound])
         log.info("took up a reservation", extra=name_group(reservation.group) | {"phase": reservation.phase})

@@ -78,6 +78,9 @@ class BindingCycle:
     preempted: bool = False
     """Whether others were to go for it."""
 
+    eviction_sent: bool = False
+    """Whether one of the others may have been told to end: what was said until then can be taken back."""
+
     taken_up: bool = False
     """Whether an earlier term has begun it."""
 
@@ -300,6 +303,10 @@ class BindingCycle:
         """An earlier term has bound these members: no progress of ours."""
         for uid in bound:
             self._turn_bound(uid, "")
+
+    def note_eviction_sent(self) -> None:
+        """One of the others is told to end, or was by an earlier term: if the gang is given up now, it was in vain."""
+        self.eviction_sent = True
 
     def note_binding_sent(self) -> None:
         """A Binding of the commit leaves, or stands: there is no way back from here."""

@@ -48,7 +48,6 @@ class CycleEndings:
     def abort(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle that has not committed: all its waiting calls fail together, everything is given back."""
         size = len(cycle.reservation.slots)
-        preempted = cycle.preempted and verdict.reason is not Reason.EVICTION_REFUSED
         self._close(cycle, f"serried: {verdict.reason}")
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
         gang.attempts += 1
@@ -69,7 +68,7 @@ class CycleEndings:
             gang.retry_at = gang.not_before = now + _TELLING_SECONDS
         elif verdict.reason is Reason.EVICTION_REFUSED and gang.attempts > _FREE_ATTEMPTS:
             gang.not_before = now + backoff(gang.attempts - _FREE_ATTEMPTS, size)
-        if preempted:
+        if cycle.eviction_sent:
             # Nobody is evicted for it again and again: each time in vain it waits longer before the next.
             pause = _PREEMPTION_SECONDS * 2.0 ** min(gang.failed_preemptions, _MAX_DOUBLINGS)
             gang.failed_preemptions += 1

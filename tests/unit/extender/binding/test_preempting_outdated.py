@@ -9,7 +9,7 @@ from serried.model.disruption import Disruption
 from serried.model.group import Key
 from serried.model.verdict import Reason
 from tests.support.builders import PodBuilder, pod, pod_group
-from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 
 HIGH = 100
 
@@ -85,3 +85,32 @@ async def test_one_that_still_holds_is_carried_out(world: Harness, verb: str) ->
     world.api.let_go(verb)
     await world.go()
     assert sorted(world.api.ended()) == ["v0", "v1"]
+
+
+async def test_others_end_for_it_at_once(world: Harness) -> None:
+    """Nobody was told to end, so there is nothing to wait for."""
+    world.api.hold("mark")
+    world.add(*small_nodes(3), *(running(f"low{i}", f"n{i}") for i in range(1, 3)), running("dear", "n3", priority=1))
+    await world.add(gang(2).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(2))).go()
+    take_room(world)
+    world.api.let_go("mark")
+    await world.go()
+    assert Reason.PLAN_OUTDATED in world.reasons()
+    assert sorted(world.api.ended()) == ["dear", "low2"]
+
+
+async def test_one_that_is_overtaken_again_and_again_waits_longer_each_time(world: Harness) -> None:
+    world.api.hold("rehearse")
+    world.add(*small_nodes(9), *(running(f"low{i}", f"n{i}") for i in range(1, 10)))
+    await world.add(gang(1).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(1))).go()
+    for turn in range(4):
+        (slot,) = world.cycle().reservation.slots.values()
+        world.add(running(f"thief{turn}", slot.node, HIGH))
+        world.api.let_go("rehearse")
+        world.api.hold("rehearse")
+        await world.go()
+    assert world.groups.states[GANG].cycle is None
+    assert world.reasons().count(Reason.PLAN_OUTDATED) == 4
+    await world.pass_time(2.0)
+    assert world.cycle().stage is CycleStage.PREEMPTING
+    assert not world.api.ended()
