@@ -18,10 +18,11 @@ from extender.scheduling.group_state import GroupState
 from extender.scheduling.kept_slots import KeptSlots
 from extender.scheduling.studies import Studies, Unfinished
 from extender.scheduling.study import Make
-from extender.scheduling.units import Running, Units, is_running, keep_budgets, keep_rest
+from extender.scheduling.units import Running, Units, keep_budgets, keep_rest
 from serried.cluster.priorities import GroupPriorities
 from serried.cluster.snapshots import Snapshots
 from serried.cluster.vacancies import Vacancy
+from serried.cluster.yields import Yields
 from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey
 from serried.model.plan import Overlay, PlanRequest, Snapshot
@@ -433,10 +434,10 @@ def describe_victims(units: Collection[Unit]) -> str:
     return f"{len(pods)} pods of lower priority ({name_some(pods)})"
 
 
-def describe_wait(reservation: Reservation, pods: Mapping[str, Pod]) -> Verdict:
+def describe_wait(reservation: Reservation, yields: Yields) -> Verdict:
     """How a gang stands whose victims are to end."""
     victims = reservation.victims
-    ended = sum([not is_running(pods.get(uid)) for uid in victims])
+    ended = len(victims) - yields.count_left(reservation.group)
     return Verdict(Reason.PREEMPTING, have=ended, need=len(victims), detail=name_some(victims.values()))
 
 

@@ -166,7 +166,7 @@ class SchedulingCycle:
         self._queue.note_preempting(group.key)
         reservation = self._begin(state, group, request, preemption.plan, request.closed, ending)
         if ending:
-            return describe_wait(reservation, self._store.pods)
+            return describe_wait(reservation, self._store.yields)
         return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))
 
     def _give_way(self, unit: Unit, to: PodGroup) -> None:

@@ -85,7 +85,7 @@ class CycleTending:
             need = len(cycle.reservation.committed)
             return Verdict(Reason.BINDING, have=len(cycle.bound), need=need, detail=cycle.find_failure())
         if cycle.preempts:
-            return describe_wait(cycle.reservation, self._store.pods)
+            return describe_wait(cycle.reservation, self._store.yields)
         return None
 
     def _tend_quorum(self, state: GroupState, cycle: BindingCycle, group: PodGroup) -> None:

@@ -88,6 +88,10 @@ class Yields:
         """The victims of a node, of whomever, that have not ended."""
         return self._by_node.get(node, ())
 
+    def count_left(self, group: GroupKey) -> int:
+        """How many victims of a gang have not ended."""
+        return len(self._left.get(group, ()))
+
     def take_changed(self) -> set[GroupKey]:
         """The gangs of which a victim has changed since the last call."""
         changed, self._changed = self._changed, set()

@@ -44,6 +44,15 @@ def test_the_last_victim_that_ends_has_the_gang_looked_at_and_no_other(stage: St
     assert stage.touched.take_groups() == {GANG}
 
 
+def test_those_that_have_not_ended_are_counted(stage: Stage) -> None:
+    assert stage.yields.count_left(GANG) == 2
+    stage.end("a")
+    assert stage.yields.count_left(GANG) == 1
+    stage.show("b", Phase.FAILED)
+    assert stage.yields.count_left(GANG) == 0
+    assert stage.yields.count_left(GroupKey("default", "other")) == 0
+
+
 def test_one_that_has_failed_has_ended(stage: Stage) -> None:
     stage.show("a", Phase.FAILED)
     stage.show("b", Phase.FAILED)
