@@ -45,12 +45,12 @@ control-planes: control-plane ## those of every supported version
 	$(BIN)/python -m bench.cluster binaries --kubernetes 1.35.4
 
 e2e: control-plane ## one end-to-end test per promise, on a real control plane; other versions where they are built
-	$(BIN)/pytest tests/e2e -m "not full" --numprocesses $(WORKERS) --dist loadgroup
+	$(BIN)/pytest tests/e2e -m "not full" --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 test: lint types contract unit browser e2e ## everything that has to pass
 
 test-full: lint types contract control-planes ## every test, on every supported version, in one piece
-	@begun=$$(date +%s); $(BIN)/pytest tests --durations=10 --numprocesses $(WORKERS) --dist loadgroup; code=$$?; took=$$(($$(date +%s) - begun)); \
+	@begun=$$(date +%s); $(BIN)/pytest tests --durations=10 --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder; code=$$?; took=$$(($$(date +%s) - begun)); \
 	echo "make test-full: all tests took $$((took / 60)) min $$((took % 60)) s, exit code $$code"; exit $$code
 
 demo: control-plane ## a cluster of 100 nodes with gangs coming and going

@@ -5,7 +5,8 @@ Stories on other Kubernetes versions run where those are built, and in `make tes
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,23 @@ from bench.cluster import Cluster, ports
 from bench.cluster.binaries import are_at_hand
 from tests.support.cluster_stage import ClusterStage, staged
 
-CLUSTERS = ("cluster", "bare")
+CLUSTERS = ("cluster", "bare", "older")
 """The fixtures whose parameter says which of its folder's clusters a story runs in."""
 
 WORKERS = 8
 """How many processes may tell stories at the same time: each has a part of the ports."""
 
+LONG = 20
+"""Most stories whose parameters name no cluster start one of their own: each takes as long as so many others."""
+
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Keep the stories of one cluster in one process, and skip those of versions that are not there."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the stories of one cluster in one process, the longest first; skip those of versions that are not there."""
+    lengths = Counter[str]()
+    for item in items:
+        lengths[_name_cluster(item)] += 1 if _list_clusters(item) else LONG
+    items.sort(key=lambda item: -lengths[_name_cluster(item)] if _is_story(item) else 0)
     for item in items:
         if _is_story(item):
             item.add_marker(pytest.mark.xdist_group(_name_cluster(item)))
@@ -49,9 +57,13 @@ def _name_cluster(item: pytest.Item) -> str:
     """Folder and parameter of the cluster that this story runs in; stories beside the folders go by their file."""
     here = Path(__file__).parent
     place = item.path if item.path.parent == here else item.path.parent
+    return " ".join([place.name, *_list_clusters(item)])
+
+
+def _list_clusters(item: pytest.Item) -> list[str]:
+    """What the parameters say of the cluster."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    chosen = [str(parameters[name]) for name in CLUSTERS if name in parameters]
-    return " ".join([place.name, *chosen])
+    return [str(parameters[name]) for name in CLUSTERS if name in parameters]
 
 
 @pytest.fixture(scope="session", autouse=True)

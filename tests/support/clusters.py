@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 
 from bench.cluster import Cluster, Spec, state
+from bench.cluster.spec import Api
 
 
 def on_kubernetes(version: str, *values: Any) -> Any:
     """A parameter for stories on a Kubernetes version: the version, or the values; skipped where it is not built."""
     return pytest.param(values or version, marks=pytest.mark.kubernetes(version))
+
+
+def at_one_level(level: Api, fixture: str = "cluster") -> pytest.MarkDecorator:
+    """For stories in which the API level has no part: `make test` tells them at this one, `make test-full` at both."""
+    told = [each if each == level else pytest.param(each, marks=pytest.mark.full) for each in ("native", "fallback")]
+    return pytest.mark.parametrize(fixture, told, indirect=True)
 
 
 @contextmanager

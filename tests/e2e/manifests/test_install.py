@@ -10,8 +10,9 @@ import yaml
 
 from bench.cluster import ClusterError
 from tests.e2e.manifests.server import EXTENDER, KUSTOMIZE, NAMESPACE, Json, Server, eventually
+from tests.support.clusters import at_one_level
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, at_one_level("fallback", "bare")]
 
 POLICIES = {
     "serried-extender-deletions",

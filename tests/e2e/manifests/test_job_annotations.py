@@ -19,8 +19,9 @@ from tests.e2e.manifests.annotations import (
     suspended,
 )
 from tests.e2e.manifests.server import Json, Server, eventually
+from tests.support.clusters import at_one_level
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, at_one_level("fallback", "bare")]
 
 
 @pytest.fixture

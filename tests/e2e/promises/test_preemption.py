@@ -7,8 +7,9 @@ import pytest
 
 from tests.e2e.promises.test_crashes import revive
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names, pod_spec
+from tests.support.clusters import at_one_level
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, at_one_level("native")]
 
 WHOLE_NODE = "30"
 HIGH = "preemption-high"

@@ -7,8 +7,9 @@ from tests.e2e.promises.test_disruption import said_of
 from tests.e2e.promises.test_preemption import WHOLE_NODE, create_high_class, list_ending, run_low, submit
 from tests.e2e.promises.test_repair import told
 from tests.support.cluster_stage import ClusterStage, Raw, eventually, names
+from tests.support.clusters import at_one_level
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, at_one_level("fallback")]
 
 LONG = {"barrier_idle": ("60", "8")}
 """So that no deadline of the barrier ends what a story is about."""

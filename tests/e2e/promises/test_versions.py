@@ -18,7 +18,7 @@ CLUSTERS = [
 ]
 
 
-@pytest.fixture(params=CLUSTERS, ids=lambda param: " ".join(filter(None, param)))
+@pytest.fixture(scope="module", params=CLUSTERS, ids=lambda param: " ".join(filter(None, param)))
 def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     kubernetes, api, version = request.param
     name = f"v{kubernetes.replace('.', '-')}-{version or api}"
