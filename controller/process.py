@@ -163,6 +163,9 @@ class Controller:
         """The conditions of ``/readyz``."""
         return {"synced": self.feed.synced.is_set()}
 
+    def note_refused(self, level: ApiLevel) -> None:
+        """It is in the log already; no owner waits for a version that is refused."""
+
     def routes(self) -> Sequence[APIRouter]:
         """Nothing beside probes and metrics."""
         return []

@@ -228,6 +228,12 @@ class Extender:
         }
         return ready | ({"leads": self.leadership.leads()} if self.settings.lease_mode == "hold" else {})
 
+    def note_refused(self, level: ApiLevel) -> None:
+        """Groups that wait for what cannot be read are told why, and the self-check says it."""
+        self.store.note_unread(level.obstacle)
+        self.selfcheck.note_refused(level.refused)
+        self.core.groups.wake()
+
     def routes(self) -> Sequence[APIRouter]:
         """``/debug``, and what the probes of the Pod ask."""
         return [

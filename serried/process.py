@@ -61,6 +61,9 @@ class Work(Protocol):
     def routes(self) -> Sequence[APIRouter]:
         """What it adds to the operations listener."""
 
+    def note_refused(self, level: ApiLevel) -> None:
+        """The API that it works with is the same, but other versions beside it cannot be used, or for other reasons."""
+
 
 Build = Callable[[ApiClient, ApiLevel], Work]
 """Makes the work for the API that the cluster serves."""
@@ -170,7 +173,10 @@ class Process:
         await self._work.run()
 
     async def _await_change(self, discovery: Discovery, level: ApiLevel) -> ApiLevel:
-        """The API level that the cluster has turned to; does not return if a level is forced."""
+        """The API level that the cluster has turned to; does not return if a level is forced.
+
+        What has changed in the versions that cannot be used is no reason to begin anew: the work is told.
+        """
         before = level
         while True:
             await asyncio.sleep(_SECONDS_BETWEEN_DISCOVERIES)
@@ -182,7 +188,11 @@ class Process:
                 log.info("cannot ask which API the cluster serves", extra={"err": str(error)})
                 continue
             if _say_same(found, before) and not _say_same(found, level):
-                return found
+                if found != level:
+                    return found
+                level = found
+                if self._work is not None:
+                    self._work.note_refused(level)
             before = found
 
     async def _discover(self, discovery: Discovery) -> ApiLevel:
@@ -214,5 +224,5 @@ class Process:
 
 
 def _say_same(one: ApiLevel, other: ApiLevel) -> bool:
-    """Whether two answers of discovery are alike, also in what they refuse: the work tells it."""
+    """Whether two answers of discovery are alike, also in what they refuse."""
     return one == other and one.refused == other.refused

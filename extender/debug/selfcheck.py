@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import APIRouter
@@ -41,7 +41,12 @@ class SelfCheck:
         self._leadership = leadership
         self._holding = holding
         self._isolation = isolation
+        self._refused = level.refused
         self._pods_keep_group: bool | None = None
+
+    def note_refused(self, refused: Sequence[str]) -> None:
+        """For other reasons than before, or other versions, cannot be used."""
+        self._refused = tuple(refused)
 
     async def check_group_field(self, client: ApiClient, namespace: str) -> None:
         """Find out whether pods keep what they say of their PodGroup; asked once, with a dry run in ``namespace``."""
@@ -59,7 +64,7 @@ class SelfCheck:
                 "group": self._level.group,
                 "version": self._level.version,
                 "shape": self._level.shape,
-                "refused": list(self._level.refused),
+                "refused": list(self._refused),
                 "podsKeepTheirGroup": self._pods_keep_group,
             },
             "schedulers": sorted(self._core.store.schedulers),

@@ -131,6 +131,12 @@ class Store:
             self._rejoin(self.owners.with_pods())
         self._touch_missing()
 
+    def note_unread(self, what: str) -> None:
+        """Why the PodGroups of the cluster's own API cannot be read, a phrase; "" if they can, or there are none."""
+        if self.obstacles.unread != what:
+            self.obstacles.unread = what
+            self._touch_missing()
+
     def meet_compatible_obstacle(self, what: str) -> None:
         """What keeps us from seeing PodGroups of scheduler-plugins, a phrase; "" for nothing (any more)."""
         self.obstacles.compatible = what

@@ -16,14 +16,15 @@ from serried.process import Process
 from serried.settings import CommonSettings, controller_settings
 from tests.support.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
 from tests.support.faults import calls
-from tests.support.schemas import GROUP, V1ALPHA1_KINDS, V1BETA1_KINDS, change
+from tests.support.schemas import GROUP, V1BETA1_KINDS, change
 
 
 class Work:
     """Notes where it was built and when it ends."""
 
     def __init__(self, level: ApiLevel, house: "House") -> None:
-        self.level, self._house = level, house
+        self.level = level
+        self._house = house
 
     async def run(self) -> None:
         self._house.begun.append(self.level)
@@ -35,6 +36,9 @@ class Work:
 
     def readiness(self) -> Mapping[str, bool]:
         return {self.level.name: True}
+
+    def note_refused(self, level: ApiLevel) -> None:
+        self._house.refused.append(level.refused)
 
     def routes(self) -> Sequence[APIRouter]:
         router = APIRouter()
@@ -49,6 +53,7 @@ class House:
         self.server = server
         self.begun: list[ApiLevel] = []
         self.ended: list[ApiLevel] = []
+        self.refused: list[tuple[str, ...]] = []
         self.fail = asyncio.Event()
         self.process = Process("controller", settings, PrometheusControllerMetrics())
         self.task = asyncio.create_task(self.process.work_on(client, lambda _client, level: Work(level, self)))
@@ -102,15 +107,20 @@ async def test_the_next_version_is_used_once_it_is_served_and_the_one_before_is_
     await house.until(lambda: house.begun[2:] == [ApiLevel("native", GROUP, "v1", like="v1beta1")])
 
 
-async def test_a_version_that_cannot_be_used_is_told_by_the_work(house: House) -> None:
+async def test_of_a_version_that_cannot_be_used_the_work_is_told_and_goes_on(house: House) -> None:
     house.server.served.update(NATIVE_SERVED)
     await house.until(lambda: house.begun == [FALLBACK, NATIVE])
-    house.server.schemas["v1"] = V1ALPHA1_KINDS
+    house.server.schemas["v1"] = change(V1BETA1_KINDS, "PodGroup.spec.schedulingPolicy", None)
     house.server.served.update({pod_groups(GROUP, "v1"), workloads(GROUP, "v1")})
-    await house.until(lambda: len(house.begun) == 3)
+    await house.until(lambda: len(house.refused) == 1)
     house.server.schemas["v1"] = change(V1BETA1_KINDS, "PodGroup", None)
-    await house.until(lambda: len(house.begun) == 4)
-    assert (house.begun[3], len(house.begun[3].refused)) == (NATIVE, 1)
+    await house.until(lambda: len(house.refused) == 2)
+    assert [len(refused) for refused in house.refused] == [1, 1]
+    assert house.refused[0] != house.refused[1]
+    house.server.served.difference_update({pod_groups(GROUP, "v1"), workloads(GROUP, "v1")})
+    await house.until(lambda: len(house.refused) == 3)
+    assert house.refused[2] == ()
+    assert (house.begun, house.ended) == ([FALLBACK, NATIVE], [FALLBACK])
 
 
 async def test_an_api_server_that_does_not_answer_changes_nothing(house: House) -> None:
