@@ -7,10 +7,11 @@ from typing import NamedTuple
 from extender.scheduling.group_state import NO_REPAIR, Repair
 from extender.scheduling.homes import Homes, find_homes
 from extender.scheduling.objections import describe_refused, describe_uncounted
+from serried.cluster.exclusives import find_exclusive_key
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.cluster.vacancies import Vacancy
-from serried.model.group import GroupKind, PodGroup
+from serried.model.group import GroupKey, GroupKind, PodGroup
 from serried.model.node import Node
 from serried.model.pod import Pod
 from serried.model.priority import HIGHEST_GROUP_PRIORITY
@@ -133,23 +134,22 @@ def find_openable(group: PodGroup, store: Store, ledger: Ledger) -> frozenset[st
 
 def list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[Occupant]:
     """What makes domains of the group's key those of other exclusive gangs; nothing for a group that is not one."""
-    key = group.topology_key
-    if key is None or not group.preference.exclusive:
+    key = find_exclusive_key(group)
+    if key is None:
         return
-    for other in store.groups.values():
-        if not other.preference.exclusive or other.topology_key != key or other.key == group.key:
-            continue
-        reservation = ledger.of_group(other.key)
-        if reservation is not None and reservation.domain:
-            yield Occupant(reservation.domain, other.key.namespace, None)
-        homes: list[tuple[str, Pod | None]] = [
-            (pod.node, pod) for pod in store.members.of_group(other.key) if pod.bound
-        ]
-        homes += [(vacancy.pod.node, None) for vacancy in store.vacancies.of_group(other.key)]
-        for home, pod in homes:
-            domain = store.nodes[home].labels.get(key, "") if home in store.nodes else ""
-            if domain:
-                yield Occupant(domain, other.key.namespace, pod)
+
+    def is_another(found: GroupKey) -> bool:
+        return found != group.key and find_exclusive_key(store.groups.get(found)) == key
+
+    for reservation in ledger:
+        if reservation.domain and is_another(reservation.group):
+            yield Occupant(reservation.domain, reservation.group.namespace, None)
+    running = (pod for other, bound in store.exclusives.iterate(key) if other.key != group.key for pod in bound)
+    kept = (vacancy.pod for vacancy in store.vacancies if is_another(vacancy.group))
+    for pod, there in [*((pod, pod) for pod in running), *((pod, None) for pod in kept)]:
+        domain = store.nodes[pod.node].labels.get(key, "") if pod.node in store.nodes else ""
+        if domain:
+            yield Occupant(domain, pod.namespace, there)
 
 
 def describe_claims(members: Collection[Pod], store: Store) -> str:

@@ -8,6 +8,7 @@ from itertools import islice
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.groups import Groups
 from serried.cluster.companies import Companies, Company
+from serried.cluster.exclusives import find_exclusive_key
 from serried.cluster.members import Members
 from serried.cluster.priorities import GroupPriorities
 from serried.cluster.yields import Yields
@@ -72,7 +73,7 @@ class Units:
         gangs: dict[GroupKey, Spare] = {}
         seen: set[Company | GroupKey] = set()
         own: dict[GroupKey, int | None] = {}
-        alone_in = self._find_key(self._groups.get(preemptor))
+        alone_in = find_exclusive_key(self._groups.get(preemptor))
         budgets: dict[str, list[DisruptionBudget]] = {}
         for budget in self._budgets.values():
             budgets.setdefault(budget.key.namespace, []).append(budget)
@@ -103,7 +104,7 @@ class Units:
                         pod.priority if priority is None else priority,
                         budgets=tuple(_list_budgets(together, budgets)) if budgets else (),
                         gang=self._name_gang(group, pod, company),
-                        holds_domain=alone_in is not None and self._find_key(group) == alone_in,
+                        holds_domain=alone_in is not None and find_exclusive_key(group) == alone_in,
                         together=company is not None,
                         protection=self._find_protection(together),
                     )
@@ -141,10 +142,6 @@ class Units:
         own = self._priorities.find_own(key)
         priority = max((pod.priority for pod in pods), default=0) if own is None else own
         return Unit(pods, priority, key, planned=True) if len(pods) == len(slots) else None
-
-    def _find_key(self, group: PodGroup | None) -> str | None:
-        """The key of which a group has a domain for itself, against others that say the same."""
-        return group.topology_key if group is not None and group.preference.exclusive else None
 
     def _counts(self, pod: Pod) -> bool:
         return pod.bound and not pod.deleting and pod.uid not in self._yields

@@ -7,6 +7,7 @@ from typing import TypeVar
 from serried.model.group import GroupKey, Key, PodGroup, Workload
 
 Place = TypeVar("Place", bound=Hashable)
+Entry = TypeVar("Entry", bound=Hashable)
 Item = TypeVar("Item", bound=tuple[str, ...])
 
 
@@ -33,12 +34,12 @@ def _take_out(index: dict[Place, tuple[Item, ...]], place: Place, key: Item) -> 
         del index[place]
 
 
-def discard(index: dict[Place, dict[str, None]], place: Place, uid: str) -> None:
-    """Take a pod out of the ordered set at a place."""
-    entry = index.get(place)
-    if entry is not None:
-        entry.pop(uid, None)
-        if not entry:
+def discard(index: dict[Place, dict[Entry, None]], place: Place, entry: Entry) -> None:
+    """Take something out of the ordered set at a place."""
+    found = index.get(place)
+    if found is not None:
+        found.pop(entry, None)
+        if not found:
             del index[place]
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from enum import Enum
 
 from serried.cluster.endings import Endings
+from serried.cluster.exclusives import Exclusives
 from serried.cluster.forest import Forest
 from serried.cluster.indexes import key_of_group
 from serried.cluster.inline import build_groups, is_replica, workload_of
@@ -116,6 +117,7 @@ class Store:
             gang_jobs=gang_jobs,
         )
         self.members = Members(self.pods, self.groups, self.parents, self.membership, self.schedulers)
+        self.exclusives = Exclusives(self.groups, self.members)
         self.priorities = GroupPriorities(self.groups, self.members, self.priority_classes, level)
 
         self.touched = Touched()
@@ -257,6 +259,7 @@ class Store:
                 self._note_named(group)
         self.members.note_leaf(pod.uid, own if own != group else None)
         if group is not None:
+            self.exclusives.note_pod(pod, group)
             self.touched.add(group)
             self.priorities.note(group)
         elif before is not None or pod.held_by_gate:
@@ -299,6 +302,7 @@ class Store:
         self.groups[group.key] = group
         if group.told_natively and not self.schedules_gangs:
             self.schedules_gangs = any(pod.scheduler in self.schedulers for pod in self.members.of_group(group.key))
+        self.exclusives.note_group(old, group)
         self.touched.add(group.key)
         self.priorities.note(group.key)
         if group.deleting or (old is not None and old.api == group.api and old.uid != group.uid):
@@ -313,6 +317,7 @@ class Store:
         """A PodGroup went: its unbound members are held again, with reason PodGroupMissing."""
         old = self.groups.pop(key, None)
         if old is not None:
+            self.exclusives.note_group(old, None)
             self.touched.add(key)
             self.priorities.note(key)
             self.vacancies.close_group(key)

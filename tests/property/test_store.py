@@ -31,6 +31,7 @@ from serried.model.parent import (
     owner_key_of,
 )
 from serried.model.pod import ControllerRef, Phase, Pod, Shape
+from serried.model.preference import Preference
 from serried.model.reservation import Reservation, Slot
 from tests.support.memory import read_memory
 
@@ -138,13 +139,15 @@ workloads = st.builds(
     st.sampled_from([False, False, True]),
 )
 groups = st.builds(
-    lambda name, workload, policy, deleting, owner: PodGroup(
+    lambda name, workload, policy, deleting, owner, alone_in: PodGroup(
         GroupKey("default", name),
         f"{name}-uid",
         policy,
         workload=workload,
         template="t0",
         deleting=deleting,
+        topology_key=alone_in,
+        preference=Preference(exclusive=alone_in is not None),
         # Its name is that of no Job here: what is tried is who may join, not which group a Job is left with.
         owners=() if owner is None else (OwnerRef("Job", "gone", f"j-{owner}", controller=True),),
     ),
@@ -153,6 +156,7 @@ groups = st.builds(
     POLICIES,
     st.sampled_from([False, False, True]),
     st.sampled_from([None, None, *GENERATIONS]),
+    st.sampled_from([None, "rack", "zone"]),
 )
 pods = st.builds(
     lambda number, generation, shape, group, owner, node, nominated, phase, deleting, place: Pod(
@@ -465,6 +469,17 @@ class StoreMachine(RuleBasedStateMachine):
         listed = {pod.uid: key for key in self.store.members.groups() for pod in self.store.members.of_group(key)}
         expected = {uid: key for uid, pod in self.model.pods.items() if (key := self.model.group_of(pod)) is not None}
         assert listed == expected
+
+    @invariant()
+    def exclusive_gangs_that_run_are_those_with_a_bound_member(self) -> None:
+        for key in ("rack", "zone"):
+            found = {group.key: {pod.uid for pod in bound} for group, bound in self.store.exclusives.iterate(key)}
+            expected: dict[GroupKey, set[str]] = {}
+            for pod in self.model.pods.values():
+                group = self.model.groups.get(self.model.group_of(pod) or GroupKey("", ""))
+                if pod.bound and group is not None and group.preference.exclusive and group.topology_key == key:
+                    expected.setdefault(group.key, set()).add(pod.uid)
+            assert found == expected
 
     @invariant()
     def a_jobs_pods_are_those_that_name_it(self) -> None:

@@ -3,10 +3,12 @@
 The scene: two racks with room for both gangs in either, so nothing but exclusivity is in the way.
 """
 
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
+from extender.scheduling.checks import find_taken
 from serried.decode.preferences import EXCLUSIVE
 from serried.model.group import GroupKey
 from serried.model.verdict import Reason
@@ -100,3 +102,21 @@ async def test_a_gang_that_says_nothing_evicts_nobody_for_it(world: Harness) -> 
     ).go()
     assert len(list_left(world)) == 4
     assert world.cycle().reservation.domain
+
+
+async def test_exclusive_gangs_of_which_nobody_runs_cost_the_others_nothing(world: Harness) -> None:
+    await world.add(*holding("a", "n0"), alone("g")).go()
+    alone_there = time_look(world)
+    world.add(*(alone(f"empty{number}") for number in range(3000)))
+    assert time_look(world) < 20 * alone_there
+
+
+def time_look(world: Harness) -> float:
+    """The seconds that it takes to find the racks that other exclusive gangs have: the least of several."""
+    group = world.store.groups[GANG]
+    took = []
+    for _ in range(20):
+        begun = time.perf_counter()
+        assert find_taken(group, world.store, world.core.ledger) == {"r0"}
+        took.append(time.perf_counter() - begun)
+    return min(took)
