@@ -13,7 +13,7 @@ from extender.scheduling.groups import Groups
 from extender.scheduling.term import Term
 from serried.cluster.members import Members
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
+from serried.kube.errors import ApiError, BudgetRefusal, Conflict, NotFound
 from serried.kube.wire import PODS
 from serried.model.group import GroupKey
 from serried.model.pod import PREEMPTED, Pod
@@ -140,7 +140,7 @@ class Evictions:
             await self._client.evict(pod.namespace, pod.name, pod.uid)
         except (NotFound, Conflict):
             pass
-        except TooMany:
+        except BudgetRefusal:
             log.info("a disruption budget keeps a member", extra={"pod": pod.name})
         except ApiError as error:
             log.warning("could not evict a member", extra={"pod": pod.name, "err": str(error)})

@@ -32,7 +32,7 @@ from extender.scheduling.units import is_running
 from serried.cluster.companies import Companies
 from serried.cluster.store import Store
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, Conflict, Fenced, NotFound, TooMany
+from serried.kube.errors import ApiError, BudgetRefusal, Conflict, Fenced, NotFound
 from serried.kube.wire import PODS
 from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey
@@ -282,7 +282,7 @@ class Preempting:
         except Conflict:
             # Another UID, says the API server, or a webhook something else: the watch knows.
             return _End.GONE if self._find(victim) is None else _End.REFUSED
-        except TooMany:
+        except BudgetRefusal:
             log.info("a disruption budget keeps a victim for now", extra={"pod": victim.name})
         except ApiError as error:
             log.warning("could not evict a victim", extra={"pod": victim.name, "err": str(error)})

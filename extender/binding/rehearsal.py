@@ -16,7 +16,7 @@ from serried.cluster.store import Store
 from serried.decode.budgets import counts, decode_budget, selects_pod
 from serried.decode.malformed import Malformed
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, Conflict, NotFound, TooMany
+from serried.kube.errors import ApiError, BudgetRefusal, Conflict, NotFound
 from serried.kube.wire import BUDGETS
 from serried.model.budget import DisruptionBudget
 from serried.model.group import Key
@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 
 _MAX_TRIES = 3
 """How often a dry run is tried that has no answer."""
-
 
 _REFUSAL = "its PodDisruptionBudget does not allow it"
 
@@ -78,9 +77,11 @@ class Rehearsal:
         guarded, alike = await self._sort(victims)
         beyond = await self._find_beyond(guarded)
         within = [pod for pod in guarded if pod.uid not in beyond]
-        refused = beyond | await self._rehearse([*within, *(each[0] for each in alike)])
-        doubtful = [pod for each in alike if each[0].uid in refused for pod in each[1:]]
-        return refused | await self._rehearse(doubtful)
+        answers = await do_each([*([pod] for pod in within), *alike], self._rehearse_first)
+        refused = beyond | {pod.uid: why for pod, why, _ in filter(None, answers) if why}
+        doubtful = [[pod] for _, why, others in filter(None, answers) if why for pod in others]
+        more = await do_each(doubtful, self._rehearse_first)
+        return refused | {pod.uid: why for pod, why, _ in filter(None, more) if why}
 
     async def _sort(self, victims: Iterable[Victim]) -> tuple[list[Pod], list[list[Pod]]]:
         """The pods that budgets select, and the others by their kind."""
@@ -125,17 +126,23 @@ class Rehearsal:
         yield from (self._listed or {}).get(namespace, ())
         yield from self._store.budgets_in.get(namespace, {}).values()
 
-    async def _rehearse(self, pods: Sequence[Pod]) -> dict[str, str]:
-        answers = await do_each(pods, self._rehearse_one)
-        return {pod.uid: why for pod, why in zip(pods, answers, strict=True) if why}
+    async def _rehearse_first(self, pods: Sequence[Pod]) -> tuple[Pod, str, Sequence[Pod]] | None:
+        """The first of these that is still there, why it could not be evicted, and the others; None if all are gone."""
+        for place, pod in enumerate(pods, start=1):
+            known = self._store.pods.get(pod.uid)
+            why = None if known is None or known.deleting else await self._rehearse_one(pod)
+            if why is not None:
+                return pod, why, pods[place:]
+        return None
 
-    async def _rehearse_one(self, pod: Pod) -> str:
+    async def _rehearse_one(self, pod: Pod) -> str | None:
+        """Why a pod could not be evicted, "" if it could; None for one that is gone, and says nothing of its kind."""
         for attempt in range(1, _MAX_TRIES + 1):
             try:
                 await self._client.rehearse_eviction(pod.namespace, pod.name, pod.uid)
             except (NotFound, Conflict):
-                return ""
-            except TooMany:
+                return None
+            except BudgetRefusal:
                 return _REFUSAL
             except ApiError as error:
                 if attempt == _MAX_TRIES:

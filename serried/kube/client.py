@@ -310,7 +310,7 @@ class ApiClient:
         return (pod["metadata"].get("uid"), pod.get("spec", {}).get("nodeName")) == (uid, node)
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
-        """One attempt, as budgets allow. Raises TooMany if one says no, NotFound or Conflict if that pod is gone."""
+        """As budgets allow. Raises BudgetRefusal if one says no, NotFound or Conflict if that pod is gone."""
         self.metrics.wrote("create", "pods/eviction")
         await self._evict(namespace, name, uid, {})
 
@@ -326,7 +326,7 @@ class ApiClient:
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         path = PODS.path(namespace, name, "eviction")
-        await self._ask_object("POST", path, params=params, body=orjson.dumps(body), retry=ONCE)
+        await self._ask_object("POST", path, params=params, body=orjson.dumps(body))
 
     async def _ask_object(self, method: str, path: str, **how: Any) -> JSON:
         return _check_object(f"{method} {path}", await self.ask(method, path, **how))

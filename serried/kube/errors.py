@@ -52,7 +52,15 @@ class Fenced(ApiError):
 
 
 class TooMany(ApiError):
-    """429: the API server, or a disruption budget, asks to come later."""
+    """429: the API server has too much to do, and asks to come later."""
+
+
+class BudgetRefusal(ApiError):
+    """429: a disruption budget does not allow an eviction now.
+
+    The cause tells it from an API server that has too much to do, which looks at no pod
+    (pkg/registry/core/pod/storage/eviction.go: createTooManyRequestsError, checkAndDecrement).
+    """
 
 
 class Unavailable(ApiError):
@@ -77,6 +85,9 @@ def misread(call: str, status: int, said: str) -> Unavailable:
     return Unavailable(call, Failure(status, "NoAnswer", f"not an answer of an API server: {said}"))
 
 
+_BUDGET_CAUSE = "DisruptionBudget"
+"""Upstream's policyv1.DisruptionBudgetCause."""
+
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: Invalid,
     401: Unauthorized,
@@ -93,6 +104,8 @@ def api_error(call: str, failure: Failure) -> ApiError:
     """The exception for a failure; ``call`` is method and path."""
     if failure.code == 409 and failure.reason == "AlreadyExists":
         return AlreadyExists(call, failure)
+    if failure.code == 429 and _BUDGET_CAUSE in failure.causes:
+        return BudgetRefusal(call, failure)
     if failure.code >= 500:
         return Unavailable(call, failure)
     return _BY_STATUS.get(failure.code, ApiError)(call, failure)

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 
 import aiohttp
@@ -249,4 +249,4 @@ def _failure(answer: aiohttp.ClientResponse, body: bytes) -> Failure:
     failure = decode_failure(answer.status, body)
     header = answer.headers.get("Retry-After", "")
     seconds = float(header) if header.isdigit() else failure.retry_after
-    return Failure(failure.code, failure.reason, failure.message, seconds)
+    return replace(failure, retry_after=seconds)

@@ -252,6 +252,9 @@ class Failure:
     retry_after: float | None = None
     """How many seconds the server asks to wait; None if it does not."""
 
+    causes: frozenset[str] = frozenset()
+    """The reasons in its details, such as ``DisruptionBudget``."""
+
 
 def decode_failure(code: int, body: bytes) -> Failure:
     """The failure in an error response, whatever its body is."""
@@ -264,8 +267,10 @@ def decode_failure(code: int, body: bytes) -> Failure:
 
 def read_failure(status: Mapping[str, Any], code: int = 0) -> Failure:
     """The failure in a decoded Status. ``code`` is the HTTP status; 0 takes the one that the Status names."""
-    details = status.get("details")
-    seconds = details.get("retryAfterSeconds") if isinstance(details, dict) else None
+    found = status.get("details")
+    details = found if isinstance(found, dict) else {}
+    seconds = details.get("retryAfterSeconds")
+    causes = details.get("causes")
     stated = status.get("code")
     return Failure(
         code=code or (stated if isinstance(stated, int) else 0),
@@ -273,6 +278,11 @@ def read_failure(status: Mapping[str, Any], code: int = 0) -> Failure:
         # The extender's own routes, through a pod proxy, say it under the second name.
         message=str(status.get("message") or status.get("detail") or ""),
         retry_after=float(seconds) if isinstance(seconds, int) and seconds > 0 else None,
+        causes=frozenset(
+            str(cause.get("reason") or "")
+            for cause in (causes if isinstance(causes, list) else ())
+            if isinstance(cause, dict)
+        ),
     )
 
 

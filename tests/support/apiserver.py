@@ -158,9 +158,12 @@ class FakeApiServer:
         reason: str = "",
         message: str = "injected",
         retry_after: int | None = None,
+        causes: frozenset[str] = frozenset(),
     ) -> Fault:
         """Answer the next ``times`` matching requests with an error."""
-        return self._order(Fault(Mishap.REFUSE, when, times, status, reason, message, retry_after=retry_after))
+        return self._order(
+            Fault(Mishap.REFUSE, when, times, status, reason, message, retry_after=retry_after, causes=causes)
+        )
 
     def hang_up(self, when: When, times: int = 1) -> Fault:
         """Close the connections of the next matching requests before anything is done."""
@@ -402,7 +405,7 @@ async def _suffer(fault: Fault) -> None:
             raise ConnectionAbortedError
         case Mishap.REFUSE:
             refused = RefusedError(fault.status, fault.reason, fault.message)
-            refused.failure = Failure(fault.status, fault.reason, fault.message, fault.retry_after)
+            refused.failure = Failure(fault.status, fault.reason, fault.message, fault.retry_after, fault.causes)
             raise refused
         case Mishap.WAIT:
             fault.gate.reached.set()
@@ -435,6 +438,7 @@ def _status(failure: Failure) -> JSON:
         "message": failure.message,
         "reason": failure.reason,
         "code": failure.code,
+        "details": {"causes": [{"reason": cause} for cause in failure.causes]},
     }
 
 

@@ -16,7 +16,7 @@ from serried.kube.errors import ApiError, Fenced, Unavailable, api_error
 from serried.kube.wire import BUDGETS, PODS, RESERVATIONS, Failure, Resource
 from serried.model.group import GroupKey, Key
 from tests.support.patches import merge, merge_strategically
-from tests.support.storage import RefusedError, check_preconditions, describe_binding
+from tests.support.storage import BUDGET, RefusedError, check_preconditions, describe_binding
 
 Raw = dict[str, Any]
 
@@ -28,6 +28,11 @@ def error(status: int, reason: str = "") -> ApiError:
     """A refusal of the API server; status 0 is no answer."""
     failure = Failure(status, reason, "said the server")
     return api_error("CALL /path", failure) if status else Unavailable("CALL /path", failure)
+
+
+def budget_refusal() -> ApiError:
+    """A disruption budget says no."""
+    return api_error("CALL /path", Failure(429, "TooManyRequests", "said the budget", causes=BUDGET))
 
 
 @dataclass(frozen=True)
@@ -290,7 +295,7 @@ class FakeApi:
 
     def _check_budget(self, key: Key) -> None:
         if key in self.guarded:
-            raise RefusedError(429, "TooManyRequests", "cannot evict the pod")
+            raise RefusedError(429, "TooManyRequests", "cannot evict the pod", BUDGET)
 
     # --- objects -----------------------------------------------------------------------------------------------
 

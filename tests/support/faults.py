@@ -74,6 +74,7 @@ class Fault:
     reason: str = ""
     message: str = "injected"
     retry_after: int | None = None
+    causes: frozenset[str] = frozenset()
     gate: Gate = field(default_factory=Gate)
 
     def takes(self, request: Request) -> bool:

@@ -22,12 +22,16 @@ _SERVER_OWNED = frozenset(
 )
 
 
+BUDGET = frozenset({"DisruptionBudget"})
+"""The cause of a refusal by a disruption budget."""
+
+
 class RefusedError(Exception):
     """The API server says no."""
 
-    def __init__(self, code: int, reason: str, message: str) -> None:
+    def __init__(self, code: int, reason: str, message: str, causes: frozenset[str] = frozenset()) -> None:
         super().__init__(message)
-        self.failure = Failure(code, reason, message)
+        self.failure = Failure(code, reason, message, causes=causes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from serried.kube.client import ONCE, ApiClient, RetryPolicy
 from serried.kube.errors import (
     AlreadyExists,
     ApiError,
+    BudgetRefusal,
     Conflict,
     Fenced,
     Forbidden,
@@ -24,6 +25,7 @@ from serried.metrics import Metrics
 from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import calls
+from tests.support.storage import BUDGET
 
 
 @pytest.fixture
@@ -209,9 +211,19 @@ async def test_evict_ends_that_pod_and_no_other(server: FakeApiServer, client: A
 
 
 async def test_a_budget_that_refuses_an_eviction_is_asked_once(server: FakeApiServer, client: ApiClient) -> None:
-    server.refuse(calls("POST", "eviction"), times=1, status=429, reason="TooManyRequests")
-    with pytest.raises(TooMany):
+    server.refuse(calls("POST", "eviction"), times=9, status=429, reason="TooManyRequests", causes=BUDGET)
+    with pytest.raises(BudgetRefusal):
         await client.evict("ns", "a", "u1")
+    assert len(server.seen(calls("POST", "eviction"))) == 1
+    assert server.look(PODS, "ns", "a") is not None
+
+
+async def test_an_api_server_that_has_too_much_to_do_is_no_budget_and_is_asked_again(
+    server: FakeApiServer, client: ApiClient
+) -> None:
+    server.refuse(calls("POST", "eviction"), times=2, status=429, retry_after=0)
+    await client.rehearse_eviction("ns", "a", "u1")
+    assert len(server.seen(calls("POST", "eviction"))) == 3
     assert server.look(PODS, "ns", "a") is not None
 
 

@@ -11,7 +11,7 @@ from serried.model.reservation import Reservation, Slot, Victim
 from serried.model.verdict import Reason
 from tests.support.builders import PodBuilder, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
-from tests.support.fake_api import error
+from tests.support.fake_api import budget_refusal
 
 HIGH = 100
 VICTIMS = ("v0", "v1")
@@ -75,7 +75,7 @@ async def test_a_victim_that_stayed_takes_its_gang_with_it_when_another_schedule
 
 async def test_a_half_that_is_evicted_by_then_takes_the_other_half_with_it(world: Harness) -> None:
     world.api.guard_all()
-    world.api.fail("evict", error(429))
+    world.api.fail("evict", budget_refusal())
     await fill(world).go()
     assert list_ended(world) == ["v0", "v1"]
     assert "deletionTimestamp" not in world.api.pods[Key("default", "v0")]["metadata"]

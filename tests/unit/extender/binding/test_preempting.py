@@ -17,7 +17,7 @@ from tests.support.budgets import budget
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
-from tests.support.fake_api import error
+from tests.support.fake_api import budget_refusal
 from tests.support.priorities import priority_class
 
 HIGH = 100
@@ -367,7 +367,7 @@ async def test_after_a_failure_nobody_is_evicted_for_a_while(world: Harness) -> 
 
 async def test_a_budget_that_says_no_in_the_end_is_asked_again(world: Harness) -> None:
     world.api.guard_all()
-    world.api.fail("evict", error(429))
+    world.api.fail("evict", budget_refusal())
     await start(world)
     assert len(list_terminating(world)) == 1
     await world.pass_time(6)

@@ -9,7 +9,7 @@ from serried.model.group import Key
 from serried.model.pod import PREEMPTED
 from tests.support.builders import pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
-from tests.support.fake_api import error
+from tests.support.fake_api import budget_refusal
 
 HIGH = 100
 
@@ -29,7 +29,7 @@ async def test_who_ends_keeps_the_condition_though_the_watch_has_not_shown_the_e
     world.add(*small_nodes(2), *(pod_group(f"v{i}").gang(1).disruption(Disruption.ALL) for i in range(2)))
     world.add(*(pod(f"v{i}").cpu(2).on(f"n{i + 1}").scheduler(SCHEDULER).in_group(f"v{i}") for i in range(2)))
     await world.add(gang(2).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(2))).go()
-    world.api.fail("evict", error(429))
+    world.api.fail("evict", budget_refusal())
     world.api.let_go("evict")
     world.store.drop_group(GANG)
     world.look()

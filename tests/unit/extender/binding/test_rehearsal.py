@@ -95,6 +95,25 @@ async def test_if_one_of_a_kind_is_refused_all_of_it_are_asked_and_nobody_goes(w
     assert Reason.EVICTION_REFUSED in world.reasons()
 
 
+@pytest.mark.parametrize("status", [404, 409])
+async def test_one_that_is_gone_by_then_says_nothing_of_its_kind_and_the_next_is_asked(
+    world: Harness, status: int
+) -> None:
+    world.api.fail("rehearse", error(status), *(error(403) for _ in range(3)))
+    await preempt(world, *(running(index) for index in (1, 2)))
+    assert said(world, "rehearse") == ["low1", "low2", "low2", "low2"]
+    assert world.api.ended() == said(world, "mark") == []
+    assert Reason.EVICTION_REFUSED in world.reasons()
+
+
+async def test_an_api_server_that_has_too_much_to_do_is_no_budget_that_refuses(world: Harness) -> None:
+    world.api.guard_all()
+    world.api.fail("rehearse", error(429))
+    await preempt(world, running(1))
+    assert said(world, "rehearse") == ["low1", "low1"]
+    assert said(world, "evict") == ["low1"]
+
+
 @pytest.mark.parametrize("status", [0, 403, 409, 422, 429, 500])
 async def test_whoever_may_not_delete_evicts(world: Harness, status: int) -> None:
     world.api.fail("delete", error(status))

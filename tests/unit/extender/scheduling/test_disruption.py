@@ -14,7 +14,7 @@ from serried.model.verdict import Reason
 from tests.support.builders import PodBuilder, PodGroupBuilder, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, members, small_nodes
-from tests.support.fake_api import error
+from tests.support.fake_api import budget_refusal, error
 
 ALL = Disruption.ALL
 DRAINED = "EvictionByEvictionAPI"
@@ -294,13 +294,13 @@ class TestAMemberThatIsDrained:
 
     async def test_a_budget_that_refuses_one_of_them_keeps_them_all(self, strict: Harness) -> None:
         await start(strict)
-        strict.api.fail("rehearse", error(429))
+        strict.api.fail("rehearse", budget_refusal())
         await strict.add(running("g", "n1")[0].disrupted(DRAINED, at=SINCE)).go()
         assert ended(strict) == set()
 
     async def test_then_the_one_that_went_is_replaced_in_its_place(self, strict: Harness) -> None:
         await start(strict)
-        strict.api.fail("rehearse", error(429))
+        strict.api.fail("rehearse", budget_refusal())
         strict.add(running("g", "n1")[0].disrupted(DRAINED, at=SINCE))
         await strict.go()
         strict.delete("g0")

@@ -12,7 +12,7 @@ from serried.model.group import GroupKey, Key
 from serried.model.verdict import Reason, render
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
-from tests.support.fake_api import error
+from tests.support.fake_api import budget_refusal
 from tests.support.parents import leader_worker_set
 from tests.support.volumes import volume, volume_claim
 
@@ -656,7 +656,7 @@ class TestEvictingTheRest:
 
     async def test_a_budget_that_refuses_keeps_its_pod(self, world: Harness) -> None:
         await run_gang(world)
-        world.api.fail("evict", error(429))
+        world.api.fail("evict", budget_refusal())
         world.delete("m0")
         await world.go()
         await world.pass_time(10.0)
