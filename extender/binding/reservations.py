@@ -1,6 +1,7 @@
 """The Reservation object: the durable side of the ledger, one object a gang, written only by whoever leads."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from serried.kube.errors import Conflict, Invalid, NotFound
 from serried.kube.wire import JSON, RESERVATIONS, Failure
 from serried.model.group import GroupKey, Key, PodGroup
 from serried.model.reservation import Reservation
+
+log = logging.getLogger(__name__)
 
 _MAX_WRITES = 16
 """How many records are taken over at the same time."""
@@ -175,19 +178,21 @@ class Records:
         raw = await self._look(key)
         return _read_seen(raw) if raw is not None and _term_of(raw) == self.term else None
 
-    async def _delete(self, namespace: str, name: str, seen: _Seen) -> None:
+    async def _delete(self, namespace: str, name: str, seen: _Seen) -> bool:
+        """Whether it was as it has been seen; if not, it is gone, or somebody else's by now."""
         try:
             await self._client.delete(RESERVATIONS, namespace, name, seen.uid, seen.version)
         except (NotFound, Conflict):
-            return  # gone, or somebody else's by now
+            return False
+        return True
 
     async def take_over(self) -> list[Reservation]:
         """Every record there is, at the start of a term: each is this term's from now on. Raises ApiError.
 
         Each is written with the new term, and so with a new version, before anybody acts on it: whatever an earlier
         leader still sends for it is refused. A record that cannot be read is deleted, but not one of a later release,
-        which may be committed: Invalid says so. Conflict if this instance does not lead any more: what the next leader
-        has taken over is not taken back.
+        which may be committed: Invalid says so. One that can be read, but not written, stops no other. Conflict if this
+        instance does not lead any more: what the next leader has taken over is not taken back.
         """
         self._terms += 1
         self._seen.clear()
@@ -217,7 +222,18 @@ class Records:
                 self._note(reservation.group, found)
                 self._latest[reservation.group] = reservation
                 return reservation
-            found = await self._claim(found) or await self._read_again(key)
+            try:
+                claimed = await self._claim(found)
+            except Invalid as error:
+                claimed = None
+                log.warning("a Reservation cannot be written", extra={"record": str(key), "err": str(error)})
+                if reservation.committed:
+                    self._note(reservation.group, found)
+                # Without the record of its plan no earlier leader can commit that. We can: another one is written then.
+                if reservation.committed or await self._delete(key.namespace, meta["name"], _read_seen(found)):
+                    self._latest[reservation.group] = reservation
+                    return reservation
+            found = claimed or await self._read_again(key)
         return None
 
     async def _claim(self, found: JSON) -> JSON | None:

@@ -281,6 +281,33 @@ class TestTheNextLeader:
         api.before_write = lambda _: api.records.clear()
         assert await Records(api.client(), "v1", "successor").take_over() == []
 
+    @pytest.mark.parametrize("committed", [False, True])
+    async def test_a_record_that_cannot_be_written_keeps_no_other_from_being_taken_over(
+        self,
+        api: FakeApi,
+        records: Records,
+        held: Reservation,
+        committed: bool,  # noqa: FBT001
+    ) -> None:
+        if committed:
+            held.commit({"a"})
+        await records.write(GROUP, held)
+        other = pod_group("x").value()
+        await records.write(other, Reservation(other.key, "uid", "", 1, {"x": Slot("x", "x", "n1")}))
+        api.fail("replace", error(422))
+        successor = Records(api.client(), "v1", "successor")
+        taken = await successor.take_over()
+        assert {each.group: bool(each.committed) for each in taken} == {GANG: committed, other.key: False}
+        assert api.records[other.key.object_key]["spec"]["term"] == successor.term
+        with pytest.raises(
+            ApiError
+        ):  # what an earlier leader still sends for it
+            await records.write(other, Reservation(other.key, "uid", "", 1, {"x": Slot("x", "x", "n2")}))
+        assert (GANG.object_key in api.records) is committed
+        for each in taken:
+            await successor.remove(each)
+        assert api.records == {}
+
     async def test_a_takeover_whose_answer_was_lost_is_seen_to_be_done(self, api: FakeApi, records: Records) -> None:
         await records.write(GROUP, reservation(a="n1"))
         successor = Records(api.client(), "v1", "successor")
