@@ -366,8 +366,11 @@ class Refusals:
     def add(self, uid: str, why: str, until: float) -> None:
         """The eviction of this pod was refused."""
         now = self._clock()
-        self._refused = {each: found for each, found in self._refused.items() if now < found[1]}
+        self._refused.pop(uid, None)
         self._refused[uid] = (why, until)
+        # The oldest first: whoever refuses thousands at once has them added one by one.
+        while self._refused and now >= next(iter(self._refused.values()))[1]:
+            del self._refused[next(iter(self._refused))]
 
     def find(self, uid: str) -> str:
         """Why a pod would not be evicted, a phrase; "" if it would, as far as is known."""

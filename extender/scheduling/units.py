@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.groups import Groups
@@ -20,7 +19,13 @@ from serried.model.tree import Branch, Leaf, Tree, find_whole
 from serried.model.victim import Allowances, Spare, Unit
 from serried.plan.steps import Work
 
-_PODS_PER_STEP = 500
+_PODS_PER_STEP = 200
+
+_PODS_PER_SLOT = 3
+"""How many pods that run take as long to look at as one that is planned."""
+
+_BUDGETS_PER_POD = 5
+"""How many budgets take as long to ask as a pod that is under none."""
 
 _YIELDING = (CycleStage.RECORDING, CycleStage.GATHERING)
 """How far a gang may be that gives its slots to one of higher priority."""
@@ -68,8 +73,8 @@ class Units:
         Pods that end already are none: their room comes without anybody's help. Those that will end for another gang
         are none, either, and take of what their budgets allow.
         """
-        pods = iter(list(self._pods.values()))
-        units = [unit for key in self._states.states if key != preemptor and (unit := self._find_planned(key))]
+        pods = list(self._pods.values())
+        units = yield from self._list_planned(preemptor)
         gangs: dict[GroupKey, Spare] = {}
         seen: set[Company | GroupKey] = set()
         own: dict[GroupKey, int | None] = {}
@@ -78,39 +83,56 @@ class Units:
         for budget in self._budgets.values():
             budgets.setdefault(budget.key.namespace, []).append(budget)
         allowed = {budget.key: budget.allowed for budget in self._budgets.values()}
-        while batch := list(islice(pods, _PODS_PER_STEP)):
-            for pod in batch:
-                if not self._counts(pod):
-                    _take(pod, budgets, allowed)
-                    continue
-                group = self._find_group(pod)
-                if group is not None and group.key == preemptor:
-                    continue
-                if group is not None and group.key not in seen:
-                    seen.add(group.key)
-                    gangs.update(self._list_spares(group))
-                    own[group.key] = self._priorities.find_own(group.key)
-                company = self._companies.of_pod(pod.uid)
-                if company in seen:
-                    continue
-                together: tuple[Pod, ...] = (pod,)
-                if company is not None:
-                    seen.add(company)
-                    together = tuple(self._companies.list_running(company))
-                priority = own[group.key] if group is not None else None
-                units.append(
-                    Unit(
-                        together,
-                        pod.priority if priority is None else priority,
-                        budgets=tuple(_list_budgets(together, budgets)) if budgets else (),
-                        gang=self._name_gang(group, pod, company),
-                        holds_domain=alone_in is not None and find_exclusive_key(group) == alone_in,
-                        together=company is not None,
-                        protection=self._find_protection(together),
-                    )
+        turns = _Turns()
+        for pod in pods:
+            # All budgets of a namespace are asked about each pod of it, and anybody may write thousands.
+            if turns.spend(1 + len(budgets.get(pod.namespace, ())) // _BUDGETS_PER_POD):
+                yield
+            if not self._counts(pod):
+                _take(pod, budgets, allowed)
+                continue
+            group = self._find_group(pod)
+            if group is not None and group.key == preemptor:
+                continue
+            if group is not None and group.key not in seen:
+                seen.add(group.key)
+                gangs.update(self._list_spares(group))
+                own[group.key] = self._priorities.find_own(group.key)
+            company = self._companies.of_pod(pod.uid)
+            if company in seen:
+                continue
+            together: tuple[Pod, ...] = (pod,)
+            if company is not None:
+                seen.add(company)
+                together = tuple(self._companies.list_running(company))
+            priority = own[group.key] if group is not None else None
+            units.append(
+                Unit(
+                    together,
+                    pod.priority if priority is None else priority,
+                    budgets=tuple(_list_budgets(together, budgets)) if budgets else (),
+                    gang=self._name_gang(group, pod, company),
+                    holds_domain=alone_in is not None and find_exclusive_key(group) == alone_in,
+                    together=company is not None,
+                    protection=self._find_protection(together),
                 )
-            yield
+            )
+        yield
         return Running(tuple(units), Allowances(gangs, allowed))
+
+    def _list_planned(self, preemptor: GroupKey) -> Work[list[Unit]]:
+        """The gangs that give way as they are, of those that were planned at the moment of the first step."""
+        states = self._states.states
+        begun = [(key, state.cycle) for key, state in states.items() if key != preemptor and state.cycle is not None]
+        units: list[Unit] = []
+        turns = _Turns()
+        for key, cycle in begun:
+            if turns.spend(1 + len(cycle.reservation.slots) * _PODS_PER_SLOT):
+                yield
+            state = states.get(key)
+            if state is not None and state.cycle is cycle and (unit := self._find_planned(key)) is not None:
+                units.append(unit)
+        return units
 
     def is_current(self, unit: Unit) -> bool:
         """Whether a unit can still be evicted as it was found: it runs where it ran, and nobody has joined it."""
@@ -177,6 +199,19 @@ class Units:
         if isinstance(group.tree, Branch) or group.policy.min_count is not None:
             placed = self._members.count_placed(group.key)
             yield from _list_tree_spares(group.key, group.tree, placed, None)
+
+
+class _Turns:
+    """Counts what is done in a step."""
+
+    def __init__(self) -> None:
+        self._left = _PODS_PER_STEP
+
+    def spend(self, pods: int) -> bool:
+        """Whether the next step begins before these pods are looked at: there were enough in this one."""
+        over = self._left <= 0
+        self._left = (_PODS_PER_STEP if over else self._left) - pods
+        return over
 
 
 def _list_places(unit: Unit) -> dict[str, str]:

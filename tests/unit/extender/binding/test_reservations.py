@@ -299,9 +299,7 @@ class TestTheNextLeader:
         taken = await successor.take_over()
         assert {each.group: bool(each.committed) for each in taken} == {GANG: committed, other.key: False}
         assert api.records[other.key.object_key]["spec"]["term"] == successor.term
-        with pytest.raises(
-            ApiError
-        ):  # what an earlier leader still sends for it
+        with pytest.raises(ApiError):  # what an earlier leader still sends for it
             await records.write(other, Reservation(other.key, "uid", "", 1, {"x": Slot("x", "x", "n2")}))
         assert (GANG.object_key in api.records) is committed
         for each in taken:

@@ -1,0 +1,98 @@
+"""What runs is read in steps between which filter is served, however many gangs are in flight, and budgets written."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from extender.scheduling.cycle import BindingCycle, CycleStage
+from extender.scheduling.group_state import GroupState
+from extender.scheduling.preemption import Refusals
+from extender.scheduling.units import Running, Units
+from serried.cluster.companies import Companies
+from serried.model.group import GroupKey
+from serried.model.reservation import Reservation, Slot
+from serried.plan.steps import finish
+from tests.support.budgets import budget
+from tests.support.builders import pod, pod_group
+from tests.support.extender_harness import GANG, SCHEDULER, Harness
+
+MANY = 40
+SIZE = 50
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Harness]:
+    made = Harness()
+    yield made
+    await made.close()
+
+
+def read_units(world: Harness) -> Units:
+    store = world.store
+    return Units(
+        store.pods,
+        store.groups,
+        store.members,
+        Companies(store.pods, store.groups, store.members),
+        priorities=store.priorities,
+        budgets=store.budgets,
+        yields=store.yields,
+        groups=world.groups,
+        find_refusal=Refusals(lambda: 0.0).find,
+    )
+
+
+def plan(world: Harness, name: str) -> BindingCycle:
+    """A gang that gathers, and has a slot for each of its members."""
+    group = pod_group(name).gang(SIZE).value()
+    world.store.put_group(group)
+    pods = [pod(f"{name}-{place}").cpu(1).scheduler(SCHEDULER).in_group(name).value() for place in range(SIZE)]
+    for each in pods:
+        world.store.put_pod(each)
+    slots = {each.uid: Slot(each.uid, each.name, "n1") for each in pods}
+    reservation = Reservation(group.key, group.uid, "", SIZE, slots)
+    cycle = BindingCycle(group, reservation, started=0.0, progressed=0.0, stage=CycleStage.GATHERING)
+    world.groups.states[group.key] = GroupState(0.0, cycle=cycle)
+    return cycle
+
+
+def read_in_steps(units: Units) -> tuple[Running, int]:
+    work = units.list_running(GANG)
+    steps = 1
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return done.value, steps
+        steps += 1
+
+
+async def test_gangs_in_flight_are_read_in_steps(world: Harness) -> None:
+    for number in range(MANY):
+        plan(world, f"g{number}")
+    running, steps = read_in_steps(read_units(world))
+    assert len(running.units) == MANY
+    assert steps > MANY // 2
+
+
+async def test_budgets_by_the_thousand_make_more_steps_and_no_longer_ones(world: Harness) -> None:
+    world.add(*(pod(f"p{place}").cpu(1).on("n1") for place in range(MANY)))
+    world.add(*(budget(f"b{number}").selecting(app=f"x{number}").allowing(1) for number in range(1000)))
+    running, steps = read_in_steps(read_units(world))
+    assert len(running.units) == MANY
+    assert steps > MANY // 2
+
+
+async def test_a_gang_that_has_got_another_plan_meanwhile_is_not_taken_for_the_one_that_was_there(
+    world: Harness,
+) -> None:
+    for number in range(MANY):
+        plan(world, f"g{number}")
+    work = read_units(world).list_running(GANG)
+    next(work)
+    for number in range(MANY):
+        key = GroupKey("default", f"g{number}")
+        state = world.groups.states[key]
+        assert state.cycle is not None
+        state.cycle = BindingCycle(state.cycle.group, state.cycle.reservation, started=1.0, progressed=1.0)
+    assert len(finish(work).units) < MANY // 2
