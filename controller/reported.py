@@ -12,24 +12,28 @@ The first ones only mean that our caches do not show yet what another client has
 """
 
 
+_MOST_REMEMBERED = 16
+"""How many messages are remembered of an owner: its author may bring out any number of them, one after the other."""
+
+
 class Reported:
     """The memory of events. An owner that is made anew under its name gets all of them again."""
 
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
-        self._messages: dict[OwnerKey, tuple[str, frozenset[str]]] = {}
-        """The UID of the owner that has got the events, and their messages."""
+        self._messages: dict[OwnerKey, tuple[str, tuple[str, ...]]] = {}
+        """The UID of the owner that has got the events, and the latest of their messages, the newest last."""
         self._failing: set[OwnerKey] = set()
         """The owners whose last look failed and who have got an event about it."""
 
     def report_once(self, owner: Owner, warning: Sentence) -> None:
         """Write a Warning event, unless the same has been written for this owner before."""
         owner_key = owner_key_of(owner)
-        uid, heard = self._messages.get(owner_key, ("", frozenset[str]()))
+        uid, heard = self._messages.get(owner_key, ("", ()))
         if uid != owner.uid:
-            heard = frozenset()
+            heard = ()
         if warning.message not in heard:
-            self._messages[owner_key] = owner.uid, heard | {warning.message}
+            self._messages[owner_key] = owner.uid, (*heard[1 - _MOST_REMEMBERED :], warning.message)
             self._writes.emit(owner, "Warning", warning)
 
     def report_failure(self, owner: Owner, what: tuple[str, str], error: ApiError, failures: int) -> None:
