@@ -7,6 +7,7 @@ The work itself is elsewhere: `reconciler` looks after owners, `protection` afte
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -107,6 +108,8 @@ class Loop:
                     self._add_owner_of(version)
             case PodGroup():
                 self._note_group(item)
+                if _is_more_than_status(old, new) and item.workload is not None:
+                    self._add_owner_of(self._store.workloads.get(Key(item.key.namespace, item.workload)))
             case Pod():
                 self._note_pod(item, old, new)
             case PriorityClass():
@@ -120,8 +123,6 @@ class Loop:
         self._note_priority(group)
         if self._protection.note(group.key):
             self._look_later(group.key.namespace)
-        if group.workload is not None:
-            self._add_owner_of(self._store.workloads.get(Key(group.key.namespace, group.workload)))
 
     def _note_priority(self, group: PodGroup | Composite) -> None:
         if self._priorities.awaiting(group) is None:
@@ -245,6 +246,23 @@ def _attempt(work: Callable[[], None]) -> None:
     except Exception:
         # A defect that one object brings out must not end the work of every few seconds.
         log.exception("work in the background failed")
+
+
+def _is_more_than_status(old: Item | None, new: Item | None) -> bool:
+    """Whether a PodGroup has changed, came or went; how its gang stands asks for no look at its owner.
+
+    A look goes through all PodGroups of the owner, and a set of 10,000 replicas has as many conditions.
+    """
+    if not (isinstance(old, PodGroup) and isinstance(new, PodGroup)):
+        return True
+    return new != replace(
+        old,
+        version=new.version,
+        condition=new.condition,
+        scheduled=new.scheduled,
+        told_natively=new.told_natively,
+        preempted=new.preempted,
+    )
 
 
 def _has_ended(old: Item | None, new: Item | None) -> bool:

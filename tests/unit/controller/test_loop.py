@@ -1,0 +1,73 @@
+"""Which changes ask for a look at an owner."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.process import Controller
+from serried.model.group import PodGroup, Policy
+from serried.model.level import FALLBACK
+from serried.observe.prometheus import PrometheusControllerMetrics
+from serried.settings import controller_settings
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import pod_group, workload
+
+
+@pytest.fixture
+async def controller() -> AsyncIterator[Controller]:
+    """One that does not run, and has a Workload w of Job j."""
+    async with FakeApiServer() as server, server.client() as client:
+        settings = controller_settings(["--lease="], {})
+        made = Controller(settings, client, FALLBACK, PrometheusControllerMetrics())
+        made.store.put_workload(workload("w").for_job("j").value())
+        yield made
+
+
+@pytest.fixture
+def group() -> PodGroup:
+    return pod_group("g").gang(2).priority(0).of("w", "t").value()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"condition": ("False", "Waiting", "no room")}, id="a reason"),
+        pytest.param({"condition": ("True", "Scheduled", ""), "scheduled": True}, id="it runs"),
+        pytest.param({"told_natively": True}, id="kube-scheduler has said how it stands"),
+        pytest.param({"preempted": 7}, id="it is preempted as a whole"),
+    ],
+)
+async def test_how_a_gang_stands_asks_for_no_look_at_its_owner(
+    controller: Controller, group: PodGroup, change: dict[str, Any]
+) -> None:
+    controller.loop.note(group, replace(group, version="2", **change))
+    assert len(controller.queue) == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"deleting": True}, id="it is being deleted"),
+        pytest.param({"policy": Policy(3)}, id="its minCount"),
+        pytest.param({"uid": "other"}, id="it was made anew"),
+        pytest.param({"labels": {"a": "b"}}, id="its labels"),
+        pytest.param({"template": "u"}, id="its template"),
+    ],
+)
+async def test_what_a_pod_group_is_asks_for_one(
+    controller: Controller, group: PodGroup, change: dict[str, Any]
+) -> None:
+    controller.loop.note(group, replace(group, version="2", **change))
+    assert len(controller.queue) == 1
+
+
+async def test_so_does_its_first_sight(controller: Controller, group: PodGroup) -> None:
+    controller.loop.note(None, group)
+    assert len(controller.queue) == 1
+
+
+async def test_so_does_its_end(controller: Controller, group: PodGroup) -> None:
+    controller.loop.note(group, None)
+    assert len(controller.queue) == 1
