@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from itertools import islice
+from typing import TypeVar
 
 from extender.binding.run import CycleRunner
 from extender.scheduling.group_scheduler import GroupScheduler
@@ -16,6 +17,9 @@ from extender.scheduling.planning import Planning
 from extender.scheduling.term import Term
 from serried.model.group import GroupKey
 from serried.observe.log import name_group
+from serried.plan.steps import Work
+
+Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +37,11 @@ _MOST_OF_A_NAMESPACE = 100
 class Rounds:
     """Deals out the groups that are due, in rounds with so many of each namespace at most.
 
-    A namespace with thousands of groups then waits for itself. Within a round the queue's order holds.
+    A namespace with thousands of groups then waits for itself. Within a round the queue's order holds. A round is made
+    in steps: of thousands of groups the order alone would keep filter waiting.
     """
 
-    def __init__(self, in_turn: Callable[[set[GroupKey]], list[GroupKey]]) -> None:
+    def __init__(self, in_turn: Callable[[set[GroupKey]], Work[list[GroupKey]]]) -> None:
         self._in_turn = in_turn
         self._left: dict[str, dict[GroupKey, None]] = {}
         """The groups of each namespace that have not had their turn, in their order."""
@@ -48,11 +53,11 @@ class Rounds:
         """Nobody is due any more."""
         self._left.clear()
 
-    def next(self, due: set[GroupKey]) -> list[GroupKey]:
+    def next(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
         """The next round: of what is due now, and of what was left."""
         counts: Counter[str] = Counter()
         chosen: set[GroupKey] = set()
-        for key in self._in_turn(due):
+        for key in (yield from self._in_turn(due)):
             left = self._left.setdefault(key.namespace, {})
             if counts[key.namespace] < _MOST_OF_A_NAMESPACE:
                 left.pop(key, None)
@@ -66,7 +71,7 @@ class Rounds:
                 chosen.add(key)
             if not left:
                 del self._left[namespace]
-        return self._in_turn(chosen)
+        return (yield from self._in_turn(chosen))
 
 
 class SchedulingLoop:
@@ -116,7 +121,7 @@ class SchedulingLoop:
 
     async def consider(self, due: set[GroupKey]) -> None:
         """Have these groups considered, one after the other. Whatever goes wrong with one stops no other."""
-        for key in self._rounds.next(due):
+        for key in await _take_steps(self._rounds.next(due)):
             if not self._term.active:
                 return  # the term has ended between two groups
             try:
@@ -128,3 +133,14 @@ class SchedulingLoop:
             await asyncio.sleep(0)
         if self._rounds:
             self._groups.wake()
+
+
+async def _take_steps(work: Work[Result]) -> Result:
+    """The result of work between whose steps others have their turn."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            result: Result = done.value
+            return result
+        await asyncio.sleep(0)

@@ -7,6 +7,7 @@ outbox.
 """
 
 from collections.abc import Callable
+from operator import itemgetter
 
 from extender.scheduling.checks import find_conflict, find_shortage, is_foreign, is_suspended
 from extender.scheduling.disruption import Disruptions
@@ -27,11 +28,15 @@ from serried.cluster.store import Store
 from serried.model.group import GroupKey, GroupKind, PodGroup
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
-from serried.plan.order import Waiting
+from serried.plan.order import Turn, Waiting
 from serried.plan.quorum import GroupMembers
+from serried.plan.steps import Work, sort_in_steps
 
 _ERROR_SECONDS = 10.0
 """The pause before a group is looked at again after an error of ours."""
+
+_GROUPS_PER_STEP = 100
+"""Of how many groups is found out in one step where they stand in the queue."""
 
 
 class GroupScheduler:
@@ -148,9 +153,16 @@ class GroupScheduler:
         due = {key for key, state in self._groups.states.items() if self._planning.is_due(state)}
         return due | (self._store.yields.take_changed() & self._groups.states.keys())
 
-    def in_turn(self, due: set[GroupKey]) -> list[GroupKey]:
+    def in_turn(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
         """These groups in the order in which they are looked at."""
-        return [waiting.group for waiting in self._queue.order(self._describe(key) for key in due)]
+        placed: list[tuple[Turn, GroupKey]] = []
+        for number, key in enumerate(due, start=1):
+            placed.append((self._queue.turn_of(self._describe(key)), key))
+            if number % _GROUPS_PER_STEP == 0:
+                yield
+        if len(placed) < _GROUPS_PER_STEP:
+            return [key for _, key in sorted(placed)]
+        return [key for _, key in (yield from sort_in_steps(placed, key=itemgetter(0)))]
 
     def _describe(self, key: GroupKey) -> Waiting:
         return self._queue.describe(key, self._groups.states.get(key))

@@ -25,6 +25,7 @@ from serried.model.level import NATIVE, ApiLevel
 from serried.model.pod import Pod
 from serried.model.reservation import Victim
 from serried.model.verdict import Reason, Verdict
+from serried.plan.steps import finish
 from tests.support.budgets import BudgetBuilder
 from tests.support.builders import (
     Builder,
@@ -263,7 +264,7 @@ class Harness:
     def look(self) -> None:
         """One pass of the group scheduler, and its tick."""
         due = self.group_scheduler.take_touched() | self.group_scheduler.take_woken() | self.group_scheduler.tick()
-        for key in self.group_scheduler.in_turn(due):
+        for key in finish(self.group_scheduler.in_turn(due)):
             self.group_scheduler.consider(key)
             self.core.runner.carry_out()
         self.core.runner.carry_out()

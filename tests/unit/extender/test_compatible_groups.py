@@ -17,6 +17,7 @@ from serried.model.group import COMPATIBLE_API, GroupKey, GroupKind
 from serried.model.level import FALLBACK
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason, Verdict
+from serried.plan.steps import finish
 from tests.support.builders import CompatibleGroupBuilder, PodBuilder, compatible_group, pod
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 
@@ -144,7 +145,7 @@ class TestOtherSchedulers:
 async def test_its_turn_comes_by_the_priority_of_its_pods(world: Harness) -> None:
     important = [each.priority(10) for each in their_members(2)]
     world.add(*small_nodes(2), gang(2).priority(5), *members(2), theirs(2), *important)
-    assert world.group_scheduler.in_turn({GANG, THEIRS}) == [THEIRS, GANG]
+    assert finish(world.group_scheduler.in_turn({GANG, THEIRS})) == [THEIRS, GANG]
 
 
 async def test_debug_names_the_object(world: Harness) -> None:

@@ -2,6 +2,9 @@
 
 from extender.loop import Rounds
 from serried.model.group import GroupKey
+from serried.plan.steps import finish, sort_in_steps
+from tests.support.builders import pod_group
+from tests.support.extender_harness import Harness
 
 
 def keys(namespace: str, count: int, first: int = 0) -> set[GroupKey]:
@@ -9,44 +12,67 @@ def keys(namespace: str, count: int, first: int = 0) -> set[GroupKey]:
 
 
 def make_rounds() -> Rounds:
-    return Rounds(lambda due: sorted(due, key=lambda key: (key.name, key.namespace)))
+    return Rounds(lambda due: sort_in_steps(due, key=lambda key: (key.name, key.namespace)))
+
+
+def deal(rounds: Rounds, due: set[GroupKey]) -> list[GroupKey]:
+    return finish(rounds.next(due))
 
 
 def test_few_groups_are_all_looked_at_in_their_order() -> None:
     rounds = make_rounds()
     due = keys("a", 60) | keys("b", 60)
-    assert rounds.next(due) == sorted(due, key=lambda key: (key.name, key.namespace))
+    assert deal(rounds, due) == sorted(due, key=lambda key: (key.name, key.namespace))
     assert not rounds
 
 
 def test_of_thousands_a_hundred_go_at_a_time_and_others_go_with_the_first() -> None:
     rounds = make_rounds()
-    first = rounds.next(keys("greedy", 1_000) | keys("modest", 3))
+    first = deal(rounds, keys("greedy", 1_000) | keys("modest", 3))
     assert len(first) == 103
     assert {key for key in first if key.namespace == "modest"} == keys("modest", 3)
     seen = [*first]
     while rounds:
-        seen += rounds.next(set())
+        seen += deal(rounds, set())
     assert len(seen) == 1_003
     assert [key for key in seen if key.namespace == "greedy"] == sorted(keys("greedy", 1_000))
 
 
 def test_who_comes_meanwhile_goes_with_the_next_round() -> None:
     rounds = make_rounds()
-    rounds.next(keys("greedy", 1_000))
-    assert keys("modest", 1) <= set(rounds.next(keys("modest", 1)))
+    deal(rounds, keys("greedy", 1_000))
+    assert keys("modest", 1) <= set(deal(rounds, keys("modest", 1)))
 
 
 def test_a_group_that_changes_while_it_is_left_goes_at_once_and_not_twice() -> None:
     rounds = make_rounds()
-    rounds.next(keys("greedy", 300))
+    deal(rounds, keys("greedy", 300))
     last = keys("greedy", 1, first=299)
-    assert last <= set(rounds.next(last))
-    assert not last & set(rounds.next(set()))
+    assert last <= set(deal(rounds, last))
+    assert not last & set(deal(rounds, set()))
 
 
 def test_at_the_end_of_a_term_nobody_is_due_any_more() -> None:
     rounds = make_rounds()
-    rounds.next(keys("greedy", 300))
+    deal(rounds, keys("greedy", 300))
     rounds.clear()
-    assert rounds.next(set()) == []
+    assert deal(rounds, set()) == []
+
+
+async def test_the_order_of_thousands_is_found_in_steps() -> None:
+    world = Harness()
+    for number in range(2_000):
+        world.store.put_group(pod_group(f"g{number}").gang(1).priority(number % 7).value())
+    due = set(world.store.groups)
+    work = world.group_scheduler.in_turn(due)
+    steps = 1
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: list[GroupKey] = done.value
+            break
+        steps += 1
+    assert steps > 20
+    assert found == [each.group for each in world.queue.order(world.queue.describe(key, None) for key in due)]
+    await world.close()

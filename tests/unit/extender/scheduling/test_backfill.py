@@ -11,6 +11,7 @@ from extender.scheduling.backfill import PATIENCE_SECONDS
 from serried.decode.times import write_time
 from serried.model.group import GroupKey
 from serried.model.verdict import Reason, Verdict, render
+from serried.plan.steps import finish
 from tests.support.builders import Builder, JobBuilder, PodBuilder, PodGroupBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import DAY, EPOCH, GANG, SCHEDULER, Harness, gang, members
 
@@ -356,7 +357,7 @@ class TestAgeing:
         await world.add(pod_group("k").gang(2).priority(5), *smalls(2, "k", 20)).go()
         described = world.queue.describe(GANG, world.groups.states[GANG])
         assert world.queue.counts_as(described) == 5
-        assert world.group_scheduler.in_turn({GANG, SMALL}) == [GANG, SMALL]
+        assert finish(world.group_scheduler.in_turn({GANG, SMALL})) == [GANG, SMALL]
 
 
 class TestWakingUp:
