@@ -106,7 +106,7 @@ class SchedulingLoop:
                 due |= self._group_scheduler.take_woken()
             if now - tick >= _TICK_SECONDS:
                 tick = now
-                due |= self._group_scheduler.tick()
+                due |= await self._take_steps(self._group_scheduler.tick()) or set()
             self._runner.carry_out()
             await self.consider(due)
             rest_until = max(rest_until, loop.time() + _REST_FACTOR * self._planning.vain_seconds)
@@ -121,7 +121,7 @@ class SchedulingLoop:
 
     async def consider(self, due: set[GroupKey]) -> None:
         """Have these groups considered, one after the other. Whatever goes wrong with one stops no other."""
-        for key in await _take_steps(self._rounds.next(due)):
+        for key in await self._take_steps(self._rounds.next(due)) or ():
             if not self._term.active:
                 return  # the term has ended between two groups
             try:
@@ -134,13 +134,15 @@ class SchedulingLoop:
         if self._rounds:
             self._groups.wake()
 
-
-async def _take_steps(work: Work[Result]) -> Result:
-    """The result of work between whose steps others have their turn."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            result: Result = done.value
-            return result
-        await asyncio.sleep(0)
+    async def _take_steps(self, work: Work[Result]) -> Result | None:
+        """The result of work between whose steps others have their turn; None if the term ends before it is done."""
+        while self._term.active:
+            try:
+                next(work)
+            except StopIteration as done:
+                result: Result = done.value
+                return result
+            self._runner.carry_out()
+            await asyncio.sleep(0)
+        work.close()
+        return None

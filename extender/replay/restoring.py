@@ -25,6 +25,7 @@ from serried.model.resources import Resources
 from serried.model.verdict import Verdict
 from serried.plan.forecast import Forecast
 from serried.plan.order import Waiting
+from serried.plan.steps import finish
 
 
 class Nobody:
@@ -69,7 +70,7 @@ def restore(capture: Capture) -> Core:
     store.touched.take_groups()
     store.touched.take_orphans()
     core.queue.take_woken()
-    core.queue.review()
+    finish(core.queue.review())
     term.active = True
     return core
 

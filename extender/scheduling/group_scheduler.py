@@ -35,6 +35,9 @@ from serried.plan.steps import Work, sort_in_steps
 _ERROR_SECONDS = 10.0
 """The pause before a group is looked at again after an error of ours."""
 
+_STATES_PER_STEP = 500
+"""How many groups are looked through in one step for those whose time has come."""
+
 _GROUPS_PER_STEP = 100
 """Of how many groups is found out in one step where they stand in the queue."""
 
@@ -132,25 +135,34 @@ class GroupScheduler:
         states = self._groups.states
         return {key for key in self._queue.take_woken() if key in states and states[key].cycle is None}
 
-    def tick(self) -> set[GroupKey]:
-        """See to what has to be seen to from time to time; the groups whose time has come."""
+    def tick(self) -> Work[set[GroupKey]]:
+        """See to what has to be seen to from time to time; the groups whose time has come.
+
+        What is decided in a step is carried out before the next one, which must not come after the end of the term.
+        """
         now = self._clock()
-        self._queue.review()
+        due: set[GroupKey] = set()
+        yield from self._queue.review()
         self._plain_pods.review()
         self._refused_preemptors.review()
-        for key, state in list(self._groups.states.items()):
+        for number, (key, state) in enumerate(list(self._groups.states.items()), start=1):
+            if number % _STATES_PER_STEP == 0:
+                yield
+            if self._groups.states.get(key) is not state:
+                continue  # it went between two steps
             if state.cycle is not None and state.cycle.steers:
                 self._tending.review(state.cycle)
             elif state.verdict is not None and state.verdict.reason is Reason.JOB_UNKNOWN and not state.passed:
                 self.consider(key)
             if not self._term.obstacle:
                 self._repairs.review(key, state)
+            if self._planning.is_due(state):
+                due.add(key)
         self._store.touched.update(self._store.vacancies.groups())  # their time passes without any change
         # Held before its Job or its own object was known here, or while the caches were filled: it is no gang's.
         self._held.review(now)
         for uid in [uid for uid in self._held if self._store.members.group_of(uid) is None]:
             self._let_go(uid)
-        due = {key for key, state in self._groups.states.items() if self._planning.is_due(state)}
         return due | (self._store.yields.take_changed() & self._groups.states.keys())
 
     def in_turn(self, due: set[GroupKey]) -> Work[list[GroupKey]]:

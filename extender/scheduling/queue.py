@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
+from heapq import nsmallest
 from itertools import islice
 
 from extender.scheduling.backfill import Backfill
@@ -16,12 +17,16 @@ from serried.model.plan import Plan, PlanRequest
 from serried.model.verdict import Verdict
 from serried.plan.forecast import Forecast
 from serried.plan.order import Turn, Waiting
+from serried.plan.steps import Work
 
 _REVIEW_SECONDS = 30.0
 """How often the first of the gangs that do not fit is looked for: waiting alone may change who it is."""
 
 _MAX_CANDIDATES = 4
 """How many gangs at a time are asked whether room can be kept for them."""
+
+_CONTENDERS_PER_STEP = 500
+"""Among how many gangs the first ones are looked for in one step."""
 
 Planner = Callable[[PlanRequest], Plan | Verdict]
 
@@ -198,7 +203,7 @@ class Queue:
         self._woken = set()
         return woken
 
-    def review(self) -> None:
+    def review(self) -> Work[None]:
         """Look at the head as time passes; may wake gangs. Called about twice a second."""
         now = self._clock()
         before = self._forecast()
@@ -210,9 +215,17 @@ class Queue:
             return
         self._reviewed = now
         self._order.note_levels()
-        for waiting in self.order(self._contenders.values())[:_MAX_CANDIDATES]:
-            if head is None or self._order.precedes(waiting, head.waiting):
-                self._rouse(waiting.group)
+        first: list[tuple[Turn, GroupKey]] = []
+        rest = iter(list(self._contenders.values()))
+        while some := [(self.turn_of(waiting), waiting.group) for waiting in islice(rest, _CONTENDERS_PER_STEP)]:
+            first = nsmallest(_MAX_CANDIDATES, [*first, *some])
+            if len(some) == _CONTENDERS_PER_STEP:
+                yield
+        head = self.backfill.head
+        for _, group in first:
+            waiting = self._contenders.get(group)
+            if waiting is not None and (head is None or self._order.precedes(waiting, head.waiting)):
+                self._rouse(group)
 
     def _take_freed(self) -> set[GroupKey]:
         freed = self._occupancy.freed_nodes.take()

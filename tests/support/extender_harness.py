@@ -263,7 +263,8 @@ class Harness:
 
     def look(self) -> None:
         """One pass of the group scheduler, and its tick."""
-        due = self.group_scheduler.take_touched() | self.group_scheduler.take_woken() | self.group_scheduler.tick()
+        due = self.group_scheduler.take_touched() | self.group_scheduler.take_woken()
+        due |= finish(self.group_scheduler.tick())
         for key in finish(self.group_scheduler.in_turn(due)):
             self.group_scheduler.consider(key)
             self.core.runner.carry_out()

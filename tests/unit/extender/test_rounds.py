@@ -1,6 +1,7 @@
 """A namespace with thousands of groups to look at waits for itself."""
 
 from extender.loop import Rounds
+from extender.scheduling.group_state import GroupState
 from serried.model.group import GroupKey
 from serried.plan.steps import finish, sort_in_steps
 from tests.support.builders import pod_group
@@ -75,4 +76,16 @@ async def test_the_order_of_thousands_is_found_in_steps() -> None:
         steps += 1
     assert steps > 20
     assert found == [each.group for each in world.queue.order(world.queue.describe(key, None) for key in due)]
+    await world.close()
+
+
+async def test_a_tick_looks_through_thousands_of_groups_in_steps() -> None:
+    world = Harness()
+    for number in range(2_000):
+        world.groups.states[GroupKey("default", f"g{number}")] = GroupState(0.0, retry_at=0.0)
+    work = world.group_scheduler.tick()
+    next(work)
+    del world.groups.states[GroupKey("default", "g1999")]
+    found = finish(work)
+    assert GroupKey("default", "g1999") not in found
     await world.close()

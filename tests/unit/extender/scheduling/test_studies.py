@@ -21,7 +21,7 @@ from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.verdict import Reason, Verdict, render
 from serried.model.victim import Blocker, NoVictims, Preemption
 from serried.plan.capacity import Capacity
-from serried.plan.steps import Haste, Work
+from serried.plan.steps import Haste, Work, finish
 from tests.support.builders import Builder, PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
 from tests.support.memory import read_memory
@@ -241,8 +241,8 @@ async def test_a_time_that_has_come_is_looked_at_once(slow: Harness) -> None:
     slow.delete("m50")
     slow.look()
     slow.clock.advance(6)
-    assert slow.group_scheduler.tick() == {GroupKey("default", "big")}
-    assert slow.group_scheduler.tick() == set()
+    assert finish(slow.group_scheduler.tick()) == {GroupKey("default", "big")}
+    assert finish(slow.group_scheduler.tick()) == set()
     await slow.close()
 
 
