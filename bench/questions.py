@@ -258,18 +258,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.questions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="", help="cases with this in their name")
+    parser.add_argument("--only", nargs="+", default=[""], help="cases with one of these in their name")
+    parser.add_argument("--name", default="questions", help="part of the file's name")
     parser.add_argument("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the file's name")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the result")
     options = parser.parse_args(arguments)
     noise, rows = measure_noise(), []
     for case in CASES:
-        if options.only in case.name:
+        if any(word in case.name for word in options.only):
             rows.append(measure(case))
             print("|", " | ".join(map(str, rows[-1].values())), "|", flush=True)
     machine = {**describe_machine(), "busy_with_other_work_before": round(noise, 2)}
     result = {"date": options.date, "machine": machine, "nodes": 5_000, "pods": _PODS, "rows": rows}
-    path: Path = options.results / f"questions-{options.date}.json"
+    path: Path = options.results / f"{options.name}-{options.date}.json"
     path.write_text(json.dumps(result, indent=2) + "\n")
     return 0
 

@@ -29,7 +29,10 @@ _OBJECTS_PER_PAGE = 25
 """Small pages: a page is decoded in one piece, and a node with its images has more than ten kilobytes."""
 
 _SLICE_SECONDS = 0.002
-"""The time spent on objects after which other tasks run."""
+"""The time spent on objects after which other tasks run, for as long again."""
+
+_LONGEST_REST_SECONDS = 0.01
+"""A wait for the next page counts as time spent; nobody has to rest as long for it."""
 
 _SETTLE_SECONDS = 1.0
 """How long a watch may be behind."""
@@ -85,6 +88,20 @@ class _Suspect:
     cached: Item | None
 
 
+class _Pace:
+    """Keeps a comparison from taking the event loop for itself: half of the time is for others."""
+
+    def __init__(self) -> None:
+        self._begun = time.perf_counter()
+
+    async def keep(self) -> None:
+        """Rest if it is time to."""
+        spent = time.perf_counter() - self._begun
+        if spent > _SLICE_SECONDS:
+            await asyncio.sleep(min(spent, _LONGEST_REST_SECONDS))
+            self._begun = time.perf_counter()
+
+
 class Comparison:
     """Compares on request, one kind after the other. ``rest`` waits for so many seconds."""
 
@@ -121,13 +138,19 @@ class Comparison:
         channel = self._feed.channels[kind]
         suspects: list[_Suspect] = []
         listed = {key async for key in self._list(kind, suspects)}
-        cached = [(key, item) for key, item in channel.held.items() if channel.owns(key)]
-        suspects += [_Suspect(key, _find_key(item), item) for key, item in cached if key not in listed]
+        cached = 0
+        pace = _Pace()
+        for key, item in list(channel.held.items()):
+            if channel.owns(key):
+                cached += 1
+                if key not in listed:
+                    suspects.append(_Suspect(key, _find_key(item), item))
+            await pace.keep()
         if suspects:
             await self._rest(_SETTLE_SECONDS)
         named = [(each.key, found) for each in suspects[:MAX_NAMED] if (found := await self._look_again(kind, each))]
         names = tuple((_write_key(key), found) for key, found in named)
-        return Drift(kind, len(listed), len(cached), names, max(0, len(suspects) - MAX_NAMED))
+        return Drift(kind, len(listed), cached, names, max(0, len(suspects) - MAX_NAMED))
 
     async def _list(self, kind: Kind, suspects: list[_Suspect]) -> AsyncGenerator[Hashable, None]:
         """The identities of all objects that the API server has; those that differ are ``suspects``."""
@@ -135,16 +158,14 @@ class Comparison:
         reflector = self._feed.reflectors[kind]
         path = reflector.resource.path(reflector.selection.namespace)
         async with aclosing(self._client.pages(path, reflector.selection, _OBJECTS_PER_PAGE)) as pages:
+            pace = _Pace()
             async for page in pages:
-                begun = time.perf_counter()
                 for obj in page.items:
                     key = channel.identify(obj)
                     if _judge(channel, obj) is not None:
                         suspects.append(_Suspect(key, Key(*identity(obj)[:2]), channel.held.get(key)))
                     yield key
-                    if time.perf_counter() - begun > _SLICE_SECONDS:
-                        await self._rest(0)
-                        begun = time.perf_counter()
+                    await pace.keep()
 
     async def _look_again(self, kind: Kind, suspect: _Suspect) -> Difference | None:
         """How the object differs still; None if it does not, or the Store has learned of it in the meantime."""
