@@ -181,17 +181,19 @@ class Cluster:
         else:
             process.send(number)
 
-    def start(self, name: AnyName, *arguments: str) -> None:
+    def start(self, name: AnyName, *arguments: str) -> Process:
         """Start a process again: same command, ports, data and credentials. Does not wait until it is ready.
 
-        More ``arguments`` are put behind the command's own; of two that set the same, the last one counts.
+        More ``arguments`` are put behind the command's own; of two that set the same, the last one counts. One that
+        runs is left alone.
         """
         process = self._process(name)
         if process.alive:
-            return
+            return process
         directory = installation.REPOSITORY if name in components.PROCESSES else self._place.kwok
         again = processes.spawn([*process.argv, *arguments], Path(process.log), directory)
         self._save(self._record.with_processes({name: again}))
+        return again
 
     def restart(self, name: AnyName, *arguments: str) -> None:
         """End a process with SIGTERM, start it as `start` does and wait until it is ready."""

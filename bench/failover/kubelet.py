@@ -13,7 +13,7 @@ import ssl
 import threading
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.cluster import processes
@@ -42,26 +42,30 @@ _UNVERIFIED.check_hostname = False
 _UNVERIFIED.verify_mode = ssl.CERT_NONE
 
 
+Launch = Callable[[], Process]
+"""Starts the process of a container; of one that runs it is that process."""
+
+
 class Kubelet:
-    """Runs one Pod until it is stopped. ``commands`` and ``ports`` say what stands for which container and port."""
+    """Runs one Pod until it is stopped. ``launches`` and ``ports`` say what stands for which container and port."""
 
     def __init__(
-        self, pod: str, containers: Sequence[Container], commands: Mapping[str, Sequence[str]], ports: Mapping[int, int]
+        self, pod: str, containers: Sequence[Container], launches: Mapping[str, Launch], ports: Mapping[int, int]
     ) -> None:
         self.pod = pod
         self.ports = ports
         self._runners: list[_Runner] = []
         before: list[_Runner] = []
         for container in containers:
-            runner = _Runner(pod, container, tuple(commands[container.name]), ports, tuple(before))
+            runner = _Runner(container, launches[container.name], ports, tuple(before))
             self._runners.append(runner)
             if container.sidecar:
                 before.append(runner)
 
-    def start(self, logs: Path) -> None:
+    def start(self) -> None:
         """Start the Pod. Does not wait until it is ready."""
         for runner in self._runners:
-            runner.begin(logs)
+            runner.begin()
 
     def send(self, container: str, number: int) -> None:
         """Somebody else sends a signal to a container."""
@@ -73,7 +77,7 @@ class Kubelet:
 
     def restarts(self, container: str) -> int:
         """How often a container was started again."""
-        return self._runner(container).starts - 1
+        return max(0, self._runner(container).starts - 1)
 
     def spoil(self, container: str) -> None:
         """From its next start on a container ends at once, as with a command that it does not have."""
@@ -88,6 +92,11 @@ class Kubelet:
     def is_ready(self) -> bool:
         """Whether all containers are ready."""
         return all(runner.is_ready() for runner in self._runners)
+
+    def leave(self) -> None:
+        """The kubelet itself ends: what runs goes on, and nobody looks after it."""
+        for runner in self._runners:
+            runner.leave()
 
     def delete(self) -> None:
         """The Pod is deleted: its containers end in their order, sidecars last."""
@@ -112,12 +121,7 @@ class _Runner:
     """One container."""
 
     def __init__(
-        self,
-        pod: str,
-        container: Container,
-        command: tuple[str, ...],
-        ports: Mapping[int, int],
-        before: tuple["_Runner", ...],
+        self, container: Container, launch: Launch, ports: Mapping[int, int], before: tuple["_Runner", ...]
     ) -> None:
         self.container = container
         self.starts = 0
@@ -125,8 +129,7 @@ class _Runner:
         self.started = threading.Event()
         """Set while its startup probe has succeeded."""
         self.process: Process
-        self._pod = pod
-        self._command = command
+        self._launch = launch
         self._ports = ports
         self._before = before
         self._over = threading.Event()
@@ -136,8 +139,7 @@ class _Runner:
         """Set when the pause is waived."""
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def begin(self, logs: Path) -> None:
-        self._log = logs / f"{self._pod}-{self.container.name}.log"
+    def begin(self) -> None:
         self._thread.start()
 
     def is_ready(self) -> bool:
@@ -152,10 +154,13 @@ class _Runner:
         self._over.set()
         self._again.set()
 
-    def end(self, number: int) -> None:
-        """End it for good; nobody restarts it."""
+    def leave(self) -> None:
         self.abandon()
         self._thread.join()
+
+    def end(self, number: int) -> None:
+        """End it for good; nobody restarts it."""
+        self.leave()
         if self.starts:
             processes.stop([self.process], number, GRACE_SECONDS)
 
@@ -172,12 +177,7 @@ class _Runner:
                 self._rest()
 
     def _start(self) -> None:
-        command = ("/bin/false",) if self.spoiled else self._command
-        # Of its Pod's name kube-scheduler makes its identity, and the extender knows it by that.
-        namespaces = ("--uts",) if os.geteuid() == 0 else ("--uts", "--user", "--map-root-user")
-        through = ("unshare", *namespaces, "/bin/sh", "-c", 'hostname "$0" && exec "$@"', self._pod)
-        environment = {**os.environ, "POD_NAME": self._pod}
-        self.process = processes.spawn(command, self._log, REPOSITORY, environment, through)
+        self.process = _launch_in_vain() if self.spoiled else self._launch()
         self.starts += 1
 
     def _look_after(self) -> None:
@@ -222,3 +222,15 @@ class _Runner:
                 return bool(200 <= answer.status < 400)
         except (OSError, http.client.HTTPException):
             return False
+
+
+def launch_in_pod(pod: str, command: Sequence[str], log: Path) -> Process:
+    """Start the process of a container of a Pod of this name."""
+    # Of its Pod's name kube-scheduler makes its identity, and the extender knows it by that.
+    namespaces = ("--uts",) if os.geteuid() == 0 else ("--uts", "--user", "--map-root-user")
+    through = ("unshare", *namespaces, "/bin/sh", "-c", 'hostname "$0" && exec "$@"', pod)
+    return processes.spawn(command, log, REPOSITORY, {**os.environ, "POD_NAME": pod}, through)
+
+
+def _launch_in_vain() -> Process:
+    return processes.spawn(("/bin/false",), Path(os.devnull), REPOSITORY)

@@ -3,8 +3,9 @@
 import http.client
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bench.cluster.installation import NAMESPACE
 from bench.cluster.ports import LOOPBACK
 from bench.cluster.progress import silent
 from bench.cluster.waiting import wait_for
-from bench.failover.kubelet import Kubelet
+from bench.failover.kubelet import Kubelet, launch_in_pod
 from bench.failover.pods import Container, read_pod
 
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
@@ -57,7 +58,7 @@ class Pairs:
         here = {_MANIFEST_PORTS[port]: number for port, number in found.items()}
         (extender,) = [each for each in containers if each.name == "extender"]
         commands = {"scheduler": scheduler, "extender": self._python("extender", extender, here)}
-        self.pods[name] = self._start(Kubelet(name, containers, commands, here))
+        self.pods[name] = self._start(name, containers, commands, here)
         return self.pods[name]
 
     def run_another(self) -> Kubelet:
@@ -79,7 +80,7 @@ class Pairs:
         here = {_MANIFEST_PORTS[port]: number for port, number in found.items()}
         (extender,) = [each for each in read_pod("serried.yaml", "serried") if each.name == "extender"]
         command = [*self._python("extender", extender, here), *flags]
-        self.pods[name] = self._start(Kubelet(name, [extender], {"extender": command}, here))
+        self.pods[name] = self._start(name, [extender], {"extender": command}, here)
         return self.pods[name]
 
     def run_scheduler(self, name: str, filter_port: int, bind_port: int) -> Kubelet:
@@ -93,7 +94,7 @@ class Pairs:
         )
         # Nobody probes it here: what is beside it is not its extender.
         alone = Container("scheduler", (), sidecar=False, startup=None, liveness=None, readiness=None)
-        self.schedulers[name] = self._start(Kubelet(name, [alone], {"scheduler": command}, {}))
+        self.schedulers[name] = self._start(name, [alone], {"scheduler": command}, {})
         return self.schedulers[name]
 
     def run_controller(self, name: str) -> Kubelet:
@@ -103,7 +104,7 @@ class Pairs:
         here = {_CONTROLLER_PORTS[port]: number for port, number in found.items()}
         (container,) = containers
         commands = {"controller": self._python("controller", container, here)}
-        self.controllers[name] = self._start(Kubelet(name, containers, commands, here))
+        self.controllers[name] = self._start(name, containers, commands, here)
         return self.controllers[name]
 
     def close(self) -> None:
@@ -164,6 +165,13 @@ class Pairs:
         arguments = [re.sub(r"(?<=:)\d+", lambda port: str(here[int(port[0])]), each) for each in container.arguments]
         return [sys.executable, "-m", module, *arguments, *flags]
 
-    def _start(self, kubelet: Kubelet) -> Kubelet:
-        kubelet.start(self._directory / "logs")
+    def _start(
+        self, pod: str, containers: Sequence[Container], commands: Mapping[str, Sequence[str]], here: Mapping[int, int]
+    ) -> Kubelet:
+        logs = self._directory / "logs"
+        launches = {
+            name: partial(launch_in_pod, pod, argv, logs / f"{pod}-{name}.log") for name, argv in commands.items()
+        }
+        kubelet = Kubelet(pod, containers, launches, here)
+        kubelet.start()
         return kubelet

@@ -19,9 +19,10 @@ from bench.cluster.cluster import down
 from bench.cluster.progress import stderr_report
 from bench.generated import ROOT
 from bench.machine import describe_machine
-from tests.chaos.soak import KINDS, Plan, Soak, make_spec
+from tests.chaos.soak import Soak, make_spec
+from tests.chaos.storm import KINDS, Plan
 
-_ROUND_SECONDS = 26.0
+_ROUND_SECONDS = 38.0
 """How long a round takes with everything in it, roughly: the number of rounds follows from the minutes."""
 
 

@@ -182,6 +182,7 @@ class Checker:
         return {
             "violations": [self._show(at, violation) for at, violation in self.found.values()],
             "bindings": self.seen.bindings,
+            "preempted": len(self.seen.preempted),
             "gangs_whole": len(self.seen.climbed),
             "climb_seconds": summarize(self.seen.climbed),
             "recovery_seconds": {name: summarize(found) for name, found in self.recoveries.seconds.items()},

@@ -1,5 +1,6 @@
 """What users, operators and other schedulers do to a cluster at the wrong moment. Each is one call, safe to repeat."""
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from bench.cluster import Cluster, ClusterError
 from bench.cluster.api import ApiError
 from bench.cluster.nodes import node_name, node_object
 from serried.model.group import composite_api_version
+from tests.chaos.aims import ANYBODY, Aim
+from tests.chaos.gangs import Gang
 from tests.chaos.load import Load
 
 _RESTORED_SECONDS = 4.0
@@ -20,7 +23,7 @@ Raw = dict[str, Any]
 
 
 class ClusterFaults:
-    """Does one of them at a time, and repairs nodes after a while."""
+    """Does one of them at a time, to anybody or to those whom an aim names, and repairs nodes after a while."""
 
     def __init__(self, cluster: Cluster, load: Load, source: Random, note: Callable[[str, str], None]) -> None:
         self._cluster = cluster
@@ -31,10 +34,15 @@ class ClusterFaults:
         """When which node is to be as before."""
 
         self._foreign = 0
+        self._lock = threading.RLock()
         self.counted: Counter[str] = Counter()
+        """What was done to anybody."""
+
+        self.aimed: Counter[str] = Counter()
+        """What was done at a write of the extender, to those whom it was about."""
 
     @property
-    def kinds(self) -> dict[str, Callable[[], bool]]:
+    def kinds(self) -> dict[str, Callable[[Aim], bool]]:
         """Everything that can be done, by its name in the report; False where there was nobody to do it to."""
         return {
             "member deleted": self.delete_member,
@@ -49,26 +57,27 @@ class ClusterFaults:
             "planned node taken by another scheduler": self.take_planned,
         }
 
-    def do(self, kind: str) -> None:
+    def do(self, kind: str, aim: Aim = ANYBODY) -> None:
         """One of them; what cannot be done now is left out."""
-        try:
-            done = self.kinds[kind]()
-        except (ApiError, OSError, HTTPException, ClusterError, ValueError, KeyError):
-            return
-        if done:
-            self.counted[kind] += 1
-            self._note("fault", kind)
+        with self._lock:
+            try:
+                done = self.kinds[kind](aim)
+            except (ApiError, OSError, HTTPException, ClusterError, ValueError, KeyError, IndexError):
+                return
+            if done:
+                (self.counted if aim == ANYBODY else self.aimed)[kind] += 1
+                self._note("fault", kind)
 
-    def repair(self, *, everything: bool = False) -> bool:
+    def repair(self) -> bool:
         """Bring nodes back whose time has come; whether none is away any more."""
-        for name, at in list(self._away.items()):
-            if everything or time.monotonic() >= at:
+        with self._lock:
+            for name in [name for name, at in self._away.items() if time.monotonic() >= at]:
                 try:
                     self._restore(name)
                     del self._away[name]
                 except (ApiError, OSError, HTTPException, ClusterError):
                     self._away[name] = time.monotonic() + 1
-        return not self._away
+            return not self._away
 
     def tidy(self) -> None:
         """Remove the other scheduler's pods that have ended."""
@@ -82,21 +91,19 @@ class ClusterFaults:
 
     # --- members and groups ------------------------------------------------------------------------------------
 
-    def delete_member(self) -> bool:
+    def delete_member(self, aim: Aim) -> bool:
         """Any member, waiting or running."""
-        return self._delete_one(self._members())
+        return self._delete_one(self._members(aim))
 
-    def delete_planned(self) -> bool:
+    def delete_planned(self, aim: Aim) -> bool:
         """A member that has a slot, and is not bound yet."""
         planned = {member["uid"] for record in self._records() for slot in _slots(record) for member in slot["members"]}
-        return self._delete_one([pod for pod in self._members() if pod["metadata"]["uid"] in planned])
+        waiting = [pod for pod in self._members(aim) if not pod["spec"].get("nodeName")]
+        return self._delete_one([pod for pod in waiting if pod["metadata"]["uid"] in planned])
 
-    def delete_group(self) -> bool:
+    def delete_group(self, aim: Aim) -> bool:
         """A PodGroup, or the root of a tree: the owner takes the rest away."""
-        gangs = [gang for gang in self._load.list_gangs() if gang.groups]
-        if not gangs:
-            return False
-        gang = self._source.choice(gangs)
+        gang = self._source.choice([gang for gang in self._gangs(aim) if gang.groups])
         self._load.doom(gang)
         version = self._cluster.spec.api_version
         plural, name = "podgroups", self._source.choice(gang.groups)
@@ -105,63 +112,56 @@ class ClusterFaults:
         self._delete(f"/apis/{version}/namespaces/{gang.namespace}/{plural}/{name}")
         return True
 
-    def delete_job(self) -> bool:
+    def delete_job(self, aim: Aim) -> bool:
         """A Job with its pods."""
-        jobs = [gang for gang in self._load.list_gangs() if gang.kind == "job"]
-        if not jobs:
-            return False
-        gang = self._source.choice(jobs)
+        gang = self._source.choice([gang for gang in self._gangs(aim) if gang.kind == "job"])
         self._load.doom(gang)
         self._delete(f"/apis/batch/v1/namespaces/{gang.namespace}/jobs/{gang.name}")
         return True
 
-    def delete_namespace(self) -> bool:
+    def delete_namespace(self, aim: Aim) -> bool:
         """A namespace with all that is in it; another one is made."""
-        space = self._load.pick_namespace()
+        space = self._source.choice([space for space in self._load.spare if aim.namespace in {"", space}])
         self._load.lose_namespace(space)
         self._delete(f"/api/v1/namespaces/{space}")
         return True
 
     # --- nodes -------------------------------------------------------------------------------------------------
 
-    def delete_node(self) -> bool:
+    def delete_node(self, aim: Aim) -> bool:
         """A node goes, and comes back under its name."""
-        name = self._pick_node()
-        self._away[name] = time.monotonic() + _RESTORED_SECONDS
-        self._delete(f"/api/v1/nodes/{name}")
+        self._delete(f"/api/v1/nodes/{self._pick_node(aim)}")
         return True
 
-    def cordon(self) -> bool:
+    def cordon(self, aim: Aim) -> bool:
         """Nothing new is to come to a node."""
-        self._patch_node(self._pick_node(), {"spec": {"unschedulable": True}})
+        self._patch_node(self._pick_node(aim), {"spec": {"unschedulable": True}})
         return True
 
-    def drain(self) -> bool:
+    def drain(self, aim: Aim) -> bool:
         """A node is cordoned, and its pods are evicted."""
-        name = self._pick_node()
+        name = self._pick_node(aim)
         self._patch_node(name, {"spec": {"unschedulable": True}})
         for pod in self._load.pods:
             if pod["spec"].get("nodeName") == name:
                 self._evict(pod)
         return True
 
-    def unready(self) -> bool:
+    def unready(self, aim: Aim) -> bool:
         """A node is tainted, as the node controller does it with one that is not ready."""
-        self._patch_node(self._pick_node(), {"spec": {"taints": [_TAINT]}})
+        self._patch_node(self._pick_node(aim), {"spec": {"taints": [_TAINT]}})
         return True
 
-    def take_planned(self) -> bool:
+    def take_planned(self, aim: Aim) -> bool:
         """Another scheduler binds a pod to a node that is planned for a gang, as far as it has room."""
-        planned = sorted({slot["node"] for record in self._records() for slot in _slots(record)})
-        if not planned:
-            return False
+        planned = aim.nodes or sorted({slot["node"] for record in self._records() for slot in _slots(record)})
         self._foreign += 1
         name, node = f"foreign-{self._foreign}", self._source.choice(planned)
+        if self._count_used(node) + 1 > int(self._cluster.spec.node_cpu):
+            return False
         container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
         spec = {"schedulerName": _FOREIGN, "containers": [container], "terminationGracePeriodSeconds": 0}
         metadata = {"name": name, "annotations": {"bench.serried.dev/succeed-after": "4s"}}
-        if self._count_used(node) + 1 > int(self._cluster.spec.node_cpu):
-            return False
         post = self._cluster.api.post
         post("/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec | {"restartPolicy": "Never"}})
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
@@ -177,21 +177,26 @@ class ClusterFaults:
 
     # --- requests ----------------------------------------------------------------------------------------------
 
-    def _members(self) -> list[Raw]:
+    def _gangs(self, aim: Aim) -> list[Gang]:
+        return aim.pick(self._load.list_gangs())
+
+    def _members(self, aim: Aim) -> list[Raw]:
         alive = [pod for pod in self._load.pods if pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}]
-        return [pod for pod in alive if pod["metadata"]["namespace"].startswith("chaos-")]
+        members = [pod for pod in alive if pod["metadata"]["namespace"].startswith("chaos-")]
+        gangs = self._gangs(aim)
+        return members if aim == ANYBODY else [pod for pod in members if any(_is_of(pod, gang) for gang in gangs)]
 
     def _records(self) -> list[Raw]:
         items: list[Raw] = self._cluster.api.get("/apis/scheduling.serried.dev/v1beta1/reservations")["items"]
         return items
 
-    def _pick_node(self) -> str:
+    def _pick_node(self, aim: Aim) -> str:
         spec = self._cluster.spec
         free = [name for index in range(spec.nodes) if (name := node_name(index)) not in self._away]
         # So many stay that a rack still holds the largest gang that wants one.
         if spec.nodes - len(free) >= 2:
             raise ValueError("enough nodes are away")
-        name = self._source.choice(free)
+        name = self._source.choice([node for node in free if node in aim.nodes] if aim.nodes else free)
         self._away[name] = time.monotonic() + _RESTORED_SECONDS
         return name
 
@@ -234,6 +239,12 @@ class ClusterFaults:
             except ApiError as error:
                 if error.status not in {404, 409}:
                     raise
+
+
+def _is_of(pod: Raw, gang: Gang) -> bool:
+    """Whether it is a member; the Jobs' own are called after their Job."""
+    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    return bool(namespace == gang.namespace and f"{name}-".startswith(f"{gang.name}-"))
 
 
 def _slots(record: Raw) -> list[Raw]:

@@ -67,7 +67,7 @@ def draw_gang(source: Random, serial: int, namespace: str) -> Gang:
         size=1 if kind == "pod" else size,
         min_count=max(1, size // 2) if kind == "elastic" else size,
         cpu=cpu,
-        seconds=source.randint(2, 8),
+        seconds=source.randint(1, 5),
         key=RACK if kind == "keyed" or (kind in {"tree", "job"} and source.random() < 0.5) else "",
         high=kind == "high",
     )

@@ -38,8 +38,8 @@ class Load:
         self._doomed: dict[tuple[str, str], str] = {}
         """What is being removed, and as what it counts: what has ended stays so while its pods go."""
 
-        self._standing = [Gang("plain", self._spaces[0], "never-fits", 30, 30, 8, 0)]
-        """It waits from the first moment to the last one."""
+        self.standing = [Gang("plain", self._spaces[0], "never-fits", 30, 30, 8, 0)]
+        """They wait from the first moment to the last one."""
 
         self.counted: Counter[str] = Counter()
         """Gangs that were submitted, have completed, were deleted by a fault; members that were replaced."""
@@ -89,10 +89,11 @@ class Load:
             self._serial += 1
             self._spaces[self._spaces.index(space)] = f"{space.rpartition('-')[0]}-{self._serial}"
 
-    def pick_namespace(self) -> str:
-        """One of those that may be deleted."""
+    @property
+    def spare(self) -> list[str]:
+        """The namespaces that may be deleted."""
         with self._lock:
-            return self._source.choice(self._spaces[1:])
+            return self._spaces[1:]
 
     def _run(self) -> None:
         while not self._ended.wait(_TURN_SECONDS):
@@ -113,7 +114,7 @@ class Load:
         for space in spaces:
             _create(session, "/api/v1/namespaces", {"metadata": {"name": space}})
             self._made.add(space)
-        for gang in self._standing:
+        for gang in self.standing:
             self._make(session, gang, pods)
         for name, gang in gangs:
             if name not in self._doomed and self._is_over(gang, pods, jobs):

@@ -42,7 +42,8 @@ _ANY = (
 )
 _SLOW = frozenset({Mishap.TIMEOUT, Mishap.SILENT})
 _BEGIN = (Mishap.COMPACTED, Mishap.EXPIRED, Mishap.ERROR, Mishap.RESET_BEFORE, Mishap.TOO_MANY)
-_CHANGE = (Mishap.DUPLICATED, Mishap.DUPLICATED, Mishap.DUPLICATED, Mishap.DELAYED, Mishap.CUT, Mishap.ENDED)
+_CHANGE = (*(Mishap.DUPLICATED,) * 5, Mishap.DELAYED, Mishap.CUT, Mishap.ENDED)
+_ENDS = frozenset({Mishap.COMPACTED, Mishap.EXPIRED, Mishap.ERROR, Mishap.RESET_BEFORE, Mishap.CUT, Mishap.ENDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,9 @@ class Weather:
     source: Random
     requests: float = 0.0
     changes: float = 0.0
+    ends: float = 1.0
+    """The part of the drawn ends of watches that come: client-go waits up to 30 s after several."""
+
     counted: Counter[Mishap] = field(default_factory=Counter)
     """What has happened so far."""
 
@@ -95,7 +99,7 @@ class Weather:
         if self.source.random() >= self.requests:
             return None
         if request.watches:
-            return self._count(self.source.choice(_BEGIN))
+            return self._count(self._spare(self.source.choice(_BEGIN)))
         kinds = (Mishap.CONFLICT, *_ANY) if request.updates else _ANY
         found = self.source.choice(kinds)
         # What takes seconds is drawn less often, or there would be time for little else.
@@ -106,8 +110,13 @@ class Weather:
         if self.source.random() >= self.changes:
             return None
         found = self.source.choice(_CHANGE)
-        return self._count(Mishap.DELAYED if found is Mishap.DUPLICATED and not doubles else found)
+        return self._count(None if found is Mishap.DUPLICATED and not doubles else self._spare(found))
 
-    def _count(self, mishap: Mishap) -> Mishap:
-        self.counted[mishap] += 1
+    def _spare(self, mishap: Mishap) -> Mishap | None:
+        spared = mishap in _ENDS and self.ends < 1.0 and self.source.random() >= self.ends
+        return None if spared else mishap
+
+    def _count(self, mishap: Mishap | None) -> Mishap | None:
+        if mishap is not None:
+            self.counted[mishap] += 1
         return mishap

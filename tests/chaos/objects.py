@@ -8,6 +8,7 @@ OUR_SCHEDULER = "serried"
 OUR_MANAGER = "serried"
 POD_GROUP_LABEL = "scheduling.serried.dev/pod-group"
 REQUIRED_TOPOLOGY = "scheduling.serried.dev/required-topology"
+_PREEMPTED = "PreemptionByScheduler"
 _ENDED = frozenset({"Succeeded", "Failed"})
 _CONDITIONS = frozenset({"PodGroupInitiallyScheduled", "PodGroupScheduled", "CompositePodGroupInitiallyScheduled"})
 
@@ -40,6 +41,9 @@ class Pod:
 
     nominated: str
     """The node that Serried itself has nominated it to, "" for none."""
+
+    preempted: bool = False
+    """Whether it goes for somebody of a higher priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,7 @@ def read_pod(raw: Raw) -> Pod:
         gated=bool(spec.get("schedulingGates")),
         milli_cpu=sum(read_milli(each.get("cpu", "0")) for each in requests),
         nominated=status.get("nominatedNodeName", "") if _is_nominated_by_us(metadata) else "",
+        preempted=any(each.get("reason") == _PREEMPTED for each in status.get("conditions") or ()),
     )
 
 

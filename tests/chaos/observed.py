@@ -90,6 +90,9 @@ class Observed:
     bindings: int = 0
     """How many Bindings of members were seen."""
 
+    preempted: set[str] = field(default_factory=set)
+    """The UIDs of the pods that had to go for a gang of higher priority."""
+
     climbed: list[float] = field(default_factory=list)
     """How long each gang took from its first Binding to minCount."""
 
@@ -137,6 +140,8 @@ class Observed:
             self._leave(before or pod, now)
             return
         self.pods[pod.name] = pod
+        if pod.preempted:
+            self.preempted.add(pod.uid)
         if pod.group is not None:
             self.by_group.setdefault(pod.group, {})[pod.name] = pod
         if pod.deleting and not pod.node and pod.group is not None:

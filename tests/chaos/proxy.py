@@ -30,7 +30,7 @@ _REFUSALS = {
 _RETRY_AFTER_SECONDS = 1
 _TIMEOUT_SECONDS = (1.0, 4.0)
 _SILENT_SECONDS = (2.0, 8.0)
-_DELAY_SECONDS = (0.2, 2.5)
+_DELAY_SECONDS = (0.1, 1.2)
 _SLOW_PARTS = 8
 _SLOW_SECONDS = (0.02, 0.25)
 _LONGEST_HEAD = 1 << 20
@@ -46,7 +46,10 @@ class Trap:
     """What its path has in it."""
 
     after: bool
-    spring: Callable[[], None]
+    spring: Callable[[Request], None]
+    resets: bool = True
+    """Whether the connection is reset then; if not, the request or its answer goes on when it is done."""
+
     sprung: bool = False
 
     def takes(self, request: Request, *, after: bool) -> bool:
@@ -161,11 +164,11 @@ class Proxy:
             await self._befall(request, mishap, answers)
             if mishap in _REFUSALS or mishap is Mishap.EXPIRED:
                 return
-        self._spring(request, after=False)
+        await self._spring(request, after=False)
         on.write(self._sign(head) + body)
         await on.drain()
         answer = _Head(await far.readuntil(b"\r\n\r\n"))
-        self._spring(request, after=True)
+        await self._spring(request, after=True)
         if request.watches and answer.chunked:
             await self._pass_watch(request, near, answers, far, answer)
             return
@@ -181,11 +184,13 @@ class Proxy:
             return head.raw
         return head.raw.removesuffix(b"\r\n") + f"Authorization: Bearer {self._token}\r\n\r\n".encode()
 
-    def _spring(self, request: Request, *, after: bool) -> None:
+    async def _spring(self, request: Request, *, after: bool) -> None:
         trap = self.trap
         if trap is not None and trap.takes(request, after=after):
-            trap.spring()
-            raise _EndError(abruptly=True)
+            # Others' requests do not wait for it.
+            await asyncio.to_thread(trap.spring, request)
+            if trap.resets:
+                raise _EndError(abruptly=True)
 
     async def _befall(self, request: Request, mishap: Mishap, answers: StreamWriter) -> None:
         """What happens before the request would be passed on."""

@@ -50,7 +50,7 @@ def proxy(request: pytest.FixtureRequest, server: FakeApiServer) -> Iterator[Pro
     """Bad weather before the API server."""
     port = urlsplit(server.url).port
     assert port is not None
-    weather = Weather(Random(request.param), requests=0.3, changes=0.15)  # noqa: S311 - seeded
+    weather = Weather(Random(request.param), requests=0.4, changes=0.25)  # noqa: S311 - seeded
     with Proxy(port, None, weather, lambda _request, _mishap: None) as made:
         yield made
 

@@ -66,6 +66,14 @@ def test_the_report_has_the_way_of_each_gang_from_its_first_binding_to_the_last(
     assert (report["bindings"], report["gangs_whole"], report["climb_seconds"]["max"]) == (2, 1, 0.5)
 
 
+def test_the_report_counts_the_pods_that_went_for_somebody_of_higher_priority() -> None:
+    checker = Checker(lambda _: None)
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    for name, conditions in (("a", [condition]), ("b", [])):
+        checker.seen.see("pods", pod(name, "n1") | {"status": {"conditions": conditions}}, 0.0)
+    assert checker.report()["preempted"] == 1
+
+
 def test_a_recovery_ends_with_the_first_binding_after_the_process_is_back() -> None:
     recoveries = Recoveries()
     recoveries.fall("extender", 10.0)

@@ -194,11 +194,33 @@ def test_the_same_seed_brings_the_same_weather() -> None:
 
 @pytest.mark.parametrize(("after", "writes"), [(False, 0), (True, 1)], ids=["before it is done", "once it is done"])
 def test_a_trap_springs_once_at_its_request(stage: Stage, after: bool, writes: int) -> None:  # noqa: FBT001 - of a table
-    sprung: list[int] = []
-    stage.proxy.trap = Trap("POST", "/binding", after, lambda: sprung.append(1))
+    sprung: list[str] = []
+    stage.proxy.trap = Trap("POST", "/binding", after, lambda request: sprung.append(request.subject))
     assert stage.client.get(BINDING).status_code == 200
     with pytest.raises(httpx.TransportError):
         stage.bind()
-    assert (len(sprung), stage.server.writes) == (1, writes)
+    assert (sprung, stage.server.writes) == (["ns/a"], writes)
     assert stage.bind().status_code == 200
     assert len(sprung) == 1
+
+
+def test_a_trap_may_let_its_request_go_on_when_it_is_done(stage: Stage) -> None:
+    writes: list[int] = []
+    spring = lambda _request: writes.append(stage.server.writes)  # noqa: E731 - a callback
+    stage.proxy.trap = Trap("POST", "/binding", after=False, spring=spring, resets=False)
+    assert stage.bind().content == b"hello"
+    assert (writes, stage.server.writes) == ([0], 1)
+
+
+def test_a_client_can_be_spared_the_ends_of_its_watches() -> None:
+    weather = Weather(Random(1), requests=1.0, changes=1.0, ends=0.0)
+    for _ in range(300):
+        weather.draw_request(Request("GET", "/x?watch=true"))
+        weather.draw_change(doubles=True)
+    assert set(weather.counted) == {Mishap.TOO_MANY, Mishap.DELAYED, Mishap.DUPLICATED}
+
+
+def test_what_cannot_be_sent_twice_is_left_as_it_is() -> None:
+    weather = Weather(Random(1), changes=1.0)
+    drawn = {weather.draw_change(doubles=False) for _ in range(100)}
+    assert drawn == {Mishap.DELAYED, Mishap.CUT, Mishap.ENDED, None}

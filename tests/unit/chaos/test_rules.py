@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bench import reliability
 from tests.chaos.excuses import SPLIT_BRAIN, Excuses
 from tests.chaos.observed import Observed
 from tests.chaos.rules import Violation, judge
@@ -305,6 +306,12 @@ def test_a_broken_promise_is_caught_by_its_rule_alone(tale: Tale, rule: str) -> 
     scene = Scene()
     tale(scene)
     assert scene.rules == {rule}
+
+
+def test_every_rule_of_the_page_has_a_history_that_breaks_it() -> None:
+    rows = [line.split(" | ")[0] for line in reliability.PAGE.read_text().splitlines() if line.startswith("| ")]
+    listed = rows[rows.index("| rule") + 1 : rows.index("| what")]
+    assert {f"| {rule}" for _, rule in BROKEN} == set(listed)
 
 
 # --- what is no broken promise -------------------------------------------------------------------------------------

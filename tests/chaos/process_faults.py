@@ -1,58 +1,82 @@
-"""What a kubelet does for static pods: starts again what has ended, and says when it is ready."""
+"""What happens to processes: SIGKILL and SIGSTOP. Whatever has ended a kubelet starts again."""
 
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from http.client import HTTPException
 from signal import SIGCONT, SIGKILL, SIGSTOP
 
 from bench.cluster import Cluster, ClusterError
 from bench.cluster.api import ApiError
 from bench.cluster.cluster import AnyName
-from bench.cluster.processes import reap
+from bench.cluster.processes import Process
+from bench.failover.kubelet import Kubelet
+from bench.failover.pods import Container
 
 _LOOK_SECONDS = 0.2
 Note = Callable[[str, str], None]
 
 
-class Kubelet:
-    """Looks after processes of a cluster, in a thread of its own. ``note`` hears of each fall and each rise."""
+class ProcessFaults:
+    """Strikes processes of a cluster, each of which has a kubelet. ``note`` hears of each fall and each rise."""
 
-    def __init__(self, cluster: Cluster, names: tuple[AnyName, ...], note: Note) -> None:
+    def __init__(self, cluster: Cluster, names: Sequence[AnyName], note: Note) -> None:
         self._cluster = cluster
-        self._names = names
         self._note = note
+        self._kubelets = {name: self._make_kubelet(name) for name in names}
         self._down: dict[AnyName, float] = {}
         self._asleep: set[AnyName] = set()
-        self._ordered: set[AnyName] = set()
+        self._restarts: Counter[AnyName] = Counter()
+        """How often each was started again when it was looked at last."""
+
         self._lock = threading.RLock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.kills: Counter[str] = Counter()
         self.freezes: Counter[str] = Counter()
-        self.own_ends: Counter[str] = Counter()
-        """How often a process has ended itself, such as a scheduler that has lost its Lease."""
+
+    def _make_kubelet(self, name: AnyName) -> Kubelet:
+        # Nobody probes it, for one that stands still is to go on by itself.
+        container = Container(name, (), sidecar=False, startup=None, liveness=None, readiness=None)
+        return Kubelet(name, [container], {name: partial(self._launch, name)}, {})
+
+    def _launch(self, name: AnyName) -> Process:
+        with self._lock:
+            return self._cluster.start(name)
 
     def start(self) -> None:
         """Begin."""
+        for kubelet in self._kubelets.values():
+            kubelet.start()
         self._thread.start()
 
     def stop(self) -> None:
         """End; what is down stays so."""
+        for kubelet in self._kubelets.values():
+            kubelet.leave()
         self._ended.set()
         self._thread.join()
 
-    def kill(self, name: AnyName) -> None:
-        """End a process without a warning."""
+    @property
+    def own_ends(self) -> dict[str, int]:
+        """How often a process has ended itself, such as a scheduler that has lost its Lease."""
+        counted = {name: kubelet.restarts(name) - self.kills[name] for name, kubelet in self._kubelets.items()}
+        return {name: count for name, count in counted.items() if count > 0}
+
+    def kill(self, name: AnyName) -> bool:
+        """End a process without a warning; False if it is dead."""
         with self._lock:
             if not self._cluster.alive[name]:
-                return
+                return False
             self._fall(name)
-            self._ordered.add(name)
             self.kills[name] += 1
             self._wake(name)
+            # It has done nothing wrong, so it is started again at once.
+            self._kubelets[name].mend()
             self._cluster.kill(name, SIGKILL)
+            return True
 
     def freeze(self, name: AnyName, seconds: float) -> None:
         """Let a process stand still for so long."""
@@ -64,6 +88,11 @@ class Kubelet:
             self._asleep.add(name)
             self._cluster.kill(name, SIGSTOP)
         threading.Timer(seconds, self._wake, (name,)).start()
+
+    def forgive(self) -> None:
+        """No process waits longer for its next start because it has ended often."""
+        for kubelet in self._kubelets.values():
+            kubelet.mend()
 
     def is_well(self) -> bool:
         """Whether all of them are ready."""
@@ -90,30 +119,26 @@ class Kubelet:
 
     def _run(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):
-            for name in self._names:
+            for name, kubelet in self._kubelets.items():
                 with self._lock:
-                    self._revive(name)
+                    self._look(name, kubelet)
                     down = name in self._down and name not in self._asleep
-                    pid = self._cluster.pids[name]
                 # A frozen API server answers late, and nobody else must wait for that.
                 if down and self._is_ready(name):
                     with self._lock:
-                        self._rise(name, pid)
+                        self._rise(name, kubelet)
 
-    def _revive(self, name: AnyName) -> None:
-        reap(self._cluster.pids[name])
-        if self._cluster.alive[name]:
-            return
-        self._fall(name)
-        self._asleep.discard(name)
-        if name not in self._ordered:
-            self.own_ends[name] += 1
-        self._ordered.discard(name)
-        self._cluster.start(name)
+    def _look(self, name: AnyName, kubelet: Kubelet) -> None:
+        if not self._cluster.alive[name]:
+            self._asleep.discard(name)
+            self._fall(name)
+        if (restarts := kubelet.restarts(name)) != self._restarts[name]:
+            self._restarts[name] = restarts
+            self._fall(name)
 
-    def _rise(self, name: AnyName, pid: int) -> None:
-        """The process of this pid was ready a moment ago."""
-        is_same = self._cluster.pids[name] == pid and self._cluster.alive[name]
+    def _rise(self, name: AnyName, kubelet: Kubelet) -> None:
+        """The process that was looked at last was ready a moment ago."""
+        is_same = self._cluster.alive[name] and kubelet.restarts(name) == self._restarts[name]
         if is_same and name in self._down and name not in self._asleep:
             del self._down[name]
             self._note("rise", name)

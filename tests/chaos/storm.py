@@ -1,0 +1,200 @@
+"""Faults of all kinds, one after the other, while the weather is bad; and the calm after them."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from bench.cluster import Cluster
+from bench.cluster.cluster import AnyName
+from bench.cluster.components import Name
+from tests.chaos.aims import read_aim
+from tests.chaos.cluster_faults import ClusterFaults
+from tests.chaos.excuses import SPLIT_BRAIN
+from tests.chaos.mishaps import Request
+from tests.chaos.process_faults import ProcessFaults
+from tests.chaos.proxy import Proxy, Trap
+from tests.chaos.rival import rival
+
+KINDS = ("kills", "freezes", "proxy", "cluster", "split")
+"""What can be chosen; ``split`` is two schedulers and extenders that are active at once."""
+
+RESTARTED: tuple[AnyName, ...] = ("extender", "controller", "scheduler", "kube-apiserver", "etcd")
+KILLED: tuple[AnyName, ...] = (*("extender",) * 6, *("controller",) * 6, "scheduler", "kube-apiserver", "etcd")
+"""After an end of the API server kube-scheduler waits for up to a minute, so it ends in some storms only."""
+
+_WRITES = (("POST", "/reservations"), ("PUT", "/reservations"), ("PATCH", "/pods/"), ("POST", "/binding"),
+           ("DELETE", "/reservations"))  # fmt: skip
+"""The writes between plan and bind: the record, its commit, a nomination, a Binding, the record's end."""
+
+_LATE_SECONDS = 0.5
+_REPAIR_SECONDS = 60.0
+_WELL_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long and how hard; times in seconds."""
+
+    seed: int
+    rounds: int
+    kinds: tuple[str, ...] = KINDS
+    killed: tuple[AnyName, ...] = KILLED
+    storm: float = 15.0
+    """How long faults come in a round."""
+
+    quiet: float = 12.0
+    """How long none but those of watches come after them, once all processes are ready again."""
+
+    pause: tuple[float, float] = (0.3, 1.3)
+    """The shortest and the longest time between two deeds of a storm."""
+
+    alive: int = 40
+    """How many gangs there are at a time: more than fit."""
+
+    requests: float = 0.12
+    """The part of all requests that a fault befalls in a storm."""
+
+    changes: float = 0.15
+    """The part of all watched changes that a fault befalls."""
+
+    patience: float = 150.0
+    """How long the last gangs may take once there are no more faults."""
+
+    rest: float = 12.0
+    """How long nothing happens in the end; 0.0 if that is not waited for."""
+
+
+class Storm:
+    """Does it round after round. ``complain`` hears of what must not be."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        cluster: Cluster,
+        *,
+        proxies: Mapping[Name, Proxy],
+        processes: ProcessFaults,
+        faults: ClusterFaults,
+        source: Random,
+        directory: Path,
+        note: Callable[[str, str], None],
+        complain: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._proxies = proxies
+        self._processes = processes
+        self._faults = faults
+        self._source = source
+        self._directory = directory
+        self._note = note
+        self._complain = complain
+        self._deeds = self._list_deeds()
+        self.splits = 0
+        self.trapped: Counter[str] = Counter()
+        """How often the extender was killed at a write, by the write."""
+
+    def rage(self, number: int, sample: Callable[[], None]) -> None:
+        """The storm of a round; ``sample`` is called now and then."""
+        end = time.monotonic() + self._plan.storm
+        self._blow(self._plan.requests, self._plan.changes)
+        if "split" in self._plan.kinds and number % 8 == 2:
+            self._split()
+        while time.monotonic() < end:
+            for deeds in self._deeds:
+                self._source.choice(deeds)()
+            self._faults.repair()
+            sample()
+            time.sleep(self._source.uniform(*self._plan.pause))
+
+    def calm_down(self, sample: Callable[[], None]) -> None:
+        """Nothing but faults of watches, and a while after all is ready again."""
+        self._proxies["extender"].trap = None
+        self._blow(0.0, self._plan.changes)
+        self._processes.forgive()
+        self._await_repair()
+        if not self._processes.await_well(_WELL_SECONDS):
+            self._complain("a process did not become ready again")
+        end = time.monotonic() + self._plan.quiet
+        while time.monotonic() < end:
+            sample()
+            time.sleep(0.5)
+        self._faults.tidy()
+
+    def end(self) -> None:
+        """Not even those."""
+        self._blow(0.0, 0.0)
+
+    def _blow(self, requests: float, changes: float) -> None:
+        bad = "proxy" in self._plan.kinds
+        for proxy in self._proxies.values():
+            proxy.weather.requests = requests if bad else 0.0
+            proxy.weather.changes = changes if bad else 0.0
+
+    def _await_repair(self) -> None:
+        deadline = time.monotonic() + _REPAIR_SECONDS
+        while not self._faults.repair() and time.monotonic() < deadline:
+            time.sleep(0.3)
+
+    # --- deeds -------------------------------------------------------------------------------------------------
+
+    def _list_deeds(self) -> list[list[Callable[[], None]]]:
+        """Of each list one is done at a time, with the same chance for each."""
+        kinds = self._plan.kinds
+        to_processes = [self._kill, self._kill, self._trap] if "kills" in kinds else []
+        to_processes += [self._freeze] if "freezes" in kinds else []
+        to_cluster = [self._strike, self._strike, self._ambush] if "cluster" in kinds else []
+        return [deeds for deeds in (to_processes, to_cluster) if deeds]
+
+    def _kill(self) -> None:
+        self._processes.kill(self._source.choice(self._plan.killed))
+
+    def _freeze(self) -> None:
+        self._processes.freeze(self._source.choice(RESTARTED), self._source.uniform(0.3, 4.0))
+
+    def _strike(self) -> None:
+        self._faults.do(self._source.choice(sorted(self._faults.kinds)))
+
+    def _trap(self) -> None:
+        """The extender dies at its next write of some kind."""
+        method, part = self._source.choice(_WRITES)
+
+        def spring(_request: Request) -> None:
+            if self._processes.kill("extender"):
+                self.trapped[f"{method} {part.strip('/')}"] += 1
+
+        self._lay(Trap(method, part, self._draw_after(), spring))
+
+    def _ambush(self) -> None:
+        """At its next write of some kind somebody strikes at those whom it is about, and then it goes on."""
+        method, part = self._source.choice(_WRITES)
+        kind = self._source.choice(sorted(self._faults.kinds))
+
+        def spring(request: Request) -> None:
+            begun = time.monotonic()
+            self._faults.do(kind, read_aim(request))
+            if time.monotonic() - begun > _LATE_SECONDS:
+                self._note("tamper", request.subject)
+
+        self._lay(Trap(method, part, self._draw_after(), spring, resets=False))
+
+    def _lay(self, trap: Trap) -> None:
+        proxy = self._proxies["extender"]
+        if proxy.trap is None or proxy.trap.sprung:
+            proxy.trap = trap
+
+    def _draw_after(self) -> bool:
+        return self._source.random() < 0.5
+
+    def _split(self) -> None:
+        """Two are active at once, for half a storm."""
+        self._note("fall", SPLIT_BRAIN)
+        try:
+            with rival(self._cluster, self._directory):
+                self.splits += 1
+                time.sleep(self._plan.storm / 2)
+        finally:
+            self._note("rise", SPLIT_BRAIN)

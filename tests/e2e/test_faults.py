@@ -1,0 +1,34 @@
+"""A short soak with a fixed seed: processes die, requests fail, nodes go, and no promise breaks."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.soak import Soak, make_spec
+from tests.chaos.storm import Plan
+from tests.support.clusters import running
+
+pytestmark = pytest.mark.e2e
+
+PLAN = Plan(
+    seed=14,
+    rounds=1,
+    kinds=("kills", "freezes", "proxy", "cluster"),
+    killed=("extender", "extender", "controller"),
+    storm=10.0,
+    quiet=5.0,
+    alive=15,
+    rest=0.0,
+)
+"""Without the ends that kube-scheduler waits after for a long time: less than a minute in all."""
+
+
+def test_no_promise_is_broken_by_faults(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with running(make_spec("faults"), tmp_path_factory) as cluster:
+        result = Soak(cluster, PLAN, tmp_path).run()
+    assert result["violations"] == []
+    # A run in which nothing happens shows nothing.
+    assert result["totals"]["proxy"] >= 20
+    assert result["totals"]["kills"] >= 2
+    assert result["totals"]["cluster"] >= 2
+    assert result["gangs"]["completed"] >= 10
