@@ -1,0 +1,155 @@
+"""A storm: what it does to whom, and that the calm after it ends all but the faults of watches."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from tests.chaos.aims import ANYBODY, Aim
+from tests.chaos.mishaps import Request, Weather
+from tests.chaos.storm import KINDS, Plan, Storm
+
+QUICK = {"storm": 0.05, "quiet": 0.0, "pause": (0.0, 0.002)}
+BINDING = Request("POST", "/api/v1/namespaces/chaos-1/pods/keyed-00001-0/binding", b'{"target":{"name":"n1"}}')
+
+
+class Way:
+    """A proxy that nobody uses."""
+
+    def __init__(self) -> None:
+        self.weather = Weather(Random(1))
+        self.trap: Any = None
+
+
+class World:
+    """Processes and a cluster to which nothing happens: it is only noted. They are well if they may be."""
+
+    def __init__(self) -> None:
+        self.done: Counter[str] = Counter()
+        self.aims: list[Aim] = []
+        self.kinds = {"node deleted": None, "PodGroup deleted": None}
+        self.well = True
+
+    def kill(self, name: str) -> bool:
+        self.done[f"kill {name}"] += 1
+        return True
+
+    def freeze(self, name: str, seconds: float) -> None:
+        self.done["freeze"] += 1
+        assert name
+        assert 0.3 <= seconds <= 4.0
+
+    def do(self, kind: str, aim: Aim = ANYBODY) -> None:
+        self.done[kind] += 1
+        self.aims.append(aim)
+
+    def repair(self) -> bool:
+        return True
+
+    def tidy(self) -> None:
+        self.done["tidy"] += 1
+
+    def forgive(self) -> None:
+        self.done["forgive"] += 1
+
+    def await_well(self, _seconds: float) -> bool:
+        return self.well
+
+
+class Stage:
+    """A storm over such a world."""
+
+    def __init__(self, *kinds: str) -> None:
+        self.world = World()
+        self.proxies = {"extender": Way(), "controller": Way(), "scheduler": Way()}
+        self.complaints: list[str] = []
+        anything = cast("Any", self.world)
+        self.storm = Storm(
+            Plan(seed=1, rounds=1, kinds=kinds, **cast("Any", QUICK)),
+            cast("Any", None),
+            proxies=cast("Any", self.proxies),
+            processes=anything,
+            faults=anything,
+            source=Random(3),
+            directory=Path(),
+            note=lambda _what, _about: None,
+            complain=self.complaints.append,
+        )
+
+    @property
+    def weather(self) -> set[tuple[float, float]]:
+        return {(way.weather.requests, way.weather.changes) for way in self.proxies.values()}
+
+    def rage(self, until: Callable[[], bool] = lambda: True) -> None:
+        """A storm, and more of them until something has happened."""
+        deadline = time.monotonic() + 30
+        self.storm.rage(0, lambda: None)
+        while not until():
+            assert time.monotonic() < deadline
+            self.storm.rage(0, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "done"),
+    [
+        pytest.param(("cluster",), {"node deleted", "PodGroup deleted"}, id="only the cluster"),
+        pytest.param(("freezes",), {"freeze"}, id="only standing still"),
+        pytest.param(
+            ("kills",),
+            {f"kill {name}" for name in ("extender", "controller", "scheduler", "kube-apiserver", "etcd")},
+            id="only deaths",
+        ),
+        pytest.param((), set(), id="nothing"),
+    ],
+)
+def test_only_what_is_chosen_happens(kinds: tuple[str, ...], done: set[str]) -> None:
+    stage = Stage(*kinds)
+    stage.rage(lambda: set(stage.world.done) >= done)
+    assert set(stage.world.done) == done
+    assert stage.weather == {(0.0, 0.0)}
+
+
+def test_in_a_storm_all_fails_and_in_the_calm_watches_alone() -> None:
+    stage = Stage(*(kind for kind in KINDS if kind != "split"))
+    stage.rage()
+    assert stage.weather == {(0.12, 0.15)}
+    stage.storm.calm_down(lambda: None)
+    assert stage.weather == {(0.0, 0.15)}
+    assert stage.proxies["extender"].trap is None
+    assert stage.world.done["tidy"] == stage.world.done["forgive"] == 1
+    stage.storm.end()
+    assert stage.weather == {(0.0, 0.0)}
+    assert stage.complaints == []
+
+
+def test_a_process_that_stays_down_is_complained_of() -> None:
+    stage = Stage("kills")
+    stage.world.well = False
+    stage.storm.calm_down(lambda: None)
+    assert stage.complaints == ["a process did not become ready again"]
+
+
+def test_an_ambush_strikes_those_whom_a_write_is_about_and_lets_it_go_on() -> None:
+    stage = Stage("cluster")
+    stage.rage(lambda: stage.proxies["extender"].trap is not None)
+    trap = stage.proxies["extender"].trap
+    assert not trap.resets
+    stage.world.aims.clear()
+    trap.spring(BINDING)
+    assert stage.world.aims == [Aim("chaos-1", "keyed-00001-0", ("n1",))]
+
+
+def test_a_trap_kills_the_extender_at_a_write_and_stays_until_then() -> None:
+    stage = Stage("kills")
+    stage.rage(lambda: stage.proxies["extender"].trap is not None)
+    trap = stage.proxies["extender"].trap
+    stage.rage()
+    assert stage.proxies["extender"].trap is trap
+    trap.spring(BINDING)
+    trap.sprung = True
+    assert sum(stage.storm.trapped.values()) == 1
+    stage.rage(lambda: stage.proxies["extender"].trap is not trap)
