@@ -42,7 +42,7 @@ _ANY = (
 )
 _SLOW = frozenset({Mishap.TIMEOUT, Mishap.SILENT})
 _BEGIN = (Mishap.COMPACTED, Mishap.EXPIRED, Mishap.ERROR, Mishap.RESET_BEFORE, Mishap.TOO_MANY)
-_CHANGE = (*(Mishap.DUPLICATED,) * 5, Mishap.DELAYED, Mishap.CUT, Mishap.ENDED)
+_CHANGE = (*(Mishap.DUPLICATED,) * 7, Mishap.DELAYED, Mishap.CUT, Mishap.ENDED)
 _ENDS = frozenset({Mishap.COMPACTED, Mishap.EXPIRED, Mishap.ERROR, Mishap.RESET_BEFORE, Mishap.CUT, Mishap.ENDED})
 
 

@@ -57,7 +57,7 @@ class Plan:
     requests: float = 0.12
     """The part of all requests that a fault befalls in a storm."""
 
-    changes: float = 0.15
+    changes: float = 0.25
     """The part of all watched changes that a fault befalls."""
 
     patience: float = 150.0

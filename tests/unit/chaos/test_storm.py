@@ -116,9 +116,9 @@ def test_only_what_is_chosen_happens(kinds: tuple[str, ...], done: set[str]) -> 
 def test_in_a_storm_all_fails_and_in_the_calm_watches_alone() -> None:
     stage = Stage(*(kind for kind in KINDS if kind != "split"))
     stage.rage()
-    assert stage.weather == {(0.12, 0.15)}
+    assert stage.weather == {(0.12, 0.25)}
     stage.storm.calm_down(lambda: None)
-    assert stage.weather == {(0.0, 0.15)}
+    assert stage.weather == {(0.0, 0.25)}
     assert stage.proxies["extender"].trap is None
     assert stage.world.done["tidy"] == stage.world.done["forgive"] == 1
     stage.storm.end()
