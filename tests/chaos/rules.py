@@ -109,13 +109,23 @@ def find_orphans(seen: Observed, now: float) -> Iterator[Violation]:
         took = _count_held(seen, "orphan", record.name, now, holds=record.group_uid not in groups)
         if took > ORPHAN_SECONDS:
             yield Violation("orphan", _show(record.name), f"a Reservation of a group that is gone for {took:.0f} s")
-    kept = {uid for record in seen.records.values() for uid in record.slots}
+    kept = {record.group_uid for record in seen.records.values()}
     for pod in list(seen.pods.values()):
-        stray = bool(pod.nominated) and not pod.node and not pod.deleting and pod.uid not in kept
+        # No record names the slots of members beyond the quorum, and they end with it.
+        stray = bool(pod.nominated) and not pod.node and not pod.deleting and not kept & _name_groups(seen, pod)
         took = _count_held(seen, "stray", pod.name, now, holds=stray)
         if took > ORPHAN_SECONDS:
-            text = f"nominated to {pod.nominated} without a slot for {took:.0f} s"
+            text = f"nominated to {pod.nominated} for {took:.0f} s, and its gang has no record"
             yield Violation("orphan", _show(pod.name), text)
+
+
+def _name_groups(seen: Observed, pod: Pod) -> set[str]:
+    """The UIDs of its PodGroup and of the CompositePodGroup above it."""
+    group = seen.groups.get(pod.group) if pod.group is not None else None
+    if group is None:
+        return set()
+    root = seen.composites.get((group.name[0], group.parent))
+    return {group.uid} if root is None else {group.uid, root.uid}
 
 
 def find_silent(seen: Observed, now: float) -> Iterator[Violation]:

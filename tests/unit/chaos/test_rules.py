@@ -402,6 +402,25 @@ def a_nomination_by_kube_scheduler(scene: Scene) -> None:
     scene.wait(16)
 
 
+def a_nomination_beyond_the_quorum(scene: Scene) -> None:
+    scene.pod("g-2")
+    scene.record("g", "g", g_0="n1", g_1="n1")
+    fields: dict[str, Any] = {"f:status": {"f:nominatedNodeName": {}}}
+    managed = {"managedFields": [{"manager": "serried", "time": "now", "fieldsV1": fields}]}
+    scene.pod("g-2", status={"nominatedNodeName": "n1"}, metadata=managed)
+    scene.wait(60)
+
+
+def a_nomination_of_a_tree(scene: Scene) -> None:
+    scene.tree("t", 1)
+    scene.group("leaf", 1, spec={"parentCompositePodGroupName": "t"})
+    scene.record("t", "t", leaf_0="n1")
+    fields: dict[str, Any] = {"f:status": {"f:nominatedNodeName": {}}}
+    managed = {"managedFields": [{"manager": "serried", "time": "now", "fieldsV1": fields}]}
+    scene.pod("leaf-0", status={"nominatedNodeName": "n1"}, metadata=managed)
+    scene.wait(60)
+
+
 def a_restart_has_no_reason_yet(scene: Scene) -> None:
     scene.group("g", 5)
     scene.wait(60)
@@ -476,6 +495,8 @@ SOUND: list[Tale] = [
     two_actives_at_once,
     a_record_that_goes_soon,
     a_nomination_by_kube_scheduler,
+    a_nomination_beyond_the_quorum,
+    a_nomination_of_a_tree,
     a_restart_has_no_reason_yet,
     a_tree_that_ran_loses_a_group,
     a_tree_whose_root_says_it,
