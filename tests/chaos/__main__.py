@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 from bench.cluster import Cluster, ClusterError
 from bench.cluster.cluster import down
@@ -29,7 +30,7 @@ _ROUND_SECONDS = 38.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it, from nothing to nothing."""
     # Whatever ends it, the cluster is removed.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _interrupt)
     options = _parser().parse_args(arguments)
     name = f"soak-{os.getpid()}"
     plan = Plan(
@@ -51,6 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(line)
     print(f"{json.dumps(result['totals'])}; written to {path}; the checker's log is in {directory}", file=sys.stderr)
     return 1 if result["violations"] else 0
+
+
+def _interrupt(*_: object) -> NoReturn:
+    # Not by SIGINT, which what is started in the background of a shell ignores.
+    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:
