@@ -62,11 +62,14 @@ class Server:
         """One of an account of ours."""
         return self.run("create", "token", account, "-n", NAMESPACE).strip()
 
-    def client(self, account: str, connections: int) -> httpx.AsyncClient:
-        """Many connections of an account of ours."""
+    def clients(self, account: str, number: int, connections: int) -> list[httpx.AsyncClient]:
+        """Clients of an account of ours, each with so many connections."""
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         headers = {"Authorization": f"Bearer {self.token(account)}"}
-        return httpx.AsyncClient(base_url=self._url, headers=headers, verify=self._tls, limits=limits, timeout=120.0)
+        return [
+            httpx.AsyncClient(base_url=self._url, headers=headers, verify=self._tls, limits=limits, timeout=120.0)
+            for _ in range(number)
+        ]
 
     def patch_bare(self, path: str, patch: Json, account: str = "serried") -> httpx.Response:
         """A PATCH and nothing else, by the token of one of our accounts."""

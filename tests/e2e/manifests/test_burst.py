@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import Counter
+from contextlib import AsyncExitStack
+from itertools import cycle
 
 import pytest
 
@@ -10,8 +12,10 @@ from tests.e2e.manifests.server import Json, Server
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 BINDINGS = 2_000
-AT_ONCE = 800
-"""Far more than the extender ever has in flight, and more than the level of ordinary accounts lets wait."""
+CLIENTS = 100
+CONNECTIONS = 8
+"""Together far more than the extender ever has in flight, and more than the level of ordinary accounts lets wait. The
+work of a client grows with the product of its requests and its connections, so there are many small ones."""
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -29,8 +33,10 @@ def binding(index: int) -> Json:
 
 async def send(server: Server, account: str) -> tuple[Counter[int], set[str]]:
     """The statuses of all answers, and the flows under which they were served."""
-    async with server.client(account, AT_ONCE) as client:
-        calls = (client.post(f"{PODS}/burst-{index}/binding", json=binding(index)) for index in range(BINDINGS))
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(each) for each in server.clients(account, CLIENTS, CONNECTIONS)]
+        turns = zip(cycle(clients), range(BINDINGS), strict=False)
+        calls = (client.post(f"{PODS}/burst-{index}/binding", json=binding(index)) for client, index in turns)
         answers = await asyncio.gather(*calls)
     flows = {answer.headers.get("X-Kubernetes-PF-FlowSchema-UID", "") for answer in answers}
     return Counter(answer.status_code for answer in answers), flows
@@ -48,5 +54,6 @@ def test_two_thousand_bindings_at_once_are_all_taken(server: Server) -> None:
         assert flows == {server.get("flowschema", "serried-bindings")["metadata"]["uid"]}
     finally:
         with server.cluster.api.session() as session:
-            session.request("DELETE", f"{PODS}?gracePeriodSeconds=0")
+            for index in range(BINDINGS):
+                session.request("DELETE", f"{PODS}/burst-{index}?gracePeriodSeconds=0")
             session.request("DELETE", "/api/v1/nodes/burst")
