@@ -74,12 +74,14 @@ class Recovery:
         try:
             taken = await self._records.take_over()
             self._repairs.catch_up({slot.node for each in taken for slot in each.slots.values()})
-            for reservation in taken:
+            if not self._term.leads():
+                return False
+            # Nothing awaits before all are held: a member whose node has gone must find no room that is promised.
+            for reservation in [each for each in taken if not self._take(each)]:
                 if not self._term.leads():
                     return False
-                if not self._take(reservation):
-                    await self._preempting.let_off(reservation)
-                    await self._records.remove(reservation)
+                await self._preempting.let_off(reservation)
+                await self._records.remove(reservation)
             await self._stray_nominations.clear()
             return self._term.leads()
         finally:

@@ -96,6 +96,30 @@ async def test_a_planned_record_that_misses_a_member_is_dropped(cluster: Harness
     assert cluster.nothing_reserved
 
 
+async def test_a_member_whose_node_has_gone_gets_no_room_that_another_record_has_promised(
+    world: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two a third record is dropped, which takes its time."""
+    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
+    first, second = members(2)
+    world.add(node("n1").cpu(1), node("n2").cpu(1), gang(2), first.on("n1"), second, pod_group("z").gang(1))
+    world.add(pod("z0").cpu(1).scheduler(SCHEDULER).in_group("z"))
+    await leave_behind(world, "m0", "m1", committed=True, nodes="gone")
+    for name, committed in (("x", ()), ("z", ("pod-z0",))):
+        group = pod_group(name).gang(1).value()
+        left = Reservation(
+            group.key, group.uid, "", 1, {f"pod-{name}0": Slot(f"pod-{name}0", f"{name}0", "n2")}, committed
+        )
+        await Records(world.api.client(), "v1", "earlier").write(group, left)
+    world.api.hold("delete")
+    recovering = asyncio.create_task(world.recovery.recover())
+    await world.settle()
+    world.api.let_go("delete")
+    await recovering
+    await world.settle()
+    assert (world.node_of("z0"), world.node_of("m1")) == ("n2", "")
+
+
 @pytest.fixture(params=["gone", "made anew"])
 def orphaned(cluster: Harness, request: pytest.FixtureRequest) -> Harness:
     """The PodGroup that a record was made for is not there any more."""
