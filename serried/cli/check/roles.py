@@ -177,7 +177,13 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             ("workloads", "podgroups"),
             "Jobs get no PodGroup, or keep an outdated one",
         ),
-        Need(_FOLLOW, _WORKLOAD_API, ("compositepodgroups",), "groups of a tree get no priority", vital=False),
+        Need(
+            _FOLLOW,
+            ("scheduling.serried.dev",),
+            ("compositepodgroups",),
+            "groups of a tree get no priority",
+            vital=False,
+        ),
         Need(_FOLLOW, ("scheduling.k8s.io",), ("priorityclasses",), "groups get no priority at the fallback level"),
         Need(
             ("patch",),

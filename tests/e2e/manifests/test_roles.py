@@ -65,12 +65,8 @@ ALLOWED = [
         for what in ("podgroups", "workloads")
         for verb in ("list", "watch")
     ),
-    *(
-        Access(user, verb, "compositepodgroups", group)
-        for user in (EXTENDER, CONTROLLER)
-        for group in API_GROUPS
-        for verb in ("list", "watch")
-    ),
+    *(Access(EXTENDER, verb, "compositepodgroups", group) for group in API_GROUPS for verb in ("list", "watch")),
+    *(Access(CONTROLLER, verb, "compositepodgroups", GROUP) for verb in ("list", "watch")),
     *(Access(EXTENDER, verb, "podgroups", COMPATIBLE) for verb in ("list", "watch")),
     *(Access(EXTENDER, "patch", "podgroups/status", group) for group in API_GROUPS),
     *(Access(EXTENDER, verb, "reservations", GROUP) for verb in ("get", "list", "create", "update", "delete")),
@@ -117,7 +113,7 @@ ALLOWED = [
     Access(SCHEDULER, "delete", "pods"),
     Access(SCHEDULER, "update", "persistentvolumeclaims"),
     Access(SCHEDULER, "create", "leases", LEASES, NAMESPACE),
-    *(Access(SCHEDULER, verb, "leases", LEASES, NAMESPACE, "serried") for verb in ("get", "update", "list", "watch")),
+    *(Access(SCHEDULER, verb, "leases", LEASES, NAMESPACE, "serried") for verb in ("get", "update")),
     Access(SCHEDULER, "get", "configmaps", "", "kube-system", "extension-apiserver-authentication"),
 ]
 REFUSED = [
@@ -167,8 +163,10 @@ REFUSED = [
     Access(CONTROLLER, "create", "reservations", GROUP),
     Access(CONTROLLER, "patch", "podgroups/status", GROUP),
     *(Access(user, "patch", what, group) for user in (EXTENDER, CONTROLLER) for what, group in PARENTS),
+    *(Access(CONTROLLER, verb, "compositepodgroups", "scheduling.k8s.io") for verb in ("list", "watch")),
     Access(CONTROLLER, "list", "nodes", namespace=""),
     Access(SCHEDULER, "update", "leases", LEASES, NAMESPACE, "other"),
+    *(Access(SCHEDULER, verb, "leases", LEASES, NAMESPACE, "serried") for verb in ("list", "watch")),
     Access(SCHEDULER, "create", "reservations", GROUP),
     Access(SCHEDULER, "create", "pods"),
     Access(SCHEDULER, "patch", "jobs", "batch"),

@@ -1,11 +1,9 @@
 """A gang of mode all goes whole or stays whole, whoever wants one of its members. 12 nodes of 32 CPU."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import pytest
 
-from bench.cluster.installation import MANIFESTS
 from tests.e2e.promises.test_repair import told
 from tests.support.cluster_stage import ClusterStage, eventually, names
 
@@ -38,16 +36,9 @@ def evict(stage: ClusterStage, name: str) -> None:
     stage.cluster.api.post(f"/api/v1/namespaces/{stage.namespace}/pods/{name}/eviction", eviction)
 
 
-@contextmanager
-def evicting(stage: ClusterStage) -> Iterator[None]:
+def evicting(stage: ClusterStage) -> AbstractContextManager[None]:
     """A gang goes with a member that is evicted."""
-    role = str(MANIFESTS / "kustomize" / "evict-disrupted" / "rbac.yaml")
-    stage.cluster.kubectl("apply", "-f", role)
-    try:
-        with told(stage, disrupted_gangs=("any", "preempted")):
-            yield
-    finally:
-        stage.cluster.kubectl("delete", "-f", role)
+    return told(stage, disrupted_gangs=("any", "preempted"))
 
 
 def test_a_plain_pod_takes_the_room_of_plain_pods_rather_than_of_one_member(stage: ClusterStage, high: str) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bench.cluster.installation import MANIFESTS
 from bench.cluster.nodes import node_name, node_object
 from tests.support.cluster_stage import RACK, SCHEDULER, ClusterStage, eventually, indexed_spec, names
 
@@ -180,18 +179,13 @@ def test_a_broken_gang_is_reported_and_gets_room_before_one_that_waits_for_longe
 
 @ONE_LEVEL
 def test_what_is_left_of_a_broken_gang_is_evicted_if_that_is_asked_for(stage: ClusterStage) -> None:
-    role = str(MANIFESTS / "kustomize" / "evict-broken" / "rbac.yaml")
-    stage.cluster.kubectl("apply", "-f", role)
-    try:
-        with told(stage, broken_grace=("2", "300"), broken_gangs=("evict", "report")):
-            run_gang(stage, "ring", 12)
-            wait_for_room(stage, "next")
-            stage.delete_pods("ring-7")
-            eventually("nobody of the gang", lambda: not stage.pods("ring"))
-            stage.await_bound("next", 1)
-            assert any(reason == "GangBroken" for reason, _ in stage.events("ring"))
-    finally:
-        stage.cluster.kubectl("delete", "-f", role)
+    with told(stage, broken_grace=("2", "300"), broken_gangs=("evict", "report")):
+        run_gang(stage, "ring", 12)
+        wait_for_room(stage, "next")
+        stage.delete_pods("ring-7")
+        eventually("nobody of the gang", lambda: not stage.pods("ring"))
+        stage.await_bound("next", 1)
+        assert any(reason == "GangBroken" for reason, _ in stage.events("ring"))
 
 
 def test_a_member_that_another_scheduler_binds_outside_the_rack_is_said_and_not_mended(stage: ClusterStage) -> None:
