@@ -26,6 +26,7 @@ SCHEDULER_RENEWS_WITHIN_SECONDS = 8.0
 
 T = TypeVar("T")
 
+_TOPOLOGY_GATE = "TopologyAwareWorkloadScheduling"
 _SERIAL = itertools.count()
 
 
@@ -72,13 +73,16 @@ class ClusterStage:
             return
         spec: dict[str, Any] = {"schedulingPolicy": policy}
         metadata: dict[str, Any] = {"name": name}
-        if key is not None and self.native:
-            # The field is dropped where TopologyAwareWorkloadScheduling is off, as it is by default.
+        if key is not None and not self._keeps_constraints():
             metadata["annotations"] = {"scheduling.serried.dev/required-topology": key}
         elif key is not None:
             spec["schedulingConstraints"] = {"topology": [{"key": key}]}
         body = {"apiVersion": self.cluster.spec.api_version, "kind": "PodGroup", "metadata": metadata, "spec": spec}
         self._post(self._groups(), body)
+
+    def _keeps_constraints(self) -> bool:
+        """The field is dropped where TopologyAwareWorkloadScheduling is off, as it is by default."""
+        return not self.native or f"{_TOPOLOGY_GATE}=true" in self.cluster.spec.api_server_gates
 
     def _create_inline(self, name: str, policy: dict[str, Any]) -> None:
         spec = {"podGroups": [{"name": name, "policy": policy}]}

@@ -9,6 +9,9 @@ import pytest
 from bench.cluster import Cluster, Spec, state
 from bench.cluster.spec import Api
 
+GANG_GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true")
+"""kube-scheduler's own gates for gangs and racks; the API server keeps no constraints without the second."""
+
 
 def on_kubernetes(version: str, *values: Any) -> Any:
     """A parameter for stories on a Kubernetes version: the version, or the values; skipped where it is not built."""
