@@ -74,6 +74,7 @@ bench: control-plane ## the numbers of README and docs: an hour and more, on a m
 	-$(BIN)/python -m bench.planner
 	-$(BIN)/python -m bench.loop
 	$(BIN)/python -m bench.questions
+	$(BIN)/python -m bench.questions --only nobody cache --name questions-cache
 	$(BIN)/python -m bench.cycle
 	$(BIN)/python -m bench.placement --only offline --small-seeds 0 --mixed 0
 	$(BIN)/python -m bench.placement --only offline --seeds 0 --large-seeds 0 --name placement-small
