@@ -28,21 +28,18 @@ class KindStage(ClusterStage):
 
     def create_job_set(self, name: str, *jobs: Raw, policy: str = "JobSetAsGang", **spec: Any) -> None:
         """A JobSet; its gangs stay in one rack each."""
-        self._create(self.make_job_set(name, *jobs, policy=policy, **spec))
-
-    def make_job_set(self, name: str, *jobs: Raw, policy: str = "JobSetAsGang", **spec: Any) -> Raw:
-        """Its manifest."""
-        return _make("jobset.x-k8s.io/v1alpha2", "JobSet", name, policy, {"replicatedJobs": list(jobs), **spec})
+        self._create("jobset.x-k8s.io/v1alpha2", "JobSet", name, policy, {"replicatedJobs": list(jobs), **spec})
 
     def create_set(self, name: str, replicas: int, size: int, cpu: str = "10", **spec: Any) -> None:
         """A LeaderWorkerSet; the gang of each replica stays in one rack."""
         template = {"size": size, "workerTemplate": {"spec": pod_spec(cpu)}}
         wanted = {"replicas": replicas, "leaderWorkerTemplate": template, **spec}
-        self._create(_make("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", name, "ReplicaAsGang", wanted))
+        self._create("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", name, "ReplicaAsGang", wanted)
 
-    def _create(self, body: Raw) -> None:
-        plural = f"{body['kind'].lower()}s"
-        self.cluster.api.post(f"/apis/{body['apiVersion']}/namespaces/{self.namespace}/{plural}", body)
+    def _create(self, api: str, kind: str, name: str, policy: str, spec: Raw) -> None:
+        annotations = {REQUIRED_TOPOLOGY: RACK} | ({GANG_POLICY: policy} if policy else {})
+        body = {"apiVersion": api, "kind": kind, "metadata": {"name": name, "annotations": annotations}, "spec": spec}
+        self.cluster.api.post(f"/apis/{api}/namespaces/{self.namespace}/{kind.lower()}s", body)
 
     def scale(self, name: str, replicas: int) -> None:
         """Somebody changes the replicas of a LeaderWorkerSet."""
@@ -114,8 +111,3 @@ class KindStage(ClusterStage):
 
     def _watched(self, kind: str) -> bool:
         return bool(self.selfcheck()["watches"].get(kind, {}).get("listed"))
-
-
-def _make(api: str, kind: str, name: str, policy: str, spec: Raw) -> Raw:
-    annotations = {REQUIRED_TOPOLOGY: RACK} | ({GANG_POLICY: policy} if policy else {})
-    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "annotations": annotations}, "spec": spec}

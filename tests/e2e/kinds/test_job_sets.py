@@ -1,8 +1,5 @@
 """JobSets under their real controller: racks of 3 nodes of 32 CPU hold 9 pods of 10 CPU."""
 
-from typing import Any
-
-import httpx
 import pytest
 
 from tests.e2e.kinds.stage import KindStage, replicated
@@ -11,31 +8,14 @@ from tests.support.cluster_stage import eventually
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
-def foretell(stage: KindStage, name: str, *jobs: dict[str, Any]) -> dict[str, Any]:
-    """What is said of a JobSet before it exists."""
-    manifest = stage.make_job_set(name, *jobs)
-    asked = {"namespace": stage.namespace}
-    answer = httpx.post(f"{stage.cluster.ops_url}/debug/whatif", params=asked, json=manifest, timeout=30).json()
-    (found,) = answer["groups"]
-    return dict(found)
-
-
-def test_all_jobs_of_a_set_wait_as_one_gang_and_run_as_one_gang_as_was_foretold(stage: KindStage) -> None:
-    wide = [replicated("driver", 1, 1), replicated("workers", 3, 3)]
-    fits = [replicated("driver", 1, 1), replicated("workers", 2, 4)]
-    foretold = foretell(stage, "wide", *wide)
-    assert (foretold["outcome"], foretold["need"], foretold["reason"]) == ("DoesNotFit", 10, "NoDomainFits")
-    foretold = foretell(stage, "fits", *fits)
-    assert (foretold["outcome"], foretold["need"], foretold["placed"]) == ("Fits", 9, 9)
-    assert not stage.pods()
-
-    stage.create_job_set("wide", *wide)
+def test_all_jobs_of_a_set_wait_as_one_gang_and_run_as_one_gang(stage: KindStage) -> None:
+    stage.create_job_set("wide", replicated("driver", 1, 1), replicated("workers", 3, 3))
     (waiting,) = stage.await_gangs("wide", 10)
     stage.await_reason(waiting, "NoDomainFits")
     assert "has room for 10 members" in stage.told("wide", "NoDomainFits")
     assert not stage.bound("wide")
 
-    stage.create_job_set("fits", *fits)
+    stage.create_job_set("fits", replicated("driver", 1, 1), replicated("workers", 2, 4))
     stage.await_gangs("fits", 9)
     stage.await_bound("fits", 9)
     assert stage.racks_of("fits") == 1
