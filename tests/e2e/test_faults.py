@@ -15,9 +15,9 @@ PLAN = Plan(
     rounds=1,
     kinds=("kills", "freezes", "proxy", "cluster"),
     killed=("extender", "extender", "controller"),
-    storm=10.0,
-    quiet=5.0,
-    alive=15,
+    storm=8.0,
+    quiet=4.0,
+    alive=12,
     rest=0.0,
 )
 """Without the ends that kube-scheduler waits after for a long time: less than a minute in all."""
@@ -31,4 +31,4 @@ def test_no_promise_is_broken_by_faults(tmp_path: Path, tmp_path_factory: pytest
     assert result["totals"]["proxy"] >= 20
     assert result["totals"]["kills"] >= 2
     assert result["totals"]["cluster"] >= 2
-    assert result["gangs"]["completed"] >= 10
+    assert result["gangs"]["completed"] >= 5
