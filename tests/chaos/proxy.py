@@ -34,6 +34,9 @@ _DELAY_SECONDS = (0.1, 1.2)
 _SLOW_PARTS = 8
 _SLOW_SECONDS = (0.02, 0.25)
 _LONGEST_HEAD = 1 << 20
+_LAST_SECONDS = 0.1
+"""How long a loop goes on until all sockets are closed."""
+
 _NO_BODY = frozenset({204, 304})
 
 
@@ -133,6 +136,7 @@ class Proxy:
             for task in others:
                 task.cancel()
             await asyncio.wait(others, timeout=0.5)
+        await asyncio.sleep(_LAST_SECONDS)
 
     async def _serve(self, near: StreamReader, answers: StreamWriter) -> None:
         self._serving.add(task := asyncio.current_task())
@@ -147,9 +151,11 @@ class Proxy:
         except (OSError, IncompleteReadError, ssl.SSLError, asyncio.CancelledError):
             pass  # the end of the proxy is no event
         finally:
-            for writer in (requests, answers):
-                if writer is not None:
-                    _close(writer, abruptly=abruptly)
+            # TLS would say goodbye first, and the loop may be gone by then.
+            abruptly = abruptly or self._ended.is_set()
+            _close(answers, abruptly=abruptly)
+            if requests is not None:
+                _close(requests, abruptly=True)
             self._serving.discard(task)
 
     async def _exchange(self, near: StreamReader, answers: StreamWriter, far: StreamReader, on: StreamWriter) -> None:

@@ -1,5 +1,6 @@
 """A short soak with a fixed seed: processes die, requests fail, nodes go, and no promise breaks."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,11 @@ PLAN = Plan(
 """Without the ends that kube-scheduler waits after for a long time: less than a minute in all."""
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_no_promise_is_broken_by_faults(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     with running(make_spec("faults"), tmp_path_factory) as cluster:
         result = Soak(cluster, PLAN, tmp_path).run()
+    gc.collect()  # a connection that a fault has left open is no affair of the next story
     assert result["violations"] == []
     # A run in which nothing happens shows nothing.
     assert result["totals"]["proxy"] >= 20
