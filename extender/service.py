@@ -95,10 +95,14 @@ class ExtenderService:
         self._nominator.arrived(pod.uid)
         node = cycle.reservation.slots[pod.uid].node
         if cycle.preempts and (node not in names or self._store.yields.are_on(node)):
-            # It is nominated all the same, so that the scheduler keeps others off: but others still use its room.
-            self._held.note(pod.uid, self._clock())
-            cycle.mark_unschedulable(pod.uid)
-            return Hold()
+            traded = self._moves.trade(cycle, pod.uid, names) if tried is None else None
+            if traded is None:
+                # It is nominated all the same, so that the scheduler keeps others off: but others still use its room.
+                self._held.note(pod.uid, self._clock())
+                cycle.mark_unschedulable(pod.uid)
+                return Hold()
+            self._runner.carry_out()
+            node = traded
         if tried is not None and find_domain(group, node, self._store.nodes) != tried:
             return Hold()
         offered = node if node in names else self._moves.relocate(cycle, pod.uid, names)

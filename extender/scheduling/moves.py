@@ -110,6 +110,39 @@ class Moves:
             self._ledger.move(pod, node)
         return node
 
+    def trade(self, cycle: BindingCycle, uid: str, names: Sequence[str]) -> str | None:
+        """Give a member whose node is not free yet the slot of a mate on an offered one that is; None if there is none.
+
+        The mate, to which the scheduler has not come yet, gets the other slot. Only mates of one shape trade, inside of
+        their PodGroup, and none that have ranks: those are side by side on purpose.
+        """
+        slots = cycle.reservation.slots
+        free = {name for name in names if not self._store.yields.are_on(name)}
+        if not free or not self._may_trade(cycle, uid):
+            return None
+        pod, own = self._store.pods[uid], slots[uid]
+        for mate, slot in slots.items():
+            if slot.node not in free or slot.part != own.part or not self._may_trade(cycle, mate):
+                continue
+            other = self._store.pods[mate]
+            if other.shape == pod.shape:
+                self._ledger.move(pod, slot.node)
+                self._ledger.move(other, own.node)
+                self._forget_nomination(cycle, mate)
+                return slot.node
+        return None
+
+    def _may_trade(self, cycle: BindingCycle, uid: str) -> bool:
+        reached = cycle.member(uid).stage is MemberStage.FILTERED
+        known = uid in self._store.pods and cycle.may_move(uid)
+        return known and not reached and self._store.members.rank_of(uid) is None
+
+    def _forget_nomination(self, cycle: BindingCycle, uid: str) -> None:
+        """A member's slot is on another node: if it was nominated, it is nominated there."""
+        cycle.mark_moved(uid)
+        if cycle.member(uid).nominated:
+            self._outbox.put(Nominate(cycle, (uid,)))
+
     def renominate(self, cycle: BindingCycle, uid: str) -> None:
         """A sample had no node for a member: it is nominated (again).
 

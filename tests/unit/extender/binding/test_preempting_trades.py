@@ -1,0 +1,101 @@
+"""While victims end, a member takes the node of a mate that is free: it waits at bind sooner, and keeps others off."""
+
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from extender.answers import Hold, Steer
+from serried.model.group import Key
+from tests.support.builders import PodBuilder, pod
+from tests.support.extender_harness import Harness, gang, members, small_nodes
+
+HIGH = 100
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Harness]:
+    made = Harness()
+    yield made
+    await made.close()
+
+
+def urgent(count: int) -> list[PodBuilder]:
+    return [each.cpu(2).priority(HIGH) for each in members(count)]
+
+
+async def start(world: Harness, pods: Sequence[PodBuilder]) -> Harness:
+    """A gang needs as many nodes as it has members; those that run there end gracefully."""
+    names = [f"low{index}" for index in range(1, len(pods) + 1)]
+    world.api.graceful.update(Key("default", name) for name in names)
+    world.add(*small_nodes(len(pods)), *(pod(name).cpu(2).on(name.replace("low", "n")).priority(0) for name in names))
+    world.nominate()
+    await world.add(gang(len(pods)).priority(HIGH), *pods).go()
+    return world
+
+
+def find_member(world: Harness, node: str) -> str:
+    """Whose slot is on a node."""
+    return next(slot.name for slot in world.cycle().reservation.slots.values() if slot.node == node)
+
+
+async def free(world: Harness, node: str) -> None:
+    world.delete(node.replace("n", "low"))
+    await world.go()
+
+
+async def test_it_is_sent_there_and_its_mate_gets_its_own_node(world: Harness) -> None:
+    await start(world, urgent(2))
+    first, second = find_member(world, "n1"), find_member(world, "n2")
+    await free(world, "n1")
+    assert world.filter(second) == Steer("n1")
+    assert (find_member(world, "n1"), find_member(world, "n2")) == (second, first)
+
+
+async def test_the_mate_is_nominated_to_its_new_node(world: Harness) -> None:
+    await start(world, urgent(2))
+    first, second = find_member(world, "n1"), find_member(world, "n2")
+    assert world.pod(first).nominated == "n1"
+    await free(world, "n1")
+    world.filter(second)
+    await world.go()
+    assert world.pod(first).nominated == "n2"
+
+
+async def test_all_of_them_are_bound_in_the_end(world: Harness) -> None:
+    await start(world, urgent(2))
+    first, second = find_member(world, "n1"), find_member(world, "n2")
+    await free(world, "n1")
+    world.filter(second)
+    calls = [world.bind(second)]
+    await world.go()
+    assert calls[0].waiting
+    await free(world, "n2")
+    assert world.filter(first) == Steer("n2")
+    calls.append(world.bind(first))
+    await world.go()
+    assert [call.error for call in calls] == ["", ""]
+    assert (world.node_of(second), world.node_of(first)) == ("n1", "n2")
+
+
+async def test_a_mate_that_the_scheduler_has_sent_there_keeps_its_node(world: Harness) -> None:
+    await start(world, urgent(2))
+    first, second = find_member(world, "n1"), find_member(world, "n2")
+    await free(world, "n1")
+    assert world.filter(first) == Steer("n1")
+    assert isinstance(world.filter(second), Hold)
+    assert find_member(world, "n1") == first
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [
+        pytest.param([each.index(place) for place, each in enumerate(urgent(2))], id="they have ranks"),
+        pytest.param([urgent(2)[0], urgent(2)[1].memory("1Gi")], id="they ask for different things"),
+    ],
+)
+async def test_members_that_are_not_alike_wait_for_their_own_nodes(world: Harness, pods: list[PodBuilder]) -> None:
+    await start(world, pods)
+    second = find_member(world, "n2")
+    await free(world, "n1")
+    assert isinstance(world.filter(second), Hold)
+    assert find_member(world, "n2") == second
