@@ -1,6 +1,8 @@
 """Life after binding: members die and others come in their place. 12 nodes of 32 CPU in 4 racks of 3."""
 
 import json
+import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench.cluster.nodes import node_name, node_object
+from serried.decode.times import write_time
 from tests.support.cluster_stage import RACK, SCHEDULER, ClusterStage, eventually, indexed_spec, names
 
 pytestmark = pytest.mark.e2e
@@ -43,6 +46,15 @@ def await_vacancy(stage: ClusterStage, member: str) -> dict[str, object]:
 
 def await_bound_to(stage: ClusterStage, pod: str, node: str) -> None:
     eventually(f"{pod} on {node}, not {stage.bound(pod)}", lambda: stage.bound(pod) == {pod: node})
+
+
+def fail(stage: ClusterStage, pod: str) -> None:
+    """The only container of a pod ends now, with a failure."""
+    ended = {"exitCode": 1, "reason": "Error", "finishedAt": write_time(time.time())}
+    state = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"phase": "Failed", "containerStatuses": [state | {"state": {"terminated": ended}}]}
+    subject = ("pod", pod, "-n", stage.namespace, "--subresource", "status", "--type", "merge")
+    stage.cluster.kubectl("patch", *subject, "-p", json.dumps({"status": status}))
 
 
 def others_of_rack(stage: ClusterStage, taken: set[str]) -> list[str]:
@@ -97,6 +109,23 @@ def test_the_slot_of_a_dead_member_is_kept_for_the_next_though_another_gang_wait
     # Of a gang that nobody makes anew nothing is kept: its room is everybody's.
     stage.delete_pods(*ring)
     stage.await_bound("next", 1)
+
+
+@pytest.mark.full
+@ONE_LEVEL
+def test_a_kill_does_not_forget_the_slot_of_a_member_that_failed(stage: ClusterStage) -> None:
+    ring = run_gang(stage, "ring", 12)
+    wait_for_room(stage, "next")
+    stage.cluster.kill("extender", signal.SIGKILL)
+    fail(stage, "ring-3")
+    stage.cluster.start("extender")
+    stage.cluster.await_ready("extender")
+
+    assert await_vacancy(stage, "ring-3")["node"] == ring["ring-3"]
+    stage.delete_pods("ring-3")
+    stage.create_pods(["ring-3"], "ring", cpu=WHOLE_NODE)
+    await_bound_to(stage, "ring-3", ring["ring-3"])
+    assert not stage.bound("next")
 
 
 @ONE_LEVEL
