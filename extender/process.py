@@ -23,6 +23,7 @@ from extender.debug.profile import profile_routes
 from extender.debug.routes import debug_routes, process_routes
 from extender.debug.selfcheck import SelfCheck
 from extender.debug.sketch import Sketch
+from extender.endpoint_slice import EndpointSlice
 from extender.gate_switch import HoldSwitch
 from extender.http.handlers import Verbs
 from extender.http.server import Listener, Security
@@ -120,6 +121,7 @@ class Extender:
             isolated=settings.isolated == "on",
             leads=self.leadership.leads,
         )
+        self.endpoint_slice = self._make_endpoint_slice(leading)
         self._security = security
         self.verbs = Verbs(self.core.service, self.leadership.leads, metrics, clock)
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
@@ -154,11 +156,22 @@ class Extender:
         holder = self.settings.lease_holder_prefix
         return Election(self._client, self.settings.lease, holder, clock=clock, wall=time.time, timing=TIMING)
 
+    def _make_endpoint_slice(self, leading: ApiClient) -> EndpointSlice | None:
+        settings = self.settings
+        if settings.endpoint_slice is None:
+            return None
+        ports = {"filter": settings.filter_listen.port, "bind": settings.bind_listen.port}
+        return EndpointSlice(
+            leading, settings.endpoint_slice, settings.endpoint_address, ports, leads=self.leadership.leads
+        )
+
     def _on_turn(self, active: bool) -> None:  # noqa: FBT001 - the callback's one argument
         log.info("active" if active else "not active", extra={"holder": self.leadership.holder})
         self.core.end_term()
         self.reports.end_term()
         self.holding.forget()
+        if self.endpoint_slice is not None:
+            self.endpoint_slice.note_turn()
         self.takeover.note_turn()
 
     async def run(self) -> None:
@@ -185,6 +198,8 @@ class Extender:
                 "isolation": self.isolation.run,
             }.items():
                 tasks.create_task(work(), name=name)
+            if self.endpoint_slice is not None:
+                tasks.create_task(self.endpoint_slice.run(), name="endpoint slice")
             holding = self.holding.run(lambda: self.core.term.active, lambda: len(self.core.held))
             tasks.create_task(holding, name="hold switch")
             tasks.create_task(self.selfcheck.check_group_field(self._client, self._home), name="selfcheck")
@@ -220,13 +235,15 @@ class Extender:
     def readiness(self) -> dict[str, bool]:
         """The conditions of ``/readyz``; a standby with full caches is ready, a leader once it has read the records.
 
-        Behind a Service only whoever leads is: readiness is what the Service goes by.
+        Where others call it and no EndpointSlice says who leads, readiness does: whatever passes calls on goes by it.
         """
         ready = {
             "synced": self.feed.synced.is_set(),
             "records": self.core.term.plans or not self.leadership.active,
         }
-        return ready | ({"leads": self.leadership.leads()} if self.settings.lease_mode == "hold" else {})
+        if self.settings.lease_mode == "hold" and self.endpoint_slice is None:
+            ready["leads"] = self.leadership.leads()
+        return ready
 
     def note_refused(self, level: ApiLevel) -> None:
         """Groups that wait for what cannot be read are told why, and the self-check says it."""

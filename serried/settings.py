@@ -104,6 +104,12 @@ def _parse_endpoint(text: str) -> str:
     return text
 
 
+def _parse_ip(text: str) -> str:
+    if text:
+        ipaddress.ip_address(text)  # its ValueError says what is wrong
+    return text
+
+
 def _parse_count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9) or int(text) < 1:
         raise ValueError("must be a whole number of at least 1")
@@ -167,6 +173,7 @@ HolderName = Annotated[str, PlainValidator(str), _Shown("TEXT")]
 File = Annotated[str | None, PlainValidator(_parse_optional), _Shown("FILE")]
 Text = Annotated[str, PlainValidator(_parse_required), _Shown("TEXT")]
 Endpoint = Annotated[str, PlainValidator(_parse_endpoint), _Shown("URL")]
+IpAddress = Annotated[str, PlainValidator(_parse_ip), _Shown("IP")]
 Count = Annotated[int, PlainValidator(_parse_count), _Shown("COUNT")]
 Percent = Annotated[int, PlainValidator(_parse_percent), _Shown("PERCENT")]
 Seconds = Annotated[float, PlainValidator(_parse_seconds), _Shown("SECONDS")]
@@ -261,6 +268,12 @@ class ExtenderSettings(CommonSettings):
     lease_mode: Literal["follow", "hold"] = _flag(
         "follow", "follow the Lease of the scheduler in the same pod, or hold the Lease if other schedulers call"
     )
+    endpoint_slice: LeaseName = _flag(
+        "", "EndpointSlice in which the leader writes its address, if a scheduler calls a Service of that name"
+    )
+    """None where nobody writes it; then readiness shows who leads."""
+
+    endpoint_address: IpAddress = _flag("", "the address of this pod in that EndpointSlice")
     scheduler_livez: Endpoint = _flag("", "address of the scheduler's /livez; empty: it is not checked")
     """Asked by ``/livez/pair``, on loopback."""
 
@@ -317,6 +330,12 @@ class ExtenderSettings(CommonSettings):
     )
     isolated: Literal["off", "on"] = _flag("off", "set it if the scheduler asks about marked pods only")
     profiling: Literal["off", "on"] = _flag("off", "serve /debug/profile")
+
+    @model_validator(mode="after")
+    def _check_endpoint(self) -> Self:
+        if self.endpoint_slice is not None and not (self.endpoint_address and self.lease_mode == "hold"):
+            raise ValueError("--endpoint-slice needs --endpoint-address and --lease-mode hold")
+        return self
 
     @model_validator(mode="after")
     def _check_verbs(self) -> Self:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 
 from bench.cluster import Cluster, binaries, components, installation, ports
 from bench.cluster.api import ApiError
@@ -83,15 +84,13 @@ class Pairs:
         self.pods[name] = self._start(name, [extender], {"extender": command}, here)
         return self.pods[name]
 
-    def run_scheduler(self, name: str, filter_port: int, bind_port: int) -> Kubelet:
-        """Start a scheduler alone, which finds its extender at these ports."""
+    def run_scheduler(self, name: str, config: Mapping[str, Any]) -> Kubelet:
+        """Start a scheduler alone, with this config but for its credentials."""
         found = self._pick({"scheduler": _MANIFEST_PORTS["scheduler"]})
-        config = self._directory / f"{name}.yaml"
-        called = {**found, "filter": filter_port, "bind": bind_port}
-        config.write_text(installation.scheduler_config(self.cluster.spec, self._kubeconfigs["scheduler"], called))
-        command = components.run_scheduler(
-            self.cluster.spec, found, self._kubeconfigs["scheduler"], self._program, config
-        )
+        kubeconfig = self._kubeconfigs["scheduler"]
+        path = self._directory / f"{name}.yaml"
+        path.write_text(yaml.safe_dump({**config, "clientConnection": {"kubeconfig": str(kubeconfig)}}))
+        command = components.run_scheduler(self.cluster.spec, found, kubeconfig, self._program, path)
         # Nobody probes it here: what is beside it is not its extender.
         alone = Container("scheduler", (), sidecar=False, startup=None, liveness=None, readiness=None)
         self.schedulers[name] = self._start(name, [alone], {"scheduler": command}, {})

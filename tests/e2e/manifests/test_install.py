@@ -84,6 +84,17 @@ def test_the_network_policies_are_valid_beside(server: Server, tmp_path: Path, b
     assert "networkpolicy.networking.k8s.io/serried-controller created" in said
 
 
+def test_the_shape_for_the_cluster_s_own_scheduler_is_valid(server: Server) -> None:
+    said = server.run("apply", "-k", str(KUSTOMIZE / "overlays" / "control-plane"), "--dry-run=server")
+    for created in (
+        "service/serried-verbs",
+        "deployment.apps/serried",
+        "role.rbac.authorization.k8s.io/serried-extender-election",
+    ):
+        assert any(line.startswith(f"{created} ") for line in said.splitlines())
+    assert "serried-sidecar-scheduler" not in said
+
+
 def test_the_quota_for_their_class_counts_them_and_has_room(server: Server) -> None:
     def used() -> object:
         return server.get("resourcequota", "serried-critical-pods", "-n", NAMESPACE).get("status", {}).get("used")

@@ -100,5 +100,11 @@ def test_ops_ports_of_flags_and_services_agree(documents: Sequence[Document]) ->
         for argument in container.get("args", [])
         if argument.startswith("--ops-listen=")
     }
-    services = {d.name: str(d.content["spec"]["ports"][0]["port"]) for d in documents if d.kind == "Service"}
+    services = {
+        document.name: str(port["port"])
+        for document in documents
+        if document.kind == "Service"
+        for port in document.content["spec"]["ports"]
+        if port["name"] == "ops"
+    }
     assert services == flags == {"serried": "8912", "serried-controller": "8913"}

@@ -1,0 +1,110 @@
+"""The EndpointSlice of the Service by which a scheduler elsewhere calls: whoever leads writes its own address there.
+
+A Service with a selector would go by readiness. A standby is ready, so that updates and drains may count on it, and a
+node that has lost its power stays ready for the better part of a minute.
+"""
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, NotFound
+from serried.kube.wire import Resource
+from serried.model.group import Key
+
+log = logging.getLogger(__name__)
+
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
+
+_LOOK_SECONDS = 5.0
+"""How often the leader looks whether it is still there as it was written; after a failure, too."""
+
+
+class EndpointSlice:
+    """Keeps one right. ``client`` writes only while we lead; ``ports`` are the Service's, by name."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        name: Key,
+        address: str,
+        ports: Mapping[str, int],
+        *,
+        leads: Callable[[], bool],
+        look_seconds: float = _LOOK_SECONDS,
+    ) -> None:
+        self.obstacle = ""
+        """Why it could not be written; "" for no reason."""
+
+        self._client = client
+        self._name = name
+        self._leads = leads
+        self._look_seconds = look_seconds
+        self._object = _describe(name, address, ports)
+        self._turned = asyncio.Event()
+
+    def note_turn(self) -> None:
+        """Leadership has turned, to us or away."""
+        self._turned.set()
+
+    async def run(self) -> None:
+        """Keep it right until cancelled."""
+        while True:
+            if self._leads():
+                await self.settle()
+            self._turned.clear()
+            try:
+                async with asyncio.timeout(self._look_seconds):
+                    await self._turned.wait()
+            except TimeoutError:
+                continue
+
+    async def settle(self) -> None:
+        """Write it if it says anything else."""
+        try:
+            if not await self._is_right():
+                await self._client.apply(ENDPOINT_SLICES, self._name.namespace, self._name.name, self._object)
+                log.info("the Service leads to this instance", extra={"endpointSlice": str(self._name)})
+        except ApiError as error:
+            if str(error) != self.obstacle:
+                log.error("cannot write the EndpointSlice", extra={"endpointSlice": str(self._name), "err": str(error)})
+            self.obstacle = str(error)
+        else:
+            self.obstacle = ""
+
+    async def _is_right(self) -> bool:
+        path = ENDPOINT_SLICES.path(self._name.namespace, self._name.name)
+        try:
+            found = await self._client.ask("GET", path)
+        except NotFound:
+            return False
+        return _addresses(found) == _addresses(self._object) and _ports(found) == _ports(self._object)
+
+
+def _describe(name: Key, address: str, ports: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "apiVersion": ENDPOINT_SLICES.api_version,
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": name.name,
+            "namespace": name.namespace,
+            "labels": {
+                "kubernetes.io/service-name": name.name,
+                "endpointslice.kubernetes.io/managed-by": "serried",
+            },
+        },
+        "addressType": f"IPv{ipaddress.ip_address(address).version}",
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+        "ports": [{"name": port, "port": number, "protocol": "TCP"} for port, number in ports.items()],
+    }
+
+
+def _addresses(found: Mapping[str, Any]) -> list[list[str]]:
+    return [list(each["addresses"]) for each in found.get("endpoints") or ()]
+
+
+def _ports(found: Mapping[str, Any]) -> dict[str, int]:
+    return {each["name"]: each["port"] for each in found.get("ports") or ()}

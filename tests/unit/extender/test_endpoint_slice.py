@@ -1,0 +1,79 @@
+"""Whoever leads has its own address in the EndpointSlice, and nobody else writes it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from extender.endpoint_slice import ENDPOINT_SLICES, EndpointSlice
+from serried.kube.client import ApiClient
+from serried.model.group import Key
+from tests.support.apiserver import SERVED, FakeApiServer
+from tests.support.controller_harness import until
+
+NAME = Key("serried-system", "serried-verbs")
+PORTS = {"filter": 8910, "bind": 8911}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer((*SERVED, ENDPOINT_SLICES)) as made:
+        yield made
+
+
+class Instance:
+    def __init__(self, client: ApiClient, address: str) -> None:
+        self.leads = False
+        self.slice = EndpointSlice(client, NAME, address, PORTS, leads=lambda: self.leads, look_seconds=0.02)
+
+    def turn(self, *, leads: bool) -> None:
+        self.leads = leads
+        self.slice.note_turn()
+
+
+def addresses(server: FakeApiServer) -> list[str]:
+    found = server.look(ENDPOINT_SLICES, NAME.namespace, NAME.name) or {"endpoints": ()}
+    return [address for endpoint in found["endpoints"] for address in endpoint["addresses"]]
+
+
+async def test_the_service_leads_to_whoever_leads(server: FakeApiServer) -> None:
+    async with server.client() as client, asyncio.TaskGroup() as tasks:
+        first, second = (Instance(client, address) for address in ("10.0.0.1", "fd00::2"))
+        running = [tasks.create_task(each.slice.run()) for each in (first, second)]
+        first.turn(leads=True)
+        await until(lambda: addresses(server) == ["10.0.0.1"])
+        first.turn(leads=False)
+        server.remove(ENDPOINT_SLICES, NAME.namespace, NAME.name)
+        second.turn(leads=True)
+        await until(lambda: addresses(server) == ["fd00::2"])
+        found = server.look(ENDPOINT_SLICES, NAME.namespace, NAME.name)
+        assert found is not None
+        assert found["addressType"] == "IPv6"
+        assert found["metadata"]["labels"]["kubernetes.io/service-name"] == NAME.name
+        assert {port["name"]: port["port"] for port in found["ports"]} == PORTS
+        for task in running:
+            task.cancel()
+
+
+async def test_what_somebody_else_has_written_there_is_set_right_and_what_is_right_is_left(
+    server: FakeApiServer,
+) -> None:
+    async with server.client() as client:
+        instance = Instance(client, "10.0.0.1")
+        await instance.slice.settle()
+        await instance.slice.settle()
+        assert len(server.seen(lambda request: request.method == "PATCH")) == 1
+        server.change(ENDPOINT_SLICES, NAME.namespace, NAME.name, {"endpoints": [{"addresses": ["10.0.0.9"]}]})
+        await instance.slice.settle()
+        assert addresses(server) == ["10.0.0.1"]
+
+
+async def test_a_slice_that_cannot_be_written_is_told_of_and_tried_again(server: FakeApiServer) -> None:
+    async with server.client() as client:
+        instance = Instance(client, "10.0.0.1")
+        server.served.discard(ENDPOINT_SLICES)
+        await instance.slice.settle()
+        assert instance.slice.obstacle
+        server.served.add(ENDPOINT_SLICES)
+        await instance.slice.settle()
+        assert not instance.slice.obstacle
