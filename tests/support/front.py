@@ -16,16 +16,25 @@ class Front:
     def __init__(self, find_ready: Callable[[], Sequence[int]]) -> None:
         self._find_ready = find_ready
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._connections: set[socket.socket] = set()
         self.port: int = self._listener.getsockname()[1]
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._threads[0].start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # A close alone does not wake the thread that accepts.
+        _shut(self._listener)
+        self._threads[0].join()
         self._listener.close()
+        for end in tuple(self._connections):
+            _shut(end)
+        for thread in self._threads:
+            thread.join()
 
     def _accept(self) -> None:
         while True:
@@ -37,8 +46,19 @@ class Front:
             if far is None:
                 near.close()
                 continue
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+            thread = threading.Thread(target=self._pass_on, args=(near, far), daemon=True)
+            self._threads.append(thread)
+            self._connections |= {near, far}
+            thread.start()
+
+    def _pass_on(self, near: socket.socket, far: socket.socket) -> None:
+        """Both ways, until one end is closed; then both are."""
+        with near, far:
+            back = threading.Thread(target=_pump, args=(far, near), daemon=True)
+            back.start()
+            _pump(near, far)
+            back.join()
+            self._connections -= {near, far}
 
     def _connect(self) -> socket.socket | None:
         for port in self._find_ready():
@@ -56,8 +76,13 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
             sink.sendall(data)
     except OSError:
         pass
-    for end in (source, sink):
-        try:
-            end.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            continue
+    _shut(source)
+    _shut(sink)
+
+
+def _shut(end: socket.socket) -> None:
+    """End what waits on it, in whichever thread."""
+    try:
+        end.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
