@@ -145,6 +145,7 @@ class GroupScheduler:
         yield from self._queue.review()
         self._plain_pods.review()
         self._refused_preemptors.review()
+        due |= self._scheduling_cycle.review()
         for number, (key, state) in enumerate(list(self._groups.states.items()), start=1):
             if number % _STATES_PER_STEP == 0:
                 yield

@@ -19,6 +19,7 @@ from extender.scheduling.kept_slots import KeptSlots
 from extender.scheduling.studies import Studies, Unfinished
 from extender.scheduling.study import Make
 from extender.scheduling.units import Running, Units, keep_budgets, keep_rest
+from extender.scheduling.vain_searches import Freed, VainSearches
 from serried.cluster.priorities import GroupPriorities
 from serried.cluster.snapshots import Snapshots
 from serried.cluster.vacancies import Vacancy
@@ -90,6 +91,9 @@ class Search:
     haste: Haste = field(default_factory=Haste)
     restarts: int = 0
 
+    freed: Freed = ()
+    """How often room had been freed when it was refused."""
+
 
 class Decision(NamedTuple):
     """A gang gets the room of others."""
@@ -144,6 +148,8 @@ class Preemptions:
         self._refused: dict[GroupKey, Search] = {}
         """The gangs that were refused when they were planned last."""
 
+        self._vain = VainSearches(snapshots.count_freed, clock)
+
     # --- searching ---------------------------------------------------------------------------------------------
 
     def consider(
@@ -155,12 +161,16 @@ class Preemptions:
         """
         group = waiting.group
         now = self._clock()
-        self._searches.pop(group, None)
-        self._refused[group] = search = Search(ask, waiting, refusal, now + opens_in)
-        if self._mode is Mode.OFF or self.find_objection(search):
+        self.forget(group)
+        freed = self._snapshots.count_freed()
+        self._refused[group] = search = Search(ask, waiting, refusal, now + opens_in, freed=freed)
+        if self._mode is Mode.OFF:
             return refusal
         if now < gang.no_preemption_before:
             gang.retry_at = min(gang.retry_at, gang.no_preemption_before)
+            return refusal
+        if self.find_objection(search):
+            self._vain.note(group, 0.0, freed)
             return refusal
         self._searches[group] = search
         return self.go_on(gang, group) or refusal
@@ -187,6 +197,7 @@ class Preemptions:
         if isinstance(found, Preemption) and found.victims and sooner is None and self._mode is not Mode.ADVICE:
             return Decision(search.ask, found)
         self._rest(gang, found, toll.pause)
+        self._vain.note(group, toll.pause, search.freed)
         if sooner is not None:
             gang.retry_at = min(gang.retry_at, sooner + _REST_SECONDS)
             return search.refusal  # which says when there will be room
@@ -196,6 +207,14 @@ class Preemptions:
         """A gang does not wait for room any more."""
         self._searches.pop(group, None)
         self._refused.pop(group, None)
+        self._vain.forget(group)
+
+    def take_due(self) -> list[GroupKey]:
+        """The gangs for which victims may be found by now, though none were. Called about twice a second."""
+        return self._vain.take_due(self._may_help)
+
+    def _may_help(self, group: GroupKey) -> bool:
+        return group in self._refused and not self.find_objection(self._refused[group])
 
     def find_refused(self, group: GroupKey) -> PlanRequest | None:
         """What a gang asked for that waits for room; None for any other."""

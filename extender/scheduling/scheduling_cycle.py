@@ -137,6 +137,15 @@ class SchedulingCycle:
             openable &= spent.held
         return replace(request, taken=taken, openable=openable)
 
+    def review(self) -> set[GroupKey]:
+        """The gangs that are to be planned again because others may go for them by now. Called about twice a second."""
+        due = {group for group in self._preemptions.take_due() if group in self._groups.states}
+        for group in due:
+            state = self._groups.states[group]
+            state.tried = ()
+            state.no_preemption_before = self._clock()
+        return due
+
     def forget(self, group: GroupKey) -> None:
         """A group does not wait for room any more."""
         self._queue.leave(group)

@@ -82,6 +82,11 @@ def prometheus(cluster: Cluster, tmp_path: Path) -> Iterator[Prometheus]:
 
 
 def test_every_query_runs_on_what_both_processes_serve(stage: ClusterStage, prometheus: Prometheus) -> None:
+    stage.create_group("late", 2, RACK)
+    stage.create_pods(["late-0"], "late")
+    stage.await_reason("late", "QuorumMissing")
+    stage.create_pods(["late-1"], "late")
+    stage.await_bound("late", 2)
     stage.create_job("starts", 4, key=RACK)
     stage.await_bound("starts", 4)
     stage.create_job("waits", 8, cpu="20", key=RACK)

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.e2e
 
 WHOLE_NODE = "30"
 HIGH = "preemption-high"
+HIGHER = "preemption-higher"
 POLITE = "preemption-polite"
 
 
@@ -27,11 +28,11 @@ def create_high_class(stage: ClusterStage) -> str:
     return create_class(stage, HIGH, "PreemptLowerPriority")
 
 
-def create_class(stage: ClusterStage, name: str, policy: str) -> str:
+def create_class(stage: ClusterStage, name: str, policy: str, value: int = 1000) -> str:
     """A PriorityClass with this preemptionPolicy, made where it does not exist."""
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     if all(item["metadata"]["name"] != name for item in stage.cluster.api.get(classes)["items"]):
-        stage.cluster.api.post(classes, {"metadata": {"name": name}, "value": 1000, "preemptionPolicy": policy})
+        stage.cluster.api.post(classes, {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy})
     return name
 
 
@@ -108,6 +109,21 @@ def test_nobody_goes_where_the_gang_would_not_fit_all_the_same(stage: ClusterSta
     submit(stage, "ring", 13, high)
     stage.await_reason("ring", "NoCapacity")
     assert len(stage.bound("low")) == 12
+
+
+def test_half_of_each_node_is_freed_and_the_other_half_taken_from_a_lower_priority(
+    stage: ClusterStage, high: str
+) -> None:
+    half = "15"
+    higher = create_class(stage, HIGHER, "PreemptLowerPriority", 2000)
+    stage.create_pods(names("higher", 12), cpu=half, priorityClassName=higher)
+    stage.await_bound("higher", 12)
+    run_low(stage, 12, half)
+    submit(stage, "ring", 12, high)
+    stage.await_reason("ring", "NoCapacity")
+    stage.delete_pods(*names("higher", 12))
+    stage.await_bound("ring", 12)
+    assert not stage.pods("low")
 
 
 def test_a_gang_that_never_preempts_waits_until_others_have_ended_by_themselves(stage: ClusterStage) -> None:

@@ -1,0 +1,133 @@
+"""A gang for which no victims were found is searched for again when room was freed that may be enough with them."""
+
+import pytest
+
+from extender.scheduling.preemption import Mode
+from extender.scheduling.vain_searches import VainSearches
+from serried.model.group import GroupKey, GroupKind
+from serried.model.verdict import Reason
+from tests.support.builders import PodBuilder, pod
+from tests.support.extender_harness import Harness, gang, members, small_nodes
+
+HIGH = 100
+HIGHER = 1000
+
+
+def running(name: str, cpus: int, priority: int) -> PodBuilder:
+    return pod(name).cpu(cpus).on("n1").priority(priority)
+
+
+async def refuse(world: Harness) -> Harness:
+    """A member wants a whole node. Half of it has a pod of low priority, the other half one of higher priority."""
+    world.add(*small_nodes(1, 4), running("low", 2, 0), running("higher", 2, HIGHER))
+    world.add(gang(1).priority(HIGH), members(1)[0].cpu(4).priority(HIGH))
+    world.nominate()
+    await world.go()
+    assert world.reasons()[-1] is Reason.NO_CAPACITY
+    return world
+
+
+@pytest.fixture
+async def refused(world: Harness) -> Harness:
+    return await refuse(world)
+
+
+def list_evicted(world: Harness) -> list[str]:
+    return [call.name for call in world.api.said("delete")]
+
+
+async def test_half_of_the_room_is_freed_and_the_other_half_is_taken_from_a_lower_priority(refused: Harness) -> None:
+    refused.delete("higher")
+    await refused.go()
+    await refused.pass_time(2)
+    assert list_evicted(refused) == ["low"]
+
+
+async def test_where_nothing_of_lower_priority_ran_at_first_it_is_taken_from_one_that_came_later(
+    world: Harness,
+) -> None:
+    world.add(*small_nodes(1, 4), running("higher", 2, HIGHER))
+    world.add(gang(1).priority(HIGH), members(1)[0].cpu(4).priority(HIGH))
+    world.nominate()
+    await world.go()
+    world.add(running("low", 2, 0))
+    await world.go()
+    world.delete("higher")
+    await world.go()
+    await world.pass_time(2)
+    assert list_evicted(world) == ["low"]
+
+
+async def test_nobody_is_planned_again_while_nothing_is_freed(refused: Harness) -> None:
+    planned = len(refused.heard.plans)
+    await refused.pass_time(50)
+    assert len(refused.heard.plans) == planned
+
+
+async def test_after_a_minute_it_is_planned_again_though_nothing_was_freed(refused: Harness) -> None:
+    planned = len(refused.heard.plans)
+    await refused.pass_time(62)
+    assert len(refused.heard.plans) == planned + 1
+
+
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.ADVICE])
+async def test_nobody_goes_where_preemption_is_not_on(mode: Mode) -> None:
+    world = await refuse(Harness(preemption=mode))
+    world.delete("higher")
+    await world.go()
+    await world.pass_time(70)
+    assert list_evicted(world) == []
+    assert ("default/low" in world.heard.verdicts[-1][1].detail) is (mode is Mode.ADVICE)
+    await world.close()
+
+
+def key(name: str) -> GroupKey:
+    return GroupKey("default", name, GroupKind.POD_GROUP)
+
+
+class Ground:
+    """What is freed, and the time."""
+
+    def __init__(self) -> None:
+        self.freed = 0
+        self.now = 0.0
+        self.searches = VainSearches(lambda: (self.freed,), lambda: self.now)
+
+    def note(self, *names: str, rest: float = 0.0) -> None:
+        for name in names:
+            self.searches.note(key(name), rest, (self.freed,))
+
+    def take(self, *hopeless: str) -> list[str]:
+        return [group.name for group in self.searches.take_due(lambda each: each.name not in hopeless)]
+
+
+def test_four_are_woken_at_a_time_and_each_once() -> None:
+    ground = Ground()
+    ground.note(*"abcdef")
+    ground.freed, ground.now = 1, 1.0
+    assert [ground.take(), ground.take(), ground.take()] == [[*"abcd"], [*"ef"], []]
+
+
+def test_those_that_cannot_be_helped_stand_in_nobodys_way() -> None:
+    ground = Ground()
+    ground.note(*(f"hopeless{i}" for i in range(150)), "last")
+    ground.freed, ground.now = 1, 1.0
+    hopeless = [f"hopeless{i}" for i in range(150)]
+    assert ground.take(*hopeless) + ground.take(*hopeless) == ["last"]
+
+
+def test_what_took_long_rests_as_long_as_its_work_costs() -> None:
+    ground = Ground()
+    ground.note("a", rest=10.0)
+    ground.freed, ground.now = 1, 9.0
+    assert ground.take() == []
+    ground.now = 10.0
+    assert ground.take() == ["a"]
+
+
+def test_a_gang_that_is_searched_for_is_not_woken_for_what_was_before() -> None:
+    ground = Ground()
+    ground.note("a")
+    ground.searches.forget(key("a"))
+    ground.freed, ground.now = 1, 1.0
+    assert ground.take() == []
