@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from functools import partial
 from typing import Any
 
 from extender.scheduling.activity import SchedulerActivity
@@ -19,7 +18,7 @@ from extender.scheduling.nomination import NominationPolicy
 from serried.cluster.store import Store
 from serried.kube.attempts import Attempts
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, TooMany, Unavailable
+from serried.kube.errors import ApiError, Conflict, NotFound, TooMany, Unavailable
 from serried.kube.wire import PODS
 from serried.model.backoff import Backoff
 from serried.model.pod import HELD_GATE, Pod
@@ -34,6 +33,8 @@ _ACTIVATE_BUSY_SECONDS = 20.0
 """The same while the scheduler is busy."""
 
 _RETRY = Backoff(first=1.0, cap=30.0)
+
+Write = Callable[[Pod], Coroutine[Any, Any, None]]
 
 
 class Nominator:
@@ -95,7 +96,7 @@ class Nominator:
             self.arrived(uid)
             self._sent.pop(uid, None)
         for pod in pods:
-            self._spawn(partial(self._clear, pod))
+            self._spawn(pod, self._clear)
 
     def end_term(self) -> None:
         """Another instance may lead from now on: nothing more is written."""
@@ -108,7 +109,7 @@ class Nominator:
 
     def activate(self, pod: Pod) -> None:
         """Make the scheduler try a pod: lift our gate, or touch it if it was held by filter."""
-        self._spawn(partial(self._activate, pod))
+        self._spawn(pod, self._activate)
 
     def activate_idle(self, cycle: BindingCycle) -> None:
         """Touch the members of a cycle for which a wake-up seems lost.
@@ -220,29 +221,33 @@ class Nominator:
         body = {"metadata": {"uid": pod.uid, "annotations": note}}
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
 
-    def _spawn(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        task = asyncio.ensure_future(self._bounded(write))
+    def _spawn(self, pod: Pod, write: Write) -> None:
+        task = asyncio.ensure_future(self._bounded(pod, write))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _bounded(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _bounded(self, pod: Pod, write: Write) -> None:
         # Nobody asks for it again: a pod that is not woken waits for minutes, a nomination that stays keeps others out.
         async for _ in Attempts(_RETRY):
-            if await self._try(write):
+            if await self._try(pod, write):
                 return
 
-    async def _try(self, write: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+    async def _try(self, pod: Pod, write: Write) -> bool:
         """Whether nothing is left to do: it is done, or the API server will never take it."""
         # Bindings go over the same connections: what only tidies up must not queue before them by the hundred.
         async with self._few:
             try:
-                await write()
+                await write(pod)
             except (TooMany, Unavailable) as error:
                 log.warning("could not touch a pod yet", extra={"err": str(error)})
                 return False
+            except NotFound:
+                return True
+            except Conflict:
+                # It was made anew, or others have written to it each time that the API server tried: the watch knows.
+                return pod.uid not in self._store.pods
             except ApiError as error:
-                if error.status not in {404, 409}:  # gone, or made anew: nothing left to steer
-                    log.warning("could not touch a pod", extra={"err": str(error)})
+                log.warning("could not touch a pod", extra={"err": str(error)})
             except Exception:
                 log.exception("could not touch a pod")
         return True

@@ -1,22 +1,33 @@
 """Our nominations of pods that hold no slot: left by a process that died before the end of its record."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
+from typing import Any
 
 from extender.binding.nominator import Nominator
 from extender.scheduling.term import Term
 from serried.cluster.ledger import Ledger
 from serried.cluster.members import Members
+from serried.kube.attempts import Attempts
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError
+from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import PODS
+from serried.model.backoff import Backoff
 from serried.model.pod import Pod
+
+log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "serried"
 """The name under which we write, as ``managedFields`` have it."""
 
 _MAX_READS = 16
 """How many pods are read at the same time."""
+
+_MAX_FAILURES = 3
+"""How often one is read in vain; all that wait for the new leader wait for this."""
+
+_RETRY = Backoff(first=0.5, cap=2.0)
 
 
 class StrayNominations:
@@ -61,13 +72,25 @@ class StrayNominations:
 
     async def _is_ours(self, pod: Pod) -> bool:
         # The scheduler nominates members too (preemption); only the field's manager tells the two apart.
-        try:
-            found = await self._client.get(PODS, pod.namespace, pod.name)
-        except ApiError:
-            return False
-        managers = found["metadata"].get("managedFields") or []
-        return any(
-            entry.get("manager") == FIELD_MANAGER
-            and "f:nominatedNodeName" in (entry.get("fieldsV1") or {}).get("f:status", {})
-            for entry in managers
-        )
+        async for failures in Attempts(_RETRY):
+            try:
+                found = await self._client.get(PODS, pod.namespace, pod.name)
+            except NotFound:
+                return False
+            except ApiError as error:
+                if failures < _MAX_FAILURES:
+                    continue
+                detail = {"pod": f"{pod.namespace}/{pod.name}", "node": pod.nominated, "err": str(error)}
+                log.warning("cannot tell whose nomination a pod has: it stays", extra=detail)
+                return False
+            return _has_nominated(found)
+        raise AssertionError("attempts do not end")
+
+
+def _has_nominated(pod: Mapping[str, Any]) -> bool:
+    """Whether its nomination is one that we wrote."""
+    return any(
+        entry.get("manager") == FIELD_MANAGER
+        and "f:nominatedNodeName" in (entry.get("fieldsV1") or {}).get("f:status", {})
+        for entry in pod["metadata"].get("managedFields") or []
+    )

@@ -182,7 +182,25 @@ class TestGates:
         await world.settle()
         assert names(world, "activate") == ["m0"] * 4
 
-    @pytest.mark.parametrize("status", [403, 404, 409, 422])
+    async def test_a_write_that_loses_against_others_is_made_again_as_long_as_the_pod_is_there(
+        self, world: Harness
+    ) -> None:
+        world.add(*members(1))
+        world.api.fail("activate", error(409), error(409))
+        world.nominator.activate(world.store.pods["pod-m0"])
+        await world.settle()
+        assert names(world, "activate") == ["m0"] * 3
+
+    async def test_a_pod_that_was_made_anew_is_left_alone(self, world: Harness) -> None:
+        world.add(*members(1))
+        gone = world.store.pods["pod-m0"]
+        world.delete("m0")
+        world.api.fail("activate", error(409))
+        world.nominator.activate(gone)
+        await world.settle()
+        assert names(world, "activate") == ["m0"]
+
+    @pytest.mark.parametrize("status", [403, 404, 422])
     async def test_what_the_api_server_will_never_take_is_not_repeated(self, world: Harness, status: int) -> None:
         world.add(*members(1))
         world.api.fail("activate", error(status))

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from extender.binding import run as cycle_runner
+from extender.binding import stray_nominations
 from extender.binding.reservations import Records
 from extender.scheduling.cycle import CycleStage
 from serried.kube.errors import ApiError
@@ -233,11 +234,18 @@ class TestStrayNominations:
             while any(cluster.pod(f"m{number}").nominated for number in range(40)):
                 await cluster.settle()
 
-    async def test_one_that_cannot_be_read_keeps_no_other(self, cluster: Harness) -> None:
+    @pytest.mark.parametrize(
+        ("failures", "left"),
+        [pytest.param(3, ["", ""], id="three failures are outlasted"), pytest.param(7, ["", "n1"], id="not for ever")],
+    )
+    async def test_one_that_cannot_be_read_is_read_again_and_keeps_no_other(
+        self, cluster: Harness, monkeypatch: pytest.MonkeyPatch, failures: int, left: list[str]
+    ) -> None:
+        monkeypatch.setattr(stray_nominations, "_RETRY", Backoff(0.0, 0.0))
         cluster.add(*[each.nominated("n1").having([MANAGED], "metadata", "managedFields") for each in members(2)])
-        cluster.api.fail("get", error(500))
+        cluster.api.fail("get", *[error(500)] * failures)
         await recover(cluster)
-        assert sorted(cluster.pod(name).nominated for name in ("m0", "m1")) == ["", "n1"]
+        assert sorted(cluster.pod(name).nominated for name in ("m0", "m1")) == left
 
     async def test_those_of_others_stay(self, cluster: Harness) -> None:
         other = {**MANAGED, "manager": "kube-scheduler"}
