@@ -30,18 +30,20 @@ class PrometheusMetrics(Metrics):
         self._sample: Callable[[], None] = lambda: None
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self._watch_restarts = self._counter("serried_watch_restarts", "Ends of watches.", "resource", "cause")
-        self._watch_events = self._counter("serried_watch_events", "Changes received by watches.", "resource")
+        self._watch_restarts = self._counter("serried_watch_restarts", "Watches that ended.", "resource", "cause")
+        self._watch_events = self._counter("serried_watch_events", "Changes that watches delivered.", "resource")
         self._malformed = self._counter(
-            "serried_malformed_objects", "Watched objects that could not be used, each time one is seen.", "resource"
+            "serried_malformed_objects", "Watched objects that Serried cannot use, at each sighting.", "resource"
         )
         self._writes = self._counter("serried_api_writes", "Writes sent to the API server.", "verb_resource")
         self._failures = self._counter(
-            "serried_api_errors", "Requests that the API server has refused or not answered.", "method", "status"
+            "serried_api_errors", "Requests that the API server refused or did not answer.", "method", "status"
         )
         self._event_drops = self._counter("serried_event_drops", "Events that were not written.")
         self._cached = self._gauge("serried_cache_objects", "Objects in the cache.", "resource")
-        self._silent = self._gauge("serried_watch_silent_seconds", "Time since the last word of a watch.", "resource")
+        self._silent = self._gauge(
+            "serried_watch_silent_seconds", "Time since a watch last received anything.", "resource"
+        )
 
     def watch_restarted(self, resource: str, cause: str) -> None:
         """A watch ended."""
@@ -111,41 +113,43 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
             "serried_bind_burst_seconds", "Time from the first Binding of a commit to the last answer.", _BURST_SECONDS
         )
         self._bindings = self._counter("serried_bindings", "Bindings by result.", "result")
-        self._repairs = self._counter("serried_repairs", "Slots of dead members by what became of them.", "outcome")
+        self._repairs = self._counter("serried_repairs", "Slots of dead members, by what happened to them.", "outcome")
         self._repair_seconds = self._histogram(
             "serried_repair_seconds",
             "Time from a member's end to the binding of its replacement.",
             _REPAIR_SECONDS,
         )
-        self._vacancies = self._gauge("serried_vacancies", "Slots that are kept for the members to come.")
+        self._vacancies = self._gauge("serried_vacancies", "Slots that are kept for replacements.")
         self._held = self._gauge("serried_held_pods", "Pods that are held back.", "by")
         self._unmarked = self._gauge("serried_unmarked_members", "Waiting members without markers.")
         self._groups = self._gauge("serried_groups", "PodGroups by state.", "state")
         self._forecasts = self._counter("serried_forecasts", "Forecasts for heads of the queue by outcome.", "outcome")
         self._forecast_wait = self._histogram(
-            "serried_forecast_wait_seconds", "Time from a first forecast to what it says.", _WAIT_SECONDS
+            "serried_forecast_wait_seconds", "Time from a first forecast to the time that it names.", _WAIT_SECONDS
         )
         self._forecast_error = self._histogram(
-            "serried_forecast_error_seconds", "Time from what a forecast said to the gang's plan.", _ERROR_SECONDS
+            "serried_forecast_error_seconds",
+            "Time from the time that a forecast named to the gang's plan.",
+            _ERROR_SECONDS,
         )
         self._victim_searches = self._counter("serried_victim_searches", "Searches for victims by outcome.", "outcome")
         self._victim_search_seconds = self._histogram(
-            "serried_victim_search_seconds", "Work of one search for victims.", _SEARCH_SECONDS
+            "serried_victim_search_seconds", "Time that one search for victims takes.", _SEARCH_SECONDS
         )
         self._preemptions = self._counter("serried_preemptions", "Preemptions for gangs by outcome.", "outcome")
         self._victims = self._counter("serried_victims", "Pods that were evicted for gangs.", "kind")
-        self._head = self._gauge("serried_head_forecast_seconds", "Time to the forecast of the head of the queue.")
+        self._head = self._gauge("serried_head_forecast_seconds", "Time until the forecast of the head of the queue.")
         self._reason_seconds = self._histogram(
-            "serried_gang_wait_seconds", "Time for which groups had a reason.", _REASON_SECONDS, "reason"
+            "serried_gang_wait_seconds", "How long groups had a reason.", _REASON_SECONDS, "reason"
         )
         self._start_seconds = self._histogram(
             "serried_gang_start_seconds",
-            "Time from a group's first sight, or loss of its quorum, to its bound quorum.",
+            "Time from the first sight of a group, or the loss of its quorum, until its quorum is bound.",
             _REASON_SECONDS,
         )
-        self._active = self._gauge("serried_active", "Whether this process may plan and bind.")
-        self._partial = self._gauge("serried_partial_gangs", "Gangs that are bound in part.")
-        self._gangs = self._gauge("serried_gangs", "Gangs by API level and kind of their owner.", "level", "owner")
+        self._active = self._gauge("serried_active", "1 on the extender that plans and binds, 0 on a standby.")
+        self._partial = self._gauge("serried_partial_gangs", "Gangs with bound members, but fewer than minCount.")
+        self._gangs = self._gauge("serried_gangs", "Gangs by API level and kind of owner.", "level", "owner")
         self._reservations = self._gauge("serried_reservations", "Reservations by phase.", "phase")
         self._reserved_slots = self._gauge("serried_reserved_slots", "Slots of reservations.", "member")
         self._reserved_idle = self._gauge(
@@ -154,9 +158,11 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         self._oldest_reservation = self._gauge(
             "serried_oldest_reservation_seconds", "Age of the oldest reservation with members that are not bound."
         )
-        self._free_slots = self._gauge("serried_free_slots", "Room for members like those planned last.")
+        self._free_slots = self._gauge(
+            "serried_free_slots", "Free room, as a number of members like those planned last."
+        )
         self._largest_gang = self._gauge(
-            "serried_largest_gang", "The same in the roomiest domain of a topology key.", "key"
+            "serried_largest_gang", "The same for the domain with the most room, for each topology key.", "key"
         )
 
     def verb(self, name: str, seconds: float) -> None:
@@ -263,18 +269,22 @@ class PrometheusControllerMetrics(PrometheusMetrics, ControllerMetrics):
 
     def __init__(self) -> None:
         super().__init__()
-        self._syncs = self._counter("serried_job_syncs", "Looks at Jobs by result.", "result")
+        self._syncs = self._counter("serried_job_syncs", "Looks at Jobs, by result.", "result")
         self._sync_seconds = self._histogram(
-            "serried_job_sync_duration_seconds", "Time of one look at a Job, writes included.", _SYNC_SECONDS
+            "serried_job_sync_duration_seconds", "Time of one look at a Job, including its writes.", _SYNC_SECONDS
         )
         self._creations = self._counter(
-            "serried_job_gang_workload_creation", "Creates of Workloads for gang Jobs.", "result"
+            "serried_job_gang_workload_creation",
+            "Workloads that the controller tried to create for gang Jobs.",
+            "result",
         )
         self._creation_seconds = self._histogram(
             "serried_workload_creation_duration_seconds", "Time to create one Workload.", _SYNC_SECONDS
         )
-        self._active = self._gauge("serried_controller_active", "Whether this controller works.")
-        self._queue = self._gauge("serried_controller_queue_length", "Jobs that wait to be looked at.")
+        self._active = self._gauge(
+            "serried_controller_active", "1 on the controller that creates objects, 0 on a standby."
+        )
+        self._queue = self._gauge("serried_controller_queue_length", "Jobs that wait for a look.")
 
     def synced(self, result: str, seconds: float) -> None:
         """One look at a Job ended."""
