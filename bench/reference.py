@@ -20,13 +20,13 @@ CRDS = ROOT / "manifests" / "kustomize" / "crds"
 
 _HEAD = """# API reference
 
-The kinds that Serried installs, in the group `scheduling.serried.dev`. This page is made from the CRDs by
-`python -m bench.reference --write`. Clusters that serve Workloads and PodGroups themselves use the kinds of
-`scheduling.k8s.io` instead ([API levels](api-levels.md)); there only Reservations are ours.
-`kubectl explain podgroups.scheduling.serried.dev.spec` shows the same.
+This page lists the kinds that Serried installs, in the group `scheduling.serried.dev`. The command
+`python -m bench.reference --write` generates it from the CRDs. Clusters that serve Workloads and PodGroups themselves
+use the kinds of `scheduling.k8s.io` instead ([API levels](api-levels.md)). There, Reservation is the only kind that
+Serried adds. `kubectl explain podgroups.scheduling.serried.dev.spec` shows the same descriptions.
 
-Other projects have kinds named PodGroup, too. So kubectl is told the whole name:
-`kubectl get podgroups.scheduling.serried.dev`, or by the short name in brackets.
+Other projects also have a kind named PodGroup. So give kubectl the full name,
+`kubectl get podgroups.scheduling.serried.dev`, or the short name in brackets.
 """
 
 _ORDER = ("Workload", "PodGroup", "CompositePodGroup", "Reservation")
@@ -104,7 +104,8 @@ def _describe(field: Schema) -> str:
         for key, word in (("minimum", "at least"), ("maximum", "at most"), ("maxItems", "at most"))
         if key in field
     ]
-    said.append(_end(", ".join(bounds) + (" of them" if bounds and "maxItems" in field else "")))
+    items = {0: "", 1: " item"}.get(field.get("maxItems", 0), " items")
+    said.append(_end(", ".join(bounds) + items))
     said += [_end(rule["message"]) for rule in field.get("x-kubernetes-validations", ()) if "message" in rule]
     return " ".join(text for text in said if text).replace("|", "\\|")
 

@@ -129,7 +129,7 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         )
         self._forecast_error = self._histogram(
             "serried_forecast_error_seconds",
-            "Time from the time that a forecast named to the gang's plan.",
+            "Time from the forecast's time to the gang's plan.",
             _ERROR_SECONDS,
         )
         self._victim_searches = self._counter("serried_victim_searches", "Searches for victims by outcome.", "outcome")
