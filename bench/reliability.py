@@ -29,46 +29,49 @@ _ORDER = ("extender", "controller", "scheduler", "kube-apiserver", "etcd", "spli
 
 _HEAD = """# Reliability
 
-What happens when processes die, requests fail and nodes go, measured. This page is made from the newest result of
-`make soak` by `python -m bench.reliability --write`. Anyone can run it: `python -m tests.chaos --minutes 10 --seed 1`.
+This page shows what happens when processes die, requests fail and nodes disappear. The command
+`python -m bench.reliability --write` generates it from the newest result of `make soak`. You can run the soak yourself:
+`python -m tests.chaos --minutes 10 --seed 1`.
 
-A real control plane runs with nodes that kwok plays. A steady load has more gangs than fit: with and without a topology
-key, elastic ones, trees, gangs that preempt, Jobs, plain pods. Faults come in rounds. In a storm processes die,
-requests fail and the cluster changes. Then all processes become ready again, and for a while only watches are
-disturbed. What was killed is started again. A long run aims at 10,000 faults on the way and 300 kills; the numbers
-below say how far this one came. `make test` has a short run with a fixed seed (`tests/e2e/test_faults.py`).
+The soak runs a real control plane with nodes that kwok simulates. A steady load has more gangs than fit: gangs with and
+without a topology key, elastic gangs, trees, gangs that preempt, Jobs, plain pods. Faults come in rounds. In a storm
+processes die, requests fail and the cluster changes. The soak restarts every process that it killed. Then it waits
+until all processes are ready, and for a while it disturbs only watches. A long run has a target of 10,000 faults on the
+way and 300 kills. The numbers below say how many this run had. `make test` includes a short run with a fixed seed
+(`tests/e2e/test_faults.py`).
 
 ## What is checked
 
-A process of its own watches the API server and `/debug`, and judges four times a second. It shares no code with Serried
-but the names of API versions. A unit test breaks each rule in turn and sees that it is caught.
+A separate process, the checker, watches the API server and `/debug`. It checks the rules below four times a second. It
+shares no code with Serried except the names of API versions. A unit test breaks each rule in turn, and asserts that the
+checker notices.
 
 | rule | broken if |
 |---|---|
-| half bound | 0 < bound < minCount for longer than 2 s + minCount / 200 s outside of a recovery; for trees likewise |
-| domain | members of a gang or a tree run in two domains of the required key, or on a node without it |
-| over-committed | a Binding of ours puts more on a node than it holds, and no other scheduler did so within 2 s |
-| orphan | a Reservation is left without its gang, or a nomination of ours without a Reservation, for 15 s |
+| half bound | 0 < bound < minCount for longer than 2 s + minCount / 200 s outside of a recovery. Trees likewise |
+| domain | members of a gang or a tree run in two domains of the required key, or on a node without that key |
+| over-committed | a Binding by Serried puts more on a node than it holds, and no other scheduler did so within 2 s |
+| orphan | for 15 s, a Reservation exists without its gang, or a nomination by Serried without a Reservation |
 | silent | a gang waits for 10 s, and its condition or `/debug` gives no reason |
-| leaked finalizer | a deleted group that no pod names any more stays for 75 s |
-| write at rest | anything is written while nothing happens |
-| overlooked | a gang fits, is not behind the first of the queue, and is not bound within 90 s of the last fault |
+| leaked finalizer | a deleted group still exists after 75 s, although no pod names it any more |
+| write at rest | a process writes anything while nothing happens |
+| overlooked | a gang fits, is not behind the first gang of the queue, and is not bound within 90 s of the last fault |
 
-At the end no new gangs come, and every gang that is there has to complete. Then nothing may be remembered that is not
-there: what the extender knows is compared with the API server (`/debug/cache/diff`), and it has no record, no kept slot
-and no group but those that wait. Last of all one member of a gang of two is bound by hand. A checker that does not tell
-of this is blind, and the run has failed.
+At the end the load stops, and every gang that exists must complete. After that Serried must not remember anything that
+no longer exists. The soak compares the cache of the extender with the API server (`/debug/cache/diff`). The extender
+must have no record, no kept slot, and no group except those that wait. Finally the soak binds one member of a gang of
+two by hand. If the checker does not report it, the checker is blind, and the run has failed.
 
-A *recovery* lasts from the signal to the extender, the scheduler, the API server or etcd until 8 s after the process
-is ready again, or as long as two extenders are active at once. For one gang it lasts, too, until 15 s after a write
-about it was refused, lost or delayed on the way. A member that is deleted before it is bound, or whose planned node is
-taken away, does not count as missing. Two extenders that are active at once may over-commit a node, as any two
-schedulers may: the API server does not count.
+A *recovery* begins with the signal to the extender, the scheduler, the API server or etcd. It ends 8 s after the
+process is ready again. While two extenders are active at once, that is a recovery, too. If a write about a gang was
+refused, lost or delayed on the way, the recovery of this gang lasts until 15 s after that write. A member does not
+count as missing if it is deleted before it is bound, or if its planned node is taken away. Two extenders that are
+active at once may over-commit a node, as any two schedulers may, because the API server does not check it.
 <!-- not measured: 2 s, 200 s, 15 s, 10 s, 75 s, 90 s, 8 s -->
 
-Not tried here: a wall clock that jumps (no variable of the environment moves the time of a process;
-`tests/sim/test_death_anywhere.py` moves the clocks that the extender's core is given), a network that parts two nodes,
-a full disk, and a loss of etcd's data.
+The soak does not test a wall clock that jumps, because no environment variable changes the time of a process.
+`tests/sim/test_death_anywhere.py` moves the clocks of the extender's core instead. The soak also does not test a
+network that separates two nodes, a full disk, or a loss of etcd's data.
 """
 
 
@@ -91,9 +94,9 @@ def _render_summary(found: Mapping[str, Any]) -> Iterator[str]:
     yield "## In short"
     yield ""
     yield f"{found['date']}, Kubernetes {found['kubernetes']}, API level {found['api']}, seed {found['seed']}."
-    yield f"The machine has {machine['cores']} cores, and did other work as well."
+    yield f"The machine has {machine['cores']} cores. It also did other work."
     if "preempted" not in found:
-        yield "This run is older than the checks at the end, and than the faults at writes and in the calm."
+        yield "This run is older than the checks at the end, the faults at writes, and the faults between storms."
     yield ""
     yield "| what | number |"
     yield "|---|---|"
@@ -124,8 +127,8 @@ def _render_summary(found: Mapping[str, Any]) -> Iterator[str]:
 def _render_requests(found: Mapping[str, Any]) -> Iterator[str]:
     yield "## Faults on the way"
     yield ""
-    yield "Extender, controller and scheduler reach the API server through a proxy that answers in its place, loses"
-    yield "answers, and cuts, delays, repeats and expires watches."
+    yield "Extender, controller and scheduler reach the API server through a proxy. The proxy answers in the place of"
+    yield "the API server, loses answers, and cuts, delays, repeats and expires watches."
     yield ""
     yield from _draw("fault | number", {row: (number,) for row, number in found["faults"]["proxy"].items()})
     yield from _cite("faults.proxy[row]")
@@ -135,13 +138,13 @@ def _render_processes(found: Mapping[str, Any]) -> Iterator[str]:
     faults = found["faults"]
     yield "## Processes that die"
     yield ""
-    yield "Killed by SIGKILL at random moments; frozen by SIGSTOP for 0.3 to 4 s."
+    yield "The soak kills processes with SIGKILL at random moments. It freezes processes with SIGSTOP for 0.3 to 4 s."
     yield "<!-- not measured: 0.3 to 4 s -->"
     yield ""
     yield from _draw("process | killed | frozen", {r: (n, faults["freezes"][r]) for r, n in faults["kills"].items()})
     yield from _cite("faults.kills[row]", "faults.freezes[row]")
     if faults["at_writes"]:
-        yield "Of the kills of the extender these came at a write between plan and bind:"
+        yield "These kills of the extender happened at a write between plan and bind:"
         yield ""
         yield from _draw("write | killed", {row: (number,) for row, number in faults["at_writes"].items()})
         yield from _cite("faults.at_writes[row]")
@@ -156,8 +159,9 @@ def _render_cluster(found: Mapping[str, Any]) -> Iterator[str]:
         yield from _draw("fault | number", {row: (number,) for row, number in faults["cluster"].items()})
         yield from _cite("faults.cluster[row]")
         return
-    yield "At a random moment to anybody; or at a write of the extender between plan and last Binding, to the very gang"
-    yield "or node that the write is about. The write goes on when it is done."
+    yield "A fault at random hits any object at a random moment. A fault at a write happens while the extender"
+    yield "writes, between plan and last Binding. It hits the gang or node that the write is about. The write"
+    yield "continues after it."
     yield ""
     yield from _draw("fault | at random | at a write", {row: (n, between[row]) for row, n in faults["cluster"].items()})
     yield from _cite("faults.cluster[row]", "faults.cluster_at_writes[row]")
@@ -167,17 +171,17 @@ def _render_recovery(found: Mapping[str, Any]) -> Iterator[str]:
     recovery, climb, lag = found["recovery_seconds"], found["climb_seconds"], found["watch_lag_seconds"]
     yield "## Recovery"
     yield ""
-    yield "Seconds from the signal to the first Binding of a gang after the process is ready again. In a storm several"
-    yield "fall at once, and once more while they start. A killed scheduler waits out its own Lease first, and after an"
-    yield "end of the API server it waits before it watches again, longer each time (client-go's backoff). How long one"
-    yield "failure alone takes is measured by `python -m bench.failover`."
+    yield "The table shows seconds from the signal to the first Binding of a gang after the process is ready again."
+    yield "In a storm several processes die at once, and may die again while they start. A killed scheduler first"
+    yield "waits until its own Lease expires. After the API server ends, the scheduler pauses before it watches"
+    yield "again, longer each time (client-go's backoff). `python -m bench.failover` measures single failures."
     yield ""
     names = ("count", "p50", "p99", "max")
     known = {name: recovery[name] for name in _ORDER if name in recovery}
     yield from _draw("process | samples | p50 | p99 | longest", {r: [e[n] for n in names] for r, e in known.items()})
     yield from _cite(*(f"recovery_seconds[row].{name}" for name in names))
-    yield "Seconds from the first Binding of a gang to minCount, recoveries included; and from the create of a PodGroup"
-    yield "to its appearance on `/debug`, after each storm:"
+    yield "The next table shows seconds from the first Binding of a gang to minCount, including recoveries. Watch lag"
+    yield "is the time from the creation of a PodGroup until `/debug` shows it, after each storm."
     yield ""
     rows = {"gang from first Binding to minCount": climb, "watch lag": lag}
     yield from _draw("time | samples | p50 | p99 | longest", {r: [e[n] for n in names] for r, e in rows.items()})
@@ -192,9 +196,10 @@ def _render_memory(results: Results) -> Iterator[str]:
         return
     yield "## Memory"
     yield ""
-    yield "Resident memory in MiB while requests fail and the cluster changes, but no process is killed: the middle"
-    yield "of the samples up to this minute (`python -m tests.chaos --faults proxy cluster --name soak-steady`). It"
-    yield "counts as grown if the middle of the last quarter is more than 5 % and 3 MiB above that of the second one."
+    yield "In this run requests fail and the cluster changes, but no process is killed"
+    yield "(`python -m tests.chaos --faults proxy cluster --name soak-steady`). The table shows resident memory in MiB"
+    yield "for each part of the run: the median of its samples. The minute is the end of the part. Memory has grown if"
+    yield "the median of the last quarter of the run is more than 5 % and 3 MiB above the median of the second quarter."
     yield "<!-- not measured: 5 %, 3 MiB -->"
     yield ""
     rows = {f"{row['minute']:g}": (row["extender"], row["controller"]) for row in found["memory_mib"]}
@@ -213,7 +218,7 @@ def _render_fallback(results: Results) -> Iterator[str]:
         return
     yield "## At the fallback level"
     yield ""
-    yield "The same faults where Serried's own API is used"
+    yield "This run has the same faults, on a cluster that uses Serried's own API"
     yield "(`python -m tests.chaos --api fallback --name soak-fallback`)."
     yield ""
     more = {"processes killed": ("totals.kills", found["totals"]["kills"])}
