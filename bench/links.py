@@ -4,7 +4,7 @@
 
 A link leads somewhere if it names a file of this repository, and, behind a `#`, a heading of that page as GitHub makes
 anchors of headings. Addresses of other sites are not asked for. A row that stands outside of its table, or has more or
-fewer cells than the table's head, is shown to people as dashes and bars.
+fewer cells than the table's head, is shown to people as dashes and bars. A row has a bar at each end.
 """
 
 import re
@@ -64,6 +64,8 @@ def check_tables(path: Path) -> Iterator[Problem]:
     drawn = dict(_find_rows(tokens))
     elsewhere = set(_find_lines_of_no_table(tokens))
     for number, line in enumerate(path.read_text().splitlines()):
+        if number in drawn and not _ROW.match(line):
+            yield Problem(number + 1, "a row without a bar at each end")
         if number in elsewhere or not _ROW.match(line):
             continue
         width = drawn.get(number)

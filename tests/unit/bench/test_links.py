@@ -27,6 +27,7 @@ PAGES = {
     "a table without its head": ("text\n| 1 | 2 |\n", [(2, "a row outside of a table")]),
     "a row with a cell too many": (f"{TABLE}| 3 | 4 | 5 |\n", [(4, "a row of 3 cells in a table of 2")]),
     "a row with a cell too few": (f"{TABLE}| 3 |\n", [(4, "a row of 1 cells in a table of 2")]),
+    "a row without its last bar": (f"{TABLE}| 3 | 4\n", [(4, "a row without a bar at each end")]),
     "a bar behind a backslash": (f"{TABLE}| `a\\|b` | c |\n", []),
     "a bar in code, which parts cells all the same": (
         f"{TABLE}| `a|b` | c |\n",
