@@ -1,35 +1,20 @@
 """What the commands show is what the extender's own pages say: no field is asked for that they have not."""
 
-import io
-from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator
 from unittest.mock import Mock
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from rich.console import Console, RenderableType
 
 from extender.debug.routes import debug_routes
-from serried.cli.access import DebugApi
 from serried.cli.explain import collect, draw_group
 from serried.cli.queue import draw_queue
 from serried.cli.top import draw_domains
 from serried.model.level import FALLBACK
 from tests.support.builders import RACK, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, small_nodes
-
-
-class Pages(DebugApi):
-    """``/debug`` of an extender in this process."""
-
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self._http = http
-
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
-        answer = await self._http.get(f"/debug/{path}", params=dict(params or {}))
-        assert answer.status_code == 200, (path, answer.text)
-        return answer.json()
+from tests.support.pages import Pages, show
 
 
 @pytest.fixture
@@ -46,14 +31,6 @@ async def pages(world: Harness) -> AsyncIterator[Pages]:
     app.include_router(debug_routes(world.core, reports, FALLBACK, dict))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
         yield Pages(http)
-
-
-def show(parts: Iterable[RenderableType]) -> str:
-    written = io.StringIO()
-    console = Console(file=written, width=300)
-    for part in parts:
-        console.print(part)
-    return written.getvalue()
 
 
 async def test_a_gang_that_waits_is_explained_by_its_job(pages: Pages) -> None:

@@ -200,6 +200,8 @@ class TestWhenAReasonIsTold:
             office.reports.say(GANG, verdict)
             await office.pass_time(0.31)
         assert office.speaker.reasons() == ["NoCapacity"]
+        assert office.speaker.pods == [("m0", "NoCapacity")]
+        assert [each["message"].split(":")[0] for each in office.api.conditions] == ["NoCapacity"]
 
     async def test_plans_that_fail_one_after_the_other_are_told_within_a_second(self, office: Office) -> None:
         for verdict in (PLANNED, OUTDATED):
@@ -207,6 +209,8 @@ class TestWhenAReasonIsTold:
             office.reports.say(GANG, verdict)
             await office.pass_time(0.46)
         assert office.speaker.reasons() == ["PlanOutdated"]
+        assert office.speaker.pods == [("m0", "PlanOutdated")]
+        assert [each["message"].split(":")[0] for each in office.api.conditions] == ["PlanOutdated"]
 
     async def test_one_that_changes_while_the_gang_gets_on_is_left_to_its_end_for_two_seconds(
         self, office: Office

@@ -1,0 +1,148 @@
+"""One reason, in the same words, in every place where people look, within a second of the decision."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
+from typing import cast
+from unittest.mock import Mock
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from prometheus_client.parser import text_string_to_metric_families
+
+from extender.debug.gauges import Gauges
+from extender.debug.routes import debug_routes
+from extender.isolation import Isolation
+from extender.leader import Leadership
+from extender.process import make_reports
+from extender.status.reports import Reports
+from serried.cli.decisions import draw_decisions
+from serried.cli.explain import collect, draw_group
+from serried.cli.queue import draw_queue
+from serried.feed import Feed
+from serried.kube.events import EventWriter
+from serried.model.group import GroupKey
+from serried.model.level import NATIVE
+from serried.model.verdict import Verdict
+from serried.observe.prometheus import PrometheusExtenderMetrics
+from tests.support.extender_harness import Harness, RecordingMetrics, gang, members, small_nodes
+from tests.support.pages import Pages, show
+
+SECOND = 1.0
+
+
+class Told(RecordingMetrics):
+    """Hands decisions on to the reports, as the extender does."""
+
+    reports: Reports
+
+    def say(self, group: GroupKey, verdict: Verdict) -> None:
+        super().say(group, verdict)
+        self.reports.say(group, verdict)
+
+
+class Speaker:
+    """Keeps the messages of events by the object that they are about."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, list[str]] = defaultdict(list)
+
+    def emit(self, regarding: Mapping[str, str], kind: str, reason: str, message: str) -> None:
+        self.said[f"{regarding['kind']}/{regarding['name']}"].append(message)
+
+
+class Town:
+    """A gang of three, of which two find room. Time passes when told to."""
+
+    def __init__(self) -> None:
+        told = Told()
+        self.world = Harness(heard=told)
+        self.speaker = Speaker()
+        client, store, clock = self.world.api.client(), self.world.store, self.world.clock
+        self.reports = told.reports = make_reports(client, store, cast("EventWriter", self.speaker), NATIVE, clock)
+        self.telling = asyncio.create_task(self.reports.run())
+        app = FastAPI()
+        app.include_router(debug_routes(self.world.core, self.reports, NATIVE, dict))
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug")
+        self.pages = Pages(self.http)
+
+    async def decide(self) -> str:
+        """The sentence that is decided at this moment."""
+        await self.world.add(*small_nodes(1), gang(3), *members(3)).go()
+        return self.reports.decisions[-1].text
+
+    async def pass_time(self, seconds: float) -> None:
+        self.world.clock.advance(seconds)
+        self.reports.wake()
+        await self.world.settle()
+
+    def list_conditions(self) -> list[str]:
+        return [each["message"] for each in self.world.api.conditions]
+
+    def count_groups(self, state: str) -> float:
+        """What a scrape finds."""
+        metrics = PrometheusExtenderMetrics()
+        isolation = Mock(spec=Isolation)
+        isolation.list_unmarked.return_value = []
+        leadership = Mock(spec=Leadership, active=True)
+        gauges = Gauges(self.world.core, Mock(spec=Feed), NATIVE, isolation, leadership=leadership, metrics=metrics)
+        gauges.sample()
+        families = text_string_to_metric_families(metrics.render().decode())
+        samples = (each for family in families for each in family.samples if each.name == "serried_groups")
+        return next(each.value for each in samples if each.labels == {"state": state})
+
+    async def close(self) -> None:
+        await self.http.aclose()
+        self.telling.cancel()
+        await asyncio.gather(self.telling, return_exceptions=True)
+        await self.world.close()
+
+
+@pytest.fixture
+async def town() -> AsyncIterator[Town]:
+    made = Town()
+    yield made
+    await made.close()
+
+
+async def test_debug_metric_and_log_have_it_at_once(town: Town, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        sentence = await town.decide()
+    assert sentence.startswith("NoCapacity: the cluster has room for 2 of 3 members")
+    group = await town.pages.get("groups/default/g")
+    assert (group["reason"], group["message"]) == ("NoCapacity", sentence)
+    assert [each["message"] for each in (await town.pages.get("queue"))["waiting"]] == [sentence]
+    assert town.count_groups("NoCapacity") == 1.0
+    (line,) = [vars(each) for each in caplog.records if vars(each).get("text") == sentence]
+    assert (line["podGroup"], line["reason"]) == ("default/g", "NoCapacity")
+    decision = await town.pages.get(f"decisions/{line['decision']}")
+    assert (decision["reason"], decision["text"]) == ("NoCapacity", sentence)
+
+
+async def test_the_commands_have_it_at_once(town: Town) -> None:
+    sentence = await town.decide()
+    reason, _, why = sentence.partition(": ")
+    (explained,) = await collect(town.pages, "default", "podgroup", "g")
+    shown = show(draw_group(explained))
+    assert reason in shown
+    assert why in shown
+    assert sentence in show(draw_queue(await town.pages.get("queue")))
+    assert sentence in show(draw_decisions(await town.pages.get("decisions")))
+
+
+async def test_condition_and_events_of_group_and_pod_have_it_within_a_second(town: Town) -> None:
+    sentence = await town.decide()
+    await town.pass_time(SECOND)
+    assert town.list_conditions() == [sentence]
+    assert town.speaker.said == {"PodGroup/g": [sentence], "Pod/m0": [sentence]}
+
+
+async def test_nothing_is_said_again_while_nothing_changes(town: Town) -> None:
+    sentence = await town.decide()
+    for _ in range(60):
+        await town.pass_time(SECOND)
+        await town.world.go()
+    assert town.list_conditions() == [sentence]
+    assert town.speaker.said == {"PodGroup/g": [sentence], "Pod/m0": [sentence]}
