@@ -9,6 +9,7 @@ from serried.model.level import FALLBACK
 
 POLICIES = {
     "serried-extender-deletions": "the extender's right to delete pods has no limit",
+    "serried-extender-pod-status": "the extender's right to change statuses of pods has no limit",
     "serried-extender-pods": "the extender's right to change pods has no limit",
     "serried-job-gang-policy": "annotations of Jobs may be wrong, and may change while they run",
     "serried-pod-group-label": "a pod's group may be changed while it waits",

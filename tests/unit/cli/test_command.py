@@ -61,6 +61,12 @@ def test_the_help_of_a_command_ends_with_examples_of_it(command: Command, capsys
     assert f"serried {command.name}" in examples
 
 
+@pytest.mark.parametrize("command", COMMANDS, ids=[command.name for command in COMMANDS])
+def test_every_command_is_one_of_kubectl(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert kubectl.main([command.name, "--help"]) == 0
+    assert f"Usage: kubectl serried {command.name} " in capsys.readouterr().out
+
+
 def test_kubectl_runs_the_same_commands(proxy: PodProxy, capsys: pytest.CaptureFixture[str]) -> None:
     proxy.answer("/debug/queue", {"head": None, "waiting": [], "leftOff": 0})
     assert kubectl.main(["queue", "--server", proxy.url]) == 0

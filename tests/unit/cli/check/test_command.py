@@ -102,6 +102,17 @@ def test_a_clock_is_compared_with_that_of_the_api_server(sound: PodProxy, run: R
     assert "behind the API server's" in ended.out
 
 
+@pytest.mark.parametrize("autoscaler", ["cluster-autoscaler", "karpenter"])
+def test_an_autoscaler_is_known_by_its_deployment(sound: PodProxy, run: Run, autoscaler: str) -> None:
+    settings = [{"flag": f"--{name}", "value": value} for name, value in install().flags.items()]
+    gated = [each | {"value": "gate"} if each["flag"] == "--hold" else each for each in settings]
+    sound.answer_debug("serried-0:8912", "config", {"settings": gated})
+    sound.answer("/apis/apps/v1/deployments", items(named("coredns"), named(autoscaler)))
+    found = json.loads(run("check", "--only", "cluster", "-o", "json").out)
+    (finding,) = [each for each in found if each["where"] == f"kube-system/{autoscaler}"]
+    assert "a gang that is held by gate gets no nodes" in finding["what"]
+
+
 def test_what_may_not_be_read_is_unknown_and_the_rest_is_checked(sound: PodProxy, run: Run) -> None:
     refused = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "eve cannot list nodes"}
     sound.answer("/api/v1/nodes", refused, status=403)

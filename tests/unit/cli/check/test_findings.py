@@ -4,7 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
+from serried.cli.check.cluster import POLICIES
 from serried.cli.check.examination import examine
 from serried.cli.check.findings import Area, Finding, Severity
 from serried.cli.check.observed import Observed, decode_scheduler_config, parse_duration
@@ -19,7 +21,7 @@ from tests.support.installations import (
     say,
     set_flag,
 )
-from tests.unit.manifests.shipped import read_all
+from tests.unit.manifests.shipped import MANIFESTS, read_all
 
 ERROR = Severity.ERROR
 WARNING = Severity.WARNING
@@ -325,6 +327,13 @@ MISTAKES = [
         id="no policy for the extender",
     ),
     pytest.param(
+        without_policy("serried-extender-pod-status"),
+        WARNING,
+        "there is no such policy: the extender's right to change statuses of pods has no limit",
+        "manifests/kustomize/policies",
+        id="no policy for the statuses that the extender writes",
+    ),
+    pytest.param(
         lambda seen: replace(seen, bound_policies=seen.bound_policies - {"serried-pod-group-label"}),
         WARNING,
         "the policy has no binding",
@@ -391,6 +400,13 @@ MISTAKES = [
 @pytest.mark.parametrize("isolated", ["off", "on"])
 def test_the_shipped_installation_has_no_mistake(isolated: str) -> None:
     assert examine(install(isolated)) == []
+
+
+def test_every_policy_that_all_installations_have_is_missed_where_it_is_gone() -> None:
+    shipped = (MANIFESTS / "kustomize" / "policies").glob("*.yaml")
+    objects = [each for path in shipped for each in yaml.safe_load_all(path.read_text())]
+    names = {each["metadata"]["name"] for each in objects if each["kind"] == "ValidatingAdmissionPolicy"}
+    assert names == {*POLICIES, "serried-group-priority"}  # which is checked at the fallback level alone
 
 
 def find(seen: Observed, what: str) -> list[Finding]:
