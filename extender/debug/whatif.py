@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request
 
@@ -128,6 +128,48 @@ _EXAMPLE = WhatIfView(
     longestSliceSeconds=0.002,
 )
 
+_CONTAINER = {"name": "worker", "image": "train", "resources": {"requests": {"cpu": "1"}}}
+
+_JOB: dict[str, Any] = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "train"},
+    "spec": {
+        "parallelism": 4,
+        "completions": 4,
+        "completionMode": "Indexed",
+        "template": {"spec": {"schedulerName": "serried", "restartPolicy": "Never", "containers": [_CONTAINER]}},
+    },
+}
+
+_MANIFEST = """\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: train
+spec:
+  parallelism: 4
+  completions: 4
+  completionMode: Indexed
+  template:
+    spec:
+      schedulerName: serried
+      restartPolicy: Never
+      containers:
+      - name: worker
+        image: train
+        resources: {requests: {cpu: "1"}}
+"""
+"""The same as people write it."""
+
+_BODY = {
+    "content": {
+        "application/yaml": {"schema": {"type": "string"}, "example": _MANIFEST},
+        "application/json": {"schema": {"type": "object"}, "example": _JOB},
+    }
+}
+"""The question as the OpenAPI shows it: the answer's example is about it."""
+
 Texts = Annotated[list[str] | None, Query()]
 
 
@@ -146,7 +188,7 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
             429: {"description": "Another question is being answered."},
             503: {"description": f"The answer took more than {_LIMIT_SECONDS:.0f} s of work."},
         },
-        openapi_extra={"requestBody": {"content": {"application/yaml": {}, "application/json": {}}}},
+        openapi_extra={"requestBody": _BODY},
     )
     async def ask_whatif(
         request: Request,

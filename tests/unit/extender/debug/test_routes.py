@@ -1,6 +1,7 @@
 """Every page under ``/debug``, as the OpenAPI describes it; and the pages about the process itself."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import Mock
@@ -10,8 +11,11 @@ import pytest
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
+from extender.debug.broadcast import Broadcast
+from extender.debug.live import live_routes
 from extender.debug.profile import profile_routes
 from extender.debug.routes import debug_routes, process_routes
+from extender.debug.sketch import COLUMNS
 from serried.drift import Comparison
 from serried.model.level import FALLBACK
 from serried.observe.tasks import date_tasks
@@ -46,6 +50,30 @@ async def test_every_page_is_described_and_has_an_example_of_its_own_shape(app: 
         example = route.responses[200]["content"]["application/json"]["example"]
         # An example that lacks a field, or has one too much, is another document's.
         assert model.dump_python(model.validate_python(example), mode="json") == example, route.path
+
+
+async def test_every_question_and_answer_has_an_example(app: FastAPI) -> None:
+    app.include_router(live_routes(Mock(spec=Broadcast)))
+    document = app.openapi()["paths"]
+    assert "/debug/stream" in document
+    for path, methods in document.items():
+        for said in methods.values():
+            assert said["description"], path
+            bodies = [said["responses"]["200"], *([said["requestBody"]] if "requestBody" in said else [])]
+            assert all(content["example"] for body in bodies for content in body["content"].values()), path
+
+
+async def test_the_example_of_the_stream_has_the_rows_that_are_sent() -> None:
+    app = FastAPI()
+    app.include_router(live_routes(Mock(spec=Broadcast)))
+    content = app.openapi()["paths"]["/debug/stream"]["get"]["responses"]["200"]["content"]
+    events = content["text/event-stream"]["example"].strip().split("\n\n")
+    first, *others = [json.loads(event.removeprefix("data: ")) for event in events]
+    columns = list(COLUMNS["nodes"])
+    assert first["columns"]["nodes"] == columns
+    rows = [row for message in others for row in message.get("nodes", ())]
+    assert rows
+    assert all(len(row) == len(columns) for row in rows)
 
 
 async def test_what_stands_below_a_field_describes_it(app: FastAPI) -> None:

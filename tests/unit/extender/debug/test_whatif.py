@@ -1,6 +1,7 @@
 """``POST /debug/whatif``: what would become of gangs that do not exist."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from copy import deepcopy
 from typing import Any
@@ -77,6 +78,17 @@ async def test_a_job_that_fits_is_told_its_nodes(world: Harness, asking: Asking)
     found = await asking.one(training(4))
     assert (found["outcome"], found["placed"], found["nodes"]) == ("Fits", 4, {"n1": 2, "n2": 2})
     assert (found["namespace"], found["kind"], found["source"]) == ("default", "Job", "Job default/train")
+
+
+@pytest.mark.parametrize("form", ["application/yaml", "application/json"])
+async def test_the_example_of_the_openapi_can_be_asked(world: Harness, asking: Asking, form: str) -> None:
+    world.add(*small_nodes(2))
+    app = FastAPI()
+    app.include_router(whatif_routes(world.core))
+    example = app.openapi()["paths"]["/whatif"]["post"]["requestBody"]["content"][form]["example"]
+    answer = await asking.post(example if isinstance(example, str) else json.dumps(example), "namespace=team")
+    (found,) = answer.json()["groups"]
+    assert (found["source"], found["members"], found["outcome"]) == ("Job team/train", 4, "Fits")
 
 
 async def test_a_job_that_does_not_fit_is_told_why(world: Harness, asking: Asking) -> None:
