@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
-from rich.progress import track
+from rich.progress import Progress
 
 from serried.cli import options
 from serried.cli.exits import CommandError, ExitCode
@@ -51,7 +51,7 @@ def replay(
     output: options.Output = OutputFormat.TABLE,
 ) -> None:
     """Make the decisions of snapshots again, and compare them with the recorded ones."""
-    found = [each for path in _show_progress(files) for each in _replay(path, group, every=every)]
+    found = list(_replay_all(files, group, every=every))
     write(found, output, lambda: draw_replays(found))
     if any(each["match"] == "different" for each in found):
         raise typer.Exit(ExitCode.NO.number)
@@ -88,10 +88,17 @@ def _choose(path: Path, capture: Capture, named: str, *, every: bool) -> Sequenc
     raise CommandError(ExitCode.USAGE, said)
 
 
-def _show_progress(files: Sequence[Path]) -> Iterator[Path]:
+def _replay_all(files: Sequence[Path], named: str, *, every: bool) -> Iterator[dict[str, Any]]:
+    """The decisions of all files; a person sees how far it is. Raises CommandError."""
     console = Console(stderr=True)
-    quiet = len(files) < 2 or not console.is_terminal
-    yield from track(files, "Deciding again", console=console, transient=True, disable=quiet)
+    many = len(files) > 1 or every
+    with Progress(console=console, transient=True, disable=not (many and console.is_terminal)) as progress:
+        task = progress.add_task("Deciding again", total=len(files))
+        for path in files:
+            for place, each in enumerate(_replay(path, named, every=every), 1):
+                progress.update(task, description=f"Deciding again: {path.name}, {place} groups")
+                yield each
+            progress.advance(task)
 
 
 def _replay(path: Path, named: str, *, every: bool) -> Iterator[dict[str, Any]]:

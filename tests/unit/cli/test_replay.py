@@ -84,11 +84,12 @@ def test_all_groups_of_many_files_are_a_table(capture: Capture, run: Callable[..
 
 
 @pytest.mark.parametrize(
-    ("terminal", "files", "shown"),
+    ("terminal", "files", "flags", "shown"),
     [
-        pytest.param("1", 2, True, id="of several files, for a person"),
-        pytest.param("1", 1, False, id="not of one file"),
-        pytest.param("", 2, False, id="not for a program"),
+        pytest.param("1", 2, (), True, id="of several files, for a person"),
+        pytest.param("1", 1, ("--all",), True, id="of all groups of one file"),
+        pytest.param("1", 1, (), False, id="not of one group"),
+        pytest.param("", 2, ("--all",), False, id="not for a program"),
     ],
 )
 def test_progress_is_shown(
@@ -99,10 +100,11 @@ def test_progress_is_shown(
     *,
     terminal: str,
     files: int,
+    flags: tuple[str, ...],
     shown: bool,
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", terminal)
-    ended = run(*[save(tmp_path / f"{number}.json", capture) for number in range(files)])
+    ended = run(*[save(tmp_path / f"{number}.json", capture) for number in range(files)], *flags)
     assert ended.code == 0
     assert ("Deciding again" in ended.err) is shown
     assert "Deciding again" not in ended.out
