@@ -95,7 +95,7 @@ class GroupScheduler:
         self._endings.leave_all()
         self._forget_seen()
         for state in self._groups.states.values():
-            state.verdict = None  # it may not be told yet, or another instance may say otherwise
+            state.end_term()
 
     def begin_term(self, now: float) -> None:
         """This instance leads, and has read the records; ``now`` is in seconds since 1970."""

@@ -71,6 +71,14 @@ class GroupState:
     leaving: set[str] = field(default_factory=set)
     """The UIDs of those of them that are being ended together, until they are gone or it is given up."""
 
+    def end_term(self) -> None:
+        """Another instance may lead from now on; what that one does and says, nobody here sees."""
+        self.verdict = None  # it may not be told yet
+        self.tried = ()  # else a gang that waits would not be planned when our turn comes again, and nothing said of it
+        # Who was to be ended may not be yet, and nobody goes on with it: it follows again.
+        self.disrupted.clear()
+        self.leaving.clear()
+
     def refuse(
         self, shape: Shape, node: str, now: float, nodes: Mapping[str, Node], seconds: float = EXCLUSION_SECONDS
     ) -> None:

@@ -212,6 +212,15 @@ class TestWhatIsSaid:
         await world.go()
         assert world.reasons() == [Reason.QUORUM_MISSING] * 2
 
+    async def test_is_said_again_of_a_gang_that_waits_for_room_though_none_was_freed(self, world: Harness) -> None:
+        await world.add(*small_nodes(1, 1), gang(2), *members(2)).go()
+        assert world.reasons() == [Reason.NO_CAPACITY]
+        world.core.end_term()
+        world.term.active = True
+        world.group_scheduler.meet_obstacle("")
+        await world.go()
+        assert world.reasons() == [Reason.NO_CAPACITY] * 2
+
     async def test_is_written_again_over_what_another_instance_has_written(self, office: Office) -> None:
         office.reports.say(GANG, MISSING)
         await office.settle()

@@ -256,6 +256,20 @@ class TestAMemberThatIsPreempted:
         await world.add(*small_nodes(3), whole_gang(size=3), marked, third.started(EARLIER)).go()
         assert ended(world) == {"g1"}
 
+    async def test_those_that_were_left_are_ended_when_our_turn_comes_again(self, world: Harness) -> None:
+        """Our term ends between the conditions and the deletions, and nobody else leads meanwhile."""
+        await start(world)
+        world.api.hold("delete")
+        await preempt_first(world)
+        world.core.end_term()
+        await world.settle()
+        assert len(world.api.said("mark")) == 2
+        world.api.stop_holding("delete")
+        world.term.active = True
+        world.group_scheduler.meet_obstacle("")
+        await world.go()
+        assert {key.name for key in world.api.pods} == {"g0"}  # which its preemptor deletes
+
     async def test_only_those_of_its_part_of_a_tree_go_with_it(self, world: Harness) -> None:
         await world.add(*small_nodes(4), composite("root").gang(2)).go()
         await world.add(pod_group("g").gang(2).under("root").disruption(ALL), pod_group("h").gang(2).under("root")).go()
