@@ -229,6 +229,7 @@ class GroupScheduler:
     def _assess(self, key: GroupKey, state: GroupState, group: PodGroup | None, members: list[Pod]) -> Verdict | None:
         if group is None or group.deleting:
             self._repairs.forget(state)
+            self._scheduling_cycle.forget(key)  # no room is kept for it, and nobody has to go
             return self._assess_missing(key, state, members)
         group_members = self._store.members.classify(key)
         if not group.policy.is_gang and group.topology_key is None:

@@ -107,6 +107,15 @@ class TestTheHead:
         await world.go()
         assert planned(world) == {"g"}
 
+    async def test_no_room_is_kept_once_its_pod_group_is_gone_though_its_pods_stay(self, world: Harness) -> None:
+        await racks(world).add(*large()).go()
+        await world.add(*small()).go()
+        world.store.drop_group(GANG)
+        await world.go()
+        assert kept(world) == set()
+        assert planned(world) == {"h"}
+        assert verdict(world).reason is Reason.POD_GROUP_MISSING
+
     async def test_small_gangs_that_keep_coming_do_not_keep_it_from_starting(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         for number in range(20):
