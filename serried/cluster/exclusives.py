@@ -35,16 +35,17 @@ class Exclusives:
         if key is not None and pod.bound:
             self._by_key.setdefault(key, {})[group] = None
 
-    def note_group(self, old: PodGroup | None, new: PodGroup | None) -> None:
-        """A PodGroup has changed from ``old`` to ``new``."""
+    def note_group(self, old: PodGroup | None, new: PodGroup | None) -> bool:
+        """A PodGroup has changed from ``old`` to ``new``; whether others may go now to a domain that was its own."""
         before = find_exclusive_key(old)
         after = find_exclusive_key(new)
         if before == after:
-            return
+            return False
         if before is not None and old is not None:
             self._leave(before, old.key)
         if after is not None and new is not None and any(pod.bound for pod in self._members.iterate(new.key)):
             self._by_key.setdefault(after, {})[new.key] = None
+        return before is not None and old is not None and old.key in self._members
 
     def _leave(self, key: str, group: GroupKey) -> None:
         discard(self._by_key, key, group)

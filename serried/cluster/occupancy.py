@@ -55,6 +55,10 @@ class FreedNodes:
         if len(self._before) > _MAX_FREED_NODES:
             self._before = None
 
+    def add_all(self) -> None:
+        """Room was freed on nodes that nobody counts."""
+        self._before = None
+
     def take(self) -> Freed | None:
         """The nodes, and from now on none; None if they were too many to remember."""
         freed = self._before
@@ -134,6 +138,11 @@ class Occupancy:
         """Room appeared by other means: a node came, grew or changed."""
         self.freed += 1
         self.freed_nodes.add(node)
+
+    def note_room_anywhere(self) -> None:
+        """What kept some from nodes has gone, and nothing of the nodes has changed."""
+        self.freed += 1
+        self.freed_nodes.add_all()
 
     def _settle(self, before: Claim | None, after: Claim | None) -> None:
         if before == after:

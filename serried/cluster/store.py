@@ -302,7 +302,8 @@ class Store:
         self.groups[group.key] = group
         if group.told_natively and not self.schedules_gangs:
             self.schedules_gangs = any(pod.scheduler in self.schedulers for pod in self.members.of_group(group.key))
-        self.exclusives.note_group(old, group)
+        if self.exclusives.note_group(old, group):
+            self.occupancy.note_room_anywhere()
         self.touched.add(group.key)
         self.priorities.note(group.key)
         if group.deleting or (old is not None and old.api == group.api and old.uid != group.uid):
@@ -317,7 +318,8 @@ class Store:
         """A PodGroup went: its unbound members are held again, with reason PodGroupMissing."""
         old = self.groups.pop(key, None)
         if old is not None:
-            self.exclusives.note_group(old, None)
+            if self.exclusives.note_group(old, None):
+                self.occupancy.note_room_anywhere()
             self.touched.add(key)
             self.priorities.note(key)
             self.vacancies.close_group(key)

@@ -120,3 +120,16 @@ def time_look(world: Harness) -> float:
         assert find_taken(group, world.store, world.core.ledger) == {"r0"}
         took.append(time.perf_counter() - begun)
     return min(took)
+
+
+@pytest.mark.parametrize("goes", [False, True], ids=["it says so no more", "its PodGroup goes before its pods"])
+async def test_a_rack_is_open_once_its_holder_wants_it_for_itself_no_more(world: Harness, *, goes: bool) -> None:
+    """No room is freed by that: there was always enough."""
+    await world.add(*holding("a", "n0", HIGH), *holding("b", "n1", HIGH), *urgent()).go()
+    assert world.ledger.of_group(GANG) is None
+    if goes:
+        world.store.drop_group(GroupKey("default", "a"))
+    else:
+        world.add(pod_group("a").gang(2).topology().priority(HIGH))
+    await world.go()
+    assert world.cycle().reservation.domain == "r0"
