@@ -169,8 +169,10 @@ class Records:
             if self._latest.get(key) is not reservation or not self._leads():
                 return
             seen = await self._find_own(key) if key in self._unsure else self._seen.get(key)
-            if seen is not None and self._leads():
-                await self._delete(key.namespace, name_record(key), seen)
+            if seen is not None and self._leads() and not await self._delete(key.namespace, name_record(key), seen):
+                seen = await self._find_own(key)  # somebody else may have put a label on it
+                if seen is not None and self._leads():
+                    await self._delete(key.namespace, name_record(key), seen)
             self._forget(key)
             self._latest.pop(key, None)
 
@@ -204,7 +206,12 @@ class Records:
             async with few:
                 return await self._take(item)
 
-        taken = await asyncio.gather(*(take(item) for item in await self._client.list_all(RESERVATIONS)))
+        tasks = [asyncio.create_task(take(item)) for item in await self._client.list_all(RESERVATIONS)]
+        try:
+            taken = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()  # if one has failed, the others must not go on beside the next attempt
         return [reservation for reservation in taken if reservation is not None]
 
     async def _take(self, item: JSON) -> Reservation | None:

@@ -1,9 +1,14 @@
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from extender.binding.reservations import Records
 from serried.cluster.store import Store
 from serried.decode.reservations import name_record
 from serried.kube.errors import ApiError
+from serried.kube.wire import Resource
 from serried.model.group import GroupKey, GroupKind, PodGroup, Policy, decode_group_key
 from serried.model.reservation import Reservation, Slot
 from tests.support.builders import pod_group
@@ -142,6 +147,16 @@ async def test_the_end_of_an_old_round_does_not_delete_the_record_of_a_new_one(a
     assert api.phase() == "Planned"
     await records.remove(new)
     assert api.phase() is None
+
+
+async def test_a_record_on_which_somebody_has_put_a_label_is_removed_all_the_same(
+    api: FakeApi, records: Records
+) -> None:
+    held = reservation(a="n1")
+    await records.write(GROUP, held)
+    api.records[GANG.object_key]["metadata"] |= {"resourceVersion": "later", "labels": {"of": "somebody else"}}
+    await records.remove(held)
+    assert api.records == {}
 
 
 async def test_removing_what_was_never_written_calls_nobody(api: FakeApi, records: Records) -> None:
@@ -324,3 +339,41 @@ async def test_an_instance_that_does_not_lead_writes_and_deletes_nothing(api: Fa
         await records.write(GROUP, held)
     await records.remove(held)
     assert len(api.calls) == calls
+
+
+class HalfDead(FakeApi):
+    """Refuses the first write of one record, and answers that of another only later."""
+
+    def __init__(self, refused: str) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+        self._refused = refused
+        self._tried: set[str] = set()
+
+    async def replace(self, resource: Resource, obj: Mapping[str, Any]) -> dict[str, Any]:
+        name = obj["metadata"]["name"]
+        if name not in self._tried:
+            self._tried.add(name)
+            if name == self._refused:
+                raise error(500)
+            await self.answers.wait()
+        return await super().replace(resource, obj)
+
+
+async def test_what_is_left_of_a_takeover_that_failed_does_not_meddle_with_the_next_one() -> None:
+    """Else the record that was claimed twice would be nobody's, and stay when its gang is bound."""
+    groups = [pod_group(name).gang(1).value() for name in ("a", "b")]
+    api = HalfDead(refused=name_record(groups[0].key))
+    for group in groups:
+        held = Reservation(group.key, group.uid, "", 1, {group.key.name: Slot(group.key.name, group.key.name, "n1")})
+        await Records(api.client(), "v1", "earlier").write(group, held)
+    records = Records(api.client(), "v1", "ours")
+    with pytest.raises(ApiError):
+        await records.take_over()
+    taken = await records.take_over()
+    api.answers.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    for each in taken:
+        await records.remove(each)
+    assert api.records == {}
