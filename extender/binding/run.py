@@ -331,8 +331,8 @@ class CycleRunner:
     def _mend(self, cycle: BindingCycle, uid: str) -> None:
         # The slot itself may have become impossible (its node is gone): the member keeps its domain, not its node.
         pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
-        if pod is None or slot is None or not pod.pending:
-            return
+        if cycle.over or pod is None or slot is None or not pod.pending:
+            return  # its slot may be that of the next cycle by now
         refusal = self._permit.refuse(cycle, uid, slot.node)
         if refusal is not None and refusal.obstacle is Obstacle.SLOT:
             self._moves.replace(cycle, pod)

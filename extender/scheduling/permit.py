@@ -60,6 +60,8 @@ class Permit:
         """
         if not self._leads():
             return NOT_LEADING
+        if cycle.over:
+            return Refusal(Obstacle.SLOT, "its binding cycle is over")
         slot = cycle.reservation.slots.get(uid)
         if slot is None or slot.node != node:
             return Refusal(Obstacle.SLOT, "the member's slot is another by now")

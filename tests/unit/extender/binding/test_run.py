@@ -1,6 +1,7 @@
 """A cycle from its record to its last Binding, with an API server that fails in every way it can."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
 from unittest.mock import Mock
 
 import pytest
@@ -12,7 +13,7 @@ from serried.model.backoff import Backoff
 from serried.model.verdict import Reason
 from tests.support.builders import node
 from tests.support.extender_harness import GANG, BindCall, Harness, gang, members, small_nodes
-from tests.support.fake_api import error
+from tests.support.fake_api import FakeApi, error
 
 
 @pytest.fixture(autouse=True)
@@ -482,3 +483,46 @@ async def test_an_effect_that_fails_takes_none_of_those_behind_it_with_it(
     await world.go()
     assert world.cycle().stage is CycleStage.GATHERING
     assert [record.message for record in caplog.records] == ["an effect failed"]
+
+
+class Unanswered(FakeApi):
+    """Answers the first attempt of one Binding late, and that it has failed."""
+
+    def __init__(self, pod: str) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+        self._pod = pod
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str] | None = None,
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
+        if name == self._pod:
+            before()
+            await self.answers.wait()
+        await super().bind(namespace, name, uid, node, annotations, before)
+
+
+async def test_a_member_is_not_bound_by_a_cycle_that_has_ended_meanwhile() -> None:
+    """Its call was answered, and the scheduler may have given its room to others: the next cycle sees to it."""
+    api = Unanswered("m1")
+    world = Harness(api=api)
+    await plan(world, min_count=1)
+    world.bind("m0")
+    await world.go()
+    call = world.bind("m1")
+    await world.settle()
+    await world.pass_time(61)
+    assert "the binding cycle is over" in call.error
+    api.answers.set()
+    await world.go()
+    assert world.node_of("m1") == ""
+    call = world.bind("m1")
+    await world.go()
+    assert (call.error, world.node_of("m1") != "") == ("", True)
+    await world.close()
