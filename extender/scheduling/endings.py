@@ -110,12 +110,17 @@ class CycleEndings:
         self._queue.put_aside(cycle.reservation.group, ask)
 
     def _close(self, cycle: BindingCycle, error: str) -> None:
-        nominated = _list_nominated(cycle)
+        nominated = _list_nominated(cycle) | self._list_sent(cycle)
         uids = frozenset(cycle.reservation.slots.keys() | nominated)
         cycle.end(error)
         self._detach(cycle)
         pods = (self._store.pods.get(uid) for uid in nominated - cycle.bound)
         self._outbox.put(Release(uids, tuple(pod for pod in pods if pod is not None and pod.pending)))
+
+    def _list_sent(self, cycle: BindingCycle) -> set[str]:
+        """The members that are nominated to their slots, whoever has written it: maybe an earlier term; UIDs."""
+        pods, slots = self._store.pods, cycle.reservation.slots
+        return {uid for uid, slot in slots.items() if uid in pods and pods[uid].nominated == slot.node}
 
     def _detach(self, cycle: BindingCycle) -> None:
         key = cycle.reservation.group

@@ -161,3 +161,27 @@ class Ticking:
     def __call__(self) -> float:
         self._now += 0.004
         return self._now
+
+
+async def test_the_nomination_that_an_earlier_term_has_written_goes_with_the_gang_that_is_given_up(
+    world: Harness,
+) -> None:
+    """The leader died while its victims ended; the next one found the nomination where it would have written it."""
+    world.nominate()
+    fill(world).add(members(1)[0].cpu(2).priority(HIGH).nominated("n1"))
+    left = Reservation(
+        GANG,
+        "podgroup-g",
+        "",
+        1,
+        {"pod-m0": Slot("pod-m0", "m0", "n1")},
+        victims=[Victim(f"pod-{name}", "default", name, "v") for name in VICTIMS],
+    )
+    await Records(world.api.client(), "v1", "earlier").write(gang(1).value(), left)
+    await world.recovery.recover()
+    await world.go()
+    assert world.cycle().preempts
+    assert list_ended(world)
+    world.store.drop_group(GANG)
+    await world.go()
+    assert world.pod("m0").nominated == ""
