@@ -2,12 +2,31 @@
 
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
-from extender.scheduling.study import Study
+from extender.scheduling.study import Study, StudyKind
 from serried.model.group import GroupKey
 
 _MAX_BEGUN = 8
 """How many studies of one namespace are under way at a time: each has a copy of the cluster, and takes its turns."""
+
+_MAX_SEARCHES_BEGUN = 1
+"""The same for searches for victims: two that see the same cluster find the same victims, and only one gets them."""
+
+_LONG_SECONDS = 0.5
+"""A search that has taken so much work keeps no other waiting."""
+
+
+class _Lane(NamedTuple):
+    """Studies that begin one after the other."""
+
+    namespace: str
+    searches: bool
+    """Whether victims are looked for."""
+
+
+def _lane_of(study: Study) -> _Lane:
+    return _Lane(study.group.namespace, study.kind is StudyKind.PREEMPTION)
 
 
 class StudyTurns:
@@ -16,8 +35,8 @@ class StudyTurns:
     def __init__(self, studies: Mapping[GroupKey, Sequence[Study]]) -> None:
         self._studies = studies
 
-        self._fresh: dict[str, deque[Study]] = {}
-        """Those that have not begun, by namespace, in the order in which they were asked for."""
+        self._fresh: dict[_Lane, deque[Study]] = {}
+        """Those that have not begun, in the order in which they were asked for."""
 
         self._begun: list[Study] = []
         """Those that have: each has a copy of the cluster."""
@@ -30,7 +49,7 @@ class StudyTurns:
 
     def add(self, study: Study) -> None:
         """Something new is asked for."""
-        self._fresh.setdefault(study.group.namespace, deque()).append(study)
+        self._fresh.setdefault(_lane_of(study), deque()).append(study)
 
     def add_again(self, study: Study) -> None:
         """A study is to be made once more."""
@@ -45,31 +64,39 @@ class StudyTurns:
     def choose(self, asides: Collection[Study]) -> Study | None:
         """The next one, of these and of ``asides``; None if nothing is to be done."""
         self._begun = [each for each in self._begun if self._is_open(each)]
-        counts = Counter(each.group.namespace for each in self._begun)
-        free = [namespace for namespace in list(self._fresh) if counts[namespace] < _MAX_BEGUN]
-        waiting = [study for namespace in free if (study := self._find_first(namespace)) is not None]
+        waiting = [study for lane in self._list_free() if (study := self._find_first(lane)) is not None]
         chosen = min([*self._begun, *waiting, *asides], key=self._rank, default=None)
         if chosen is not None and chosen in waiting:
-            self._begun.append(self._fresh[chosen.group.namespace].popleft())
+            self._begun.append(self._fresh[_lane_of(chosen)].popleft())
             self._count += 1
             self._served[chosen.group.namespace] = self._count
         return chosen
+
+    def _list_free(self) -> list[_Lane]:
+        """The lanes in which another study may begin."""
+        counts = Counter(_lane_of(each) for each in self._begun if not _is_long_search(each))
+        return [lane for lane in self._fresh if counts[lane] < (_MAX_SEARCHES_BEGUN if lane.searches else _MAX_BEGUN)]
 
     def _rank(self, study: Study) -> tuple[int, int, int]:
         """As their places are; of equals that of the namespace of which one was begun the longest ago."""
         level, turn = study.place
         return level, self._served.get(study.group.namespace, 0), turn
 
-    def _find_first(self, namespace: str) -> Study | None:
-        """The first study of a namespace that has not begun and that somebody still waits for."""
-        fresh = self._fresh[namespace]
+    def _find_first(self, lane: _Lane) -> Study | None:
+        """The first study of a lane that has not begun and that somebody still waits for."""
+        fresh = self._fresh[lane]
         while fresh:
             if self._is_open(fresh[0]):
                 return fresh[0]
             fresh.popleft()
-        del self._fresh[namespace]
-        self._served.pop(namespace, None)
+        del self._fresh[lane]
+        if not any(each.namespace == lane.namespace for each in self._fresh):
+            self._served.pop(lane.namespace, None)
         return None
 
     def _is_open(self, study: Study) -> bool:
         return not study.done and study in self._studies.get(study.group, ())
+
+
+def _is_long_search(study: Study) -> bool:
+    return study.kind is StudyKind.PREEMPTION and study.spent > _LONG_SECONDS

@@ -42,7 +42,7 @@ class Exchange:
 
         Units are tried in the order of priority, the newest first; then gangs, then every two units.
         """
-        if not self.victims or len(self.units) > _MAX_UNITS:
+        if not self.victims or len(self.units) > _MAX_UNITS or _are_alike(self.units, self.allowances.gangs):
             return
         top = max(unit.priority for unit in self.victims)
         units = [unit for unit in self.units if unit.priority <= top]
@@ -85,6 +85,20 @@ class Exchange:
         yield from self.clearing.take([unit for unit in self.victims if unit not in left])
         yield from self.clearing.restore([unit for unit in now if unit not in gone], before)
         return False
+
+
+def _are_alike(units: Sequence[Unit], gangs: Mapping[GroupKey, object]) -> bool:
+    """Whether the units differ in nothing but their nodes and ages: then those that came back first were the best."""
+    first = units[0]
+    return all(
+        len(unit.pods) == 1
+        and unit.priority == first.priority
+        and unit.pods[0].shape == first.pods[0].shape
+        and unit.holds_domain is first.holds_domain
+        and not unit.budgets
+        and unit.gang not in gangs
+        for unit in units
+    )
 
 
 def _list_gangs(units: Iterable[Unit], gangs: Mapping[GroupKey, object]) -> list[list[Unit]]:

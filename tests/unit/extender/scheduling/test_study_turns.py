@@ -1,0 +1,83 @@
+"""Whose turn it is: plans of a namespace side by side, searches for victims one after the other."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from extender.scheduling.study import Study, StudyKind
+from extender.scheduling.study_turns import StudyTurns
+from serried.model.group import GroupKey
+from serried.model.plan import PlanRequest
+
+
+class Turns:
+    """Studies by the names of their gangs; each slice takes one of them so much work."""
+
+    def __init__(self) -> None:
+        self._studies: dict[GroupKey, list[Study]] = {}
+        self._turns = StudyTurns(self._studies)
+        self._numbers: Iterator[int] = count()
+
+    def add(self, kind: StudyKind, *names: str, namespace: str = "default") -> None:
+        for name in names:
+            group = GroupKey(namespace, name)
+            request = PlanRequest((), 0)
+            study = Study(
+                group,
+                kind,
+                request,
+                (),
+                make=lambda snapshot, capacity: iter(()),  # type: ignore[arg-type, return-value]
+                limit=5.0,
+                turn=next(self._numbers),
+                tried=True,
+            )
+            self._studies.setdefault(group, []).append(study)
+            self._turns.add(study)
+
+    def work(self, slices: int, seconds: float = 0.01) -> list[str]:
+        """The names of those that got the next slices."""
+        names: list[str] = []
+        for _ in range(slices):
+            study = self._turns.choose(())
+            if study is None:
+                break
+            study.spent += seconds
+            names.append(study.group.name)
+        return names
+
+    def end(self, name: str) -> None:
+        """The answer for a gang is there."""
+        for study in self._studies[GroupKey("default", name)]:
+            study.done = True
+
+
+@pytest.fixture
+def turns() -> Turns:
+    return Turns()
+
+
+def test_of_searches_for_victims_the_next_begins_when_the_first_has_ended(turns: Turns) -> None:
+    turns.add(StudyKind.PREEMPTION, "a", "b")
+    assert set(turns.work(10)) == {"a"}
+    turns.end("a")
+    assert set(turns.work(10)) == {"b"}
+
+
+def test_a_search_that_takes_long_keeps_no_other_waiting(turns: Turns) -> None:
+    turns.add(StudyKind.PREEMPTION, "long", "short")
+    assert set(turns.work(3, seconds=0.2)) == {"long"}
+    assert turns.work(3) == ["short"] * 3
+
+
+def test_plans_take_turns_beside_a_search(turns: Turns) -> None:
+    turns.add(StudyKind.PREEMPTION, "search", "later")
+    turns.add(StudyKind.PLAN, "a", "b")
+    assert set(turns.work(100, seconds=0.05)) >= {"search", "a", "b"}
+
+
+def test_searches_of_another_namespace_do_not_wait(turns: Turns) -> None:
+    turns.add(StudyKind.PREEMPTION, "a")
+    turns.add(StudyKind.PREEMPTION, "b", namespace="other")
+    assert set(turns.work(40, seconds=0.05)) == {"a", "b"}
