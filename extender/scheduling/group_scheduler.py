@@ -118,6 +118,8 @@ class GroupScheduler:
             self._repairs.end_term(self._groups.states.values())
         self._term.obstacle = what
         self._store.touched.update(self._store.groups, self._store.members.groups(), self._groups.states)
+        # Of those that belong to no group: who was to be let go by the last term may have been left at its end.
+        self._store.touched.orphans.update(uid for uid, pod in self._store.pods.items() if pod.held_by_gate)
         self._groups.wake()
 
     # --- who is looked at --------------------------------------------------------------------------------------

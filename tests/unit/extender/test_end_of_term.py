@@ -14,9 +14,9 @@ from serried.model.group import GroupKey
 from serried.model.lease import Lease
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
-from tests.support.builders import pod_group
+from tests.support.builders import pod, pod_group
 from tests.support.clock import Clock
-from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
 from tests.unit.extender.scheduling.test_group_scheduler_trees import TREE, group, pods, racks, root
 from tests.unit.extender.status.test_reports import MISSING, Office
@@ -115,6 +115,24 @@ class TestTheWriterOfNominations:
         world.api.let_go("nominate")
         await world.settle()
         assert len(world.api.said("nominate")) == sent
+
+
+class TestAPodThatNeedsNoGang:
+    async def test_is_let_go_when_our_turn_comes_again_though_the_last_term_ended_under_that(
+        self, world: Harness
+    ) -> None:
+        world.add(pod("plain").scheduler(SCHEDULER).gate())
+        world.api.hold("ungate")
+        world.look()
+        await world.settle()
+        world.core.end_term()
+        await world.settle()
+        world.api.stop_holding("ungate")
+        world.term.active = True
+        world.group_scheduler.meet_obstacle("")
+        world.look()  # nothing has happened to the pod, so no watch shows it
+        await world.settle()
+        assert not world.pod("plain").gates
 
 
 class TestAPassUnderWhichTheTermEnds:
