@@ -14,7 +14,7 @@ _MAX_SEARCHES_BEGUN = 1
 """The same for searches for victims: two that see the same cluster find the same victims, and only one gets them."""
 
 _LONG_SECONDS = 0.5
-"""A search that has taken so much work keeps no other waiting."""
+"""A search that has taken so much work keeps no other waiting, as long as there are not too many of them."""
 
 
 class _Lane(NamedTuple):
@@ -74,8 +74,10 @@ class StudyTurns:
 
     def _list_free(self) -> list[_Lane]:
         """The lanes in which another study may begin."""
-        counts = Counter(_lane_of(each) for each in self._begun if not _is_long_search(each))
-        return [lane for lane in self._fresh if counts[lane] < (_MAX_SEARCHES_BEGUN if lane.searches else _MAX_BEGUN)]
+        begun = Counter(_lane_of(each) for each in self._begun)
+        short = Counter(_lane_of(each) for each in self._begun if not _is_long_search(each))
+        free = [lane for lane in self._fresh if begun[lane] < _MAX_BEGUN]
+        return [lane for lane in free if not lane.searches or short[lane] < _MAX_SEARCHES_BEGUN]
 
     def _rank(self, study: Study) -> tuple[int, int, int]:
         """As their places are; of equals that of the namespace of which one was begun the longest ago."""

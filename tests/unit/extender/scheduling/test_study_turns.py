@@ -71,6 +71,11 @@ def test_a_search_that_takes_long_keeps_no_other_waiting(turns: Turns) -> None:
     assert turns.work(3) == ["short"] * 3
 
 
+def test_so_do_several_but_not_as_many_as_there_are_gangs(turns: Turns) -> None:
+    turns.add(StudyKind.PREEMPTION, *(f"long{number}" for number in range(20)))
+    assert len(set(turns.work(400, seconds=0.2))) == 8
+
+
 def test_plans_take_turns_beside_a_search(turns: Turns) -> None:
     turns.add(StudyKind.PREEMPTION, "search", "later")
     turns.add(StudyKind.PLAN, "a", "b")
