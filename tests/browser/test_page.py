@@ -11,7 +11,7 @@ from serried.model.group import GroupKey
 from tests.support.browser import Scheme, find_barriers, open_browser, open_page, take_picture
 from tests.support.builders import node, pod
 from tests.support.extender_harness import SCHEDULER, Harness
-from tests.support.page_stage import RACK, ZONE, Listener, make_broadcast, make_world, serving
+from tests.support.page_stage import RACK, ZONE, Listener, Town, make_broadcast, make_world, serving, town_nodes
 
 VIEWS = {
     "gangs": "#/gangs",
@@ -21,6 +21,26 @@ VIEWS = {
     "decisions": "#/decisions",
     "what-if": "#/whatif",
 }
+
+
+COUNT_PIXELS = """() => {
+  const canvas = document.getElementById("canvas");
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const seen = new Map();
+  for (let at = 0; at < data.length; at += 4) {
+    const colour = data.slice(at, at + 3).join();
+    seen.set(colour, (seen.get(colour) ?? 0) + 1);
+  }
+  const pen = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const style = getComputedStyle(document.documentElement);
+  const count = (name) => {
+    pen.fillStyle = style.getPropertyValue(`--map-${name}`).trim();
+    pen.fillRect(0, 0, 1, 1);
+    return seen.get(pen.getImageData(0, 0, 1, 1).data.slice(0, 3).join()) ?? 0;
+  };
+  return Object.fromEntries(["used", "planned", "kept", "ending"].map((name) => [name, count(name)]));
+}"""
+"""How much of the map has the colour of what."""
 
 
 async def reload_marker(page: Page) -> bool:
@@ -54,6 +74,14 @@ async def test_what_would_make_a_gang_fit_and_how_far_each_rack_is_from_holding_
     await expect(article.locator(".timeline")).to_contain_text("its quorum exists")
     await advice.get_by_role("button", name="Look again").click()
     await expect(advice.get_by_role("listitem")).to_have_count(4)
+
+
+async def test_who_has_to_go_for_a_gang_is_named(page: Page, url: str) -> None:
+    await page.goto(f"{url}#/gangs/language/urgent-eval")
+    article = page.get_by_role("article", name="One gang")
+    await expect(article.get_by_role("heading", name="Who has to go")).to_be_visible()
+    await expect(article).to_contain_text(re.compile(r"\d+ pods of lower priority have to end in rack-\d+:"))
+    await expect(article.locator("ul.names").get_by_role("listitem").first).to_contain_text("/")
 
 
 async def test_a_gang_is_found_and_opened_by_keyboard_alone(page: Page) -> None:
@@ -141,6 +169,16 @@ async def test_a_gang_that_waits_is_asked_about_in_a_larger_cluster(page: Page, 
     await expect(answer).to_contain_text("16 of 16 members fit into rack-11")
 
 
+async def test_a_question_about_another_cluster_is_answered_with_what_it_was_about(page: Page, url: str) -> None:
+    await page.goto(f"{url}#/whatif/language/train-llm")
+    await page.get_by_label("Nodes that are drained").fill("node-000")
+    await page.get_by_label("Gangs that are gone").fill("vision/resnet")
+    await page.get_by_role("button", name="Would it fit?").click()
+    answer = page.locator(".answer")
+    await expect(answer).to_contain_text(re.compile(r"without node-000 \(\d+ pods? of it would need another place\)"))
+    await expect(answer).to_contain_text("without gang vision/resnet")
+
+
 async def test_a_question_that_cannot_be_understood_is_answered_with_what_to_do(url: str) -> None:
     async with open_browser() as browser, open_page(browser, f"{url}#/whatif") as (page, errors):
         await page.get_by_label("Manifests", exact=True).fill("kind: Secret")
@@ -191,6 +229,27 @@ async def test_the_map_is_walked_with_the_arrows_and_told_aloud(page: Page) -> N
     await expect(canvas).to_be_focused()
 
 
+async def test_what_is_used_planned_kept_and_ending_is_drawn_on_the_map(page: Page) -> None:
+    drawn = await page.evaluate(COUNT_PIXELS)
+    assert all(drawn.values()), drawn
+    assert drawn["used"] > drawn["planned"] > drawn["ending"], drawn
+
+
+async def test_where_nobody_plans_only_what_is_used_is_drawn() -> None:
+    world = make_world()
+    town = Town(world)
+    world.add(*town_nodes(), *town.plain_pods())
+    async with (
+        serving(world, make_broadcast(world)) as url,
+        open_browser() as browser,
+        open_page(browser, url) as (page, errors),
+    ):
+        drawn = await page.evaluate(COUNT_PIXELS)
+        assert drawn.pop("used") > 0
+        assert set(drawn.values()) == {0}, drawn
+        assert errors == []
+
+
 async def test_the_map_is_pointed_at(page: Page) -> None:
     await page.locator("#canvas").hover(position={"x": 30, "y": 85})
     await expect(page.locator("#tip")).to_contain_text("kept for the first in the queue")
@@ -234,6 +293,13 @@ async def test_everybody_can_use_every_view(url: str, scheme: Scheme, width: int
             assert await find_barriers(page) == ""
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"
         assert errors == []
+
+
+async def test_a_standby_says_that_another_one_leads(page: Page, world: Harness) -> None:
+    notice = page.locator("#notice")
+    await expect(notice).to_be_hidden()
+    world.term.active = False
+    await expect(notice).to_have_text("This extender does not lead: another one plans.")
 
 
 async def test_an_empty_cluster_says_what_to_do() -> None:

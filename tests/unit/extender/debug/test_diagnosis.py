@@ -11,10 +11,11 @@ from fastapi import FastAPI
 
 from extender.debug.routes import debug_routes
 from extender.debug.slices import Slices
+from serried.model.disruption import Disruption
 from serried.model.level import FALLBACK
 from tests.support.builders import Builder, node, pod, pod_group
 from tests.support.composites import composite
-from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
+from tests.support.extender_harness import DAY, SCHEDULER, Harness, gang, members, small_nodes
 
 
 @pytest.fixture
@@ -165,6 +166,25 @@ async def test_a_gang_that_breaks_says_since_when(world: Harness, http: httpx.As
     timeline = (await show(http))["timeline"]
     assert [each["milestone"] for each in timeline] == ["seen", "quorum", "bound", "broken"]
     assert timeline[-1]["at"] > timeline[-2]["at"]
+
+
+async def test_a_gang_that_others_end_for_and_one_that_ends_for_it(world: Harness, http: httpx.AsyncClient) -> None:
+    world.add(*small_nodes(2), pod_group("v").gang(2).disruption(Disruption.ALL))
+    world.add(*(pod(f"v{n}").cpu(2).scheduler(SCHEDULER).in_group("v").on(f"n{n + 1}") for n in range(2)))
+    await world.add(gang(1).priority(9), *(each.cpu(2).priority(9) for each in members(1))).go()
+    for name in ("v0", "v1"):
+        world.delete(name)
+    await world.go()
+    reached = {name: [each["milestone"] for each in (await show(http, name))["timeline"]] for name in ("g", "v")}
+    assert reached["g"][:3] == ["seen", "quorum", "preempting"]
+    assert "preempted" in reached["v"]
+
+
+async def test_a_plan_that_led_to_nothing_is_told(world: Harness, http: httpx.AsyncClient) -> None:
+    await world.add(*small_nodes(2), gang(2), *members(2)).go()
+    await world.pass_time(DAY)
+    timeline = (await show(http))["timeline"]
+    assert [each["milestone"] for each in timeline][:4] == ["seen", "quorum", "planned", "givenUp"]
 
 
 @pytest.fixture
