@@ -69,6 +69,8 @@ class Nominator:
         self._few = asyncio.Semaphore(writers)
         self._wake = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
+        self._resting = 0
+        """How many of these wait before they try again."""
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -106,6 +108,7 @@ class Nominator:
         self._sent.clear()
         for task in self._background:
             task.cancel()
+        self._resting = 0
 
     def activate(self, pod: Pod) -> None:
         """Make the scheduler try a pod: lift our gate, or touch it if it was held by filter."""
@@ -124,7 +127,7 @@ class Nominator:
             pod, member = self._store.pods.get(uid), cycle.member(uid)
             if pod is None or now - max(since, member.filtered_at or 0.0) < patience * 2**activations:
                 continue
-            if len(self._background) >= self._writers:
+            if len(self._background) - self._resting >= self._writers:
                 return
             self._sent[uid] = (now, activations + 1)
             self.arrived(uid)  # whatever keeps it away, it must not keep others out of the window
@@ -228,9 +231,12 @@ class Nominator:
 
     async def _bounded(self, pod: Pod, write: Write) -> None:
         # Nobody asks for it again: a pod that is not woken waits for minutes, a nomination that stays keeps others out.
-        async for _ in Attempts(_RETRY):
+        async for failures in Attempts(_RETRY):
+            if failures:
+                self._resting -= 1
             if await self._try(pod, write):
                 return
+            self._resting += 1
 
     async def _try(self, pod: Pod, write: Write) -> bool:
         """Whether nothing is left to do: it is done, or the API server will never take it."""

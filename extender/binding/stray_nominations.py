@@ -11,7 +11,7 @@ from serried.cluster.ledger import Ledger
 from serried.cluster.members import Members
 from serried.kube.attempts import Attempts
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, NotFound
+from serried.kube.errors import ApiError, NotFound, TooMany, Unavailable
 from serried.kube.wire import PODS
 from serried.model.backoff import Backoff
 from serried.model.pod import Pod
@@ -63,22 +63,22 @@ class StrayNominations:
         return is_member and pod.pending and bool(pod.nominated) and not self._has_slot(pod)
 
     async def _clear(self, pod: Pod, reads: asyncio.Semaphore) -> None:
-        async with reads:
-            if await self._is_ours(pod) and not self._has_slot(pod) and self._term.leads():
-                self._nominator.release([pod.uid], [pod])
+        if await self._is_ours(pod, reads) and not self._has_slot(pod) and self._term.leads():
+            self._nominator.release([pod.uid], [pod])
 
     def _has_slot(self, pod: Pod) -> bool:
         return self._ledger.of_pod(pod.uid) is not None
 
-    async def _is_ours(self, pod: Pod) -> bool:
+    async def _is_ours(self, pod: Pod, reads: asyncio.Semaphore) -> bool:
         # The scheduler nominates members too (preemption); only the field's manager tells the two apart.
         async for failures in Attempts(_RETRY):
             try:
-                found = await self._client.get(PODS, pod.namespace, pod.name)
+                async with reads:
+                    found = await self._client.get(PODS, pod.namespace, pod.name)
             except NotFound:
                 return False
             except ApiError as error:
-                if failures < _MAX_FAILURES:
+                if failures < _MAX_FAILURES and isinstance(error, (TooMany, Unavailable)):
                     continue
                 detail = {"pod": f"{pod.namespace}/{pod.name}", "node": pod.nominated, "err": str(error)}
                 log.warning("cannot tell whose nomination a pod has: it stays", extra=detail)
