@@ -19,6 +19,7 @@ from bench.cluster.spec import Spec
 from bench.cluster.state import Place, Record
 from bench.cluster.waiting import answers, raise_for_dead, wait_for
 
+_API_SERVER = ("etcd", "kube-apiserver")
 _READY_TIMEOUT = 60.0
 # A second scheduler that takes over from a killed one waits out its Lease first.
 _LEASE_TIMEOUT = 90.0
@@ -292,7 +293,9 @@ class _Start:
         self._require_components(record)
         cluster = Cluster(self._place, record)
         cluster.kubectl_program.symlink_to(self._programs["kubectl"])
-        wait_for("the API server", lambda: cluster.api.get("/readyz") == "ok", record.processes, _READY_TIMEOUT)
+        needed = {name: record.processes[name] for name in _API_SERVER}
+        wait_for("the API server", lambda: cluster.api.get("/readyz") == "ok", needed, _READY_TIMEOUT)
+        record = self._start_again(record)
         self._create_nodes(cluster, record)
         if spec.serried:
             record = self._start_serried(cluster, record)
@@ -310,6 +313,15 @@ class _Start:
         if missing:
             log = self._place.kwok / "logs" / f"{missing[0]}.log"
             raise ClusterError(f"{', '.join(missing)} died at once. Last lines of {log}:\n{processes.tail(log)}")
+
+    def _start_again(self, record: Record) -> Record:
+        # kube-controller-manager gives up after 20 s without an API server, which takes longer on a busy machine.
+        for name, process in record.processes.items():
+            processes.reap(process.pid)
+            if not process.alive:
+                again = processes.spawn(list(process.argv), Path(process.log), self._place.kwok)
+                record = self._add(record, {name: again})
+        return record
 
     def _create_nodes(self, cluster: Cluster, record: Record) -> None:
         spec = record.spec

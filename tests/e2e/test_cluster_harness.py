@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster import Cluster, Spec, cluster, nodes, processes, state
+from bench.cluster import Cluster, Spec, cluster, kwok, nodes, processes, state
 from bench.cluster.errors import ClusterError
 
 pytestmark = pytest.mark.e2e
@@ -72,6 +72,24 @@ def test_the_clusters_share_nothing(pair: tuple[Cluster, Cluster]) -> None:
     assert all(native.alive.values())
     assert all(fallback.alive.values())
     assert [found["name"] for found in cluster.status()] == ["fallback", "native"]
+
+
+def test_a_component_that_gave_up_before_the_api_server_was_there_is_started_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_running = kwok.running
+
+    def end_one(place: state.Place) -> dict[str, processes.Process]:
+        found = find_running(place)
+        processes.stop([found["kube-controller-manager"]])
+        return found
+
+    monkeypatch.setattr(kwok, "running", end_one)
+    started = Cluster.up(Spec(name="again", nodes=1, racks=1, blocks=1, serried=False))
+    try:
+        assert all(started.alive.values())
+    finally:
+        started.down()
 
 
 def test_a_job_runs_and_ends(pair: tuple[Cluster, Cluster]) -> None:
