@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bench.cluster import Spec
-from bench.cluster.spec import Hold
 from bench.cluster.nodes import RACK
+from bench.cluster.spec import Hold
 from bench.load.objects import Load, make_gangs
 
 NODES_PER_RACK = 100
@@ -68,7 +68,8 @@ class Contender:
     """One way of scheduling: its cluster, its schedulerName, and the processes that do it.
 
     ``plain`` is whether it gets plain pods, or gangs. With ``isolated`` only marked pods are asked about. Waiting
-    members are held as ``hold`` says. With ``native`` kube-scheduler's own gang scheduling is on, whichever scheduler it is.
+    members are held as ``hold`` says. With ``native`` kube-scheduler's own gang scheduling is on, whichever scheduler
+    it is.
     """
 
     name: Name
