@@ -179,6 +179,7 @@ class CycleRunner:
         self._mend_plan(cycle)
         if not cycle.over:
             cycle.enter(CycleStage.GATHERING)
+            self._tending.note_room(cycle)
 
     def _mend_plan(self, cycle: BindingCycle) -> None:
         """The victims have taken their time: whoever's slot does not do any more gets another one, or none."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from extender.scheduling.activity import SchedulerActivity
-from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.cycle import BindingCycle, CycleStage
 from extender.scheduling.effects import ActivateIdle, Nominate, Outbox
 from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_state import GroupState
@@ -81,12 +81,18 @@ class CycleTending:
         for uid in cycle.at_bind - cycle.reservation.slots.keys():
             cycle.close_call(uid, "serried: the pod has no slot any more")
         cycle.changed.set()
-        if committed:
-            need = len(cycle.reservation.committed)
+        return self._describe(cycle)
+
+    def _describe(self, cycle: BindingCycle) -> Verdict | None:
+        reservation = cycle.reservation
+        if reservation.committed:
+            need = len(reservation.committed)
             return Verdict(Reason.BINDING, have=len(cycle.bound), need=need, detail=cycle.find_failure())
         if cycle.preempts:
-            return describe_wait(cycle.reservation, self._store.yields)
-        return None
+            return describe_wait(reservation, self._store.yields)
+        if cycle.preempted and cycle.stage is CycleStage.GATHERING:
+            return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))
+        return None  # it was said when the plan was made
 
     def _tend_quorum(self, state: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
         reservation = cycle.reservation
@@ -141,6 +147,10 @@ class CycleTending:
         if cycle.out_of_reach() and not self._moves.leave_out(cycle, cycle.reservation.slots):
             detail = f"the scheduler refused node {node} for {pod.name}"
             self._endings.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
+
+    def note_room(self, cycle: BindingCycle) -> None:
+        """Its victims have ended: the group's reason says that it waits for the scheduler now."""
+        self._groups.look_again(cycle.reservation.group)
 
     def note_failure(self, cycle: BindingCycle, uid: str, error: str) -> None:
         """A committed member's Binding was refused, and is tried again: the group's reason says so meanwhile."""

@@ -101,5 +101,6 @@ def find_turns(churn: Churn) -> set[tuple[str, str]]:
 
 def count_failures(world: Harness, name: str) -> int:
     """How often room was freed for an owner's gang in vain: for each time it pauses, longer and longer."""
-    said = [verdict.reason for group, verdict in world.heard.verdicts if group.name.rpartition("-")[0] == name]
+    told = [verdict.reason for group, verdict in world.heard.verdicts if group.name.rpartition("-")[0] == name]
+    said = [reason for reason in told if reason is not Reason.PLANNED]
     return sum(before is Reason.PREEMPTING and after in IN_VAIN for before, after in pairwise(said))

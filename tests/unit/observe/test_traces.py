@@ -10,7 +10,9 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from extender.process import main, trace_with
+from serried.model.group import Key
 from serried.observe.traces import make_traces
+from tests.support.builders import pod
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
 
@@ -86,6 +88,28 @@ async def test_a_gang_that_has_started_is_one_trace_of_what_it_waited_for(collec
     assert spans["wait for the quorum"] == pytest.approx((0.0, 30.0), abs=0.01)
     assert spans["wait for room"] == pytest.approx((30.0, 40.0), abs=0.01)
     assert spans.keys() >= {"wait for the scheduler", "bind"}
+    await world.close()
+
+
+async def test_a_gang_for_which_others_ended_is_one_trace_too(collector: Collector) -> None:
+    world = Harness()
+    with collector.serve() as address:
+        traces = make_traces(address)
+        world.core.timelines.on_bound = trace_with(traces)
+        world.api.graceful.add(Key("default", "low"))
+        world.add(*small_nodes(1), pod("low").cpu(2).on("n1"))
+        await world.add(gang(1).priority(9), *(each.priority(9) for each in members(1))).go()
+        await world.pass_time(30.0)
+        world.delete("low")
+        await world.go()
+        await world.pass_time(5.0)
+        call = world.bind("m0")
+        await world.go()
+        assert call.error == ""
+        traces.flush()
+    spans = collector.spans()
+    assert spans["wait for victims"] == pytest.approx((0.0, 30.0), abs=0.01)
+    assert spans["wait for the scheduler"] == pytest.approx((30.0, 35.0), abs=0.01)
     await world.close()
 
 
