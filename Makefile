@@ -5,7 +5,7 @@ WORKERS ?= 2
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser control-plane control-planes help picture setup lint types contract unit e2e test test-full demo soak bench numbers lock sbom audit clean
+.PHONY: browser control-plane control-planes help picture setup lint types contract unit e2e test test-full demo soak bench numbers pages lock sbom audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -88,6 +88,11 @@ bench: control-plane ## the numbers of README and docs: an hour and more, on a m
 
 numbers: setup ## write the newest results into README and docs, and say what has changed: read those sentences again
 	$(BIN)/python -m bench.quotes --write
+
+pages: setup ## write the pages that are made from the code: the command line, the API reference, the tables of the metrics
+	$(BIN)/python -m bench.commands --write
+	$(BIN)/python -m bench.reference --write
+	$(BIN)/python -m bench.metrics --write
 
 lock: setup ## resolve the dependencies anew
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --no-header --no-emit-index-url --no-annotate \

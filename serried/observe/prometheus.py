@@ -1,7 +1,8 @@
 """The metrics of both processes for Prometheus. No other module uses prometheus_client.
 
 Each object has a registry of its own, so that several can live in one process (tests). `serried.metrics` says what the
-methods count. Label values are enums and resource names, never names of objects.
+methods count. Label values are enums and resource names, never names of objects. `bench.metrics` makes the
+tables of docs/metrics.md from the texts here, in their order.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,19 +31,45 @@ class PrometheusMetrics(Metrics):
         self._sample: Callable[[], None] = lambda: None
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self._watch_restarts = self._counter("serried_watch_restarts", "Watches that ended.", "resource", "cause")
-        self._watch_events = self._counter("serried_watch_events", "Changes that watches delivered.", "resource")
+        self._watch_restarts = self._counter(
+            "serried_watch_restarts",
+            "Watches that ended, by cause. `scheduled` is the regular end after 5 to 10 minutes. `unserved`: the API"
+            " server no longer serves the resource. `defect`: an error in Serried, which the log shows.",
+            "resource",
+            "cause",
+        )
+        self._watch_events = self._counter(
+            "serried_watch_events",
+            "Changes that the watches delivered: how much the cluster changes, and whether the caches follow.",
+            "resource",
+        )
         self._malformed = self._counter(
-            "serried_malformed_objects", "Watched objects that Serried cannot use, at each sighting.", "resource"
+            "serried_malformed_objects",
+            "Watched objects that Serried cannot use. Each sighting counts. The log names each of them once."
+            " The last usable state of the object still counts.",
+            "resource",
         )
-        self._writes = self._counter("serried_api_writes", "Writes sent to the API server.", "verb_resource")
+        self._writes = self._counter(
+            "serried_api_writes",
+            "Writes to the API server, such as `create pods/binding` or `apply podgroups/status`. Each attempt counts.",
+            "verb_resource",
+        )
         self._failures = self._counter(
-            "serried_api_errors", "Requests that the API server refused or did not answer.", "method", "status"
+            "serried_api_errors",
+            "Requests that the API server refused, or did not answer (`0`). Each attempt counts.",
+            "method",
+            "status",
         )
-        self._event_drops = self._counter("serried_event_drops", "Events that were not written.")
-        self._cached = self._gauge("serried_cache_objects", "Objects in the cache.", "resource")
+        self._cached = self._gauge("serried_cache_objects", "Objects of each resource in the cache.", "resource")
         self._silent = self._gauge(
-            "serried_watch_silent_seconds", "Time since a watch last received anything.", "resource"
+            "serried_watch_silent_seconds",
+            "Time since a watch last received anything. Bookmarks count, and come about once a minute."
+            " The cache may be behind by this time.",
+            "resource",
+        )
+        self._event_drops = self._counter(
+            "serried_event_drops",
+            "Events that were not written, because the queue was full or the API server refused.",
         )
 
     def watch_restarted(self, resource: str, cause: str) -> None:
@@ -105,65 +132,146 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
     def __init__(self) -> None:
         super().__init__()
         self._verb_seconds = self._histogram(
-            "serried_verb_seconds", "Time to answer a call of kube-scheduler.", _VERB_SECONDS, "verb"
+            "serried_verb_seconds",
+            "`filter`: time to answer, which is a part of the scheduler's serial loop."
+            " `bind`: time from the call to the answer, including the wait at the barrier.",
+            _VERB_SECONDS,
+            "verb",
         )
-        self._plans = self._counter("serried_plans", "Plans of gangs.", "outcome")
-        self._plan_seconds = self._histogram("serried_plan_seconds", "Time to plan one gang.", _VERB_SECONDS)
+        self._plans = self._counter(
+            "serried_plans",
+            "Results of planning, including retries: `Planned`, or the reason for the refusal.",
+            "outcome",
+        )
+        self._plan_seconds = self._histogram(
+            "serried_plan_seconds", "Time to plan one gang, including refusals.", _VERB_SECONDS
+        )
         self._bursts = self._histogram(
-            "serried_bind_burst_seconds", "Time from the first Binding of a commit to the last answer.", _BURST_SECONDS
+            "serried_bind_burst_seconds",
+            "Time from the first Binding of a commit to the last answer."
+            " During this time only a part of the gang is bound.",
+            _BURST_SECONDS,
         )
-        self._bindings = self._counter("serried_bindings", "Bindings by result.", "result")
-        self._repairs = self._counter("serried_repairs", "Slots of dead members, by what happened to them.", "outcome")
+        self._bindings = self._counter(
+            "serried_bindings",
+            "Bindings of members; Bindings of plain pods do not count. `BoundElsewhere`: another scheduler bound the"
+            " pod first. `PodGone`: the pod was deleted meanwhile. `Failed`: Serried retries it if the gang is"
+            " committed. The other value is `Bound`.",
+            "result",
+        )
+        self._repairs = self._counter(
+            "serried_repairs",
+            "What happened to the slots of dead members. The replacement got the `SameNode` or another node of the"
+            " `SameDomain`, or the slot was `Lost`, because no replacement came in time.",
+            "outcome",
+        )
         self._repair_seconds = self._histogram(
             "serried_repair_seconds",
-            "Time from a member's end to the binding of its replacement.",
+            "Time from the end of a member to the binding of its replacement."
+            " It includes the creation of the replacement.",
             _REPAIR_SECONDS,
         )
-        self._vacancies = self._gauge("serried_vacancies", "Slots that are kept for replacements.")
-        self._held = self._gauge("serried_held_pods", "Pods that are held back.", "by")
-        self._unmarked = self._gauge("serried_unmarked_members", "Waiting members without markers.")
-        self._groups = self._gauge("serried_groups", "PodGroups by state.", "state")
-        self._forecasts = self._counter("serried_forecasts", "Forecasts for heads of the queue by outcome.", "outcome")
+        self._vacancies = self._gauge("serried_vacancies", "Slots that Serried keeps for replacements.")
+        self._held = self._gauge("serried_held_pods", "Pods that `filter` or `gate` holds now.", "by")
+        self._unmarked = self._gauge(
+            "serried_unmarked_members",
+            "Members that wait for a node and lack the markers of an isolated installation."
+            " They are counted in every installation.",
+        )
+        self._groups = self._gauge(
+            "serried_groups",
+            "PodGroups by stage of their cycle (`Recording`, `Preempting`, `Gathering`, `Committing`, `Binding`),"
+            " or by the reason why they have no cycle.",
+            "state",
+        )
+        self._victim_searches = self._counter(
+            "serried_victim_searches",
+            "Results of searches for victims, without dry runs. `Found`: there are victims. `Fits`: the gang fits by"
+            " now without victims. `Unfinished`: the search was given up."
+            " `Protection`, `Priority` and `Room` name the obstacle.",
+            "outcome",
+        )
+        self._victim_search_seconds = self._histogram(
+            "serried_victim_search_seconds",
+            "Time that one search for victims takes. It runs in slices, as a plan does.",
+            _SEARCH_SECONDS,
+        )
+        self._preemptions = self._counter(
+            "serried_preemptions",
+            "Results of preemptions for gangs. `Cleared`: all victims have ended. `Withdrawn`: the gang was deleted."
+            " Any other value is the reason why the preemption was given up, such as `EvictionRefused` or"
+            " `VictimsRemain`.",
+            "outcome",
+        )
+        self._victims = self._counter(
+            "serried_victims",
+            "Pods that were evicted for gangs. `Group`: the whole group was evicted. `Member`: one member of a group."
+            " `Plain`: a pod of no group.",
+            "kind",
+        )
+        self._forecasts = self._counter(
+            "serried_forecasts",
+            "Gangs for which room was kept, by the result of the forecast. `kept`: placed at most 30 s after the first"
+            " forecast time. `missed`: placed later. `unforeseen`: placed without a forecast."
+            " `withdrawn`: the gang stopped waiting.",
+            "outcome",
+        )
         self._forecast_wait = self._histogram(
-            "serried_forecast_wait_seconds", "Time from a first forecast to the time that it names.", _WAIT_SECONDS
+            "serried_forecast_wait_seconds",
+            "Time from a gang's first forecast to the time that the forecast names.",
+            _WAIT_SECONDS,
         )
         self._forecast_error = self._histogram(
             "serried_forecast_error_seconds",
-            "Time from the forecast's time to the gang's plan.",
+            "Time from the first forecast's time to the gang's plan. It is negative if the gang was placed earlier.",
             _ERROR_SECONDS,
         )
-        self._victim_searches = self._counter("serried_victim_searches", "Searches for victims by outcome.", "outcome")
-        self._victim_search_seconds = self._histogram(
-            "serried_victim_search_seconds", "Time that one search for victims takes.", _SEARCH_SECONDS
+        self._head = self._gauge(
+            "serried_head_forecast_seconds",
+            "Time until the forecast of the head of the queue. It is NaN if there is no head or no forecast.",
         )
-        self._preemptions = self._counter("serried_preemptions", "Preemptions for gangs by outcome.", "outcome")
-        self._victims = self._counter("serried_victims", "Pods that were evicted for gangs.", "kind")
-        self._head = self._gauge("serried_head_forecast_seconds", "Time until the forecast of the head of the queue.")
         self._reason_seconds = self._histogram(
-            "serried_gang_wait_seconds", "How long groups had a reason.", _REASON_SECONDS, "reason"
+            "serried_gang_wait_seconds",
+            "How long groups had a reason. `QuorumMissing` is the wait for their pods.",
+            _REASON_SECONDS,
+            "reason",
         )
         self._start_seconds = self._histogram(
             "serried_gang_start_seconds",
-            "Time from the first sight of a group, or the loss of its quorum, until its quorum is bound.",
+            "Time until a group's quorum is bound, from the moment when Serried first saw the group or the group lost"
+            " its quorum.",
             _REASON_SECONDS,
         )
-        self._active = self._gauge("serried_active", "1 on the extender that plans and binds, 0 on a standby.")
-        self._partial = self._gauge("serried_partial_gangs", "Gangs with bound members, but fewer than minCount.")
-        self._gangs = self._gauge("serried_gangs", "Gangs by API level and kind of owner.", "level", "owner")
-        self._reservations = self._gauge("serried_reservations", "Reservations by phase.", "phase")
-        self._reserved_slots = self._gauge("serried_reserved_slots", "Slots of reservations.", "member")
+        self._partial = self._gauge("serried_partial_gangs", "Gangs that have bound members, but fewer than minCount.")
+        self._gangs = self._gauge(
+            "serried_gangs",
+            'Gangs by API level and by kind of owner. The owner is `""` if there is none, and `other` for a kind that'
+            " Serried does not know.",
+            "level",
+            "owner",
+        )
+        self._reservations = self._gauge("serried_reservations", "Plans that hold room.", "phase")
+        self._reserved_slots = self._gauge(
+            "serried_reserved_slots", "Slots of reservations whose members are `bound` or `waiting`.", "member"
+        )
         self._reserved_idle = self._gauge(
-            "serried_reserved_idle", "Room that is reserved for members that are not bound yet.", "resource"
+            "serried_reserved_idle",
+            "What the waiting members of reservations request: room that is held and not used.",
+            "resource",
         )
         self._oldest_reservation = self._gauge(
-            "serried_oldest_reservation_seconds", "Age of the oldest reservation with members that are not bound."
+            "serried_oldest_reservation_seconds", "How long the oldest plan has held room."
         )
         self._free_slots = self._gauge(
-            "serried_free_slots", "Free room, as a number of members like those planned last."
+            "serried_free_slots", "Free room in the cluster, as a number of members like those planned last."
         )
         self._largest_gang = self._gauge(
-            "serried_largest_gang", "The same for the domain with the most room, for each topology key.", "key"
+            "serried_largest_gang",
+            "The free room of the domain with the most room, for each topology key, as a number of members like those"
+            " planned last. If it is far below `serried_free_slots`, the free room is fragmented.",
+            "key",
         )
+        self._active = self._gauge("serried_active", "1 on the extender that plans and binds, 0 on a standby.")
 
     def verb(self, name: str, seconds: float) -> None:
         """One call of kube-scheduler was answered."""
@@ -269,22 +377,33 @@ class PrometheusControllerMetrics(PrometheusMetrics, ControllerMetrics):
 
     def __init__(self) -> None:
         super().__init__()
-        self._syncs = self._counter("serried_job_syncs", "Looks at Jobs, by result.", "result")
+        self._syncs = self._counter(
+            "serried_job_syncs",
+            "Looks at Jobs, by result. `success`; `retry`: the API server refused, and the controller tries again"
+            " later; `error`: an error in Serried, which the log shows.",
+            "result",
+        )
         self._sync_seconds = self._histogram(
             "serried_job_sync_duration_seconds", "Time of one look at a Job, including its writes.", _SYNC_SECONDS
         )
         self._creations = self._counter(
             "serried_job_gang_workload_creation",
-            "Workloads that the controller tried to create for gang Jobs.",
+            "Workloads that the controller tried to create for gang Jobs: `success`, or `error` if the API server"
+            " refused.",
             "result",
         )
         self._creation_seconds = self._histogram(
-            "serried_workload_creation_duration_seconds", "Time to create one Workload.", _SYNC_SECONDS
+            "serried_workload_creation_duration_seconds",
+            "Time from the create of a gang Job's Workload to the API server's answer, including refusals.",
+            _SYNC_SECONDS,
         )
         self._active = self._gauge(
             "serried_controller_active", "1 on the controller that creates objects, 0 on a standby."
         )
-        self._queue = self._gauge("serried_controller_queue_length", "Jobs that wait for a look.")
+        self._queue = self._gauge(
+            "serried_controller_queue_length",
+            "Jobs that wait for a look, and namespaces with PodGroups that wait for their finalizer to be removed.",
+        )
 
     def synced(self, result: str, seconds: float) -> None:
         """One look at a Job ended."""

@@ -1,72 +1,41 @@
 """docs/metrics.md names every metric there is, with its type and labels, and no other."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
-
 import pytest
 from prometheus_client import CollectorRegistry
 
-from serried.observe.prometheus import PrometheusControllerMetrics, PrometheusExtenderMetrics, PrometheusMetrics
+from bench import metrics
+from serried.observe.prometheus import PrometheusControllerMetrics, PrometheusExtenderMetrics
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
-COMMON, ITSELF = "Both processes", "The processes themselves"
-SECTIONS = {"Extender": PrometheusExtenderMetrics, "Controller": PrometheusControllerMetrics}
-
-
-class Row(NamedTuple):
-    """One metric, as the document or a registry has it."""
-
-    name: str
-    type: str
-    labels: frozenset[str]
+REGISTRIES = {"extender": PrometheusExtenderMetrics().registry, "controller": PrometheusControllerMetrics().registry}
+REGISTERED = [each for registry in REGISTRIES.values() for each in metrics.list_metrics(registry)]
 
 
-def read_cells() -> Iterator[tuple[str, list[str]]]:
-    """Each row of each table with the heading above it."""
-    section = ""
-    for line in DOCUMENT.read_text().splitlines():
-        if line.startswith("## "):
-            section = line.removeprefix("## ")
-        elif line.startswith("| `"):
-            yield section, [cell.strip() for cell in line.strip("|").split("|")]
+def test_the_page_is_made_from_the_metrics_of_today() -> None:
+    assert metrics.PAGE.read_text() == metrics.render(), "python -m bench.metrics --write"
 
 
-def documented(*sections: str) -> set[Row]:
-    return {
-        Row(cells[0].strip("`"), cells[1], frozenset(cells[2].replace("`", "").replace(",", " ").split()))
-        for section, cells in read_cells()
-        if section in sections
-    }
+@pytest.mark.parametrize("process", REGISTRIES)
+def test_what_a_process_serves_is_on_the_page(process: str) -> None:
+    page = metrics.render()
+    assert all(f"| `{name}` | {kind} |" in page for name, kind in served(REGISTRIES[process]))
 
 
-def registered(registry: CollectorRegistry) -> set[Row]:
-    rows = set()
-    for collector in registry._collector_to_names:  # noqa: SLF001 - it says nowhere else which labels are declared
-        for family in collector.collect():
-            name = f"{family.name}_total" if family.type == "counter" else family.name
-            labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-            rows.add(Row(name, family.type, frozenset(getattr(collector, "_labelnames", labels))))
-    return rows
+def served(registry: CollectorRegistry) -> set[tuple[str, str]]:
+    """Names and types as `/metrics` has them."""
+    families = registry.collect()
+    return {(f"{each.name}_total" if each.type == "counter" else each.name, each.type) for each in families}
 
 
-@pytest.mark.parametrize("section", SECTIONS)
-def test_the_document_names_the_metrics_of_a_process_and_no_others(section: str) -> None:
-    metrics: PrometheusMetrics = SECTIONS[section]()
-    assert documented(COMMON, section, ITSELF) == registered(metrics.registry)
+def test_every_metric_says_what_it_tells() -> None:
+    assert [metric.name for metric in REGISTERED if not metric.text] == []
 
 
-def test_what_both_have_stands_in_one_place() -> None:
-    assert documented(COMMON, ITSELF) == registered(PrometheusMetrics().registry)
-
-
-def test_every_metric_has_a_unit_and_a_meaning_and_ours_have_an_alert() -> None:
-    for section, cells in read_cells():
-        name, _, _, unit, tells, alert = cells
-        assert unit, name
-        assert tells, name
-        assert alert or section == ITSELF, name
+def test_every_metric_has_a_unit_and_ours_have_an_alert() -> None:
+    assert {metric.name for metric in REGISTERED} == set(metrics.REMARKS)
+    assert all(remark.unit for remark in metrics.REMARKS.values())
+    alerted = {name for name, remark in metrics.REMARKS.items() if remark.alert}
+    assert {name for name in metrics.REMARKS if name.startswith(metrics.OUR_PREFIX)} <= alerted
 
 
 def test_the_operations_page_leads_to_it() -> None:
-    assert "](metrics.md)" in DOCUMENT.with_name("operations.md").read_text()
+    assert "](metrics.md)" in metrics.PAGE.with_name("operations.md").read_text()
