@@ -1,11 +1,13 @@
 """A page that nobody looks at rests, and comes back to whoever looks again."""
 
+import asyncio
 from typing import Literal
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from extender.debug.broadcast import Broadcast
+from tests.support.browser import open_browser, open_page
 from tests.support.builders import node
 from tests.support.extender_harness import Harness
 from tests.support.listening import until
@@ -13,6 +15,8 @@ from tests.support.listening import until
 MINUTE = 60_000
 HALF_A_MINUTE = 30_000
 """In milliseconds, as the browser's clock counts."""
+
+STREAM = "**/debug/stream"
 
 TURN = """(visibility) => {
   Object.defineProperty(document, "hidden", { configurable: true, value: visibility === "hidden" });
@@ -60,3 +64,38 @@ async def test_a_page_that_is_hidden_for_half_a_minute_keeps_its_connection(page
     await page.clock.fast_forward(MINUTE)
     assert await link.text_content() == "live"
     assert broadcast.readers == 1
+
+
+async def test_a_page_that_was_refused_while_it_was_hidden_does_not_rest_before_whoever_looks_again(url: str) -> None:
+    async with open_browser() as browser, open_page(browser, url) as (page, errors):
+        hidden = asyncio.Event()
+
+        async def refuse(route: Route) -> None:
+            await hidden.wait()
+            await route.fulfill(status=503)
+
+        await page.clock.install()
+        await page.route(STREAM, refuse)
+        await page.reload()
+        await turn(page, "hidden")
+        hidden.set()
+        link = page.locator("#link")
+        await expect(link).to_have_text("no room for one more reader, trying again")
+        await page.unroute(STREAM)
+        await turn(page, "visible")
+        await expect(link).to_have_text("live")
+        await page.clock.fast_forward(MINUTE)
+        assert await link.text_content() == "live"
+        assert [text for text in errors if "status of 503" not in text] == []
+
+
+async def test_a_page_that_was_opened_in_the_background_rests_too(page: Page, broadcast: Broadcast) -> None:
+    await page.add_init_script(f"({TURN})('hidden')")
+    await page.reload()
+    link = page.locator("#link")
+    await expect(link).to_have_text("live")
+    await page.clock.fast_forward(MINUTE)
+    await expect(link).to_have_text("resting")
+    await until(lambda: broadcast.readers == 0)
+    await turn(page, "visible")
+    await expect(link).to_have_text("live")

@@ -5,10 +5,11 @@ const SECONDS_HIDDEN = 60;
 
 export function followStream(url, state, tell) {
   let source = null;
-  let timer = 0;
+  let retry = 0;
+  let rest = 0;
 
   function open() {
-    clearTimeout(timer);
+    clearTimeout(retry);
     source?.close();
     source = new EventSource(url);
     source.onmessage = (event) => {
@@ -20,19 +21,23 @@ export function followStream(url, state, tell) {
       // A connection that broke is tried again by the browser itself; one that was refused is not.
       const refused = source.readyState === EventSource.CLOSED;
       tell(refused ? "refused" : "connecting");
-      if (refused) timer = setTimeout(open, SECONDS_UNTIL_RETRY * 1000);
+      if (refused) retry = setTimeout(open, SECONDS_UNTIL_RETRY * 1000);
     };
   }
 
-  document.addEventListener("visibilitychange", () => {
-    clearTimeout(timer);
-    if (!document.hidden && source?.readyState === EventSource.CLOSED) open();
-    if (document.hidden) {
-      timer = setTimeout(() => {
-        source.close();
-        tell("resting");
-      }, SECONDS_HIDDEN * 1000);
-    }
-  });
+  function close() {
+    clearTimeout(retry);
+    source.close();
+    tell("resting");
+  }
+
+  function look() {
+    clearTimeout(rest);
+    if (document.hidden) rest = setTimeout(close, SECONDS_HIDDEN * 1000);
+    else if (source.readyState === EventSource.CLOSED) open();
+  }
+
   open();
+  look();
+  document.addEventListener("visibilitychange", look);
 }
