@@ -1,22 +1,20 @@
 """A real API server as one of the next minor may look: what it serves as v1beta1 it serves as v1, and as nothing else.
 
-The proxy stands before the real API server and rewrites paths, discovery, schemas and bodies both ways. It answers in
-threads of its own.
+The proxy stands before the real API server and rewrites paths, discovery, schemas and bodies both ways.
 """
 
 import http.client
 import json
 import ssl
-import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
 from tests.support.schemas import GROUP
+from tests.support.threaded_server import ThreadedServer
 
 NEXT = "v1"
 SERVED = "v1beta1"
@@ -28,26 +26,13 @@ _TIMEOUT_SECONDS = 600.0
 _OF_A_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "content-length", "accept-encoding", "host"}
 
 
-class NextVersion:
-    """A context manager; ``url`` is where it listens, ``asked`` are the requests so far: method and path."""
+class NextVersion(ThreadedServer):
+    """``asked`` are the requests so far: method and path."""
 
     def __init__(self, port: int, renamed: Mapping[str, str] | None = None) -> None:
         """``port`` is where the real API server listens on loopback; ``renamed`` are fields whose schemas it alters."""
         self.asked: list[tuple[str, str]] = []
-        self._server = _Front(port, self.asked, renamed or {})
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(_Front(port, self.asked, renamed or {}))
 
     def write_kubeconfig(self, theirs: Path, directory: Path) -> Path:
         """The same credentials, for this server."""

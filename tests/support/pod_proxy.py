@@ -1,16 +1,13 @@
-"""An API server of which only pods can be listed, and which passes requests on to them, for commands that use it.
-
-It answers in threads of its own, so what is tested may have an event loop of its own.
-"""
+"""An API server of which only pods can be listed, and which passes requests on to them, for commands that use it."""
 
 import json
-import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import httpx
+
+from tests.support.threaded_server import ThreadedServer
 
 KUBECONFIG = """
 apiVersion: v1
@@ -37,7 +34,7 @@ def extender_pod(name: str, port: int = 8912, phase: str = "Running") -> dict[st
     }
 
 
-class PodProxy:
+class PodProxy(ThreadedServer):
     """``answers`` by path; a path that begins with a key of ``forwards`` goes on to the URL there, with its rest."""
 
     def __init__(self, pods: list[dict[str, Any]], forwards: Mapping[str, str] | None = None) -> None:
@@ -51,20 +48,7 @@ class PodProxy:
             {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": pods},
         )
         self._forwards = dict(forwards or {})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._make_handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), self._make_handler()))
 
     def answer(self, path: str, document: Any, status: int = 200) -> None:
         """Have ``path`` answered so, whoever asks."""

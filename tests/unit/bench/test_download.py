@@ -4,7 +4,6 @@ import hashlib
 import io
 import platform
 import tarfile
-import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from bench.cluster import download, release
 from bench.cluster.release import Binary, download_of
+from tests.support.threaded_server import ThreadedServer
 
 KUBECTL = Binary("kubectl", "kubernetes", "1.37.1", "unused", Path("unused"))
 ETCD = Binary("etcd", "etcd", "3.7.0", "unused", Path("unused"))
@@ -48,14 +48,9 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
         def log_message(self, *args: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        monkeypatch.setenv(release.DOWNLOADS, url)
-        yield Mirror(url, files, asked)
-        server.shutdown()
-        thread.join()
+    with ThreadedServer(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        monkeypatch.setenv(release.DOWNLOADS, server.url)
+        yield Mirror(server.url, files, asked)
 
 
 @pytest.fixture

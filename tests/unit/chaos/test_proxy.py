@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
-from threading import Thread
 
 import httpx
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from tests.chaos import mishaps
 from tests.chaos.mishaps import Mishap, Request, Weather
 from tests.chaos.proxy import Proxy, Trap
+from tests.support.threaded_server import ThreadedServer
 
 BINDING = "/api/v1/namespaces/ns/pods/a/binding"
 CHANGE = b'{"type":"MODIFIED","object":{}}\n'
@@ -79,18 +79,13 @@ class Stage:
 @pytest.fixture
 def stage() -> Iterator[Stage]:
     server = Server(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
     told: list[tuple[str, Mishap]] = []
     weather = Weather(Random(1))
     proxy = Proxy(server.server_port, None, weather, lambda request, mishap: told.append((request.subject, mishap)))
-    with proxy, httpx.Client(base_url=f"http://127.0.0.1:{proxy.port}", timeout=20) as client:
+    with ThreadedServer(server), proxy, httpx.Client(base_url=f"http://127.0.0.1:{proxy.port}", timeout=20) as client:
         made = Stage(server, proxy, client)
         made.told = told
         yield made
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def test_in_calm_weather_all_passes_unchanged(stage: Stage) -> None:

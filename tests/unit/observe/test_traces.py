@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -14,6 +13,7 @@ from serried.model.group import Key
 from serried.observe.traces import make_traces
 from tests.support.builders import pod
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
+from tests.support.threaded_server import ThreadedServer
 
 
 class Collector:
@@ -37,14 +37,8 @@ class Collector:
             def log_message(self, *_: object) -> None:
                 """Nothing is logged."""
 
-        server = HTTPServer(("127.0.0.1", 0), Handler)
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/v1/traces"
-        finally:
-            server.shutdown()
-            server.server_close()
+        with ThreadedServer(HTTPServer(("127.0.0.1", 0), Handler)) as server:
+            yield f"{server.url}/v1/traces"
 
     def spans(self) -> dict[str, tuple[float, float]]:
         """Begin and end of each span by name, in seconds after the first of them began."""
