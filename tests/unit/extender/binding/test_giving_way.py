@@ -1,7 +1,5 @@
 """A gang that is planned gives its slots to one of higher priority: all of them, at once, and nobody ends for it."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from extender.answers import Hold, Steer
@@ -15,13 +13,6 @@ from tests.support.extender_harness import GANG, SCHEDULER, BindCall, Harness, g
 LOW = 1
 HIGH = 100
 OTHER = GroupKey("default", "h")
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[Harness]:
-    made = Harness()
-    yield made
-    await made.close()
 
 
 def lesser(count: int) -> list[PodBuilder]:

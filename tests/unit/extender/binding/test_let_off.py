@@ -1,9 +1,5 @@
 """Victims that stay after all: who goes with them stays, too; and nobody is a victim before the records are read."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from extender.binding.reservations import Records
 from serried.model.disruption import Disruption
 from serried.model.group import Key
@@ -15,13 +11,6 @@ from tests.support.fake_api import budget_refusal
 
 HIGH = 100
 VICTIMS = ("v0", "v1")
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[Harness]:
-    made = Harness()
-    yield made
-    await made.close()
 
 
 def victim(index: int) -> PodBuilder:

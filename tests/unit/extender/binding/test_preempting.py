@@ -1,7 +1,5 @@
 """A gang gets the room of others: first the record, then dry runs, then conditions, then evictions, then the wait."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from extender.answers import Hold, Steer
@@ -49,13 +47,6 @@ async def end(world: Harness, *names: str) -> None:
 
 def list_terminating(world: Harness) -> list[str]:
     return sorted(key.name for key, raw in world.api.pods.items() if "deletionTimestamp" in raw["metadata"])
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[Harness]:
-    made = Harness()
-    yield made
-    await made.close()
 
 
 async def start(world: Harness) -> Harness:

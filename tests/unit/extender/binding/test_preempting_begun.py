@@ -1,7 +1,5 @@
 """Which preemptions count as begun: those of an earlier term that has said it of everybody, and no others."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from serried.model.group import Key
@@ -10,13 +8,6 @@ from tests.support.builders import pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 
 HIGH = 100
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[Harness]:
-    made = Harness()
-    yield made
-    await made.close()
 
 
 @pytest.mark.parametrize("others", [("low1",), ("low1", "low2")])

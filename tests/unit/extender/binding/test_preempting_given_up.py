@@ -1,9 +1,5 @@
 """What is taken back when a gang goes after its first victims: not what is true by then."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from serried.model.disruption import Disruption
 from serried.model.group import Key
 from serried.model.pod import PREEMPTED
@@ -12,13 +8,6 @@ from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, membe
 from tests.support.fake_api import budget_refusal
 
 HIGH = 100
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[Harness]:
-    made = Harness()
-    yield made
-    await made.close()
 
 
 async def test_who_ends_keeps_the_condition_though_the_watch_has_not_shown_the_end_yet(world: Harness) -> None:

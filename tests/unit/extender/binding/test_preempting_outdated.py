@@ -1,6 +1,6 @@
 """A plan that others have overtaken before the first eviction takes nobody with it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -12,13 +12,6 @@ from tests.support.builders import PodBuilder, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 
 HIGH = 100
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[Harness]:
-    made = Harness()
-    yield made
-    await made.close()
 
 
 def running(name: str, node: str, priority: int = 0, cpus: int = 2) -> PodBuilder:

@@ -1,6 +1,6 @@
 """While victims end, a member takes the node of a mate that is free: it waits at bind sooner, and keeps others off."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,13 +10,6 @@ from tests.support.builders import PodBuilder, pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 
 HIGH = 100
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[Harness]:
-    made = Harness()
-    yield made
-    await made.close()
 
 
 def urgent(count: int) -> list[PodBuilder]:

@@ -1,7 +1,7 @@
 """What is rehearsed before anybody goes, and how each is ended: a budget is always asked, and asked by evictions."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -18,13 +18,6 @@ from tests.support.extender_harness import SCHEDULER, Harness, gang, members, sm
 from tests.support.fake_api import error
 
 HIGH = 100
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[Harness]:
-    made = Harness()
-    yield made
-    await made.close()
 
 
 def running(index: int) -> PodBuilder:

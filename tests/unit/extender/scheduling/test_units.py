@@ -1,9 +1,5 @@
 """What runs is read in steps between which filter is served, however many gangs are in flight, and budgets written."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from extender.scheduling.cycle import BindingCycle, CycleStage
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.preemption import Refusals
@@ -18,13 +14,6 @@ from tests.support.extender_harness import GANG, SCHEDULER, Harness
 
 MANY = 40
 SIZE = 50
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[Harness]:
-    made = Harness()
-    yield made
-    await made.close()
 
 
 def read_units(world: Harness) -> Units:
