@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 
+_SERVICE_NAME = "kubernetes.io/service-name"
+
 _LOOK_SECONDS = 5.0
 """How often the leader looks whether it is still there as it was written; after a failure, too."""
 
@@ -53,9 +55,9 @@ class EndpointSlice:
     async def run(self) -> None:
         """Keep it right until cancelled."""
         while True:
+            self._turned.clear()  # before the look: a turn during the writes below is looked at as well
             if self._leads():
                 await self.settle()
-            self._turned.clear()
             try:
                 async with asyncio.timeout(self._look_seconds):
                     await self._turned.wait()
@@ -76,12 +78,11 @@ class EndpointSlice:
             self.obstacle = ""
 
     async def _is_right(self) -> bool:
-        path = ENDPOINT_SLICES.path(self._name.namespace, self._name.name)
         try:
-            found = await self._client.ask("GET", path)
+            found = await self._client.get(ENDPOINT_SLICES, self._name.namespace, self._name.name)
         except NotFound:
             return False
-        return _addresses(found) == _addresses(self._object) and _ports(found) == _ports(self._object)
+        return _read(found) == _read(self._object)
 
 
 def _describe(name: Key, address: str, ports: Mapping[str, int]) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def _describe(name: Key, address: str, ports: Mapping[str, int]) -> dict[str, An
             "name": name.name,
             "namespace": name.namespace,
             "labels": {
-                "kubernetes.io/service-name": name.name,
+                _SERVICE_NAME: name.name,
                 "endpointslice.kubernetes.io/managed-by": "serried",
             },
         },
@@ -102,9 +103,11 @@ def _describe(name: Key, address: str, ports: Mapping[str, int]) -> dict[str, An
     }
 
 
-def _addresses(found: Mapping[str, Any]) -> list[list[str]]:
-    return [list(each["addresses"]) for each in found.get("endpoints") or ()]
-
-
-def _ports(found: Mapping[str, Any]) -> dict[str, int]:
-    return {each["name"]: each["port"] for each in found.get("ports") or ()}
+def _read(found: Mapping[str, Any]) -> tuple[str | None, list[Any], dict[Any, Any]]:
+    """What leads callers here: the Service, its endpoints and its ports. Fields may have been left out."""
+    labels = (found.get("metadata") or {}).get("labels") or {}
+    endpoints = [
+        (each.get("addresses"), (each.get("conditions") or {}).get("ready")) for each in found.get("endpoints") or ()
+    ]
+    ports = {each.get("name"): each.get("port") for each in found.get("ports") or ()}
+    return labels.get(_SERVICE_NAME), endpoints, ports

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -55,17 +56,33 @@ async def test_the_service_leads_to_whoever_leads(server: FakeApiServer) -> None
             task.cancel()
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        pytest.param({"endpoints": [{"addresses": ["10.0.0.9"]}]}, id="another address"),
+        pytest.param(
+            {"endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": False}}]}, id="that we are not ready"
+        ),
+        pytest.param({"ports": [{"port": 8910}]}, id="a port without a name"),
+        pytest.param({"metadata": {"labels": {"kubernetes.io/service-name": "other"}}}, id="another Service"),
+    ],
+)
 async def test_what_somebody_else_has_written_there_is_set_right_and_what_is_right_is_left(
-    server: FakeApiServer,
+    server: FakeApiServer, written: dict[str, Any]
 ) -> None:
     async with server.client() as client:
         instance = Instance(client, "10.0.0.1")
         await instance.slice.settle()
         await instance.slice.settle()
         assert len(server.seen(lambda request: request.method == "PATCH")) == 1
-        server.change(ENDPOINT_SLICES, NAME.namespace, NAME.name, {"endpoints": [{"addresses": ["10.0.0.9"]}]})
+        right = server.look(ENDPOINT_SLICES, NAME.namespace, NAME.name)
+        server.change(ENDPOINT_SLICES, NAME.namespace, NAME.name, written)
         await instance.slice.settle()
-        assert addresses(server) == ["10.0.0.1"]
+        found = server.look(ENDPOINT_SLICES, NAME.namespace, NAME.name)
+        assert right is not None
+        assert found is not None
+        assert (found["endpoints"], found["ports"]) == (right["endpoints"], right["ports"])
+        assert found["metadata"]["labels"] == right["metadata"]["labels"]
 
 
 async def test_a_slice_that_cannot_be_written_is_told_of_and_tried_again(server: FakeApiServer) -> None:
