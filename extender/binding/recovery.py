@@ -104,7 +104,9 @@ class Recovery:
         if not committed and not preempts:
             self._ledger.forget_victims(reservation)
         lacks = not committed and reservation.lacks(pods.keys())
-        misfit = None if committed or preempts else find_misfit(group, reservation, pods, self._store)
+        misfit = (
+            None if committed or preempts else find_misfit(group, reservation, pods, self._store, beside=self._ledger)
+        )
         if lacks or misfit is not None:
             self._ledger.unreserve(reservation.group)
             return False

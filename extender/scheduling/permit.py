@@ -163,7 +163,7 @@ def find_misfit(
     uids: Collection[str],
     store: Store,
     *,
-    beside: Iterable[Reservation] = (),
+    beside: Iterable[Reservation],
 ) -> str | None:
     """The first reason why these slots cannot be bound as planned, None if all still can.
 

@@ -97,6 +97,21 @@ async def test_a_planned_record_that_misses_a_member_is_dropped(cluster: Harness
     assert cluster.nothing_reserved
 
 
+async def test_slots_of_a_gang_of_lower_priority_are_not_in_the_way_of_a_planned_record(world: Harness) -> None:
+    """As at the door. A plain pod has taken room on which both are planned: only one of them can stay."""
+    lesser = pod_group("a").gang(1).priority(1)
+    world.add(node("n1").cpu(2), pod("plain").cpu(1).on("n1"), gang(1).priority(9), members(1)[0].priority(9))
+    world.add(lesser, pod("a0").cpu(1).scheduler(SCHEDULER).in_group("a").priority(1))
+    group = lesser.value()
+    left = Reservation(group.key, group.uid, "", 1, {"pod-a0": Slot("pod-a0", "a0", "n1")})
+    await Records(world.api.client(), "v1", "earlier").write(group, left)
+    await leave_behind(world, "m0")
+    await recover(world)
+    call = world.bind("m0")
+    await world.go()
+    assert (call.error, world.node_of("m0")) == ("", "n1")
+
+
 async def test_a_member_whose_node_has_gone_gets_no_room_that_another_record_has_promised(
     world: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -327,7 +327,7 @@ def planned() -> tuple[Store, Reservation]:
 
 
 def misfit(store: Store, reservation: Reservation) -> str | None:
-    return find_misfit(store.groups.get(reservation.group), reservation, ("pod-m0", "pod-m1"), store)
+    return find_misfit(store.groups.get(reservation.group), reservation, ("pod-m0", "pod-m1"), store, beside=())
 
 
 class TestTheSlots:
