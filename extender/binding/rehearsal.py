@@ -137,7 +137,8 @@ class Rehearsal:
 
     async def _rehearse_one(self, pod: Pod) -> str | None:
         """Why a pod could not be evicted, "" if it could; None for one that is gone, and says nothing of its kind."""
-        for attempt in range(1, _MAX_TRIES + 1):
+        why = ""
+        for _ in range(_MAX_TRIES):
             try:
                 await self._client.rehearse_eviction(pod.namespace, pod.name, pod.uid)
             except (NotFound, Conflict):
@@ -145,12 +146,11 @@ class Rehearsal:
             except BudgetRefusal:
                 return _REFUSAL
             except ApiError as error:
-                if attempt == _MAX_TRIES:
-                    return str(error)
+                why = str(error)
             else:
                 return ""
             await asyncio.sleep(0)
-        return ""
+        return why
 
 
 def _name_kind(pod: Pod) -> Hashable:

@@ -229,19 +229,26 @@ class Records:
                 self._note(reservation.group, found)
                 self._latest[reservation.group] = reservation
                 return reservation
+            claimed = None
             try:
                 claimed = await self._claim(found)
             except Invalid as error:
-                claimed = None
                 log.warning("a Reservation cannot be written", extra={"record": str(key), "err": str(error)})
-                if reservation.committed:
-                    self._note(reservation.group, found)
-                # Without the record of its plan no earlier leader can commit that. We can: another one is written then.
-                if reservation.committed or await self._delete(key.namespace, meta["name"], _read_seen(found)):
-                    self._latest[reservation.group] = reservation
+                if await self._hold_unclaimed(found, reservation):
                     return reservation
             found = claimed or await self._read_again(key)
         return None
+
+    async def _hold_unclaimed(self, found: JSON, reservation: Reservation) -> bool:
+        """Go by a record without our term in it; False if it has changed, or gone, since it was read."""
+        meta = found["metadata"]
+        if reservation.committed:
+            self._note(reservation.group, found)
+        # Without the record of its plan no earlier leader can commit that. We can: another one is written then.
+        elif not await self._delete(meta["namespace"], meta["name"], _read_seen(found)):
+            return False
+        self._latest[reservation.group] = reservation
+        return True
 
     async def _claim(self, found: JSON) -> JSON | None:
         """The record with our term in it; None if it has changed, or gone, since it was read."""
