@@ -25,7 +25,7 @@ _MAX_READS = 16
 """How many pods are read at the same time."""
 
 _MAX_FAILURES = 3
-"""How often one is read in vain; all that wait for the new leader wait for this."""
+"""How many failures to read one are outlasted; all that wait for the new leader wait for this."""
 
 _RETRY = Backoff(first=0.5, cap=2.0)
 

@@ -128,7 +128,7 @@ class Moves:
             if other.shape == pod.shape:
                 self._ledger.move(pod, slot.node)
                 self._ledger.move(other, own.node)
-                self._forget_nomination(cycle, mate)
+                self._send_to_slot(cycle, mate)
                 return slot.node
         return None
 
@@ -137,8 +137,8 @@ class Moves:
         known = uid in self._store.pods and cycle.may_move(uid)
         return known and not reached and self._store.members.rank_of(uid) is None
 
-    def _forget_nomination(self, cycle: BindingCycle, uid: str) -> None:
-        """A member's slot is on another node: if it was nominated, it is nominated there."""
+    def _send_to_slot(self, cycle: BindingCycle, uid: str) -> None:
+        """A member's slot is on another node by now: if it was nominated, it is nominated there."""
         cycle.mark_moved(uid)
         if cycle.member(uid).nominated:
             self._outbox.put(Nominate(cycle, (uid,)))
