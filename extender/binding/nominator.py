@@ -65,6 +65,9 @@ class Nominator:
         self._queue: deque[tuple[BindingCycle, str]] = deque()
         self._open: dict[str, float] = {}
         self._sent: dict[str, tuple[float, int]] = {}
+        self._early: set[str] = set()
+        """The UIDs of members that are nominated to nodes which are not free yet."""
+
         self._terms = 0
         self._few = asyncio.Semaphore(writers)
         self._wake = asyncio.Event()
@@ -97,6 +100,7 @@ class Nominator:
         for uid in uids:
             self.arrived(uid)
             self._sent.pop(uid, None)
+            self._early.discard(uid)
         for pod in pods:
             self._spawn(pod, self._clear)
 
@@ -106,6 +110,7 @@ class Nominator:
         self._queue.clear()
         self._open.clear()
         self._sent.clear()
+        self._early.clear()
         for task in self._background:
             task.cancel()
         self._resting = 0
@@ -174,7 +179,10 @@ class Nominator:
 
     async def _keep_off(self, cycle: BindingCycle, pod: Pod, node: str) -> None:
         """Have the scheduler keep others off a node that is not free yet; nobody waits for the member to come."""
-        if self._policy is NominationPolicy.NEVER or pod.nominated == node:
+        if self._policy is NominationPolicy.NEVER:
+            return
+        self._early.add(pod.uid)
+        if pod.nominated == node:
             return
         term = self._terms
         await self._patch_nomination(pod, node)
@@ -202,7 +210,7 @@ class Nominator:
             await self._clear(pod)
 
     async def _clear(self, pod: Pod) -> None:
-        if pod.uid not in self._sent:  # else a newer cycle has nominated it by now
+        if pod.uid not in self._sent and pod.uid not in self._early:  # else a newer cycle has nominated it by now
             await self._patch_nomination(pod, None)
 
     async def _activate(self, pod: Pod) -> None:

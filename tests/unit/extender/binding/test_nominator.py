@@ -1,8 +1,11 @@
+import asyncio
+
 import pytest
 
 from extender.binding import nominator
 from extender.scheduling.nomination import NominationPolicy
 from serried.model.backoff import Backoff
+from serried.model.group import Key
 from tests.support.builders import PodBuilder, node, pod
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members
 from tests.support.fake_api import error
@@ -91,6 +94,22 @@ class TestNominations:
         await world.go()
         assert read_memory(world.nominator)["open"] == {}
         await world.close()
+
+    async def test_one_that_keeps_others_off_is_not_taken_off_for_an_earlier_cycle_that_has_ended(
+        self, world: Harness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The API server has refused that at first, and it is tried again while the victims of the next cycle end."""
+        monkeypatch.setattr(nominator, "_RETRY", Backoff(0.2, 0.2))
+        world.nominate()
+        world.api.graceful.add(Key("default", "low"))
+        world.add(members(1)[0].priority(9))
+        world.api.fail("nominate", error(500))
+        world.nominator.release(["pod-m0"], [world.store.pods["pod-m0"]])
+        await world.settle()
+        await world.add(node("n1").cpu(1), pod("low").cpu(1).on("n1").priority(0), gang(1).priority(9)).go()
+        assert world.cycle().preempts
+        await asyncio.gather(*read_memory(world.nominator)["background"])
+        assert world.pod("m0").nominated == "n1"
 
     async def test_if_nobody_is_to_be_nominated_members_that_are_put_aside_are_activated(self) -> None:
         world = Harness(nomination=NominationPolicy.NEVER)
