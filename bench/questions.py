@@ -145,32 +145,6 @@ async def reach(stage: Stage, case: Case, slices: Slices) -> AsyncIterator[httpx
         )
 
 
-class LoopClock:
-    """How much of the processor a loop takes for one thing, and what its longest turn takes."""
-
-    def __init__(self) -> None:
-        self.work = 0.0
-        self.longest = 0.0
-
-    async def time(self, thing: Awaitable[httpx.Response]) -> httpx.Response:
-        """Wait for the thing, and watch the loop meanwhile."""
-        begun = time.thread_time()
-        watching = asyncio.create_task(self._watch())
-        try:
-            return await thing
-        finally:
-            watching.cancel()
-            self.work = time.thread_time() - begun
-
-    async def _watch(self) -> None:
-        before = time.thread_time()
-        while True:
-            await asyncio.sleep(0)
-            now = time.thread_time()
-            self.longest = max(self.longest, now - before)
-            before = now
-
-
 async def _ask_on(http: httpx.AsyncClient, case: Case, asked: Asked) -> None:
     while case.path:
         begun = time.perf_counter()
@@ -217,8 +191,10 @@ async def find_longest_turn(thing: Awaitable[object]) -> float:
             before = now
 
     watching = asyncio.create_task(watch())
-    await thing
-    watching.cancel()
+    try:
+        await thing
+    finally:
+        watching.cancel()
     return longest
 
 

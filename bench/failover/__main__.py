@@ -157,31 +157,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         for lane in lanes:
             down(spec_of(lane.number).name)
+    result = {"date": options.date, "noise_before": round(noise, 2), **describe(lanes, ways)}
+    path: Path = options.results / f"failover-{options.date}.json"
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    for row in result["rows"]:
+        print(" | ".join(str(cell) for cell in row.values()))
+    for defect in result["defects"]:
+        print(f"DEFECT: {defect}", file=sys.stderr)
+    print(f"written to {path}", file=sys.stderr)
+    return 1 if result["defects"] or not result["strikes"] else 0
+
+
+def describe(lanes: Sequence[Lane], ways: Sequence[str]) -> dict[str, Any]:
+    """The result of all control planes."""
     seen = [each for lane in lanes for each in lane.strikes]
-    rows = summarize(seen, ways, bounds(read_pace()))
-    defects = find_defects(lanes)
-    result = {
-        "date": options.date,
+    return {
         "machine": describe_machine(),
         "kubernetes": spec_of(0).kubernetes,
-        "noise_before": round(noise, 2),
-        "control_planes": options.planes,
+        "control_planes": len(lanes),
         "bound_seconds": BOUND_SECONDS,
         "strikes": len(seen),
         "first_p99": _pick(sorted(each.first for each in seen), 0.99) if seen else None,
         "rolling": summarize_rolled([each for lane in lanes for each in lane.rolled]),
-        "defects": defects,
-        "rows": rows,
+        "defects": find_defects(lanes),
+        "rows": summarize(seen, ways, bounds(read_pace())),
         "seen": [asdict(each) for each in seen],
     }
-    path: Path = options.results / f"failover-{options.date}.json"
-    path.write_text(json.dumps(result, indent=2) + "\n")
-    for row in rows:
-        print(" | ".join(str(cell) for cell in row.values()))
-    for defect in defects:
-        print(f"DEFECT: {defect}", file=sys.stderr)
-    print(f"written to {path}", file=sys.stderr)
-    return 1 if defects or not seen else 0
 
 
 def find_defects(lanes: Sequence[Lane]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -43,16 +43,18 @@ class Load:
 
         self._witness = witness
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = ThreadPoolExecutor(1)
+        self._running: Future[None]
 
     def begin(self) -> None:
         """Let them come."""
-        self._thread.start()
+        self._running = self._thread.submit(self._run)
 
     def end(self) -> None:
-        """No more of them."""
+        """No more of them. Raises what has kept them from coming: an update without load shows nothing."""
         self._over.set()
-        self._thread.join()
+        self._thread.shutdown()
+        self._running.result()
 
     def _run(self) -> None:
         number = 0

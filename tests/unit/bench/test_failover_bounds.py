@@ -1,14 +1,18 @@
 """How long a failover takes on paper, and what is told of those that were seen."""
 
+from threading import Event
+from typing import cast
+
 import pytest
 
 from bench.failover.__main__ import BOUND_SECONDS, Lane, find_defects, order, summarize
 from bench.failover.bounds import Pace, bounds, read_pace
 from bench.failover.pods import Probe
 from bench.failover.prober import Worker
-from bench.failover.rolling import Seen
+from bench.failover.rolling import Load, Seen
 from bench.failover.run import Strike
 from bench.failover.ways import WAYS
+from bench.failover.witness import Witness
 from extender.pair import KEPT_SECONDS, PATIENCE_SECONDS
 
 
@@ -87,6 +91,27 @@ def test_control_planes_begin_with_different_ways_and_come_to_all() -> None:
     orders = [order(ways, 2, lane) for lane in range(3)]
     assert len({each[0] for each in orders}) == 3
     assert all(sorted(each) == sorted(ways * 2) for each in orders)
+
+
+class Refusing:
+    """Creates no gang."""
+
+    def __init__(self) -> None:
+        self.asked = Event()
+
+    def create(self, gang: str, size: int) -> None:
+        self.asked.set()
+        raise OSError(f"{gang} of {size} is refused")
+
+
+def test_an_update_whose_load_cannot_come_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.failover.rolling._EVERY_SECONDS", 0.0)
+    refusing = Refusing()
+    load = Load(cast("Witness", refusing))
+    load.begin()
+    refusing.asked.wait(10)
+    with pytest.raises(OSError, match="load0 of 4 is refused"):
+        load.end()
 
 
 def test_of_a_rolling_update_the_slowest_gang_is_told_and_the_longest_pause() -> None:
