@@ -1,7 +1,7 @@
 """What runs, as the search for victims sees it: who goes with whom, at which priority, and who may not go."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from extender.scheduling.cycle import CycleStage
@@ -26,6 +26,9 @@ _PODS_PER_SLOT = 3
 
 _BUDGETS_PER_POD = 5
 """How many budgets take as long to ask as a pod that is under none."""
+
+_Budgets = Mapping[str, Sequence[DisruptionBudget]]
+"""By namespace."""
 
 _YIELDING = (CycleStage.RECORDING, CycleStage.GATHERING)
 """How far a gang may be that gives its slots to one of higher priority."""
@@ -83,13 +86,12 @@ class Units:
         for budget in self._budgets.values():
             budgets.setdefault(budget.key.namespace, []).append(budget)
         allowed = {budget.key: budget.allowed for budget in self._budgets.values()}
-        turns = _Turns()
+        step = _Step()
         for pod in pods:
-            # All budgets of a namespace are asked about each pod of it, and anybody may write thousands.
-            if turns.spend(1 + len(budgets.get(pod.namespace, ())) // _BUDGETS_PER_POD):
+            if step.spend(1):
                 yield
             if not self._counts(pod):
-                _take(pod, budgets, allowed)
+                yield from _take(pod, budgets, allowed, step)
                 continue
             group = self._find_group(pod)
             if group is not None and group.key == preemptor:
@@ -106,11 +108,12 @@ class Units:
                 seen.add(company)
                 together = tuple(self._companies.list_running(company))
             priority = own[group.key] if group is not None else None
+            selecting = yield from _find_budgets(together, budgets, step)
             units.append(
                 Unit(
                     together,
                     pod.priority if priority is None else priority,
-                    budgets=tuple(_list_budgets(together, budgets)) if budgets else (),
+                    budgets=selecting,
                     gang=self._name_gang(group, pod, company),
                     holds_domain=alone_in is not None and find_exclusive_key(group) == alone_in,
                     together=company is not None,
@@ -125,9 +128,9 @@ class Units:
         states = self._states.states
         begun = [(key, state.cycle) for key, state in states.items() if key != preemptor and state.cycle is not None]
         units: list[Unit] = []
-        turns = _Turns()
+        step = _Step()
         for key, cycle in begun:
-            if turns.spend(1 + len(cycle.reservation.slots) * _PODS_PER_SLOT):
+            if step.spend(1 + len(cycle.reservation.slots) * _PODS_PER_SLOT):
                 yield
             state = states.get(key)
             if state is not None and state.cycle is cycle and (unit := self._find_planned(key)) is not None:
@@ -201,7 +204,7 @@ class Units:
             yield from _list_tree_spares(group.key, group.tree, placed, None)
 
 
-class _Turns:
+class _Step:
     """Counts what is done in a step."""
 
     def __init__(self) -> None:
@@ -218,17 +221,22 @@ def _list_places(unit: Unit) -> dict[str, str]:
     return {pod.uid: pod.node for pod in unit.pods}
 
 
-def _list_budgets(pods: Iterable[Pod], budgets: Mapping[str, Iterable[DisruptionBudget]]) -> Iterator[Key]:
-    for pod in pods:
-        for budget in budgets.get(pod.namespace, ()):
-            if counts(budget, pod.namespace, pod.name, pod.labels):
-                yield budget.key
+def _find_budgets(pods: Iterable[Pod], budgets: _Budgets, step: _Step) -> Work[tuple[Key, ...]]:
+    """The budgets that count these pods, each as often as it does."""
+    found: list[Key] = []
+    for pod in pods if budgets else ():
+        # All budgets of a namespace are asked about each pod of it, and anybody may write thousands.
+        here = budgets.get(pod.namespace, ())
+        if step.spend(len(here) // _BUDGETS_PER_POD):
+            yield
+        found += [budget.key for budget in here if counts(budget, pod.namespace, pod.name, pod.labels)]
+    return tuple(found)
 
 
-def _take(pod: Pod, budgets: Mapping[str, Iterable[DisruptionBudget]], allowed: dict[Key, int]) -> None:
+def _take(pod: Pod, budgets: _Budgets, allowed: dict[Key, int], step: _Step) -> Work[None]:
     """The eviction of a pod that runs is about to come: its budgets allow one fewer to others."""
     if pod.bound and not pod.deleting:
-        for key in _list_budgets((pod,), budgets):
+        for key in (yield from _find_budgets((pod,), budgets, step)):
             allowed[key] = max(0, allowed[key] - 1)
 
 

@@ -1,10 +1,16 @@
 """What runs is read in steps between which filter is served, however many gangs are in flight, and budgets written."""
 
+from collections import Counter
+
+import pytest
+
+from extender.scheduling import units as module
 from extender.scheduling.cycle import BindingCycle, CycleStage
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.preemption import Refusals
 from extender.scheduling.units import Running, Units
 from serried.cluster.companies import Companies
+from serried.model.disruption import Disruption
 from serried.model.group import GroupKey
 from serried.model.reservation import Reservation, Slot
 from serried.plan.steps import finish
@@ -70,6 +76,26 @@ async def test_budgets_by_the_thousand_make_more_steps_and_no_longer_ones(world:
     running, steps = read_in_steps(read_units(world))
     assert len(running.units) == MANY
     assert steps > MANY // 2
+
+
+async def test_the_budgets_of_a_gang_that_goes_whole_are_asked_in_steps_too(
+    world: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[int] = Counter()
+
+    def count(*_: object) -> bool:
+        asked[step] += 1
+        return False
+
+    step = 0
+    monkeypatch.setattr(module, "counts", count)
+    world.add(pod_group("whole").gang(MANY).disruption(Disruption.ALL))
+    world.add(*(pod(f"p{place}").cpu(1).scheduler(SCHEDULER).in_group("whole").on("n1") for place in range(MANY)))
+    world.add(*(budget(f"b{number}").selecting(app=f"x{number}").allowing(1) for number in range(1000)))
+    for step, _ in enumerate(read_units(world).list_running(GANG), start=1):
+        assert asked[step] == 0
+    assert asked.total() == MANY * 1000
+    assert max(asked.values()) <= 2000
 
 
 async def test_a_gang_that_has_got_another_plan_meanwhile_is_not_taken_for_the_one_that_was_there(
