@@ -1,7 +1,7 @@
 """Pods that do not exist, as admission would let them in."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from serried.cluster.store import Store
 from serried.decode.fields import read_text
@@ -10,6 +10,8 @@ from serried.decode.pods import decode_pod
 from serried.model.pod import Pod
 from serried.model.priority import PriorityClass
 
+Decoded = TypeVar("Decoded")
+
 
 def make_pod(place: str, template: Mapping[str, Any], metadata: Mapping[str, Any], store: Store) -> Pod:
     """A pod of a template. Raises ValueError: what is wrong with it, and what to do; ``place`` says where it stands."""
@@ -17,7 +19,7 @@ def make_pod(place: str, template: Mapping[str, Any], metadata: Mapping[str, Any
     if not isinstance(spec, dict):
         raise ValueError(f"{place}: spec is missing")  # noqa: TRY004 - what people have sent
     admitted = {**_admit(place, spec, store.priority_classes), "nodeName": ""}
-    pod: Pod = usable(place, decode_pod({"metadata": metadata, "spec": admitted}))
+    pod = usable(place, decode_pod({"metadata": metadata, "spec": admitted}))
     if pod.scheduler not in store.schedulers:
         names = " or ".join(sorted(store.schedulers))
         raise ValueError(
@@ -26,7 +28,7 @@ def make_pod(place: str, template: Mapping[str, Any], metadata: Mapping[str, Any
     return store.show_pod(pod)
 
 
-def usable(place: str, found: Any) -> Any:
+def usable(place: str, found: Decoded | Malformed) -> Decoded:
     """What was decoded. Raises ValueError for an object with a field that cannot be understood."""
     if isinstance(found, Malformed):
         raise ValueError(f"{place}: {found.problem}")  # noqa: TRY004 - what people have sent

@@ -66,36 +66,34 @@ class Manifests:
 
     def read(self, place: str, raw: object, namespace: str, store: Store) -> None:
         """Read one more object, which stands at ``place``. Raises ValueError: what, where, and what to do."""
-        self._read(place, _complete(place, raw, namespace), store)
-
-    def _read(self, place: str, raw: dict[str, Any], store: Store) -> None:
-        kind = raw["kind"]
-        source = f"{kind} {raw['metadata']['namespace']}/{raw['metadata']['name']}"
+        obj = _complete(place, raw, namespace)
+        kind = obj["kind"]
+        source = f"{kind} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
         place = f"{place}, {source}"
         match kind:
             case "Job" | "JobSet" | "LeaderWorkerSet":
-                owner: Owner = usable(place, _OWNERS[kind](raw))
+                owner = usable(place, _OWNERS[kind](obj))
                 if owner.problem:
                     raise ValueError(f"{place}: {owner.problem}")
-                self.owners.append(Asked(place, raw, owner))
+                self.owners.append(Asked(place, obj, owner))
             case "Pod":
-                self._read_pod(place, raw, store)
+                self._read_pod(place, obj, store)
             case "PodGroup":
-                compatible = str(raw.get("apiVersion", "")).startswith("scheduling.x-k8s.io/")
-                group = usable(place, decode_compatible_group(raw) if compatible else decode_pod_group(raw))
+                compatible = str(obj.get("apiVersion", "")).startswith("scheduling.x-k8s.io/")
+                group = usable(place, decode_compatible_group(obj) if compatible else decode_pod_group(obj))
                 self.groups[group.key] = (source, group)
             case "CompositePodGroup":
-                self.composites.append(usable(place, decode_composite(raw)))
+                self.composites.append(usable(place, decode_composite(obj)))
             case "Workload":
-                self.workloads.append((place, usable(place, decode_workload(raw))))
+                self.workloads.append((place, usable(place, decode_workload(obj))))
             case _:
                 raise ValueError(
                     f"{place}: this kind is not read; send the pods that it makes, or their Job. What is read: {READ}"
                 )
 
-    def _read_pod(self, place: str, raw: dict[str, Any], store: Store) -> None:
+    def _read_pod(self, place: str, obj: dict[str, Any], store: Store) -> None:
         self.count(1)
-        pod = make_pod(place, raw, raw["metadata"], store)
+        pod = make_pod(place, obj, obj["metadata"], store)
         if pod.group is None:
             self.single.append(pod)
         else:

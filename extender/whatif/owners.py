@@ -151,7 +151,7 @@ def _add_replicated(origin: _Origin, parent: Parent, raw: _Raw) -> Work[None]:
     """The pods of one replicated Job: part of a gang of the JobSet, or each Job for itself."""
     stage = read_required(raw, "name")
     manifest = _make_child(parent, stage, raw)
-    child: Job = usable(origin.asked.place, decode_job(manifest))
+    child = usable(origin.asked.place, decode_job(manifest))
     replicas = max(0, read_int(raw, "replicas", 1))
     origin.manifests.count(replicas * max(1, child.at_once))
     first = _make_first(origin, manifest, **{JOB_SET_NAME: parent.key.name, REPLICATED_JOB: stage, JOB_INDEX: "0"})
