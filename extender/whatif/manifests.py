@@ -58,6 +58,9 @@ class Manifests:
     composites: list[Composite] = field(default_factory=list)
     pods: int = 0
 
+    sources: set[tuple[str, str]] = field(default_factory=set)
+    """What each object was made from: its apiVersion, then kind, namespace and name."""
+
     def count(self, more: int) -> None:
         """There are so many more pods. Raises ValueError if they are too many."""
         self.pods += more
@@ -70,6 +73,9 @@ class Manifests:
         kind = obj["kind"]
         source = f"{kind} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
         place = f"{place}, {source}"
+        if (origin := (str(obj.get("apiVersion", "")), source)) in self.sources:
+            raise ValueError(f"{place}: there is another one of this name; send it once, or under a name of its own")
+        self.sources.add(origin)
         match kind:
             case "Job" | "JobSet" | "LeaderWorkerSet":
                 owner = usable(place, _OWNERS[kind](obj))

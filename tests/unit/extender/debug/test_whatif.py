@@ -331,6 +331,12 @@ ANCHORED = "a: &a [1]\nb: *a\n"
             id="a field of the wrong type",
         ),
         pytest.param(
+            yaml.safe_dump_all([training(2), training(2)]),
+            "",
+            "document 2, Job default/train: there is another one of this name; send it once",
+            id="the same twice",
+        ),
+        pytest.param(
             yaml.safe_dump(training(2, schedulerName="default-scheduler")),
             "",
             "schedulerName is default-scheduler, which Serried does not serve; it has to be serried",
