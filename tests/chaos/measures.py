@@ -25,7 +25,8 @@ _SAMPLE_SECONDS = 5.0
 _PROBES = 3
 _LONGEST_LAG_SECONDS = 20.0
 _EQUAL_SECONDS = 30.0
-_GONE_AT_REST = dict.fromkeys(("serried_vacancies", "serried_reservations", "serried_partial_gangs"), 0)
+_DIFFERENCES = ("missing", "extra", "stale", "leftOff", "error")
+GONE_AT_REST = dict.fromkeys(("serried_vacancies", "serried_reservations", "serried_partial_gangs"), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +100,21 @@ class Measures:
             self._complain(f"index: {remains}")
 
     def _find_remains(self, gangs: int) -> list[str]:
+        limits = {**GONE_AT_REST, "serried_groups": gangs}
         try:
-            answer = httpx.get(f"{self._cluster.debug_url}/cache/diff", timeout=30.0)
-            text = httpx.get(self._cluster.metrics_url, timeout=10.0).text
-        except httpx.HTTPError as error:
+            kinds = httpx.get(f"{self._cluster.debug_url}/cache/diff", timeout=30.0).raise_for_status().json()["kinds"]
+            text = httpx.get(self._cluster.metrics_url, timeout=10.0).raise_for_status().text
+            counts = {name: sum_metric(text, name) for name in limits}
+        except (httpx.HTTPError, ValueError) as error:
             return [f"the extender does not say what it remembers: {error!r}"]
-        kinds = answer.json().get("kinds", ())
-        differing = [each for each in kinds if each["missing"] or each["extra"] or each["stale"]]
-        found = [f"{each['kind']} are not those of the API server: {each}" for each in differing]
-        for name, limit in {**_GONE_AT_REST, "serried_groups": gangs}.items():
-            count = sum_metric(text, name)
-            found += [f"{name} is {count:g} at rest, not {limit}"] if count > limit else []
+        found = [
+            f"{each['kind']} are not those of the API server: {each}"
+            for each in kinds
+            if any(each[what] for what in _DIFFERENCES)
+        ]
+        found += [
+            f"{name} is {counts[name]:g} at rest, not {limit}" for name, limit in limits.items() if counts[name] > limit
+        ]
         return found
 
     def describe(self) -> dict[str, Any]:
@@ -125,7 +130,9 @@ class Measures:
 
 
 def sum_metric(text: str, name: str) -> float:
-    """The sum of a gauge over its labels, from the text of ``/metrics``."""
+    """The sum of a gauge over its labels, from the text of ``/metrics``. Raises ValueError without such a gauge."""
+    if f"# TYPE {name} gauge\n" not in text:
+        raise ValueError(f"there is no gauge {name}")
     lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
     return sum(float(value) for series, _, value in lines if series.partition("{")[0] == name)
 

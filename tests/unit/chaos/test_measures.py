@@ -1,14 +1,22 @@
 """What a soak measures: memory that grows is told, and what is flat is not."""
 
+from typing import Any
+from unittest.mock import Mock
+
+import httpx
 import pytest
 
-from tests.chaos.measures import Sample, find_growth, sum_metric, summarize_memory, thin
+from serried.observe.prometheus import PrometheusExtenderMetrics
+from tests.chaos import measures
+from tests.chaos.measures import GONE_AT_REST, Measures, Sample, find_growth, sum_metric, summarize_memory, thin
 
 METRICS = """# HELP serried_groups PodGroups by state.
 # TYPE serried_groups gauge
 serried_groups{state="NoCapacity"} 2.0
 serried_groups{state="planned"} 1.0
+# TYPE serried_vacancies gauge
 serried_vacancies 3.0
+# TYPE serried_reservations gauge
 serried_groups_total 9.0
 """
 
@@ -50,7 +58,57 @@ def test_memory_is_told_in_parts() -> None:
 def test_a_gauge_is_summed_over_its_labels() -> None:
     assert sum_metric(METRICS, "serried_groups") == 3.0
     assert sum_metric(METRICS, "serried_vacancies") == 3.0
-    assert sum_metric(METRICS, "serried_held_pods") == 0.0
+    assert sum_metric(METRICS, "serried_reservations") == 0.0
+
+
+def test_a_gauge_that_is_not_there_is_not_taken_for_none() -> None:
+    with pytest.raises(ValueError, match="there is no gauge serried_group"):
+        sum_metric(METRICS, "serried_group")
+
+
+@pytest.mark.parametrize("name", [*GONE_AT_REST, "serried_groups"])
+def test_what_is_compared_at_rest_the_extender_serves(name: str) -> None:
+    assert sum_metric(PrometheusExtenderMetrics().render().decode(), name) == 0.0
+
+
+AT_REST = "".join(
+    f"# TYPE serried_{name} gauge\nserried_{name} {count}\n"
+    for name, count in {"groups": 1, "vacancies": 0, "reservations": 0, "partial_gangs": 0}.items()
+)
+SAME: dict[str, Any] = {"kind": "pods", "missing": [], "extra": [], "stale": [], "leftOff": 0, "error": ""}
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "metrics", "complaint"),
+    [
+        pytest.param(200, SAME, AT_REST, "", id="nothing beside what there is"),
+        pytest.param(
+            200, SAME | {"extra": ["a/b"]}, AT_REST, "pods are not those of the API server", id="one too many"
+        ),
+        pytest.param(200, SAME | {"error": "no"}, AT_REST, "pods are not those of the API server", id="not compared"),
+        pytest.param(500, SAME, AT_REST, "does not say what it remembers", id="no answer"),
+        pytest.param(
+            200, SAME, AT_REST.replace("vacancies 0", "vacancies 2"), "vacancies is 2 at rest", id="a vacancy"
+        ),
+        pytest.param(200, SAME, "", "does not say what it remembers", id="no metrics"),
+    ],
+)
+def test_what_is_remembered_at_rest_is_compared(
+    monkeypatch: pytest.MonkeyPatch, status: int, kind: dict[str, Any], metrics: str, complaint: str
+) -> None:
+    def get(url: str, **_: object) -> httpx.Response:
+        request = httpx.Request("GET", url)
+        if url.endswith("/metrics"):
+            return httpx.Response(200, text=metrics, request=request)
+        return httpx.Response(status, json={"kinds": [kind]}, request=request)
+
+    monkeypatch.setattr(httpx, "get", get)
+    monkeypatch.setattr(measures, "_EQUAL_SECONDS", 0.0)
+    cluster = Mock(debug_url="http://extender/debug", metrics_url="http://extender/metrics")
+    complaints: list[str] = []
+    Measures(cluster, complaints.append).compare(1)
+    assert len(complaints) == bool(complaint)
+    assert all(complaint in each for each in complaints)
 
 
 def test_of_many_rows_some_are_kept_and_the_last_one() -> None:
