@@ -1,6 +1,6 @@
 """The exclusive gangs that run, by the topology key of which each has a domain for itself."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from serried.cluster.indexes import discard
 from serried.cluster.members import Members
@@ -12,12 +12,14 @@ class Exclusives:
     """An index beside the Store's maps: anybody may write ten thousand exclusive PodGroups of which nobody runs.
 
     A gang is found here from its first bound member on. One whose members have all ended since is left out when
-    somebody looks, so that no end of a pod has to look for the others.
+    somebody looks, so that no end of a pod has to look for the others. ``note_room`` is called when others may go to a
+    domain that was a gang's own.
     """
 
-    def __init__(self, groups: Mapping[GroupKey, PodGroup], members: Members) -> None:
+    def __init__(self, groups: Mapping[GroupKey, PodGroup], members: Members, note_room: Callable[[], None]) -> None:
         self._groups = groups
         self._members = members
+        self._note_room = note_room
         self._by_key: dict[str, dict[GroupKey, None]] = {}
 
     def iterate(self, key: str) -> Iterator[tuple[PodGroup, list[Pod]]]:
@@ -35,17 +37,18 @@ class Exclusives:
         if key is not None and pod.bound:
             self._by_key.setdefault(key, {})[group] = None
 
-    def note_group(self, old: PodGroup | None, new: PodGroup | None) -> bool:
-        """A PodGroup has changed from ``old`` to ``new``; whether others may go now to a domain that was its own."""
+    def note_group(self, old: PodGroup | None, new: PodGroup | None) -> None:
+        """A PodGroup has changed from ``old`` to ``new``."""
         before = find_exclusive_key(old)
         after = find_exclusive_key(new)
         if before == after:
-            return False
+            return
         if before is not None and old is not None:
             self._leave(before, old.key)
+            if old.key in self._members:
+                self._note_room()
         if after is not None and new is not None and any(pod.bound for pod in self._members.iterate(new.key)):
             self._by_key.setdefault(after, {})[new.key] = None
-        return before is not None and old is not None and old.key in self._members
 
     def _leave(self, key: str, group: GroupKey) -> None:
         discard(self._by_key, key, group)

@@ -117,7 +117,7 @@ class Store:
             gang_jobs=gang_jobs,
         )
         self.members = Members(self.pods, self.groups, self.parents, self.membership, self.schedulers)
-        self.exclusives = Exclusives(self.groups, self.members)
+        self.exclusives = Exclusives(self.groups, self.members, self.occupancy.note_room_anywhere)
         self.priorities = GroupPriorities(self.groups, self.members, self.priority_classes, level)
 
         self.touched = Touched()
@@ -302,8 +302,7 @@ class Store:
         self.groups[group.key] = group
         if group.told_natively and not self.schedules_gangs:
             self.schedules_gangs = any(pod.scheduler in self.schedulers for pod in self.members.of_group(group.key))
-        if self.exclusives.note_group(old, group):
-            self.occupancy.note_room_anywhere()
+        self.exclusives.note_group(old, group)
         self.touched.add(group.key)
         self.priorities.note(group.key)
         if group.deleting or (old is not None and old.api == group.api and old.uid != group.uid):
@@ -318,8 +317,7 @@ class Store:
         """A PodGroup went: its unbound members are held again, with reason PodGroupMissing."""
         old = self.groups.pop(key, None)
         if old is not None:
-            if self.exclusives.note_group(old, None):
-                self.occupancy.note_room_anywhere()
+            self.exclusives.note_group(old, None)
             self.touched.add(key)
             self.priorities.note(key)
             self.vacancies.close_group(key)
