@@ -64,6 +64,11 @@ class Scene:
         raw = {"metadata": metadata, "spec": spec, "status": more.get("status", {})}
         self.see("pods", raw, gone=more.get("gone", False))
 
+    def nominate(self, name: str, manager: str = "serried") -> None:
+        fields: dict[str, Any] = {"f:status": {"f:nominatedNodeName": {}}}
+        managed = {"managedFields": [{"manager": manager, "time": "now", "fieldsV1": fields}]}
+        self.pod(name, status={"nominatedNodeName": "n1"}, metadata=managed)
+
     def record(self, name: str, uid: str, *, gone: bool = False, **slots: str) -> None:
         listed = [{"node": node, "members": [{"uid": pod.replace("_", "-")}]} for pod, node in slots.items()]
         spec = {"podGroupUID": uid, "phase": "Planned", "slots": listed}
@@ -222,9 +227,7 @@ def a_record_of_the_gang_that_was_before(scene: Scene) -> None:
 
 
 def a_nomination_without_a_slot(scene: Scene) -> None:
-    fields: dict[str, Any] = {"f:status": {"f:nominatedNodeName": {}}}
-    managed = {"managedFields": [{"manager": "serried", "time": "now", "fieldsV1": fields}]}
-    scene.pod("g-0", status={"nominatedNodeName": "n1"}, metadata=managed)
+    scene.nominate("g-0")
     scene.wait(16)
 
 
@@ -396,18 +399,13 @@ def a_record_that_goes_soon(scene: Scene) -> None:
 
 
 def a_nomination_by_kube_scheduler(scene: Scene) -> None:
-    fields: dict[str, Any] = {"f:status": {"f:nominatedNodeName": {}}}
-    managed = {"managedFields": [{"manager": "kube-scheduler", "time": "now", "fieldsV1": fields}]}
-    scene.pod("g-0", status={"nominatedNodeName": "n1"}, metadata=managed)
+    scene.nominate("g-0", "kube-scheduler")
     scene.wait(16)
 
 
 def a_nomination_beyond_the_quorum(scene: Scene) -> None:
-    scene.pod("g-2")
     scene.record("g", "g", g_0="n1", g_1="n1")
-    fields: dict[str, Any] = {"f:status": {"f:nominatedNodeName": {}}}
-    managed = {"managedFields": [{"manager": "serried", "time": "now", "fieldsV1": fields}]}
-    scene.pod("g-2", status={"nominatedNodeName": "n1"}, metadata=managed)
+    scene.nominate("g-2")
     scene.wait(60)
 
 
@@ -415,9 +413,7 @@ def a_nomination_of_a_tree(scene: Scene) -> None:
     scene.tree("t", 1)
     scene.group("leaf", 1, spec={"parentCompositePodGroupName": "t"})
     scene.record("t", "t", leaf_0="n1")
-    fields: dict[str, Any] = {"f:status": {"f:nominatedNodeName": {}}}
-    managed = {"managedFields": [{"manager": "serried", "time": "now", "fieldsV1": fields}]}
-    scene.pod("leaf-0", status={"nominatedNodeName": "n1"}, metadata=managed)
+    scene.nominate("leaf-0")
     scene.wait(60)
 
 
