@@ -211,7 +211,8 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
         async with turn:
             haste = Haste()
             try:
-                changes = Changes(tuple(drain or ()), _read_additions(add or ()), _read_groups(core, remove or ()))
+                drained = tuple(dict.fromkeys(drain or ()))
+                changes = Changes(drained, _read_additions(add or ()), _read_groups(core, remove or ()))
                 hypothesis = Hypothesis(core, changes, haste)
                 hypothesis.check()
                 asked = _read_groups(core, group or ())
@@ -255,22 +256,22 @@ async def _read_body(request: Request) -> str:
 
 
 def _read_additions(texts: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    found = []
+    found: Counter[str] = Counter()
     for text in texts:
         number, star, like = text.partition("*")
         if not (star and like and number.isascii() and number.isdecimal() and len(number) < 6):
             raise ValueError(f"add is NUMBER*NODE, such as 4*node-7, not {text[:100]!r}")
-        found.append((like, int(number)))
-    return tuple(found)
+        found[like] += int(number)
+    return tuple(found.items())
 
 
 def _read_groups(core: Core, texts: Sequence[str]) -> tuple[GroupKey, ...]:
-    found = []
+    found: dict[GroupKey, None] = {}
     for text in texts:
         namespace, slash, name = text.partition("/")
         if not (namespace and slash and name):
             raise ValueError(f"a group is NAMESPACE/NAME, as /debug/groups gives them, not {text[:100]!r}")
-        found.append(core.store.forest.lift(decode_group_key(namespace, name)))
+        found[core.store.forest.lift(decode_group_key(namespace, name))] = None
     return tuple(found)
 
 

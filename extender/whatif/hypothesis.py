@@ -106,6 +106,9 @@ class Hypothesis:
         self._gone: dict[str, Pod] = {}
         """The pods that are not there: those of removed groups, and victims, by UID."""
 
+        self._patterns: dict[str, Node] = {}
+        """The nodes like which others are added, as they were when that was asked."""
+
         self._daemons: dict[str, Resources] = {}
         """What pods of DaemonSets use on nodes like those that are added."""
 
@@ -124,6 +127,7 @@ class Hypothesis:
         missing = [key for key in self._changes.removed if key not in store.groups and key not in store.members]
         if missing:
             raise ValueError(f"there is no group {missing[0]}; see /debug/groups")
+        self._patterns = {like: store.nodes[like] for like, _ in self._changes.added}
         for key in self._changes.removed:
             self._gone.update((pod.uid, pod) for pod in store.members.of_group(key))
 
@@ -280,7 +284,7 @@ class Hypothesis:
         ground = _Ground(dict(snapshot.nodes), used)
         self._add_nodes(ground)
         for name in self._changes.drained:
-            del ground.nodes[name]
+            ground.nodes.pop(name, None)  # it may have gone meanwhile
         for uid, pod in self._gone.items():
             node = self._store.occupancy.node_of(uid)
             if node is not None:
@@ -294,7 +298,7 @@ class Hypothesis:
 
     def _add_nodes(self, ground: _Ground) -> None:
         for like, count in self._changes.added:
-            node = ground.nodes[like]
+            node = self._patterns[like]
             for number in range(1, count + 1):
                 name = f"{like}+{number}"
                 hostname = {_HOSTNAME: name} if _HOSTNAME in node.labels else {}

@@ -255,6 +255,18 @@ async def test_a_removed_gang_leaves_its_room_bound_or_planned(world: Harness, a
     assert (await asking.ask(training(4), query="remove=default/run&remove=default/g"))["fits"] is True
 
 
+async def test_what_is_said_twice_counts_once_and_additions_are_summed(world: Harness, asking: Asking) -> None:
+    world.add(ranked("n1", "a"), ranked("n2", "b"), pod_group("run").gang(1))
+    world.add(pod("r0").cpu(2).scheduler(SCHEDULER).in_group("run").on("n1"))
+    twice = "&".join(["drain=n2", "add=1*n2", "remove=default/run"] * 2)
+    answer = await asking.ask(training(6), query=twice)
+    changes = {"drained": ["n2"], "displaced": 0, "added": ["2*n2"], "removed": ["default/run"]}
+    assert (answer["fits"], answer["changes"]) == (True, changes)
+    assert (await asking.ask(training(7), query=twice))["fits"] is False
+    await world.add(pod_group("g").gang(2), *members(2)).go()
+    assert len((await asking.ask(query="group=default/g&group=default/g"))["groups"]) == 1
+
+
 # --- who would have to go --------------------------------------------------------------------------------------------
 
 
