@@ -78,8 +78,8 @@ class Manifests:
         self.sources.add(origin)
         match kind:
             case "Job" | "JobSet" | "LeaderWorkerSet":
-                owner = usable(place, _OWNERS[kind](obj))
-                if owner.problem:
+                owner = _OWNERS[kind](obj)
+                if isinstance(owner, Malformed) or owner.problem:
                     raise ValueError(f"{place}: {owner.problem}")
                 self.owners.append(Asked(place, obj, owner))
             case "Pod":
