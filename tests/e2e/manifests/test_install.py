@@ -30,6 +30,8 @@ def test_a_second_apply_changes_nothing(server: Server) -> None:
     # kubectl sends the selector of a PodDisruptionBudget each time (its patchStrategy is "replace"): diff tells more.
     changed = [line for line in lines if not line.endswith(" unchanged")]
     assert [line for line in changed if not line.startswith("poddisruptionbudget.policy/")] == []
+    # What a controller writes into a status between the two looks of kubectl diff is a difference, too.
+    server.run("wait", "-n", NAMESPACE, "deployment", "--all", "--for=condition=Available", "--timeout=60s")
     assert server.run("diff", "-k", str(KUSTOMIZE / "overlays" / "isolated")) == ""
 
 

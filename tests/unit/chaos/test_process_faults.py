@@ -23,10 +23,14 @@ class Sleepers:
         self._processes: dict[str, processes.Process] = {}
         self.ready = True
         self.started: list[str] = []
+        self.wanted: set[str] = set()
+        """Those that somebody has asked to run, whether they did or not."""
+
         self.signals: list[tuple[str, int]] = []
         for name in NAMES:
             self.start(name)
         self.started.clear()
+        self.wanted.clear()
 
     @property
     def alive(self) -> dict[str, bool]:
@@ -40,6 +44,7 @@ class Sleepers:
             self._processes[name].send(number)
 
     def start(self, name: str) -> processes.Process:
+        self.wanted.add(name)
         if name not in self._processes or not self._processes[name].alive:
             self.started.append(name)
             self._processes[name] = processes.spawn(["sleep", "60"], self._directory / name, self._directory)
@@ -52,6 +57,13 @@ class Sleepers:
 
     def close(self) -> None:
         processes.stop(self._processes.values(), signal.SIGKILL)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
 
 
 @pytest.fixture(autouse=True)
@@ -78,15 +90,9 @@ def faults(sleepers: Sleepers, told: list[tuple[str, str]]) -> Iterator[ProcessF
     cluster = cast("Cluster", cast("Any", sleepers))
     made = ProcessFaults(cluster, NAMES, lambda what, about: told.append((what, about)))
     made.start()
+    until(lambda: sleepers.wanted == set(NAMES))  # what ends before its kubelet has begun is not its restart
     yield made
     made.stop()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def test_what_runs_when_it_begins_is_left_alone(faults: ProcessFaults, sleepers: Sleepers) -> None:
