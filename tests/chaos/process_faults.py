@@ -12,10 +12,12 @@ from bench.cluster import Cluster, ClusterError
 from bench.cluster.api import ApiError
 from bench.cluster.cluster import AnyName
 from bench.cluster.processes import Process
+from bench.cluster.waiting import wait_for
 from bench.failover.kubelet import Kubelet
 from bench.failover.pods import Container
 
 _LOOK_SECONDS = 0.2
+_BEGIN_SECONDS = 30.0
 Note = Callable[[str, str], None]
 
 
@@ -47,9 +49,11 @@ class ProcessFaults:
             return self._cluster.start(name)
 
     def start(self) -> None:
-        """Begin."""
+        """Begin; returns when every process has its kubelet, so that no end of one is taken for its first start."""
         for kubelet in self._kubelets.values():
             kubelet.start()
+        for name, kubelet in self._kubelets.items():
+            wait_for(f"the kubelet of {name}", kubelet.is_ready, {}, _BEGIN_SECONDS)
         self._thread.start()
 
     def stop(self) -> None:
