@@ -24,10 +24,6 @@ def at_one_level(level: Api, fixture: str = "cluster") -> pytest.MarkDecorator:
     return pytest.mark.parametrize(fixture, told, indirect=True)
 
 
-ALSO_BESIDE = pytest.mark.parametrize("cluster", ["native", "fallback", "beside"], indirect=True)
-"""For stories that are told beside native gang scheduling, too."""
-
-
 @contextmanager
 def running(spec: Spec, directories: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster that is up for as long as the body runs."""

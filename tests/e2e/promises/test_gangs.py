@@ -3,12 +3,10 @@
 import pytest
 
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
-from tests.support.clusters import ALSO_BESIDE
 
 pytestmark = pytest.mark.e2e
 
 
-@ALSO_BESIDE
 def test_a_gang_without_quorum_waits_whole_and_says_so_and_its_last_member_starts_it_in_one_rack(
     stage: ClusterStage,
 ) -> None:
@@ -66,7 +64,6 @@ def test_a_gang_that_fits_the_cluster_but_no_rack_waits_whole_and_says_so_per_ra
     assert not stage.bound()
 
 
-@ALSO_BESIDE
 def test_late_members_go_to_the_gangs_rack_and_never_elsewhere_when_it_is_full(stage: ClusterStage) -> None:
     stage.create_group("core", 2, RACK)
     stage.create_pods(names("core", 2), "core", cpu="30")

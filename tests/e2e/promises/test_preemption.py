@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.promises.test_crashes import revive
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names, pod_spec
-from tests.support.clusters import ALSO_BESIDE, at_one_level
+from tests.support.clusters import at_one_level
 
 pytestmark = pytest.mark.e2e
 
@@ -65,7 +65,6 @@ def list_ending(stage: ClusterStage) -> list[str]:
     return [pod["metadata"]["name"] for pod in stage.pods("low") if "deletionTimestamp" in pod["metadata"]]
 
 
-@ALSO_BESIDE
 def test_a_gang_gets_one_rack_of_lower_pods_and_is_bound_whole(stage: ClusterStage, high: str) -> None:
     run_low(stage, 12)
     submit(stage, "ring", 3, high, RACK)
