@@ -84,8 +84,9 @@ def test_a_component_that_gave_up_before_the_api_server_was_there_is_started_aga
         processes.stop([found["kube-controller-manager"]])
         return found
 
-    monkeypatch.setattr(kwok, "running", end_one)
-    started = Cluster.up(Spec(name="again", nodes=1, racks=1, blocks=1, serried=False))
+    with monkeypatch.context() as patch:
+        patch.setattr(kwok, "running", end_one)
+        started = Cluster.up(Spec(name="again", nodes=1, racks=1, blocks=1, serried=False))
     try:
         assert all(started.alive.values())
     finally:
