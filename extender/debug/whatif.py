@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request
 
@@ -18,7 +18,7 @@ from extender.whatif.newcomers import Newcomer, find_existing, gather
 from serried.model.group import GroupKey, GroupKind, decode_group_key
 from serried.model.verdict import render
 from serried.model.victim import Preemption
-from serried.plan.steps import Haste, Work
+from serried.plan.steps import Haste, Work, finish
 
 _MAX_BODY_BYTES = 1 << 18
 _LIMIT_SECONDS = 10.0
@@ -128,20 +128,6 @@ _EXAMPLE = WhatIfView(
     longestSliceSeconds=0.002,
 )
 
-_CONTAINER = {"name": "worker", "image": "train", "resources": {"requests": {"cpu": "1"}}}
-
-_JOB: dict[str, Any] = {
-    "apiVersion": "batch/v1",
-    "kind": "Job",
-    "metadata": {"name": "train"},
-    "spec": {
-        "parallelism": 4,
-        "completions": 4,
-        "completionMode": "Indexed",
-        "template": {"spec": {"schedulerName": "serried", "restartPolicy": "Never", "containers": [_CONTAINER]}},
-    },
-}
-
 _MANIFEST = """\
 apiVersion: batch/v1
 kind: Job
@@ -160,12 +146,12 @@ spec:
         image: train
         resources: {requests: {cpu: "1"}}
 """
-"""The same as people write it."""
+"""A question as people write it."""
 
 _BODY = {
     "content": {
         "application/yaml": {"schema": {"type": "string"}, "example": _MANIFEST},
-        "application/json": {"schema": {"type": "object"}, "example": _JOB},
+        "application/json": {"schema": {"type": "object"}, "example": finish(read_documents(_MANIFEST))[0]},
     }
 }
 """The question as the OpenAPI shows it: the answer's example is about it."""
