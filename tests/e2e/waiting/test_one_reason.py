@@ -1,16 +1,21 @@
-"""One reason, the same everywhere: condition, events of PodGroup and pod, log line, metric and /debug."""
+"""One reason, the same everywhere: condition, events of PodGroup and pod, log line, metric, /debug and the commands."""
 
+import json
 import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.cluster_stage import ClusterStage, eventually, names
+from serried.cli import main
+from tests.support.cluster_stage import ClusterStage, Raw, eventually, names
 
 pytestmark = pytest.mark.e2e
 
 _TELLING_SECONDS = 1.0
+_PATIENCE_SECONDS = 30.0
 
 _REST_SECONDS = 6.0
 """Several times as long as anything that is put off."""
@@ -31,29 +36,64 @@ def count_writes(stage: ClusterStage) -> float:
     return sum_metric(stage, "serried_api_writes_total")
 
 
+def find_line(stage: ClusterStage, group: str, sentence: str) -> Raw | None:
+    """The line of the extender's log about a decision."""
+    lines = Path(stage.cluster.logs["extender"]).read_text().splitlines(keepends=True)
+    whole = (json.loads(line) for line in lines if line.endswith("\n") and '"decided"' in line)
+    return next((line for line in whole if (line["podGroup"], line["text"]) == (group, sentence)), None)
+
+
+def measure_delays(begun: float, has_it: Mapping[str, Callable[[], bool]]) -> dict[str, float]:
+    """When each place was asked last that did not have it yet, in seconds after ``begun``; 0 if it had it at once.
+
+    So the time that a question takes here is not counted.
+    """
+    lacked = dict.fromkeys(has_it, 0.0)
+    left = list(has_it)
+    while left:
+        for place in list(left):
+            asked = time.time()
+            if has_it[place]():
+                left.remove(place)
+            else:
+                lacked[place] = asked - begun
+        assert time.time() - begun < _PATIENCE_SECONDS, left
+        time.sleep(0.02)
+    return lacked
+
+
 def versions(stage: ClusterStage) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["metadata"]["resourceVersion"] for pod in stage.pods("wide")}
 
 
-def test_a_gang_without_room_says_the_same_everywhere_and_then_is_silent(stage: ClusterStage) -> None:
+def test_a_gang_without_room_says_the_same_everywhere_and_then_is_silent(
+    stage: ClusterStage, capsys: pytest.CaptureFixture[str]
+) -> None:
     stage.create_group("wide", 3)
     stage.create_pods(names("wide", 3), "wide", cpu="1000")
-    view = stage.await_reason("wide", "NoCapacity", "0 of 3")
-    stood = time.monotonic()
-    sentence = view["message"]
+    sentence = stage.await_reason("wide", "NoCapacity", "0 of 3")["message"]
     first, *others = sorted(versions(stage))
-    eventually("the pod's event", lambda: told(stage, first) == [sentence])
-    eventually("the PodGroup's event", lambda: told(stage, "wide") == [sentence])
-    eventually("the condition", lambda: stage.condition("wide")[2] == sentence)
-    assert time.monotonic() - stood < _TELLING_SECONDS + 1.0, "the second is for this test's own questions"
-    assert not any(told(stage, other) for other in others), "no write per pod"
-
     group = f"{stage.namespace}/wide"
-    decisions = httpx.get(f"{stage.cluster.debug_url}/decisions?group={group}").json()
-    decision = next(each for each in decisions if each["reason"] == "NoCapacity")
-    assert httpx.get(f"{stage.cluster.debug_url}/decisions/{decision['id']}").json() == decision
-    assert decision["text"] == sentence
-    assert sum_metric(stage, "serried_groups", state="NoCapacity") >= 1
+    line = eventually("its line in the log", lambda: find_line(stage, group, sentence))
+
+    def is_explained() -> bool:
+        assert main(["explain", "podgroup/wide", "-n", stage.namespace, "--server", stage.cluster.ops_url]) == 0
+        return sentence.partition(": ")[2] in capsys.readouterr().out
+
+    delays = measure_delays(
+        line["ts"],
+        {
+            "the pod's event": lambda: told(stage, first) == [sentence],
+            "the PodGroup's event": lambda: told(stage, "wide") == [sentence],
+            "the condition": lambda: stage.condition("wide")[2] == sentence,
+            "the metric": lambda: sum_metric(stage, "serried_groups", state="NoCapacity") >= 1,
+            "the commands": is_explained,
+        },
+    )
+    assert all(delay < _TELLING_SECONDS for delay in delays.values()), delays
+    assert not any(told(stage, other) for other in others), "no write per pod"
+    decision = httpx.get(f"{stage.cluster.debug_url}/decisions/{line['decision']}").json()
+    assert (decision["group"], decision["text"]) == (group, sentence)
 
     # What the scheduler itself says of a held pod is constant, so nothing makes it try again.
     eventually("the scheduler's word", lambda: all(pod["status"].get("conditions") for pod in stage.pods("wide")))
