@@ -11,6 +11,7 @@ from typing import Literal
 
 from bench.cluster import Spec
 from bench.cluster.nodes import RACK
+from bench.cluster.spec import Hold
 from bench.load.objects import Load, make_gangs
 
 NODES_PER_RACK = 100
@@ -18,7 +19,7 @@ QPS = 5000
 
 _NATIVE_GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true")
 
-Name = Literal["plain", "native", "serried", "serried-beside", "serried-deletion", "plain-isolated", "plain-asked"]
+Name = Literal["plain", "native", "serried", "serried-beside", "serried-gate", "plain-isolated", "plain-asked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ QUICK = _with_full_queues(
 class Contender:
     """One way of scheduling: its cluster, its schedulerName, and the processes that do it.
 
-    ``plain`` is whether it gets plain pods, or gangs. With ``isolated`` only marked pods are asked about. The extender
-    gets ``arguments``. With ``native`` kube-scheduler's own gang scheduling is on, whichever scheduler it is.
+    ``plain`` is whether it gets plain pods, or gangs. With ``isolated`` only marked pods are asked about. Members
+    wait as ``hold`` says. With ``native`` kube-scheduler's own gang scheduling is on, whichever scheduler it is.
     """
 
     name: Name
@@ -77,7 +78,7 @@ class Contender:
     plain: bool = False
     isolated: bool = False
     native: bool = False
-    arguments: tuple[str, ...] = ()
+    hold: Hold = "auto"
 
     def make_spec(self, nodes: int) -> Spec:
         """A cluster of ``nodes`` nodes in racks of 100, the same for all but gates and processes of ours.
@@ -95,7 +96,7 @@ class Contender:
             scheduler_gates=_NATIVE_GATES if self.native else (),
             serried=self.scheduler == _OURS,
             isolated=self.isolated,
-            serried_args=self.arguments,
+            hold=self.hold,
         )
 
     def takes(self, workload: Workload) -> bool:
@@ -109,9 +110,7 @@ PLAIN = Contender("plain", "plain pods, stock scheduler", _STOCK, ("kube-schedul
 NATIVE = Contender("native", "native gangs, gates on", _STOCK, ("kube-scheduler",), native=True)
 SERRIED = Contender("serried", "Serried, gates off", _OURS, _BOTH)
 BESIDE = Contender("serried-beside", "Serried beside native gangs, gates on", _OURS, _BOTH, native=True)
-DELETING = Contender(
-    "serried-deletion", "Serried, gates off, victims deleted", _OURS, _BOTH, arguments=("--preempt-by", "deletion")
-)
+GATING = Contender("serried-gate", "Serried, members held by gate", _OURS, _BOTH, hold="gate")
 ISOLATED = Contender("plain-isolated", "plain pods, Serried isolated", _OURS, _BOTH, plain=True, isolated=True)
 ASKED = Contender("plain-asked", "plain pods, Serried asked about each", _OURS, _BOTH, plain=True)
 ALL = (PLAIN, NATIVE, SERRIED, ISOLATED, ASKED)

@@ -1,4 +1,4 @@
-"""Who goes for gangs of higher priority, and how long it takes: native preemption and Serried's, one after the other.
+"""Who goes for gangs of higher priority, and how long it takes: native preemption and Serried's, by filter and by gate.
 
 Every contender in every repetition gets a fresh cluster of its own, one at a time, in turns. In it the same pods run on
 the same nodes, bound past every scheduler; then the same gangs come. A small case that is not counted warms it up. JSON
@@ -27,7 +27,7 @@ from bench.cluster import Cluster, ClusterError, Spec
 from bench.cluster.cluster import down
 from bench.cluster.progress import Report, stderr_report
 from bench.comparison import Run, find_disturbances
-from bench.contenders import DELETING, NATIVE, SERRIED, Contender, in_turns
+from bench.contenders import GATING, NATIVE, SERRIED, Contender, in_turns
 from bench.load.requests import read_writes
 from bench.load.run import StuckError, clear, open_client
 from bench.load.usage import read_usage
@@ -40,7 +40,7 @@ from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
 
 RESULTS = Path(__file__).parents[1] / "results"
-CONTENDERS = (NATIVE, SERRIED, DELETING)
+CONTENDERS = (NATIVE, SERRIED, GATING)
 _PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 

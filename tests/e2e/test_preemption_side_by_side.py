@@ -21,8 +21,8 @@ def test_a_quick_run_measures_all(
     result = json.loads((tmp_path / "preemption-2026-01-01.json").read_text())
     evicted = {row["contender"]: row["evicted"]["median"] for row in result["summary"]}
     assert code == 0
-    assert evicted.keys() == {"native", "serried", "serried-deletion"}
-    assert evicted["serried"] == evicted["serried-deletion"] == result["summary"][0]["least"] <= evicted["native"]
+    assert evicted.keys() == {"native", "serried", "serried-gate"}
+    assert evicted["serried"] == evicted["serried-gate"] == result["summary"][0]["least"] <= evicted["native"]
     assert all(row["unbound"] == row["torn"] == 0 for row in result["summary"])
     assert "a gang of 4 | serried |" in capsys.readouterr().out
     assert state.places() == []

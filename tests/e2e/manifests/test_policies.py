@@ -151,6 +151,7 @@ GATE_CASES = [
     (pod("g", "serried", annotations=INDEX), []),
     (pod("h", "nobody", labels={LABEL: "g"}), []),
     (pod("i", "serried", labels={"scheduling.x-k8s.io/pod-group": "g"}), [HELD]),
+    (changed(pod("j", "serried", labels={LABEL: "g"}), "nodeName", "somewhere"), []),
 ]
 
 
