@@ -1,5 +1,6 @@
 """Each account may do its work, and nothing else."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -173,15 +174,19 @@ REFUSED = [
 ]
 
 
-def test_each_account_may_do_its_work_and_nothing_else(bare: Server) -> None:
-    bare.apply("crds")
-    bare.apply("rbac")
-    # In the base one Pod, hence one account, is scheduler and extender: here each stands for itself.
-    bare.run("delete", "--ignore-not-found", "-f", str(KUSTOMIZE / "base" / "sidecar-rbac.yaml"))
+@pytest.fixture
+def apart(server: Server) -> Iterator[Server]:
+    """In the base one Pod, hence one account, is scheduler and extender: here each stands for itself."""
+    server.run("delete", "--ignore-not-found", "-f", str(KUSTOMIZE / "base" / "sidecar-rbac.yaml"))
+    yield server
+    server.apply("overlays/isolated")
+
+
+def test_each_account_may_do_its_work_and_nothing_else(apart: Server) -> None:
     asked = [*ALLOWED, *REFUSED]
 
     def wrong() -> set[Access]:
-        answers = bare.write("create", *(access.review() for access in asked))
+        answers = apart.write("create", *(access.review() for access in asked))
         allowed = {access for access, answer in zip(asked, answers, strict=True) if answer["status"]["allowed"]}
         return allowed ^ set(ALLOWED)
 
@@ -214,20 +219,17 @@ def _grants(rule: Json, need: Need) -> bool:
 
 @pytest.mark.parametrize("bare", ["fallback"], indirect=True)
 @pytest.mark.parametrize("user", ROLES)
-def test_without_a_rule_its_rights_are_refused_and_the_check_says_what_follows(bare: Server, user: str) -> None:
-    bare.apply("crds")
-    bare.run("delete", "--ignore-not-found", "-f", str(KUSTOMIZE / "base" / "sidecar-rbac.yaml"))
+def test_without_a_rule_its_rights_are_refused_and_the_check_says_what_follows(apart: Server, user: str) -> None:
     account = user.rpartition(":")[2]
     for need in NEEDS[account]:
-        bare.apply("rbac")
-        take_rules(bare, user, need)
+        apart.apply("rbac")
+        take_rules(apart, user, need)
         rights = [right for right, of_need in list_rights().items() if right.account == account and of_need is need]
         home = NAMESPACE if need.home else ""
         reviews = [Access(user, r.verb, r.resource, r.group, home, r.name).review() for r in rights]
-        eventually(partial(is_refused, bare, reviews))
+        eventually(partial(is_refused, apart, reviews))
         seen = replace(install(), denied=frozenset(rights), selfcheck=None)
         assert any(need.without in finding.what for finding in check_rights(seen)), need
-    bare.apply("rbac")
 
 
 GROUP_KINDS = ("workloads", "podgroups", "compositepodgroups")
@@ -268,7 +270,6 @@ def test_whoever_has_a_role_in_a_namespace_has_it_for_the_groups_there(bare: Ser
 
 
 def test_the_shared_pod_s_account_may_do_both_jobs(server: Server) -> None:
-    server.apply("base")
     asked = [access for access in ALLOWED if access.user in {EXTENDER, SCHEDULER}]
     reviews = [access._replace(user=EXTENDER).review() for access in asked]
     eventually(lambda: all(answer["status"]["allowed"] for answer in server.write("create", *reviews)))
