@@ -10,7 +10,10 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """CPU seconds spent so far: by name, and by the whole machine (``busy``)."""
+    """CPU seconds spent so far: by name, and by the whole machine (``busy``).
+
+    Of a virtual machine's cores, what its host gives to others counts as busy: nobody here could have it.
+    """
 
     by_name: Mapping[str, float]
     busy: float
@@ -22,7 +25,7 @@ class Usage:
 
     @property
     def others(self) -> float:
-        """What the machine spent on processes that have no name here."""
+        """What the machine spent on processes that have no name here, and its host on other machines."""
         return max(0.0, self.busy - sum(self.by_name.values()))
 
 
@@ -41,7 +44,7 @@ def _process_seconds(stat: Path) -> float:
 
 
 def _busy_seconds(proc: Path) -> float:
-    user, nice, system, _idle, _iowait, irq, soft = (
-        int(field) for field in (proc / "stat").read_text().splitlines()[0].split()[1:8]
+    user, nice, system, _idle, _iowait, irq, soft, stolen = (
+        int(field) for field in (proc / "stat").read_text().splitlines()[0].split()[1:9]
     )
-    return (user + nice + system + irq + soft) / _TICKS
+    return (user + nice + system + irq + soft + stolen) / _TICKS
