@@ -396,4 +396,5 @@ class Core:
     def end_term(self) -> None:
         """Another instance may lead from now on: all that goes on here ends, and nothing more is written."""
         self.group_scheduler.end_term()
-        self.runner.end_term()
+        for uid in self.runner.end_term():
+            self.held.note(uid, self.clock())  # kube-scheduler may know nothing of it: the next term of ours wakes it

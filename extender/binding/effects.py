@@ -63,7 +63,11 @@ class Effects:
         """Run work in the background, until the end of the term."""
         self._tasks.spawn(work)
 
-    def end_term(self) -> None:
-        """Another instance may lead from now on: nothing more is written, every task ends where it stands."""
-        self._nominator.end_term()
+    def end_term(self) -> frozenset[str]:
+        """Another instance may lead from now on: nothing more is written, every task ends where it stands.
+
+        The UIDs of the pods that are not activated any more.
+        """
+        asleep = self._nominator.end_term()
         self._tasks.cancel()
+        return asleep

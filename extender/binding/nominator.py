@@ -72,6 +72,9 @@ class Nominator:
         self._few = asyncio.Semaphore(writers)
         self._wake = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
+        self._waking: dict[asyncio.Task[None], str] = {}
+        """Those of them that activate a pod, with its UID."""
+
         self._resting = 0
         """How many of these wait before they try again."""
 
@@ -104,9 +107,13 @@ class Nominator:
         for pod in pods:
             self._spawn(pod, self._clear)
 
-    def end_term(self) -> None:
-        """Another instance may lead from now on: nothing more is written."""
+    def end_term(self) -> frozenset[str]:
+        """Another instance may lead from now on: nothing more is written.
+
+        The UIDs of the pods that are not activated any more, as far as this is known here.
+        """
         self._terms += 1
+        asleep = frozenset(self._waking.values())
         self._queue.clear()
         self._open.clear()
         self._sent.clear()
@@ -114,10 +121,13 @@ class Nominator:
         for task in self._background:
             task.cancel()
         self._resting = 0
+        return asleep
 
     def activate(self, pod: Pod) -> None:
         """Make the scheduler try a pod: lift our gate, or touch it if it was held by filter."""
-        self._spawn(pod, self._activate)
+        task = self._spawn(pod, self._activate)
+        self._waking[task] = pod.uid
+        task.add_done_callback(self._waking.pop)
 
     def activate_idle(self, cycle: BindingCycle) -> None:
         """Touch the members of a cycle for which a wake-up seems lost.
@@ -232,10 +242,11 @@ class Nominator:
         body = {"metadata": {"uid": pod.uid, "annotations": note}}
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
 
-    def _spawn(self, pod: Pod, write: Write) -> None:
+    def _spawn(self, pod: Pod, write: Write) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._bounded(pod, write))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     async def _bounded(self, pod: Pod, write: Write) -> None:
         # Nobody asks for it again: a pod that is not woken waits for minutes, a nomination that stays keeps others out.

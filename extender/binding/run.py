@@ -114,10 +114,13 @@ class CycleRunner:
         else:
             self._effects.carry_out(effect)
 
-    def end_term(self) -> None:
-        """Another instance may lead from now on: every task ends where it stands, and nothing more is written."""
+    def end_term(self) -> frozenset[str]:
+        """Another instance may lead from now on: every task ends where it stands, and nothing more is written.
+
+        The UIDs of the pods that are not activated any more.
+        """
         self.carry_out()
-        self._effects.end_term()
+        return self._effects.end_term()
 
     async def drive(self, cycle: BindingCycle) -> None:
         """Run a cycle from wherever it stands to its end. Never raises but for cancellation."""

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from extender.answers import Hold
 from extender.binding import run as cycle_runner
 from extender.binding.reservations import Records
 from extender.leader import Leadership
@@ -14,7 +15,7 @@ from serried.model.group import GroupKey
 from serried.model.lease import Lease
 from serried.model.reservation import Reservation, Slot
 from serried.model.verdict import Reason
-from tests.support.builders import pod, pod_group
+from tests.support.builders import job, pod, pod_group
 from tests.support.clock import Clock
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
@@ -133,6 +134,25 @@ class TestAPodThatNeedsNoGang:
         world.look()  # nothing has happened to the pod, so no watch shows it
         await world.settle()
         assert not world.pod("plain").gates
+
+    async def test_is_woken_when_our_turn_comes_again_though_the_last_term_ended_under_that(
+        self, world: Harness
+    ) -> None:
+        each = pod("j-0").of_job("j", 0).cpu(1).scheduler(SCHEDULER)
+        world.store.put_job(job("j").size(2).scheduler(SCHEDULER).value())
+        await world.add(*small_nodes(2), each).go()
+        assert world.filter("j-0") == Hold()
+        world.api.hold("activate")
+        world.store.put_job(job("j").size(1).scheduler(SCHEDULER).value())
+        await world.go()
+        world.core.end_term()
+        await world.settle()
+        world.api.stop_holding("activate")
+        world.term.active = True
+        world.group_scheduler.meet_obstacle("")
+        sent = len(world.api.said("activate"))
+        await world.pass_time(1.0)  # nothing has happened to the pod, so no watch shows it
+        assert [call.name for call in world.api.said("activate")][sent:] == ["j-0"]
 
 
 class TestAPassUnderWhichTheTermEnds:
