@@ -1,16 +1,18 @@
 """The few requests that bringing a cluster up needs, as its administrator."""
 
-import http.client
 import json
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
+import weakref
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from bench.cluster.ports import LOOPBACK
 
 _TIMEOUT = 30.0
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=60.0)
 
 
 class ApiError(Exception):
@@ -21,22 +23,32 @@ class ApiError(Exception):
         self.status = status
 
 
-class Session:
-    """JSON over one kept connection; for one thread."""
+class Api:
+    """The API server of one cluster, for any number of threads.
 
-    def __init__(self, connection: http.client.HTTPSConnection) -> None:
-        self._connection = connection
+    Connections are kept: whoever asks again and again pays for one handshake. Every method raises ApiError, and
+    ConnectionError where there is no answer.
+    """
+
+    def __init__(self, port: int, pki: Path) -> None:
+        self._port = port
+        self._pki = pki
 
     def request(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Any:
         """One request: the decoded object, or text where the answer is none."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": content_type, "Accept": "application/json"}
-        self._connection.request(method, path, data, headers)
-        answer = self._connection.getresponse()
-        payload = answer.read()
-        if not 200 <= answer.status < 300:
-            raise ApiError(answer.status, _message(payload))
-        return json.loads(payload) if payload.startswith(b"{") else payload.decode()
+        try:
+            answer = self._client.request(method, path, content=data, headers=headers)
+        except httpx.TransportError as error:
+            raise ConnectionError(f"{method} {path}: {error!r}") from error
+        if not answer.is_success:
+            raise ApiError(answer.status_code, _message(answer))
+        return answer.json() if answer.content.startswith(b"{") else answer.text
+
+    def get(self, path: str) -> Any:
+        """The object or list at a path."""
+        return self.request("GET", path)
 
     def post(self, path: str, body: object) -> Any:
         """Create an object."""
@@ -46,44 +58,18 @@ class Session:
         """Change an object by a merge patch."""
         return self.request("PATCH", path, body, "application/merge-patch+json")
 
-
-class Api:
-    """The API server of one cluster."""
-
-    def __init__(self, port: int, pki: Path) -> None:
-        self._port = port
-        self._pki = pki
-        self._tls: ssl.SSLContext | None = None
-
-    @contextmanager
-    def session(self) -> Iterator[Session]:
-        """A connection that is closed after the body."""
-        connection = http.client.HTTPSConnection(LOOPBACK, self._port, context=self._context(), timeout=_TIMEOUT)
-        try:
-            yield Session(connection)
-        finally:
-            connection.close()
-
-    def get(self, path: str) -> Any:
-        """The object or list at a path."""
-        with self.session() as session:
-            return session.request("GET", path)
-
-    def post(self, path: str, body: object) -> Any:
-        """Create an object."""
-        with self.session() as session:
-            return session.post(path, body)
-
-    def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            tls = ssl.create_default_context(cafile=str(self._pki / "ca.crt"))
-            tls.load_cert_chain(self._pki / "admin.crt", self._pki / "admin.key")
-            self._tls = tls
-        return self._tls
+    @cached_property
+    def _client(self) -> httpx.Client:
+        tls = ssl.create_default_context(cafile=str(self._pki / "ca.crt"))
+        tls.load_cert_chain(self._pki / "admin.crt", self._pki / "admin.key")
+        base = f"https://{LOOPBACK}:{self._port}"
+        client = httpx.Client(base_url=base, verify=tls, timeout=_TIMEOUT, limits=_LIMITS, trust_env=False)
+        weakref.finalize(self, client.close)
+        return client
 
 
-def _message(payload: bytes) -> str:
+def _message(answer: httpx.Response) -> str:
     try:
-        return str(json.loads(payload)["message"])
+        return str(answer.json()["message"])
     except (ValueError, KeyError, TypeError):
-        return payload[:200].decode(errors="replace")
+        return answer.text[:200]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from bench.cluster.api import Api, ApiError, Session
+from bench.cluster.api import Api, ApiError
 from bench.cluster.spec import Spec
 from serried.decode.times import write_time
 
@@ -85,14 +85,13 @@ def _parts(count: int) -> list[Sequence[int]]:
 
 
 def _create_part(api: Api, spec: Spec, part: Sequence[int]) -> None:
-    with api.session() as session:
-        for index in part:
-            _create(session, node_object(spec, index))
+    for index in part:
+        _create(api, node_object(spec, index))
 
 
-def _create(session: Session, node: dict[str, Any]) -> None:
+def _create(api: Api, node: dict[str, Any]) -> None:
     try:
-        session.post("/api/v1/nodes", node)
+        api.post("/api/v1/nodes", node)
     except ApiError as error:
         if error.status != _CONFLICT:
             raise

@@ -36,9 +36,8 @@ class Witness:
         self._api.post(
             path, {"apiVersion": self._version, "kind": "PodGroup", "metadata": {"name": gang}, "spec": spec}
         )
-        with self._api.session() as session:
-            for number in range(size):
-                session.post(self._pods, self._pod(f"{gang}-{number}", gang))
+        for number in range(size):
+            self._api.post(self._pods, self._pod(f"{gang}-{number}", gang))
 
     def _pod(self, name: str, gang: str) -> dict[str, Any]:
         container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m"}}}
@@ -85,12 +84,11 @@ class Witness:
             time.sleep(LOOK_SECONDS)
 
     def _delete(self, path: str) -> None:
-        with self._api.session() as session:
-            try:
-                session.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+        try:
+            self._api.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+        except ApiError as error:
+            if error.status != 404:
+                raise
 
     @property
     def _pods(self) -> str:

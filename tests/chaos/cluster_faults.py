@@ -4,7 +4,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from http.client import HTTPException
 from random import Random
 from typing import Any
 
@@ -62,7 +61,7 @@ class ClusterFaults:
         with self._lock:
             try:
                 done = self.kinds[kind](aim)
-            except (ApiError, OSError, HTTPException, ClusterError, ValueError, KeyError, IndexError):
+            except (ApiError, OSError, ClusterError, ValueError, KeyError, IndexError):
                 return
             if done:
                 (self.counted if aim == ANYBODY else self.aimed)[kind] += 1
@@ -75,7 +74,7 @@ class ClusterFaults:
                 try:
                     self._restore(name)
                     del self._away[name]
-                except (ApiError, OSError, HTTPException, ClusterError):
+                except (ApiError, OSError, ClusterError):
                     self._away[name] = time.monotonic() + 1
             return not self._away
 
@@ -86,7 +85,7 @@ class ClusterFaults:
             if is_foreign and pod.get("status", {}).get("phase") == "Succeeded":
                 try:
                     self._delete_pod(pod)
-                except (ApiError, OSError, HTTPException):
+                except (ApiError, OSError):
                     return
 
     # --- members and groups ------------------------------------------------------------------------------------
@@ -211,8 +210,7 @@ class ClusterFaults:
 
     def _patch_node(self, name: str, patch: Raw) -> None:
         # With kubectl it would take a process each time.
-        with self._cluster.api.session() as session:
-            session.patch(f"/api/v1/nodes/{name}", patch)
+        self._cluster.api.patch(f"/api/v1/nodes/{name}", patch)
 
     def _evict(self, pod: Raw) -> None:
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
@@ -233,12 +231,11 @@ class ClusterFaults:
         self._delete(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}")
 
     def _delete(self, path: str) -> None:
-        with self._cluster.api.session() as session:
-            try:
-                session.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
-            except ApiError as error:
-                if error.status not in {404, 409}:
-                    raise
+        try:
+            self._cluster.api.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+        except ApiError as error:
+            if error.status not in {404, 409}:
+                raise
 
 
 def _is_of(pod: Raw, gang: Gang) -> bool:

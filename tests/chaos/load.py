@@ -6,12 +6,11 @@ at the next turn.
 
 import threading
 from collections import Counter
-from http.client import HTTPException
 from random import Random
 from typing import Any
 
 from bench.cluster import Cluster
-from bench.cluster.api import ApiError, Session
+from bench.cluster.api import ApiError
 from tests.chaos.gangs import HIGH, Gang, Objects, draw_gang
 
 NAMESPACES = 3
@@ -98,31 +97,30 @@ class Load:
     def _run(self) -> None:
         while not self._ended.wait(_TURN_SECONDS):
             try:
-                with self._cluster.api.session() as session:
-                    self._turn(session)
-            except (ApiError, OSError, HTTPException, ValueError):
+                self._turn()
+            except (ApiError, OSError, ValueError):
                 self.counted["turns in vain"] += 1
 
-    def _turn(self, session: Session) -> None:
-        self.pods = session.request("GET", "/api/v1/pods")["items"]
-        jobs = {_name(each): each for each in session.request("GET", "/apis/batch/v1/jobs")["items"]}
+    def _turn(self) -> None:
+        self.pods = self._cluster.api.get("/api/v1/pods")["items"]
+        jobs = {_name(each): each for each in self._cluster.api.get("/apis/batch/v1/jobs")["items"]}
         pods = {_name(each): each for each in self.pods}
         with self._lock:
             self._submit()
             gangs = list(self._gangs.items())
             spaces = set(self._spaces) - self._made
         for space in spaces:
-            _create(session, "/api/v1/namespaces", {"metadata": {"name": space}})
+            self._create("/api/v1/namespaces", {"metadata": {"name": space}})
             self._made.add(space)
         for gang in self.standing:
-            self._make(session, gang, pods)
+            self._make(gang, pods)
         for name, gang in gangs:
             if name not in self._doomed and self._is_over(gang, pods, jobs):
                 self._doomed[name] = "completed"
             if name in self._doomed:
-                self._remove(session, gang, pods, self._doomed[name])
+                self._remove(gang, pods, self._doomed[name])
             elif gang.kind != "job" or name not in jobs:
-                self._make(session, gang, pods)
+                self._make(gang, pods)
 
     def _submit(self) -> None:
         for _ in range(min(_NEW_AT_ONCE, self._alive - len(self._gangs))):
@@ -140,47 +138,45 @@ class Load:
         phases = [pods.get((gang.namespace, name), {}).get("status", {}).get("phase") for name, _ in gang.members]
         return all(phase == "Succeeded" for phase in phases)
 
-    def _make(self, session: Session, gang: Gang, pods: dict[tuple[str, str], Raw]) -> None:
+    def _make(self, gang: Gang, pods: dict[tuple[str, str], Raw]) -> None:
         """Create what is missing of it."""
         missing = [each for each in gang.members if (gang.namespace, each[0]) not in pods]
         if gang.kind != "job" and not missing:
             return
         for path, body in self._objects.list_leading(gang):
-            _create(session, path, body)
+            self._create(path, body)
         if missing and len(missing) < len(gang.members):
             self.counted["members replaced"] += len(missing)
         for name, group in missing:
-            _create(session, f"/api/v1/namespaces/{gang.namespace}/pods", self._objects.make_member(gang, name, group))
+            self._create(f"/api/v1/namespaces/{gang.namespace}/pods", self._objects.make_member(gang, name, group))
 
-    def _remove(self, session: Session, gang: Gang, pods: dict[tuple[str, str], Raw], how: str) -> None:
+    def _remove(self, gang: Gang, pods: dict[tuple[str, str], Raw], how: str) -> None:
         for name, _ in gang.members:
             if (gang.namespace, name) in pods:
-                _delete(session, f"/api/v1/namespaces/{gang.namespace}/pods/{name}")
+                self._delete(f"/api/v1/namespaces/{gang.namespace}/pods/{name}")
         for path, body in self._objects.list_leading(gang):
-            _delete(session, f"{path}/{body['metadata']['name']}")
+            self._delete(f"{path}/{body['metadata']['name']}")
         with self._lock:
             if self._gangs.pop((gang.namespace, gang.name), None) is not None:
                 self.counted[how] += 1
                 self.counted[f"{how}: {gang.kind}"] += 1
             self._doomed.pop((gang.namespace, gang.name), None)
 
+    def _create(self, path: str, body: Raw) -> None:
+        try:
+            self._cluster.api.post(path, body)
+        except ApiError as error:
+            # There already; or its namespace is being deleted.
+            if error.status not in {403, 404, 409}:
+                raise
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._cluster.api.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+        except ApiError as error:
+            if error.status not in {404, 409}:
+                raise
+
 
 def _name(raw: Raw) -> tuple[str, str]:
     return raw["metadata"]["namespace"], raw["metadata"]["name"]
-
-
-def _create(session: Session, path: str, body: Raw) -> None:
-    try:
-        session.post(path, body)
-    except ApiError as error:
-        # There already; or its namespace is being deleted.
-        if error.status not in {403, 404, 409}:
-            raise
-
-
-def _delete(session: Session, path: str) -> None:
-    try:
-        session.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
-    except ApiError as error:
-        if error.status not in {404, 409}:
-            raise

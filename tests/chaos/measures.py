@@ -73,8 +73,7 @@ class Measures:
             try:
                 self._cluster.api.post(path, body)
                 self._lags += self._await_known(f"{self._cluster.debug_url}/groups/default/{name}?diagnosis=none")
-                with self._cluster.api.session() as session:
-                    session.request("DELETE", f"{path}/{name}")
+                self._cluster.api.request("DELETE", f"{path}/{name}")
                 objects = httpx.get(f"{self._cluster.debug_url}/selfcheck").json()["objects"]
             except (ApiError, OSError, httpx.HTTPError, ValueError):
                 return

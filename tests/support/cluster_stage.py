@@ -352,12 +352,11 @@ class ClusterStage:
 
     def _delete(self, path: str, propagation: str = "Background") -> None:
         options = {"gracePeriodSeconds": 0, "propagationPolicy": propagation}
-        with self.cluster.api.session() as session:
-            try:
-                session.request("DELETE", path, options)
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+        try:
+            self.cluster.api.request("DELETE", path, options)
+        except ApiError as error:
+            if error.status != 404:
+                raise
 
 
 S = TypeVar("S", bound=ClusterStage)

@@ -196,14 +196,13 @@ class JobStage(ClusterStage):
     def _is_refused(self, operation: str) -> bool:
         """Whether ConfigMaps are refused already, as the resource is whose refusal is wanted."""
         path = f"/api/v1/namespaces/{self.namespace}/configmaps"
-        with self.cluster.api.session() as session:
-            try:
-                if operation == "CREATE":
-                    session.request("POST", f"{path}?dryRun=All", {"metadata": {"name": "probe"}})
-                else:
-                    session.request("DELETE", f"{path}/kube-root-ca.crt?dryRun=All")
-            except ApiError as error:
-                return "not now" in str(error)
+        try:
+            if operation == "CREATE":
+                self.cluster.api.post(f"{path}?dryRun=All", {"metadata": {"name": "probe"}})
+            else:
+                self.cluster.api.request("DELETE", f"{path}/kube-root-ca.crt?dryRun=All")
+        except ApiError as error:
+            return "not now" in str(error)
         return False
 
     def _creations(self, path: str, revision: str) -> list[int]:

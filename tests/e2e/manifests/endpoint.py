@@ -1,6 +1,6 @@
 """Objects of one API group, written straight to the API server: the refusals read here are its own, not kubectl's."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
@@ -56,9 +56,7 @@ class Endpoint:
         return list(self._request("GET", f"/apis/{self._group}/v1beta1")["resources"])
 
     def _request(self, method: str, path: str, body: object = None) -> Json:
-        with self._api.session() as session:
-            answer: Any = session.request(method, path, body)
-        return dict(answer)
+        return dict(self._api.request(method, path, body))
 
     def _versioned(self, item: Json) -> Json:
         return {**item, "apiVersion": f"{self._group}/{self._version(item)}"}

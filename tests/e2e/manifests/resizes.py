@@ -110,9 +110,8 @@ def resized(stored: Json, resize: Resize) -> Json:
 
 def refusal(server: Server, wanted: Json) -> str:
     """Why a change is refused, "" if it is not; nothing is changed."""
-    with server.cluster.api.session() as session:
-        try:
-            session.request("PUT", f"{RESIZED}?dryRun=All", wanted)
-        except ApiError as error:
-            return str(error)
+    try:
+        server.cluster.api.request("PUT", f"{RESIZED}?dryRun=All", wanted)
+    except ApiError as error:
+        return str(error)
     return ""

@@ -43,17 +43,16 @@ async def send(server: Server, account: str) -> tuple[Counter[int], set[str]]:
 
 
 def test_two_thousand_bindings_at_once_are_all_taken(server: Server) -> None:
-    with server.cluster.api.session() as session:
-        # No kubelet plays this node: what is measured is the API server.
-        session.post("/api/v1/nodes", {"metadata": {"name": "burst"}, "spec": {"unschedulable": True}})
-        for index in range(BINDINGS):
-            session.post(PODS, member(index))
+    api = server.cluster.api
+    # No kubelet plays this node: what is measured is the API server.
+    api.post("/api/v1/nodes", {"metadata": {"name": "burst"}, "spec": {"unschedulable": True}})
+    for index in range(BINDINGS):
+        api.post(PODS, member(index))
     try:
         statuses, flows = asyncio.run(send(server, "serried"))
         assert statuses == {201: BINDINGS}
         assert flows == {server.get("flowschema", "serried-bindings")["metadata"]["uid"]}
     finally:
-        with server.cluster.api.session() as session:
-            for index in range(BINDINGS):
-                session.request("DELETE", f"{PODS}/burst-{index}?gracePeriodSeconds=0")
-            session.request("DELETE", "/api/v1/nodes/burst")
+        for index in range(BINDINGS):
+            api.request("DELETE", f"{PODS}/burst-{index}?gracePeriodSeconds=0")
+        api.request("DELETE", "/api/v1/nodes/burst")
