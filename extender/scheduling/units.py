@@ -1,7 +1,7 @@
 """What runs, as the search for victims sees it: who goes with whom, at which priority, and who may not go."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from extender.scheduling.cycle import CycleStage
@@ -26,9 +26,6 @@ _PODS_PER_SLOT = 3
 
 _BUDGETS_PER_POD = 5
 """How many budgets take as long to ask as a pod that is under none."""
-
-_Budgets = Mapping[str, Sequence[DisruptionBudget]]
-"""By namespace."""
 
 _YIELDING = (CycleStage.RECORDING, CycleStage.GATHERING)
 """How far a gang may be that gives its slots to one of higher priority."""
@@ -78,50 +75,42 @@ class Units:
         """
         pods = list(self._pods.values())
         units = yield from self._list_planned(preemptor)
-        gangs: dict[GroupKey, Spare] = {}
-        seen: set[Company | GroupKey] = set()
-        own: dict[GroupKey, int | None] = {}
-        alone_in = find_exclusive_key(self._groups.get(preemptor))
-        budgets: dict[str, list[DisruptionBudget]] = {}
-        for budget in self._budgets.values():
-            budgets.setdefault(budget.key.namespace, []).append(budget)
-        allowed = {budget.key: budget.allowed for budget in self._budgets.values()}
-        step = _Step()
+        listing = _Listing(units, find_exclusive_key(self._groups.get(preemptor)), self._budgets.values())
         for pod in pods:
-            if step.spend(1):
+            if listing.step.spend(1):
                 yield
             if not self._counts(pod):
-                yield from _take(pod, budgets, allowed, step)
+                yield from listing.charge_budgets(pod)
                 continue
             group = self._find_group(pod)
-            if group is not None and group.key == preemptor:
-                continue
-            if group is not None and group.key not in seen:
-                seen.add(group.key)
-                gangs.update(self._list_spares(group))
-                own[group.key] = self._priorities.find_own(group.key)
-            company = self._companies.of_pod(pod.uid)
-            if company in seen:
-                continue
-            together: tuple[Pod, ...] = (pod,)
-            if company is not None:
-                seen.add(company)
-                together = tuple(self._companies.list_running(company))
-            priority = own[group.key] if group is not None else None
-            selecting = yield from _find_budgets(together, budgets, step)
-            units.append(
-                Unit(
-                    together,
-                    pod.priority if priority is None else priority,
-                    budgets=selecting,
-                    gang=self._name_gang(group, pod, company),
-                    holds_domain=alone_in is not None and find_exclusive_key(group) == alone_in,
-                    together=company is not None,
-                    protection=self._find_protection(together),
-                )
-            )
+            if group is None or group.key != preemptor:
+                yield from self._add(listing, pod, group)
         yield
-        return Running(tuple(units), Allowances(gangs, allowed))
+        return Running(tuple(units), Allowances(listing.gangs, listing.allowed))
+
+    def _add(self, listing: "_Listing", pod: Pod, group: PodGroup | None) -> Work[None]:
+        """The unit that a pod goes with, if it was not added with another pod of it."""
+        if group is not None and group.key not in listing.priorities:
+            listing.priorities[group.key] = self._priorities.find_own(group.key)
+            listing.gangs.update(self._list_spares(group))
+        company = self._companies.of_pod(pod.uid)
+        together: tuple[Pod, ...] = (pod,)
+        if company is not None:
+            if company in listing.companies:
+                return
+            listing.companies.add(company)
+            together = tuple(self._companies.list_running(company))
+        priority = listing.priorities[group.key] if group is not None else None
+        unit = Unit(
+            together,
+            pod.priority if priority is None else priority,
+            budgets=(yield from listing.find_budgets(together)),
+            gang=self._name_gang(group, pod, company),
+            holds_domain=listing.alone_in is not None and find_exclusive_key(group) == listing.alone_in,
+            together=company is not None,
+            protection=self._find_protection(together),
+        )
+        listing.units.append(unit)
 
     def _list_planned(self, preemptor: GroupKey) -> Work[list[Unit]]:
         """The gangs that give way as they are, of those that were planned at the moment of the first step."""
@@ -217,27 +206,46 @@ class _Step:
         return over
 
 
+class _Listing:
+    """What was found so far. ``alone_in`` is the topology key in whose domains the preemptor wants to be alone."""
+
+    def __init__(self, units: list[Unit], alone_in: str | None, budgets: Collection[DisruptionBudget]) -> None:
+        self.units = units
+        self.alone_in = alone_in
+        self.step = _Step()
+        self.gangs: dict[GroupKey, Spare] = {}
+
+        self.priorities: dict[GroupKey, int | None] = {}
+        """Of each group that has been met; None where its pods' own count."""
+
+        self.companies: set[Company] = set()
+        """Those whose unit is there."""
+
+        self.allowed = {budget.key: budget.allowed for budget in budgets}
+        self._budgets: dict[str, list[DisruptionBudget]] = {}
+        for budget in budgets:
+            self._budgets.setdefault(budget.key.namespace, []).append(budget)
+
+    def find_budgets(self, pods: Iterable[Pod]) -> Work[tuple[Key, ...]]:
+        """The budgets that count these pods, each as often as it does."""
+        found: list[Key] = []
+        for pod in pods if self._budgets else ():
+            # All budgets of a namespace are asked about each pod of it, and anybody may write thousands.
+            here = self._budgets.get(pod.namespace, ())
+            if self.step.spend(len(here) // _BUDGETS_PER_POD):
+                yield
+            found += [budget.key for budget in here if counts(budget, pod.namespace, pod.name, pod.labels)]
+        return tuple(found)
+
+    def charge_budgets(self, pod: Pod) -> Work[None]:
+        """The eviction of a pod that runs is about to come: its budgets allow one fewer to others."""
+        if pod.bound and not pod.deleting:
+            for key in (yield from self.find_budgets((pod,))):
+                self.allowed[key] = max(0, self.allowed[key] - 1)
+
+
 def _list_places(unit: Unit) -> dict[str, str]:
     return {pod.uid: pod.node for pod in unit.pods}
-
-
-def _find_budgets(pods: Iterable[Pod], budgets: _Budgets, step: _Step) -> Work[tuple[Key, ...]]:
-    """The budgets that count these pods, each as often as it does."""
-    found: list[Key] = []
-    for pod in pods if budgets else ():
-        # All budgets of a namespace are asked about each pod of it, and anybody may write thousands.
-        here = budgets.get(pod.namespace, ())
-        if step.spend(len(here) // _BUDGETS_PER_POD):
-            yield
-        found += [budget.key for budget in here if counts(budget, pod.namespace, pod.name, pod.labels)]
-    return tuple(found)
-
-
-def _take(pod: Pod, budgets: _Budgets, allowed: dict[Key, int], step: _Step) -> Work[None]:
-    """The eviction of a pod that runs is about to come: its budgets allow one fewer to others."""
-    if pod.bound and not pod.deleting:
-        for key in (yield from _find_budgets((pod,), budgets, step)):
-            allowed[key] = max(0, allowed[key] - 1)
 
 
 def keep_budgets(running: Running) -> Running:
