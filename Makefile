@@ -35,7 +35,7 @@ unit: setup ## unit, property, contract and simulation tests
 	$(BIN)/pytest tests/unit tests/property tests/contract tests/sim -m "not full" --numprocesses $(WORKERS)
 
 browser: setup ## the page in a real browser: any Chromium in PATH, or that of SERRIED_CHROMIUM; pictures in build/page
-	$(BIN)/pytest tests/browser -rs
+	$(BIN)/pytest tests/browser -rs --numprocesses $(WORKERS)
 
 control-plane: setup ## the binaries of the real control plane (built once, then cached)
 	$(BIN)/python -m bench.cluster binaries --kubernetes 1.37.1

@@ -39,6 +39,7 @@ class Server:
             except OSError:
                 return
             with connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # each piece goes at once
                 while connection.recv(1 << 16):
                     for start in range(0, len(self._answer), self._piece):
                         connection.sendall(self._answer[start : start + self._piece])

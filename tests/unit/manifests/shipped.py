@@ -1,5 +1,6 @@
 """The manifests as they lie in the repository."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,10 +23,11 @@ class Document(NamedTuple):
         return str(self.content["metadata"]["name"])
 
 
-def read_all() -> list[Document]:
-    """Every object in every file: neither kustomizations nor the scheduler's config are objects."""
+@cache
+def read_all() -> tuple[Document, ...]:
+    """Every object in every file: kustomizations and the scheduler's config are none. Nobody changes them."""
     files = [path for path in sorted(MANIFESTS.rglob("*.yaml")) if path.name not in _NO_OBJECTS]
-    return [Document(content) for path in files for content in yaml.safe_load_all(path.read_text())]
+    return tuple(Document(content) for path in files for content in yaml.safe_load_all(path.read_text()))
 
 
 _NO_OBJECTS = {"kustomization.yaml", "scheduler-config.yaml"}
