@@ -2,11 +2,13 @@
 
 One election, not two: kube-scheduler's holderIdentity is its hostname (in a Pod, the Pod's name), "_" and a UUID. What
 the watch showed last is not enough: it may be late, and by then another instance may lead. So leadership runs out by
-the Lease's own renewTime, a while before others may take the Lease: what is on its way then arrives in time.
+the Lease's own renewTime, a while before others may take the Lease: what is on its way then arrives in time. A wall
+clock that is set back would prolong that, so leadership runs out by a clock that nobody sets as well.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from serried.decode.lease import decode_lease
@@ -41,17 +43,28 @@ NOBODY = Lease("")
 class Leadership:
     """Follows one Lease. ``changed`` is called with the new state whenever it turns; it must not block.
 
-    ``wall`` gives seconds since 1970: the holder's clock and ours must agree to within seconds.
+    ``wall`` gives seconds since 1970: the holder's clock and ours must agree to within seconds. ``clock`` is monotonic,
+    and not the loop's: that one stands still within a turn, during which the process may have been stopped.
     """
 
-    def __init__(self, holder_prefix: str, changed: Callable[[bool], None], wall: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        holder_prefix: str,
+        changed: Callable[[bool], None],
+        wall: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.active = False
         self._prefix = holder_prefix
         self._changed = changed
         self._wall = wall
+        self._clock = clock
 
         self._lease = NOBODY
         """The Lease as it was seen last."""
+
+        self._seen = 0.0
+        """The monotonic time at which its last renewal was seen first."""
 
         self._lapsed = False
         """Whether somebody was told that we do not lead any more, while that turn is not told yet."""
@@ -80,6 +93,8 @@ class Leadership:
 
     def take(self, lease: Lease) -> None:
         """The Lease looks like this now."""
+        if (lease.holder, lease.renewed) != (self._lease.holder, self._lease.renewed):
+            self._seen = self._clock()
         self._lease = lease
         self.review()
 
@@ -95,7 +110,10 @@ class Leadership:
     def _holds(self) -> bool:
         lease = self._lease
         ours = lease.holder == self._prefix or lease.holder.startswith(self._prefix + "_")
-        return ours and lease.renewed is not None and self._wall() < lease.renewed + _SHARE * lease.duration
+        if not ours or lease.renewed is None:
+            return False
+        share = _SHARE * lease.duration
+        return self._wall() < lease.renewed + share and self._clock() < self._seen + share
 
     def review(self) -> None:
         """Look whether the state has turned: with a change of the Lease, or with time alone."""

@@ -130,6 +130,68 @@ class TestALeaseThatNobodyRenews:
         assert not leadership.active
 
 
+HOUR = 3600
+
+
+class TestAWallClockThatIsSet:
+    """On a node it is the scheduler's, too: its next renewal goes by the clock as it is then."""
+
+    @pytest.fixture
+    def steady(self) -> Clock:
+        """The clock that nobody sets."""
+        return Clock()
+
+    @pytest.fixture
+    def leadership(self, turns: Turns, clock: Clock, steady: Clock) -> Leadership:
+        return Leadership(HERE, turns, clock, steady)
+
+    def test_back_prolongs_no_lease_that_nobody_renews(
+        self, leadership: Leadership, clock: Clock, steady: Clock
+    ) -> None:
+        leadership.take(held_by("serried-0_a"))
+        clock.advance(-HOUR)
+        pass_time(11.9, clock, steady)
+        assert leadership.leads()
+        pass_time(0.2, clock, steady)
+        assert not leadership.leads()
+
+    def test_back_makes_no_renewal_of_a_lease_that_is_only_shown_again(
+        self, leadership: Leadership, clock: Clock, steady: Clock
+    ) -> None:
+        leadership.take(held_by("serried-0_a"))
+        clock.advance(-HOUR)
+        pass_time(11.9, clock, steady)
+        leadership.take(held_by("serried-0_a"))
+        pass_time(0.2, clock, steady)
+        assert not leadership.leads()
+
+    def test_back_ends_nothing_while_it_is_renewed(
+        self, leadership: Leadership, clock: Clock, steady: Clock, turns: Turns
+    ) -> None:
+        leadership.take(held_by("serried-0_a"))
+        clock.advance(-HOUR)
+        for seconds in (10, 20, 30):
+            pass_time(10, clock, steady)
+            leadership.take(held_by("serried-0_a", NOW - HOUR + seconds))
+        assert leadership.leads()
+        assert turns.seen == [True]
+
+    def test_ahead_ends_it_until_the_next_renewal(self, leadership: Leadership, clock: Clock, turns: Turns) -> None:
+        leadership.take(held_by("serried-0_a"))
+        clock.advance(HOUR)
+        leadership.review()
+        assert not leadership.leads()
+        leadership.take(held_by("serried-0_a", NOW + HOUR))
+        assert leadership.leads()
+        assert turns.seen == [True, False, True]
+
+
+def pass_time(seconds: float, *clocks: Clock) -> None:
+    """On every clock, however it is set."""
+    for each in clocks:
+        each.advance(seconds)
+
+
 def test_it_follows_the_watch_of_the_lease(leadership: Leadership, turns: Turns) -> None:
     leadership.follow(Upserted(lease("serried-0_a")))
     leadership.follow(Upserted({"spec": "nonsense"}))
