@@ -238,6 +238,22 @@ class TestPassing:
         await world.add(*small_job(seconds=seconds)).go()
         assert planned(world) == ({"h"} if passes else set())
 
+    @pytest.mark.parametrize(
+        ("ago", "passes"),
+        [
+            pytest.param(0, True, id="ends before the forecast: yes"),
+            pytest.param(60 * MINUTE, False, id="is over before it begins, by a clock that is ahead: no"),
+        ],
+    )
+    async def test_a_gang_passes_by_the_deadline_of_its_job_if_that(
+        self, world: Harness, ago: int, *, passes: bool
+    ) -> None:
+        await racks(world).add(*large()).go()
+        short = job("short").size(2).scheduler(SCHEDULER).started(wall(world, -ago)).lifetime(9 * MINUTE)
+        pods = [each.of_job("short", place) for place, each in enumerate(smalls())]
+        await world.add(short, pod_group("h").gang(2), *pods).go()
+        assert planned(world) == ({"h"} if passes else set())
+
     async def test_the_head_still_starts_when_those_that_passed_have_ended(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         await world.add(*small_job(seconds=9 * MINUTE)).go()
