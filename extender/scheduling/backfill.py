@@ -312,6 +312,11 @@ class Backfill:
             if forecast.at is not None:
                 self._metrics.promised(forecast.at - self._clock())
 
+    def has_missed(self, group: GroupKey) -> bool:
+        """Whether the first forecast for a gang was missed by more than pods take to end: later ones are no better."""
+        at = self._promises.get(group)
+        return at is not None and self._clock() > at + _KEPT_SECONDS
+
     def seconds_ahead(self) -> float:
         """How far ahead the head's forecast lies; not a number if there is none."""
         at = self.head.forecast.at if self.head is not None else None

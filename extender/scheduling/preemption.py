@@ -242,10 +242,12 @@ class Preemptions:
     def _find_sooner_room(self, group: GroupKey, found: Preemption | NoVictims | None) -> float | None:
         """When room is forecast for a gang before the victims would have ended, if these take their full time.
 
-        None if they would have ended by then, or nothing is forecast, or nobody is to end.
+        None if they would have ended by then, or nothing is forecast that can be relied on, or nobody is to end.
         """
         head = self._backfill.head
         if head is None or head.group != group or head.forecast.at is None or not isinstance(found, Preemption):
+            return None
+        if self._backfill.has_missed(group):
             return None
         now = self._clock()
         ending = (unit for unit in found.victims if not unit.planned)

@@ -501,6 +501,20 @@ async def test_nobody_goes_where_room_is_forecast_sooner_than_victims_end(
     assert bool(world.api.said("rehearse")) is not waits
 
 
+async def test_a_gang_waits_only_for_a_while_for_room_that_was_forecast_and_does_not_come(world: Harness) -> None:
+    """Those that run should have ended an hour ago: their nodes have gone silent, or our clock was set ahead."""
+    began = write_time(world.wall() - 3600)
+    overdue = [running(f"low{i}", f"n{i}").started(began).lifetime(15).grace(20) for i in (1, 2)]
+    await world.add(*small_nodes(2), *overdue, gang(2).priority(HIGH), *urgent(2)).go()
+    for _ in range(5):
+        await world.pass_time(6.0)
+    assert world.reasons()[-1] is Reason.NO_CAPACITY
+    assert not world.api.said("rehearse")
+    for _ in range(5):
+        await world.pass_time(6.0)
+    assert world.api.said("rehearse")
+
+
 async def test_members_of_a_tree_go_as_their_highest_group_says(world: Harness) -> None:
     wait_gracefully(world, "a0", "b0")
     world.add(*small_nodes(2), composite("top").gang(2).disruption(Disruption.ALL))
