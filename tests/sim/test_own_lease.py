@@ -1,7 +1,9 @@
 """Extenders that a scheduler elsewhere calls: they elect their leader themselves, and only that one is ready."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from datetime import datetime
 
 import pytest
 
@@ -58,6 +60,36 @@ async def test_one_leads_and_is_ready_and_the_next_one_when_it_has_gone(server: 
     await until(second.is_ready)
     assert second.extender.core.term.plans
     await second.end()
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0], ids=["back", "ahead"])
+async def test_the_one_that_leads_goes_on_when_its_wall_clock_is_set(server: FakeApiServer, jump: float) -> None:
+    """It reads off its own Lease whether it leads: until the next renewal it may believe that it does not."""
+    usual = time.time
+    offset = 0.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda: usual() + offset)
+        first = Pod(server, "a")  # its own clock from now on, and nobody else's
+    await until(first.is_ready)
+    second = Pod(server, "b")
+    await until(lambda: second.extender.leadership.holder.startswith("a_"))
+    lease = first.extender.settings.lease
+    assert lease is not None
+
+    def told() -> float:
+        """How far the clock that renews the Lease is off."""
+        found = server.look(LEASES, lease.namespace, lease.name)
+        assert found is not None
+        return datetime.fromisoformat(found["spec"]["renewTime"]).timestamp() - usual()
+
+    offset = jump
+    await until(lambda: abs(told() - jump) < 60.0)
+    await until(first.is_ready)
+    assert first.extender.core.term.plans
+    assert not second.extender.leadership.active
+    assert second.extender.leadership.holder.startswith("a_")
+    for pod in (first, second):
+        await pod.end()
 
 
 async def test_what_another_leader_may_have_set_meanwhile_is_known_no_more(server: FakeApiServer) -> None:

@@ -28,9 +28,12 @@ class Scene:
         self.clock = Clock()
         self._client = client
 
-    def elect(self, holder: str = "", clock: Clock | None = None, timing: Timing = AT_ONCE) -> Election:
+    def elect(
+        self, holder: str = "", clock: Clock | None = None, timing: Timing = AT_ONCE, wall: Clock | None = None
+    ) -> Election:
+        """Somebody takes part, whose wall clock is the other one unless it is set apart."""
         clock = clock or self.clock
-        return Election(self._client, LEASE, holder, clock=clock, wall=clock, timing=timing)
+        return Election(self._client, LEASE, holder, clock=clock, wall=wall or clock, timing=timing)
 
     @property
     def lease(self) -> JSON:
@@ -104,6 +107,34 @@ async def test_who_renews_keeps_it_though_another_s_clock_is_hours_ahead(scene: 
     for task in (keeping, waiting):
         task.cancel()
     await asyncio.gather(keeping, waiting, return_exceptions=True)
+
+
+@pytest.mark.parametrize("jump", [-3600, 3600], ids=["back", "ahead"])
+@pytest.mark.parametrize("whose", ["a", "b"], ids=["of the one that leads", "of the one that waits"])
+async def test_a_wall_clock_that_is_set_changes_nobodys_turn(scene: Scene, whose: str, jump: int) -> None:
+    walls = {"a": Clock(10_000.0), "b": Clock(10_000.0)}
+    first = scene.elect("a", wall=walls["a"])
+    second = scene.elect("b", wall=walls["b"])
+    await first.acquire()
+    keeping = asyncio.create_task(first.keep())
+    waiting = asyncio.create_task(second.acquire())
+    await scene.wait()
+    walls[whose].advance(jump)
+    for _ in range(5):
+        await scene.wait(4)
+        scene.clock.advance(9)
+    assert not waiting.done()
+    assert first.leads()
+    # And whoever leads no more is followed as soon as ever.
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    await scene.wait()
+    scene.clock.advance(14.9)
+    await scene.wait()
+    assert not waiting.done()
+    scene.clock.advance(0.2)
+    await waiting
+    assert second.leads()
 
 
 async def test_one_that_is_given_up_is_free_at_once(scene: Scene) -> None:

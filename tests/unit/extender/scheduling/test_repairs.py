@@ -792,6 +792,7 @@ class TestARestart:
             pytest.param(119, ["m0"], id="the slot of a member that has just failed is kept"),
             pytest.param(120, [], id="that of one that failed long ago is not"),
             pytest.param(-5, ["m0"], id="of one that failed by another clock in the future it is"),
+            pytest.param(-3600, ["m0"], id="and for no longer if that clock is an hour ahead"),
         ],
     )
     async def test_a_restart_finds_the_failed_members_that_are_still_there(

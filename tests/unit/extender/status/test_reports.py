@@ -1,5 +1,6 @@
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from serried.cluster.store import Store
 from serried.kube.events import EventWriter
 from serried.model.group import GroupKey, GroupKind
 from serried.model.level import FALLBACK, V1ALPHA2, ApiLevel
-from serried.model.verdict import Reason, Verdict
+from serried.model.verdict import Reason, Verdict, render
 from tests.support.builders import job, pod, pod_group
 from tests.support.clock import Clock
 from tests.support.composites import composite
@@ -111,6 +112,21 @@ async def test_condition_event_and_debug_give_the_same_reason(office: Office) ->
     assert [(said.group, said.reason, said.text) for said in office.reports.decisions] == [
         (GANG, "QuorumMissing", MISSING_TEXT)
     ]
+
+
+async def test_a_reason_is_told_also_if_the_wall_clock_was_set_back_since_the_last_one(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office.reports.say(GANG, MISSING)
+    await office.settle()
+    back = time.time() - 3600
+    monkeypatch.setattr(time, "time", lambda: back)
+    office.reports.say(GANG, FULL)
+    await office.settle()
+    before, after = office.api.conditions
+    assert after["lastTransitionTime"] < before["lastTransitionTime"]
+    assert after["message"] == render(FULL)
+    assert office.speaker.reasons() == ["QuorumMissing", "NoCapacity"]
 
 
 @pytest.mark.parametrize("office", [ApiLevel("native", "scheduling.k8s.io", V1ALPHA2)], indirect=True)

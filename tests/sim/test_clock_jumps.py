@@ -1,0 +1,130 @@
+"""The wall clock of an extender is set an hour back or ahead; what it keeps, waits for and ends goes by another clock.
+
+That a gang is bound whole whenever that happens is told in test_death_anywhere.py, and that leadership neither lasts
+longer nor ends for good in tests/unit/extender/test_leader.py.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from extender.answers import Steer
+from serried.decode.times import write_time
+from serried.model.verdict import Reason
+from tests.sim.test_death_anywhere import HOUR, JumpyHarness
+from tests.support.builders import node
+from tests.support.extender_harness import gang, members, small_nodes
+from tests.unit.extender.binding.test_preempting import HIGH, list_terminating, running, start, urgent, wait_gracefully
+from tests.unit.extender.scheduling.test_backfill import kept, large, planned, runner, runner_job, small, wall
+from tests.unit.extender.scheduling.test_repairs import OTHER, run_gang, slot, wait_for_room
+
+MINUTE = 60
+
+JUMPS = pytest.mark.parametrize("jump", [-HOUR, HOUR], ids=["back", "ahead"])
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[JumpyHarness]:
+    made = JumpyHarness()
+    yield made
+    await made.close()
+
+
+class TestTheSlotOfADeadMember:
+    @JUMPS
+    async def test_is_kept_for_its_replacement_as_long_as_ever(self, world: JumpyHarness, jump: float) -> None:
+        await run_gang(world)
+        await wait_for_room(world)
+        world.delete("m0")
+        await world.go()
+        world.offset = jump
+        await world.pass_time(119.0)
+        assert world.groups.states[OTHER].cycle is None
+        await world.add(*members(1, first=2)).go()
+        assert slot(world, "m2") == "n1"
+
+    @JUMPS
+    async def test_and_no_longer(self, world: JumpyHarness, jump: float) -> None:
+        await run_gang(world)
+        await wait_for_room(world)
+        world.delete("m0")
+        await world.go()
+        world.offset = jump
+        await world.pass_time(119.0)
+        await world.pass_time(1.0)
+        assert world.heard.repairs == [("Lost", 120.0)]
+        assert world.groups.states[OTHER].cycle is not None
+
+
+MOMENTS = ("before anybody is evicted", "while victims end", "when they have ended")
+
+
+class TestAGangThatPreempts:
+    @JUMPS
+    @pytest.mark.parametrize("moment", MOMENTS)
+    async def test_evicts_nobody_in_vain_and_is_bound_whole(
+        self, world: JumpyHarness, jump: float, moment: str
+    ) -> None:
+        def reach(now: str) -> None:
+            world.offset = jump if MOMENTS.index(now) >= MOMENTS.index(moment) else 0.0
+
+        reach(MOMENTS[0])
+        await start(world)
+        assert list_terminating(world) == ["low1", "low2"]
+        reach(MOMENTS[1])
+        await world.pass_time(5.0)
+        for name in ("low1", "low2"):
+            world.delete(name)
+        await world.go()
+        reach(MOMENTS[2])
+        assert isinstance(world.filter("m0"), Steer)
+        assert isinstance(world.filter("m1"), Steer)
+        calls = [world.bind("m0"), world.bind("m1")]
+        await world.go()
+        assert [call.error for call in calls] == ["", ""]
+        assert sorted(world.api.ended()) == ["low1", "low2"]
+        assert world.nothing_reserved
+
+    async def test_gets_its_room_though_everybody_seems_to_have_just_started(self) -> None:
+        """They have run for half an hour, which by a clock that was set back an hour lies ahead."""
+        world = JumpyHarness(spare_seconds=600.0)
+        wait_gracefully(world, "low1", "low2")
+        began = write_time(world.wall() - 30 * MINUTE)
+        world.offset = -HOUR
+        world.add(*small_nodes(2), *(running(f"low{place}", f"n{place}").started(began) for place in (1, 2)))
+        await world.add(gang(2).priority(HIGH), *urgent(2)).go()
+        assert list_terminating(world) == ["low1", "low2"]
+        await world.close()
+
+
+class TestTheFirstOfTheQueue:
+    @JUMPS
+    async def test_starts_though_small_gangs_keep_coming(self, world: JumpyHarness, jump: float) -> None:
+        world.add(*[node(f"{rack}{place}").cpu(2).rack(rack) for rack in "ab" for place in (1, 2)])
+        for name, host, minutes in (("x", "a1", 10), ("y", "b1", 600), ("z", "b2", 600)):
+            world.add(runner_job(name), runner(name, host).started(wall(world)).lifetime(minutes * MINUTE))
+        await world.add(*large()).go()
+        assert kept(world) == {"a1", "a2"}
+        world.offset = jump
+        for number in range(20):
+            await world.add(*small(1, f"s{number}", first=100 + number)).pass_time(MINUTE / 2)
+        assert planned(world) == set()
+        world.delete("x")
+        await world.go()
+        assert planned(world) == {"g"}
+
+
+class TestAGangThatIsGivenUp:
+    @JUMPS
+    async def test_is_given_up_when_nobody_came_for_a_minute_not_sooner_or_later(
+        self, world: JumpyHarness, jump: float
+    ) -> None:
+        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        assert world.reasons()[-1] is Reason.PLANNED
+        world.offset = jump
+        await world.pass_time(59.0)
+        assert not world.cycle().over
+        world.clock.advance(2.0)
+        world.cycle().changed.set()
+        await world.settle()
+        assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
