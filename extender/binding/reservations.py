@@ -193,8 +193,8 @@ class Records:
 
         Each is written with the new term, and so with a new version, before anybody acts on it: whatever an earlier
         leader still sends for it is refused. A record that cannot be read is deleted, but not one of a later release,
-        which may be committed: Invalid says so. One that can be read, but not written, stops no other. Conflict if this
-        instance does not lead any more: what the next leader has taken over is not taken back.
+        which may be committed: Invalid says so, and nothing is written. One that can be read, but not written, stops no
+        other. Conflict if this instance does not lead any more: what the next leader has taken over is not taken back.
         """
         self._terms += 1
         self._seen.clear()
@@ -206,7 +206,10 @@ class Records:
             async with few:
                 return await self._take(item)
 
-        tasks = [asyncio.create_task(take(item)) for item in await self._client.list_all(RESERVATIONS)]
+        items = await self._client.list_all(RESERVATIONS)
+        for item in items:
+            _check_format(item)  # before any is written: as long as one is there, this is asked again and again
+        tasks = [asyncio.create_task(take(item)) for item in items]
         try:
             taken = await asyncio.gather(*tasks)
         finally:
