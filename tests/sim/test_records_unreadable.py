@@ -135,6 +135,31 @@ async def test_gangs_are_planned_once_the_records_can_be_read(status: int) -> No
         assert scene.extender.selfcheck.describe()["obstacle"] == ""
 
 
+LATER = {
+    "metadata": {"name": "other", "namespace": "default"},
+    "spec": {"format": 3, "podGroup": "other", "podGroupUID": "u", "phase": "Committed", "minCount": 1, "slots": []},
+}
+"""What a later release has left behind, in a format that nobody knows yet."""
+
+HELP = "its format is 3, which only a later release can read; run that one, or delete the Reservation"
+
+
+async def test_a_record_of_a_later_release_is_told_of_and_left_alone_until_somebody_acts() -> None:
+    async with FakeApiServer() as server:
+        left = server.add(RESERVATIONS, LATER)
+        async with running(server) as scene:
+            await until(scene.told)
+            assert scene.told()[0].startswith("RecordsUnreadable: ")
+            assert HELP in scene.told()[0]
+            assert scene.extender.readiness() == {"synced": True, "records": False}
+            assert server.all(RESERVATIONS) == [left]
+            assert not server.seen(lambda request: request.method != "GET" and "/reservations" in request.path)
+
+            server.remove(RESERVATIONS, "default", "other")
+            await until(lambda: scene.reason() == "Planned")
+            assert scene.extender.readiness() == {"synced": True, "records": True}
+
+
 async def test_a_failure_of_a_moment_is_not_told() -> None:
     async with FakeApiServer() as server:
         server.refuse(READS, 2, status=500)
