@@ -224,12 +224,12 @@ class _Runner:
             return False
 
 
-def launch_in_pod(pod: str, command: Sequence[str], log: Path) -> Process:
-    """Start the process of a container of a Pod of this name."""
+def launch_in_pod(pod: str, command: Sequence[str], log: Path, environment: Mapping[str, str] = {}) -> Process:
+    """Start the process of a container of a Pod of this name; ``environment`` is what it finds there besides."""
     # Of its Pod's name kube-scheduler makes its identity, and the extender knows it by that.
     namespaces = ("--uts",) if os.geteuid() == 0 else ("--uts", "--user", "--map-root-user")
     through = ("unshare", *namespaces, "/bin/sh", "-c", 'hostname "$0" && exec "$@"', pod)
-    return processes.spawn(command, log, REPOSITORY, {**os.environ, "POD_NAME": pod}, through)
+    return processes.spawn(command, log, REPOSITORY, {**os.environ, **environment, "POD_NAME": pod}, through)
 
 
 def _launch_in_vain() -> Process:

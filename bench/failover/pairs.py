@@ -37,6 +37,8 @@ class Pairs:
         self.controllers: dict[str, Kubelet] = {}
         self.schedulers: dict[str, Kubelet] = {}
         """Those that have no extender beside them."""
+        self.environment: Mapping[str, str] = {}
+        """What the containers of Pods that are started from now on find in their environment besides."""
         self._directory = directory
         self._program = binaries.locate(cluster.spec.kubernetes, silent)["kube-scheduler"]
         self._taken: set[int] = set()
@@ -169,7 +171,8 @@ class Pairs:
     ) -> Kubelet:
         logs = self._directory / "logs"
         launches = {
-            name: partial(launch_in_pod, pod, argv, logs / f"{pod}-{name}.log") for name, argv in commands.items()
+            name: partial(launch_in_pod, pod, argv, logs / f"{pod}-{name}.log", dict(self.environment))
+            for name, argv in commands.items()
         }
         kubelet = Kubelet(pod, containers, launches, here)
         kubelet.start()

@@ -3,7 +3,11 @@
 kwok has no kubelets, so a stand-in runs the containers as the manifests say (`bench.failover.kubelet`).
 """
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,8 +17,10 @@ from bench.failover.pairs import Pairs
 from bench.failover.rolling import roll
 from bench.failover.run import await_leader, strike
 from bench.failover.ways import WAYS
+from serried.decode.reservations import FORMAT
 from tests.support.cluster_stage import eventually
 from tests.support.clusters import running
+from tests.support.starting import import_first
 
 pytestmark = pytest.mark.e2e
 
@@ -83,6 +89,48 @@ def test_a_rolling_update_under_load_has_no_gap(pairs: Pairs) -> None:
     assert rolled.defects == ()
     assert rolled.slowest < SHORT_SECONDS
     assert not before & set(pairs.pods)
+
+
+@contextmanager
+def seen_formats(pairs: Pairs) -> Iterator[set[int | None]]:
+    """The formats that the records say which are there at one of many looks while the body runs."""
+    found: set[int | None] = set()
+    over = threading.Event()
+
+    def look() -> None:
+        with pairs.cluster.api.session() as session:
+            while not over.wait(0.02):
+                records = session.request("GET", "/apis/scheduling.serried.dev/v1beta1/reservations")["items"]
+                found.update(record["spec"].get("format") for record in records)
+
+    with ThreadPoolExecutor(1) as thread:
+        looking = thread.submit(look)
+        try:
+            yield found
+        finally:
+            over.set()
+        looking.result()
+
+
+@pytest.mark.full
+def test_a_rolling_update_to_a_release_that_knew_no_formats_and_one_back_have_no_gap(
+    pairs: Pairs, tmp_path: Path
+) -> None:
+    releases: dict[str, Mapping[str, str]] = {
+        "older": import_first("tests.support.older_release", tmp_path),
+        "this": {},
+    }
+    try:
+        for name, environment in releases.items():
+            pairs.environment = environment
+            with seen_formats(pairs) as formats:
+                rolled = roll(pairs, f"story-to-{name}")
+            assert rolled.defects == ()
+            assert rolled.slowest < SHORT_SECONDS
+            # Both have led, and each has met what the other one wrote.
+            assert formats == {None, FORMAT}
+    finally:
+        pairs.environment = {}
 
 
 @pytest.mark.full

@@ -17,8 +17,8 @@ def kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubelet
     monkeypatch.setattr("bench.failover.kubelet._RELIST_SECONDS", 0.02)
     monkeypatch.setattr("bench.failover.kubelet._TICK_SECONDS", 0.005)
     container = Container("main", (), sidecar=False, startup=None, liveness=None, readiness=None)
-    command = ("/bin/sh", "-c", "echo $POD_NAME on $(hostname); while sleep 1; do :; done")
-    launch = partial(launch_in_pod, "serried-1", command, tmp_path / "main.log")
+    command = ("/bin/sh", "-c", "echo $POD_NAME on $(hostname) $WEATHER; while sleep 1; do :; done")
+    launch = partial(launch_in_pod, "serried-1", command, tmp_path / "main.log", {"WEATHER": "in the rain"})
     made = Kubelet("serried-1", [container], {"main": launch}, {})
     made.start()
     until(made.is_ready)
@@ -33,8 +33,8 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_a_container_knows_its_pod_by_name_and_host(kubelet: Kubelet, tmp_path: Path) -> None:
-    until(lambda: "serried-1 on serried-1" in (tmp_path / "main.log").read_text())
+def test_a_container_knows_its_pod_by_name_and_host_and_what_it_is_told(kubelet: Kubelet, tmp_path: Path) -> None:
+    until(lambda: "serried-1 on serried-1 in the rain" in (tmp_path / "main.log").read_text())
     assert kubelet.restarts("main") == 0
 
 
