@@ -45,6 +45,7 @@ _PARENTS = {(api.group, kind.value): kind for kind, api in PARENT_APIS.items()}
 _OUR_MANAGERS = "serried"
 _CONDITIONS = frozenset(level.condition for level in (*NATIVE_LEVELS, FALLBACK))
 _MANAGED = frozenset(f'k:{{"type":"{condition}"}}' for condition in _CONDITIONS)
+_MANAGED_DISRUPTION = f'k:{{"type":"{DISRUPTION_TARGET}"}}'
 
 
 def decode_pod_group(obj: object) -> PodGroup | Malformed:
@@ -92,17 +93,21 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         parent=read_name(spec, "parentCompositePodGroupName") or None,
         device_claims=read_device_claims(spec),
         disruption=read_disruption(spec) or Disruption.SINGLE,
-        preempted=_read_preemption_time(read_map(obj, "status")),
+        preempted=_read_preemption_time(obj),
     )
 
 
 def _is_told_natively(metadata: Raw) -> bool:
     """Whether somebody else than Serried manages the condition that says how the group stands."""
-    for entry in read_objects(metadata, "managedFields"):
-        conditions = read_map(read_map(read_map(entry, "fieldsV1"), "f:status"), "f:conditions")
-        if not read_text(entry, "manager").startswith(_OUR_MANAGERS) and not _MANAGED.isdisjoint(conditions):
-            return True
-    return False
+    return any(
+        not read_text(entry, "manager").startswith(_OUR_MANAGERS) and not _MANAGED.isdisjoint(_read_managed(entry))
+        for entry in read_objects(metadata, "managedFields")
+    )
+
+
+def _read_managed(entry: Raw) -> Raw:
+    """The conditions that a field manager has written, by the keys that managedFields have for them."""
+    return read_map(read_map(read_map(entry, "fieldsV1"), "f:status"), "f:conditions")
 
 
 def _decode_composite(obj: Raw) -> Composite:
@@ -125,7 +130,7 @@ def _decode_composite(obj: Raw) -> Composite:
         scheduled=condition is not None and condition[0] == "True",
         condition=condition,
         disruption=read_disruption(spec) or Disruption.SINGLE,
-        preempted=_read_preemption_time(read_map(obj, "status")),
+        preempted=_read_preemption_time(obj),
     )
 
 
@@ -239,11 +244,22 @@ def _read_parent(spec: Raw) -> tuple[str, str] | None:
     return (kind, name) if kind and name else None
 
 
-def _read_preemption_time(status: Raw) -> int | None:
-    for raw in read_objects(status, "conditions"):
+def _read_preemption_time(obj: Raw) -> int | None:
+    for raw in read_objects(read_map(obj, "status"), "conditions"):
         said = read_text(raw, "type"), read_text(raw, "status"), read_text(raw, "reason")
         if said == (DISRUPTION_TARGET, "True", PREEMPTED):
-            return read_time(raw, "lastTransitionTime") or 0
+            return _read_disruption_written(read_map(obj, "metadata")) or read_time(raw, "lastTransitionTime") or 0
+    return None
+
+
+def _read_disruption_written(metadata: Raw) -> int | None:
+    """When Serried has written DisruptionTarget, by the API server's clock; None where somebody else has.
+
+    The time in the condition is by the clock of the extender, which may have been set since, or be wrong.
+    """
+    for entry in read_objects(metadata, "managedFields"):
+        if read_text(entry, "manager").startswith(_OUR_MANAGERS) and _MANAGED_DISRUPTION in _read_managed(entry):
+            return read_time(entry, "time")
     return None
 
 

@@ -721,6 +721,32 @@ async def test_a_gang_that_is_placed_anew_does_not_say_any_more_that_it_goes(
     assert [len(call.body["status"]["conditions"]) for call in office.api.said("apply")] == written
 
 
+@pytest.mark.parametrize(
+    ("said", "start", "written"),
+    [
+        pytest.param("2026-01-01T01:00:00Z", "2026-01-01T00:01:00Z", [0], id="ahead, by those that have started since"),
+        pytest.param("2025-12-31T23:00:00Z", "2025-12-31T23:30:00Z", [], id="back, not by those that are to go"),
+    ],
+)
+async def test_that_is_told_also_where_the_condition_was_written_by_a_clock_that_was_set(
+    office: Office, said: str, start: str, written: list[int]
+) -> None:
+    """The API server says when it took the condition."""
+    conditions = {'k:{"type":"DisruptionTarget"}': {"f:type": {}}}
+    taken = {
+        "manager": "serried-preemption",
+        "time": "2026-01-01T00:00:00Z",
+        "fieldsV1": {"f:status": {"f:conditions": conditions}},
+    }
+    group = gang(2).condition("True", "Scheduled").preempted(said).having([taken], "metadata", "managedFields")
+    office.store.put_group(group.value())
+    for each in members(2):
+        office.store.put_pod(each.on("n1").started(start).value())
+    office.reports.say(GANG, UP)
+    await office.settle()
+    assert [len(call.body["status"]["conditions"]) for call in office.api.said("apply")] == written
+
+
 async def test_a_gang_that_waits_to_be_placed_anew_still_says_why_it_went(office: Office) -> None:
     office.store.put_group(gang(2).condition("True", "Scheduled").preempted("2026-01-01T00:00:00Z").value())
     office.reports.say(GANG, FULL)
