@@ -178,5 +178,6 @@ def _restore_head(kept: KeptNodes) -> Head:
         until=kept.until,
         text=kept.text,
         late=kept.late,
+        missed=kept.missed,
         passed=dict(kept.passed),
     )

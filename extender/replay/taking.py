@@ -164,6 +164,7 @@ def _keep_nodes(head: Head | None) -> KeptNodes | None:
         until=head.until,
         text=head.text,
         late=head.late,
+        missed=head.missed,
         passed=dict(head.passed),
     )
 

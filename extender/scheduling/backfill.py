@@ -84,6 +84,9 @@ class Head:
     late: bool = False
     """Whether a forecast for it has been missed."""
 
+    missed: float | None = None
+    """The first forecast that was missed since it is the head; None if there is none."""
+
     passed: dict[GroupKey, float] = field(default_factory=dict)
     """The gangs that were let onto its nodes, and when they will have ended."""
 
@@ -233,7 +236,9 @@ class Backfill:
     def _renew(self, head: Head, waiting: Waiting, request: PlanRequest, now: float) -> bool:
         head.waiting = waiting
         outdated = self._is_outdated(head, now)
-        head.late = head.late or (head.forecast.at is not None and now > head.forecast.at)
+        if head.forecast.at is not None and now > head.forecast.at:
+            head.late = True
+            head.missed = head.forecast.at if head.missed is None else head.missed
         if not outdated and now - head.made < _REFRESH_SECONDS:
             return True
         forecast = self._foresee_share(head.group, request)
@@ -313,9 +318,12 @@ class Backfill:
                 self._metrics.promised(forecast.at - self._clock())
 
     def has_missed(self, group: GroupKey) -> bool:
-        """Whether the first forecast for a gang was missed by more than pods take to end: later ones are no better."""
-        at = self._promises.get(group)
-        return at is not None and self._clock() > at + _KEPT_SECONDS
+        """Whether a forecast for the head was missed by so much that later ones are no better.
+
+        Pods take some time to end.
+        """
+        missed = self.head.missed if self.head is not None and self.head.group == group else None
+        return missed is not None and self._clock() > missed + _KEPT_SECONDS
 
     def seconds_ahead(self) -> float:
         """How far ahead the head's forecast lies; not a number if there is none."""

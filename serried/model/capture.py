@@ -101,6 +101,7 @@ class KeptNodes:
     text: str
     broken: bool = False
     late: bool = False
+    missed: float | None = None
     passed: Mapping[GroupKey, float] = field(default_factory=dict)
 
 
