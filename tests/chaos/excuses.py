@@ -17,7 +17,10 @@ TAMPERED_SECONDS = 15.0
 SPLIT_BRAIN = "split brain"
 """Two extenders that are active at once, as if a component were down."""
 
-BINDING = frozenset({"extender", "scheduler", "kube-apiserver", "etcd", SPLIT_BRAIN})
+CLOCK = "clock"
+"""The wall clocks of ours are wrong, as if a component were down: by one that is ahead nobody leads."""
+
+BINDING = frozenset({"extender", "scheduler", "kube-apiserver", "etcd", SPLIT_BRAIN, CLOCK})
 """What keeps a gang from being bound."""
 
 Span = tuple[float, float]

@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.cluster import Cluster, Spec
 from tests.chaos.checker_process import CheckerProcess
+from tests.chaos.clock_faults import ClockFaults
 from tests.chaos.cluster_faults import ClusterFaults
 from tests.chaos.detour import count_weather, detour
 from tests.chaos.load import Load
@@ -18,7 +19,7 @@ from tests.chaos.measures import Measures
 from tests.chaos.mishaps import Mishap
 from tests.chaos.objects import OUR_SCHEDULER, POD_GROUP_LABEL
 from tests.chaos.process_faults import ProcessFaults
-from tests.chaos.storm import RESTARTED, Plan, Storm
+from tests.chaos.storm import CLOCKS, RESTARTED, Plan, Storm
 
 CANARY = ("default", "canary")
 """A gang that is bound in part by hand: a checker that does not tell of it is blind."""
@@ -68,6 +69,9 @@ class Soak:
             self._checker = CheckerProcess(cluster, self._directory)
             stack.callback(self._checker.close)
             note = self._checker.note
+            self._clocks = ClockFaults(self._directory, note)
+            if CLOCKS in self._plan.kinds:
+                stack.enter_context(self._clocks.prepared())
             self._proxies = stack.enter_context(detour(cluster, source, note))
             self._processes = ProcessFaults(cluster, RESTARTED, note)
             self._load = Load(cluster, Random(source.random()), self._plan.alive)
@@ -79,6 +83,7 @@ class Soak:
                 proxies=self._proxies,
                 processes=self._processes,
                 faults=self._faults,
+                clocks=self._clocks,
                 source=source,
                 directory=self._directory,
                 note=note,
@@ -193,6 +198,7 @@ class Soak:
                 "cluster": cluster,
                 "cluster_at_writes": aimed,
                 "split_brains": self._storm.splits,
+                "clocks": self._clocks.jumps,
             },
             "totals": {
                 "proxy": sum(weather.values()),

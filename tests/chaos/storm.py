@@ -11,6 +11,7 @@ from bench.cluster import Cluster
 from bench.cluster.cluster import AnyName
 from bench.cluster.components import Name
 from tests.chaos.aims import read_aim
+from tests.chaos.clock_faults import ClockFaults
 from tests.chaos.cluster_faults import ClusterFaults
 from tests.chaos.excuses import SPLIT_BRAIN
 from tests.chaos.mishaps import Request
@@ -19,7 +20,10 @@ from tests.chaos.proxy import Proxy, Trap
 from tests.chaos.rival import rival
 
 KINDS = ("kills", "freezes", "proxy", "cluster", "split")
-"""What can be chosen; ``split`` is two schedulers and extenders that are active at once."""
+"""What comes unless it is left out; ``split`` is two schedulers and extenders that are active at once."""
+
+CLOCKS = "clocks"
+"""What comes only if it is asked for: the wall clocks of extender and controller are set, back or ahead."""
 
 RESTARTED: tuple[AnyName, ...] = ("extender", "controller", "scheduler", "kube-apiserver", "etcd")
 KILLED: tuple[AnyName, ...] = (*("extender",) * 6, *("controller",) * 6, "scheduler", "kube-apiserver", "etcd")
@@ -28,6 +32,9 @@ KILLED: tuple[AnyName, ...] = (*("extender",) * 6, *("controller",) * 6, "schedu
 _WRITES = (("POST", "/reservations"), ("PUT", "/reservations"), ("PATCH", "/pods/"), ("POST", "/binding"),
            ("DELETE", "/reservations"))  # fmt: skip
 """The writes between plan and bind: the record, its commit, a nomination, a Binding, the record's end."""
+
+_JUMPS = (-3600.0, -60.0, 60.0, 3600.0)
+"""How far wall clocks are set, in seconds."""
 
 _LATE_SECONDS = 0.5
 _REPAIR_SECONDS = 60.0
@@ -78,6 +85,7 @@ class Storm:
         proxies: Mapping[Name, Proxy],
         processes: ProcessFaults,
         faults: ClusterFaults,
+        clocks: ClockFaults,
         source: Random,
         directory: Path,
         note: Callable[[str, str], None],
@@ -88,6 +96,7 @@ class Storm:
         self._proxies = proxies
         self._processes = processes
         self._faults = faults
+        self._clocks = clocks
         self._source = source
         self._directory = directory
         self._note = note
@@ -113,6 +122,7 @@ class Storm:
     def calm_down(self, sample: Callable[[], None]) -> None:
         """Nothing but faults of watches, and a while after all is ready again."""
         self._proxies["extender"].trap = None
+        self._clocks.set_right()
         self._blow(0.0, self._plan.changes)
         self._processes.forgive()
         self._await_repair()
@@ -146,6 +156,7 @@ class Storm:
         kinds = self._plan.kinds
         to_processes = [self._kill, self._kill, self._trap] if "kills" in kinds else []
         to_processes += [self._freeze] if "freezes" in kinds else []
+        to_processes += [self._set_clocks] if CLOCKS in kinds else []
         to_cluster = [self._strike, self._strike, self._ambush] if "cluster" in kinds else []
         return [deeds for deeds in (to_processes, to_cluster) if deeds]
 
@@ -154,6 +165,9 @@ class Storm:
 
     def _freeze(self) -> None:
         self._processes.freeze(self._source.choice(RESTARTED), self._source.uniform(0.3, 4.0))
+
+    def _set_clocks(self) -> None:
+        self._clocks.jump(self._source.choice(_JUMPS), self._source.uniform(0.3, 4.0))
 
     def _strike(self) -> None:
         self._faults.do(self._source.choice(sorted(self._faults.kinds)))

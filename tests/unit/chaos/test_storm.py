@@ -47,6 +47,13 @@ class World:
         self.done[kind] += 1
         self.aims.append(aim)
 
+    def jump(self, seconds: float, lasting: float) -> None:
+        self.done[f"clocks {'back' if seconds < 0 else 'ahead'}"] += 1
+        assert 0.3 <= lasting <= 4.0
+
+    def set_right(self) -> None:
+        """They always are."""
+
     def repair(self) -> bool:
         return True
 
@@ -74,6 +81,7 @@ class Stage:
             proxies=cast("Any", self.proxies),
             processes=anything,
             faults=anything,
+            clocks=anything,
             source=Random(3),
             directory=Path(),
             note=lambda _what, _about: None,
@@ -98,6 +106,7 @@ class Stage:
     [
         pytest.param(("cluster",), {"node deleted", "PodGroup deleted"}, id="only the cluster"),
         pytest.param(("freezes",), {"freeze"}, id="only standing still"),
+        pytest.param(("clocks",), {"clocks back", "clocks ahead"}, id="only clocks"),
         pytest.param(
             ("kills",),
             {f"kill {name}" for name in ("extender", "controller", "scheduler", "kube-apiserver", "etcd")},

@@ -1,0 +1,72 @@
+"""The wall clocks of extender and controller are set for a while, back or ahead, and all others are right."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.chaos.excuses import CLOCK
+from tests.support import jumping
+from tests.support.starting import import_first
+
+
+class ClockFaults:
+    """Sets them. ``directory`` is for what the processes read, ``note`` hears of each fall and each rise."""
+
+    def __init__(self, directory: Path, note: Callable[[str, str], None]) -> None:
+        self.jumps = 0
+        """How often they were set."""
+
+        self._directory = directory
+        self._file = directory / "clock"
+        self._note = note
+        self._off = False
+        self._timer: threading.Timer
+        """What sets them right again."""
+
+        self._lock = threading.Lock()
+        self._write(0.0)
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Processes that start while the body runs have clocks that can be set."""
+        wanted = {**import_first(jumping.__name__, self._directory / "first"), jumping.FILE: str(self._file)}
+        before = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+    def jump(self, seconds: float, lasting: float) -> None:
+        """They are off by so many ``seconds``, and right again after a while; those that are off stay as they are."""
+        with self._lock:
+            if self._off:
+                return
+            self._off = True
+            self.jumps += 1
+            self._note("fall", CLOCK)
+            self._write(seconds)
+            self._timer = threading.Timer(lasting, self.set_right)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def set_right(self) -> None:
+        """They are right again."""
+        with self._lock:
+            if self._off:
+                self._off = False
+                self._timer.cancel()
+                self._write(0.0)
+                self._note("rise", CLOCK)
+
+    def _write(self, seconds: float) -> None:
+        # In one step: they read it at any time.
+        part = self._file.with_suffix(".part")
+        part.write_text(str(seconds))
+        part.replace(self._file)
