@@ -98,10 +98,9 @@ def seen_formats(pairs: Pairs) -> Iterator[set[int | None]]:
     over = threading.Event()
 
     def look() -> None:
-        with pairs.cluster.api.session() as session:
-            while not over.wait(0.02):
-                records = session.request("GET", "/apis/scheduling.serried.dev/v1beta1/reservations")["items"]
-                found.update(record["spec"].get("format") for record in records)
+        while not over.wait(0.02):
+            records = pairs.cluster.api.get("/apis/scheduling.serried.dev/v1beta1/reservations")["items"]
+            found.update(record["spec"].get("format") for record in records)
 
     with ThreadPoolExecutor(1) as thread:
         looking = thread.submit(look)
