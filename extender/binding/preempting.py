@@ -74,7 +74,7 @@ class Preempting:
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         self.rush = Rush(clock)
-        """The time in which it writes."""
+        """The time in which it writes, and in which one victim after the other ends."""
 
         self._client = client
         self._store = store
@@ -131,9 +131,13 @@ class Preempting:
     async def _end_all(self, course: "_Course") -> Verdict | None:
         cycle = course.cycle
         deadline = self._clock() + self._timeout_seconds
+        running = len(course.victims)
         while not self._is_over(cycle):
             cycle.changed.clear()  # before the look: what ends during the writes below is not waited for
             left = self._list_left(course.victims)
+            if len(left) < running:
+                running = len(left)
+                self.rush.prolong()
             if not left:
                 return None
             refusal = self._judge(cycle)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 _AFTERMATH_SECONDS = 2.0
-"""How long it lasts beyond the last write: the members of the gang are to be bound."""
+"""How long it lasts beyond the last write, or the last end: the members of the gang are to be bound."""
 
 _LONGEST_SECONDS = 30.0
 """How long Events wait at the most, whoever is evicted for whom meanwhile."""
@@ -30,6 +30,11 @@ class Rush:
     ) -> None:
         self._writers -= 1
         self._ended = self._clock()
+
+    def prolong(self) -> None:
+        """Victims have ended, and others may follow: if it is on, it lasts a while longer."""
+        if self._is_recent():
+            self._ended = self._clock()
 
     def is_on(self) -> bool:
         """Whether somebody writes, or has just done so."""

@@ -167,6 +167,14 @@ async def test_while_victims_take_their_time_events_are_not_held_up(world: Harne
         assert not world.core.preempting.rush.is_on()
 
 
+async def test_while_one_victim_after_the_other_ends_events_wait(world: Harness) -> None:
+    await start(world)
+    await world.pass_time(1.5)
+    await end(world, "low1")
+    await world.pass_time(1.5)
+    assert world.core.preempting.rush.is_on()
+
+
 async def test_the_time_to_gather_begins_when_the_last_victim_is_gone(world: Harness) -> None:
     await start(world)
     await end(world, "low1")

@@ -56,3 +56,22 @@ def test_the_next_one_lasts_as_long_again(rush: Rush, clock: Clock) -> None:
     with rush:
         clock.advance(29)
         assert rush.is_on()
+
+
+def test_it_lasts_while_one_victim_after_the_other_ends(rush: Rush, clock: Clock) -> None:
+    with rush:
+        pass
+    for _ in range(10):
+        clock.advance(1.9)
+        assert rush.is_on()
+        rush.prolong()
+    clock.advance(2.1)
+    assert not rush.is_on()
+
+
+def test_victims_that_end_later_begin_no_other_one(rush: Rush, clock: Clock) -> None:
+    with rush:
+        pass
+    clock.advance(3)
+    rush.prolong()
+    assert not rush.is_on()
