@@ -12,7 +12,7 @@ from serried.kube.wire import JSON, LEASES
 from serried.model.group import Key
 from tests.support.apiserver import FakeApiServer
 from tests.support.clock import Clock
-from tests.support.faults import calls
+from tests.support.faults import When, calls
 
 LEASE = Key("serried-system", "serried-controller")
 AT_ONCE = Timing(retry=0.001)
@@ -44,9 +44,17 @@ class Scene:
 
     async def wait(self, looks: int = 3) -> None:
         """Until whoever waits has looked so often."""
-        seen = len(self.server.seen(ASKS))
+        await self._await_requests(ASKS, looks)
+
+    async def renew(self) -> None:
+        """Until whoever leads has renewed the Lease at the present time, and whoever waits has seen it."""
+        await self._await_requests(WRITES, 2)  # the first one may be of a moment ago
+        await self.wait(8)
+
+    async def _await_requests(self, kind: When, number: int) -> None:
+        seen = len(self.server.seen(kind))
         async with asyncio.timeout(5):
-            while len(self.server.seen(ASKS)) < seen + looks:  # noqa: ASYNC110 - requests have no event
+            while len(self.server.seen(kind)) < seen + number:  # noqa: ASYNC110 - requests have no event
                 await asyncio.sleep(0.001)
 
 
@@ -121,9 +129,11 @@ async def test_a_wall_clock_that_is_set_changes_nobodys_turn(scene: Scene, whose
     await scene.wait()
     walls[whose].advance(jump)
     for _ in range(5):
-        await scene.wait(4)
-        scene.clock.advance(9)
+        await scene.renew()
+        for clock in (scene.clock, *walls.values()):
+            clock.advance(9)
     assert not waiting.done()
+    await scene.renew()
     assert first.leads()
     # And whoever leads no more is followed as soon as ever.
     keeping.cancel()

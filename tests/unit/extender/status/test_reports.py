@@ -732,7 +732,7 @@ async def test_that_is_told_also_where_the_condition_was_written_by_a_clock_that
     office: Office, said: str, start: str, written: list[int]
 ) -> None:
     """The API server says when it took the condition."""
-    conditions = {'k:{"type":"DisruptionTarget"}': {"f:type": {}}}
+    conditions: dict[str, Any] = {'k:{"type":"DisruptionTarget"}': {"f:type": {}}}
     taken = {
         "manager": "serried-preemption",
         "time": "2026-01-01T00:00:00Z",
