@@ -67,8 +67,9 @@ QUICK = _with_full_queues(
 class Contender:
     """One way of scheduling: its cluster, its schedulerName, and the processes that do it.
 
-    ``plain`` is whether it gets plain pods, or gangs. With ``isolated`` only marked pods are asked about. Members
-    wait as ``hold`` says. With ``native`` kube-scheduler's own gang scheduling is on, whichever scheduler it is.
+    ``plain`` is whether it gets plain pods, or gangs. With ``isolated`` only marked pods are asked about. Waiting
+    members are held as ``hold`` says. With ``native`` kube-scheduler's own gang scheduling is on, whichever scheduler
+    it is.
     """
 
     name: Name
@@ -110,7 +111,7 @@ PLAIN = Contender("plain", "plain pods, stock scheduler", _STOCK, ("kube-schedul
 NATIVE = Contender("native", "native gangs, gates on", _STOCK, ("kube-scheduler",), native=True)
 SERRIED = Contender("serried", "Serried, gates off", _OURS, _BOTH)
 BESIDE = Contender("serried-beside", "Serried beside native gangs, gates on", _OURS, _BOTH, native=True)
-GATING = Contender("serried-gate", "Serried, members held by gate", _OURS, _BOTH, hold="gate")
+GATED = Contender("serried-gate", "Serried, gates off, members held by gates", _OURS, _BOTH, hold="gate")
 ISOLATED = Contender("plain-isolated", "plain pods, Serried isolated", _OURS, _BOTH, plain=True, isolated=True)
 ASKED = Contender("plain-asked", "plain pods, Serried asked about each", _OURS, _BOTH, plain=True)
 ALL = (PLAIN, NATIVE, SERRIED, ISOLATED, ASKED)

@@ -3,6 +3,7 @@
 import json
 import ssl
 import weakref
+from collections.abc import Collection
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,14 @@ class Api:
     def patch(self, path: str, body: object) -> Any:
         """Change an object by a merge patch."""
         return self.request("PATCH", path, body, "application/merge-patch+json")
+
+    def delete(self, path: str, propagation: str = "Background", *, fine: Collection[int] = (404,)) -> None:
+        """Delete an object at once. Statuses that are ``fine`` are no errors: by default that it is gone."""
+        try:
+            self.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": propagation})
+        except ApiError as error:
+            if error.status not in fine:
+                raise
 
     @cached_property
     def _client(self) -> httpx.Client:

@@ -5,7 +5,6 @@ from collections import Counter
 from typing import Any
 
 from bench.cluster import Cluster, ClusterError
-from bench.cluster.api import ApiError
 
 LOOK_SECONDS = 0.1
 """The pause between two looks: no time that is told is more exact."""
@@ -84,11 +83,7 @@ class Witness:
             time.sleep(LOOK_SECONDS)
 
     def _delete(self, path: str) -> None:
-        try:
-            self._api.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        self._api.delete(path)
 
     @property
     def _pods(self) -> str:

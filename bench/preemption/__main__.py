@@ -27,7 +27,7 @@ from bench.cluster import Cluster, ClusterError, Spec
 from bench.cluster.cluster import down
 from bench.cluster.progress import Report, stderr_report
 from bench.comparison import Run, find_disturbances
-from bench.contenders import GATING, NATIVE, SERRIED, Contender, in_turns
+from bench.contenders import GATED, NATIVE, SERRIED, Contender, in_turns
 from bench.load.requests import read_writes
 from bench.load.run import StuckError, clear, open_client
 from bench.load.usage import read_usage
@@ -40,7 +40,7 @@ from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
 
 RESULTS = Path(__file__).parents[1] / "results"
-CONTENDERS = (NATIVE, SERRIED, GATING)
+CONTENDERS = (NATIVE, SERRIED, GATED)
 _PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 

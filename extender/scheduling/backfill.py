@@ -317,12 +317,12 @@ class Backfill:
             if forecast.at is not None:
                 self._metrics.promised(forecast.at - self._clock())
 
-    def has_missed(self, group: GroupKey) -> bool:
+    def has_missed(self) -> bool:
         """Whether a forecast for the head was missed by so much that later ones are no better.
 
         Pods take some time to end.
         """
-        missed = self.head.missed if self.head is not None and self.head.group == group else None
+        missed = self.head.missed if self.head is not None else None
         return missed is not None and self._clock() > missed + _KEPT_SECONDS
 
     def seconds_ahead(self) -> float:

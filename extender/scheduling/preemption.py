@@ -247,7 +247,7 @@ class Preemptions:
         head = self._backfill.head
         if head is None or head.group != group or head.forecast.at is None or not isinstance(found, Preemption):
             return None
-        if self._backfill.has_missed(group):
+        if self._backfill.has_missed():
             return None
         now = self._clock()
         ending = (unit for unit in found.victims if not unit.planned)

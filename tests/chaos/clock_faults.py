@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 from tests.chaos.excuses import CLOCK
 from tests.support import jumping
@@ -26,22 +27,14 @@ class ClockFaults:
         """What sets them right again."""
 
         self._lock = threading.Lock()
-        self._write(0.0)
+        jumping.write_offset(self._file, 0.0)
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
         """Processes that start while the body runs have clocks that can be set."""
         wanted = {**import_first(jumping.__name__, self._directory / "first"), jumping.FILE: str(self._file)}
-        before = {name: os.environ.get(name) for name in wanted}
-        os.environ.update(wanted)
-        try:
+        with patch.dict(os.environ, wanted):
             yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
 
     def jump(self, seconds: float, lasting: float) -> None:
         """They are off by so many ``seconds``, and right again after a while; those that are off stay as they are."""
@@ -51,7 +44,7 @@ class ClockFaults:
             self._off = True
             self.jumps += 1
             self._note("fall", CLOCK)
-            self._write(seconds)
+            jumping.write_offset(self._file, seconds)
             self._timer = threading.Timer(lasting, self.set_right)
             self._timer.daemon = True
             self._timer.start()
@@ -62,11 +55,5 @@ class ClockFaults:
             if self._off:
                 self._off = False
                 self._timer.cancel()
-                self._write(0.0)
+                jumping.write_offset(self._file, 0.0)
                 self._note("rise", CLOCK)
-
-    def _write(self, seconds: float) -> None:
-        # In one step: they read it at any time.
-        part = self._file.with_suffix(".part")
-        part.write_text(str(seconds))
-        part.replace(self._file)

@@ -231,11 +231,7 @@ class ClusterFaults:
         self._delete(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}")
 
     def _delete(self, path: str) -> None:
-        try:
-            self._cluster.api.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
-        except ApiError as error:
-            if error.status not in {404, 409}:
-                raise
+        self._cluster.api.delete(path, fine=(404, 409))
 
 
 def _is_of(pod: Raw, gang: Gang) -> bool:

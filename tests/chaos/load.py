@@ -171,11 +171,7 @@ class Load:
                 raise
 
     def _delete(self, path: str) -> None:
-        try:
-            self._cluster.api.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
-        except ApiError as error:
-            if error.status not in {404, 409}:
-                raise
+        self._cluster.api.delete(path, fine=(404, 409))
 
 
 def _name(raw: Raw) -> tuple[str, str]:

@@ -15,7 +15,15 @@ from tests.sim.test_death_anywhere import HOUR, JumpyHarness
 from tests.support.builders import node
 from tests.support.extender_harness import gang, members, small_nodes
 from tests.unit.extender.binding.test_preempting import HIGH, list_terminating, running, start, urgent, wait_gracefully
-from tests.unit.extender.scheduling.test_backfill import kept, large, planned, runner, runner_job, small, wall
+from tests.unit.extender.scheduling.test_backfill import (
+    kept,
+    large,
+    planned,
+    runner,
+    runner_job,
+    send_small_gangs,
+    wall,
+)
 from tests.unit.extender.scheduling.test_repairs import OTHER, run_gang, slot, wait_for_room
 
 MINUTE = 60
@@ -30,27 +38,27 @@ async def world() -> AsyncIterator[JumpyHarness]:
     await made.close()
 
 
+async def lose_member(world: JumpyHarness, jump: float) -> None:
+    """A member of a gang that runs has died, the clock was set, and its slot is kept for one second more."""
+    await run_gang(world)
+    await wait_for_room(world)
+    world.delete("m0")
+    await world.go()
+    world.offset = jump
+    await world.pass_time(119.0)
+
+
 class TestTheSlotOfADeadMember:
     @JUMPS
     async def test_is_kept_for_its_replacement_as_long_as_ever(self, world: JumpyHarness, jump: float) -> None:
-        await run_gang(world)
-        await wait_for_room(world)
-        world.delete("m0")
-        await world.go()
-        world.offset = jump
-        await world.pass_time(119.0)
+        await lose_member(world, jump)
         assert world.groups.states[OTHER].cycle is None
         await world.add(*members(1, first=2)).go()
         assert slot(world, "m2") == "n1"
 
     @JUMPS
     async def test_and_no_longer(self, world: JumpyHarness, jump: float) -> None:
-        await run_gang(world)
-        await wait_for_room(world)
-        world.delete("m0")
-        await world.go()
-        world.offset = jump
-        await world.pass_time(119.0)
+        await lose_member(world, jump)
         await world.pass_time(1.0)
         assert world.heard.repairs == [("Lost", 120.0)]
         assert world.groups.states[OTHER].cycle is not None
@@ -106,8 +114,7 @@ class TestTheFirstOfTheQueue:
         await world.add(*large()).go()
         assert kept(world) == {"a1", "a2"}
         world.offset = jump
-        for number in range(20):
-            await world.add(*small(1, f"s{number}", first=100 + number)).pass_time(MINUTE / 2)
+        await send_small_gangs(world)
         assert planned(world) == set()
         world.delete("x")
         await world.go()

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import httpx
 
 from bench.cluster import Cluster
-from bench.cluster.api import ApiError
 from serried.decode.jobs import decode_job
 from serried.model.group import Job
 
@@ -351,12 +350,7 @@ class ClusterStage:
         self.cluster.api.post(path, body)
 
     def _delete(self, path: str, propagation: str = "Background") -> None:
-        options = {"gracePeriodSeconds": 0, "propagationPolicy": propagation}
-        try:
-            self.cluster.api.request("DELETE", path, options)
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        self.cluster.api.delete(path, propagation)
 
 
 S = TypeVar("S", bound=ClusterStage)

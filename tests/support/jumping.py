@@ -19,5 +19,13 @@ def tell_time() -> float:
     return _usual() + float(Path(os.environ[FILE]).read_text())
 
 
+def write_offset(file: Path, seconds: float) -> None:
+    """The clocks of those who read this file are off by so much from now on."""
+    # In one step: they read it at any time.
+    part = file.with_suffix(".part")
+    part.write_text(str(seconds))
+    part.replace(file)
+
+
 if FILE in os.environ:
     vars(time)["time"] = tell_time

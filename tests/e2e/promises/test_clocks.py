@@ -24,18 +24,12 @@ class Clocks:
     def __init__(self, stage: ClusterStage, file: Path) -> None:
         self._stage = stage
         self._file = file
-        self._write(0.0)
+        jumping.write_offset(self._file, 0.0)
 
     def set(self, seconds: float) -> None:
         """They are off by so much from now on."""
-        self._write(seconds)
+        jumping.write_offset(self._file, seconds)
         eventually(f"clocks that are off by {seconds:g} s", lambda: abs(self._look() - seconds) < 60.0)
-
-    def _write(self, seconds: float) -> None:
-        # In one step: they read it at any time.
-        part = self._file.with_suffix(".part")
-        part.write_text(str(seconds))
-        part.replace(self._file)
 
     def _look(self) -> float:
         """How far the extender's is off."""

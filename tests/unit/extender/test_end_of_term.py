@@ -118,6 +118,15 @@ class TestTheWriterOfNominations:
         assert len(world.api.said("nominate")) == sent
 
 
+async def lead_again(world: Harness, verb: str) -> None:
+    """The term ends while calls of this verb wait; in the next term of ours they do not."""
+    world.core.end_term()
+    await world.settle()
+    world.api.stop_holding(verb)
+    world.term.active = True
+    world.group_scheduler.meet_obstacle("")
+
+
 class TestAPodThatNeedsNoGang:
     async def test_is_let_go_when_our_turn_comes_again_though_the_last_term_ended_under_that(
         self, world: Harness
@@ -126,11 +135,7 @@ class TestAPodThatNeedsNoGang:
         world.api.hold("ungate")
         world.look()
         await world.settle()
-        world.core.end_term()
-        await world.settle()
-        world.api.stop_holding("ungate")
-        world.term.active = True
-        world.group_scheduler.meet_obstacle("")
+        await lead_again(world, "ungate")
         world.look()  # nothing has happened to the pod, so no watch shows it
         await world.settle()
         assert not world.pod("plain").gates
@@ -145,11 +150,7 @@ class TestAPodThatNeedsNoGang:
         world.api.hold("activate")
         world.store.put_job(job("j").size(1).scheduler(SCHEDULER).value())
         await world.go()
-        world.core.end_term()
-        await world.settle()
-        world.api.stop_holding("activate")
-        world.term.active = True
-        world.group_scheduler.meet_obstacle("")
+        await lead_again(world, "activate")
         sent = len(world.api.said("activate"))
         await world.pass_time(1.0)  # nothing has happened to the pod, so no watch shows it
         assert [call.name for call in world.api.said("activate")][sent:] == ["j-0"]

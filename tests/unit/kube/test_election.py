@@ -51,6 +51,15 @@ class Scene:
         await self._await_requests(WRITES, 2)  # the first one may be of a moment ago
         await self.wait(8)
 
+    async def run_out(self, waiting: asyncio.Task[None]) -> None:
+        """Nobody renews the Lease: whoever waits has it as soon as it has run out, and no sooner."""
+        await self.wait()
+        self.clock.advance(14.9)
+        await self.wait()
+        assert not waiting.done()
+        self.clock.advance(0.2)
+        await waiting
+
     async def _await_requests(self, kind: When, number: int) -> None:
         seen = len(self.server.seen(kind))
         async with asyncio.timeout(5):
@@ -89,12 +98,7 @@ async def test_another_one_waits_until_it_has_run_out_since_it_was_seen_last(sce
     await scene.elect("a").acquire()
     second = scene.elect("b")
     waiting = asyncio.create_task(second.acquire())
-    await scene.wait()
-    scene.clock.advance(14.9)
-    await scene.wait()
-    assert not waiting.done()
-    scene.clock.advance(0.2)
-    await waiting
+    await scene.run_out(waiting)
     assert second.leads()
     assert scene.lease["leaseTransitions"] == 1
 
@@ -138,12 +142,7 @@ async def test_a_wall_clock_that_is_set_changes_nobodys_turn(scene: Scene, whose
     # And whoever leads no more is followed as soon as ever.
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
-    await scene.wait()
-    scene.clock.advance(14.9)
-    await scene.wait()
-    assert not waiting.done()
-    scene.clock.advance(0.2)
-    await waiting
+    await scene.run_out(waiting)
     assert second.leads()
 
 

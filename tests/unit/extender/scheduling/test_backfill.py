@@ -78,6 +78,12 @@ def kept(world: Harness) -> set[str]:
     return set() if head is None else set(head.forecast.nodes)
 
 
+async def send_small_gangs(world: Harness) -> None:
+    """For ten minutes another one comes every half minute."""
+    for number in range(20):
+        await world.add(*small(1, f"s{number}", first=100 + number)).pass_time(MINUTE / 2)
+
+
 class TestTheHead:
     async def test_the_rack_that_is_free_first_is_kept_for_it_and_it_says_so(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
@@ -118,8 +124,7 @@ class TestTheHead:
 
     async def test_small_gangs_that_keep_coming_do_not_keep_it_from_starting(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
-        for number in range(20):
-            await world.add(*small(1, f"s{number}", first=100 + number)).pass_time(MINUTE / 2)
+        await send_small_gangs(world)
         assert planned(world) == set()
         world.delete("x")
         await world.go()
