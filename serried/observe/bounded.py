@@ -25,6 +25,9 @@ _ARRIVAL_SECONDS = 20.0
 _READING_SECONDS = 20.0
 """How long a client may leave unread what is written for it, beyond what buffers hold."""
 
+_LINGER_SECONDS = 2.0
+"""How long the rest of a refused request is read and dropped: a reset would take the answer with it."""
+
 _MAX_HEAD_BYTES = 1 << 16
 
 
@@ -66,6 +69,9 @@ class _Connection(HttpToolsProtocol):
         self._head_bytes = 0
         """How much has arrived since the last head was complete."""
 
+        self._refused = False
+        """Whether what still arrives is dropped."""
+
         self._since = self.loop.time()
         """When the connection was of use last, in loop seconds."""
 
@@ -85,7 +91,7 @@ class _Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self._refused or self.transport.is_closing():
             return  # it was told so, and its parser understands nothing more
         self._head_bytes += len(data)
         self._arrival.start(_ARRIVAL_SECONDS)
@@ -132,8 +138,12 @@ class _Connection(HttpToolsProtocol):
 
     def _refuse_head(self) -> None:
         log.warning("a connection is given up", extra={"why": "the request's head is too large"})
+        self._refused = True
+        self._arrival.stop()
         self.transport.write(STATUS_LINE[431] + b"content-length: 0\r\nconnection: close\r\n\r\n")
-        self.transport.close()
+        if self.transport.can_write_eof():  # TLS has no half of a connection
+            self.transport.write_eof()
+        self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
 
 
 def _find_rank(connection: _Connection) -> tuple[bool, float]:
