@@ -123,8 +123,9 @@ def test_a_kill_does_not_forget_the_slot_of_a_member_that_failed(stage: ClusterS
 
     assert await_vacancy(stage, "ring-3")["node"] == ring["ring-3"]
     stage.delete_pods("ring-3")
-    stage.create_pods(["ring-3"], "ring", cpu=WHOLE_NODE)
-    await_bound_to(stage, "ring-3", ring["ring-3"])
+    # Not by the same name: kwok, which saw that pod end, sometimes deletes what has its name a moment later.
+    stage.create_pods(["ring-12"], "ring", cpu=WHOLE_NODE)
+    await_bound_to(stage, "ring-12", ring["ring-3"])
     assert not stage.bound("next")
 
 
