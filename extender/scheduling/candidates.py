@@ -122,14 +122,21 @@ class Candidates:
         if others and self._rule is Disrupted.KEEP:
             return None
         victims = [pod for uid in candidate.victims if (pod := self._pods.get(uid)) is not None]
-        # A member that says less than its group would be taken by whom its gang then evicts, again and again.
-        known = [max(pod.priority, self._priorities.of_pod(pod)) for pod in victims]
+        known = [self._find_priority(pod) for pod in victims]
         highest = max([*known, *(each.priority for each in going)], default=preemptor.priority - 1)
         return None if highest >= preemptor.priority else Loss(candidate, highest, len(going), others)
 
     def _find_cost(self, company: Company) -> _Cost:
-        uids = frozenset(pod.uid for pod in self._companies.list_running(company))
-        return _Cost(uids, self._companies.find_priority(company))
+        running = self._companies.list_running(company)
+        highest = max(map(self._find_priority, running), default=self._priorities.of_group(company.group))
+        return _Cost(frozenset(pod.uid for pod in running), highest)
+
+    def _find_priority(self, pod: Pod) -> int:
+        """Whoever ends a pod must be above it, and above its group.
+
+        A member that says less than its group would be taken by whom its gang then evicts, again and again.
+        """
+        return max(pod.priority, self._priorities.of_pod(pod))
 
     def _find_way(self, uid: str) -> tuple[GroupKey, BindingCycle] | None:
         """The cycle of a pod that waits at its bind call for the others of its gang, or is being bound with them."""

@@ -53,11 +53,3 @@ class Companies:
         """The groups of a tree that have these members below them."""
         parts = {self._members.leaf_of(uid): None for uid in uids}
         return {key: None for part in sorted(parts) for key in group.list_path(part)}
-
-    def find_priority(self, company: Company) -> int:
-        """The highest of the members that run, and of their group: whoever ends them must be above it."""
-        group = self._groups.get(company.group)
-        priorities = [pod.priority for pod in self.list_running(company)]
-        if group is not None and group.priority is not None:
-            priorities.append(group.priority)
-        return max(priorities, default=0)

@@ -9,12 +9,14 @@ from extender.scheduling.candidates import Loss, choose
 from extender.scheduling.disruption import Disrupted
 from serried.kube.errors import ApiError
 from serried.model.disruption import Disruption
+from serried.model.level import FALLBACK
 from serried.model.pod import Pod
 from serried.model.verdict import Reason
 from tests.support.builders import PodBuilder, PodGroupBuilder, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, members, small_nodes
 from tests.support.fake_api import budget_refusal, error
+from tests.support.priorities import PriorityClassBuilder, priority_class
 
 ALL = Disruption.ALL
 DRAINED = "EvictionByEvictionAPI"
@@ -71,6 +73,14 @@ ON_N1 = Candidate("n1", ("pod-g0",))
 ON_N2 = Candidate("n2", ("pod-p2",))
 
 
+@pytest.fixture
+async def by_class() -> AsyncIterator[Harness]:
+    """Where PriorityClasses say which priority a group has at most."""
+    made = Harness(level=FALLBACK)
+    yield made
+    await made.close()
+
+
 class TestTheQuestionWhereToPreempt:
     async def test_a_gang_is_offered_when_nothing_else_is_left(self, world: Harness) -> None:
         await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).go()
@@ -107,6 +117,29 @@ class TestTheQuestionWhereToPreempt:
         await world.add(*small_nodes(3), pod_group("g").gang(3).priority(100), *running("g", "n1", "n2", "n3")).go()
         assert may_go(world, ON_N1) == {}
         assert may_go(world, ON_N1, priority=101) == {"n1": ("pod-g0",)}
+
+    @pytest.mark.parametrize(
+        "classes",
+        [
+            pytest.param([], id="no class"),
+            pytest.param([priority_class("high", 50)], id="a class that was made anew with a lower value"),
+        ],
+    )
+    async def test_a_number_in_the_group_that_its_class_does_not_give_protects_nobody(
+        self, by_class: Harness, classes: list[PriorityClassBuilder]
+    ) -> None:
+        group = whole_gang(priority=10**9)
+        group = group.having("high", "spec", "priorityClassName") if classes else group
+        await by_class.add(*classes, *small_nodes(3), group, *running("g", "n1", "n2", "n3")).go()
+        assert may_go(by_class, ON_N1) == {"n1": ("pod-g0",)}
+
+    async def test_the_class_of_a_group_protects_it_before_anybody_has_written_its_value(
+        self, by_class: Harness
+    ) -> None:
+        group = pod_group("g").gang(3).disruption(ALL).having("high", "spec", "priorityClassName")
+        await by_class.add(priority_class("high", 100), *small_nodes(3), group, *running("g", "n1", "n2", "n3")).go()
+        assert may_go(by_class, ON_N1) == {}
+        assert may_go(by_class, ON_N1, priority=101) == {"n1": ("pod-g0",)}
 
     async def test_victims_on_other_nodes_are_left_out_as_kube_scheduler_wants_it(self, world: Harness) -> None:
         """With gang scheduling of its own on, its candidates name the whole gang, and it refuses that in an answer."""
