@@ -320,7 +320,7 @@ class Core:
         self.nominator = Nominator(
             client, store, self.activity, clock, policy=options.nomination, window=options.nomination_window
         )
-        evictions = Evictions(client, store.pods, store.members, groups=self.groups, term=term)
+        evictions = Evictions(client, store, self.groups, term)
         binder = Binder(client, Window(options.bindings))
         effects = Effects(self.nominator, evictions, self.studies, self.tasks)
         self.preempting = Preempting(

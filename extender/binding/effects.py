@@ -46,8 +46,8 @@ class Effects:
                 self._tasks.spawn(self._evictions.evict(group))
             case Preempt(group, uids, message):
                 self._tasks.spawn(self._evictions.preempt(group, uids, message))
-            case EvictTogether(group, uids):
-                self._tasks.spawn(self._evictions.evict_together(group, uids))
+            case EvictTogether(group, uids, disrupted):
+                self._tasks.spawn(self._evictions.evict_together(group, uids, disrupted))
             case WorkOnStudies():
                 self._tasks.spawn(self._studies.work())
             case StartCycle():

@@ -6,18 +6,22 @@ A broken gang is evicted where that is asked for (``--broken-gangs evict``); whi
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from extender.binding.disrupting import do_each, mark
+from extender.binding.rehearsal import Rehearsal
 from extender.scheduling.groups import Groups
+from extender.scheduling.preemption import Method
 from extender.scheduling.term import Term
-from serried.cluster.members import Members
+from serried.cluster.store import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, BudgetRefusal, Conflict, NotFound
 from serried.kube.wire import PODS
 from serried.model.group import GroupKey
 from serried.model.pod import PREEMPTED, Pod
+from serried.model.reservation import Victim
 from serried.observe.log import name_group
+from serried.plan.quorum import is_whole
 
 log = logging.getLogger(__name__)
 
@@ -25,20 +29,22 @@ _RETRY_SECONDS = 10.0
 """The pause before the members that are left are looked at again."""
 
 _ATTEMPTS = 6
-"""How often members that go with a disrupted one are tried; after that the gang is mended, or stays broken."""
+"""How often members that go with a preempted one are tried; after that the gang is mended, or stays broken."""
 
 
 class Evictions:
     """Uses the Eviction API, so that disruption budgets count; where kube-scheduler preempts, deletion as it does."""
 
-    def __init__(
-        self, client: ApiClient, pods: Mapping[str, Pod], members: Members, *, groups: Groups, term: Term
-    ) -> None:
+    def __init__(self, client: ApiClient, store: Store, groups: Groups, term: Term) -> None:
         self._client = client
-        self._pods = pods
-        self._members = members
+        self._store = store
+        self._pods = store.pods
+        self._members = store.members
         self._groups = groups
         self._term = term
+
+        self._turn = asyncio.Lock()
+        """Held by the gang whose evictions are rehearsed and made: what a budget allows is promised to one of them."""
 
     # --- what is left of a broken gang -------------------------------------------------------------------------
 
@@ -71,38 +77,82 @@ class Evictions:
         All conditions are written before the first deletion. So whoever dies half-way leaves members behind that say
         that they go, and the next process has them ended.
         """
-        await self._end(key, uids, lambda pod: self._mark(pod, message), self._delete)
-
-    async def evict_together(self, key: GroupKey, uids: Collection[str]) -> None:
-        """Evict members, all or none: a budget that refuses one of them keeps them all."""
-        allowed = await self._each(self._list_leaving(key, uids), self._may_evict)
-        if not all(allowed):
-            log.warning("disruption budgets keep members of a disrupted gang", extra=name_group(key))
-            self._give_up(key)
-            return
-        await self._end(key, uids, self._evict)
-
-    async def _end(self, key: GroupKey, uids: Collection[str], *steps: Callable[[Pod], Awaitable[object]]) -> None:
-        """Take each step with all members before the next one, and again with those that are left."""
         for _ in range(_ATTEMPTS):
             left = self._list_leaving(key, uids)
             if not left:
                 return
-            for step in steps:
-                await self._each(left, step)
+            await self._each(left, lambda pod: self._mark(pod, message))
+            await self._each(left, self._delete)
             await asyncio.sleep(_RETRY_SECONDS)
         if self._list_leaving(key, uids):
-            log.warning("members of a disrupted gang could not be ended", extra=name_group(key))
+            log.warning("members of a preempted gang could not be ended", extra=name_group(key))
         self._give_up(key)
 
     def _list_leaving(self, key: GroupKey, uids: Iterable[str]) -> list[Pod]:
         gang = self._groups.states.get(key)
-        return [self._pods[uid] for uid in uids if gang is not None and uid in gang.leaving and self._runs(uid)]
+        return [pod for pod in self._list_running(uids) if gang is not None and pod.uid in gang.leaving]
 
     def _give_up(self, key: GroupKey) -> None:
         gang = self._groups.states.get(key)
         if gang is not None:
             gang.leaving.clear()
+            self._groups.look_again(key)
+
+    async def evict_together(self, key: GroupKey, uids: Collection[str], disrupted: str) -> None:
+        """Evict members, as another one is disrupted, all or none: if one of them may not go, they all stay.
+
+        If a budget refuses one half-way all the same, as others were evicted meanwhile, the rest is tried again in the
+        same way until none is left, or the gang is whole again: then it stays with those that have come.
+        """
+        begun = False
+        while (left := self._list_running(uids)) and not (begun and self._is_mended(key)):
+            async with self._turn:
+                may_go = await self._may_evict(key, left)
+                if may_go:
+                    begun = True
+                    self._note_leaving(key, {*uids, disrupted})
+                    await self._each(left, self._evict)
+            if not begun:
+                break
+            await asyncio.sleep(_RETRY_SECONDS)
+        self._let_stay(key, uids)
+
+    def _list_running(self, uids: Iterable[str]) -> list[Pod]:
+        return [self._pods[uid] for uid in uids if self._runs(uid)]
+
+    async def _may_evict(self, key: GroupKey, pods: Iterable[Pod]) -> bool:
+        """Whether all of them may go, by the sum over their budgets, too."""
+        rehearsal = Rehearsal(self._client, self._store, Method.EVICTION)
+        await rehearsal.prepare()
+        refused = await rehearsal.run([Victim(pod.uid, pod.namespace, pod.name) for pod in pods])
+        if refused:
+            uid = next(iter(refused))
+            said = {"uid": uid, "err": refused[uid], "pods": len(refused)}
+            log.warning("members of a disrupted gang stay: not all of them may go", extra=name_group(key) | said)
+        return not refused
+
+    def _is_mended(self, key: GroupKey) -> bool:
+        """Whether the quorum runs, or is just being bound. A group that is no gang has none, and is not mended."""
+        group, gang = self._store.groups.get(key), self._groups.states.get(key)
+        if group is None or gang is None:
+            return True  # nobody asks for it any more
+        if gang.cycle is not None and gang.cycle.reservation.committed:
+            return True
+        return group.policy.is_gang and is_whole(group, self._members.classify(key))
+
+    def _note_leaving(self, key: GroupKey, uids: Collection[str]) -> None:
+        gang = self._groups.states.get(key)
+        if gang is not None:
+            gang.leaving.update(uids)
+            self._groups.look_again(key)
+
+    def _let_stay(self, key: GroupKey, uids: Iterable[str]) -> None:
+        """Whoever of them still runs is a member as before: when it is disrupted itself, the others go with it."""
+        gang = self._groups.states.get(key)
+        staying = self._list_running(uids)
+        if gang is not None and staying:
+            gang.leaving.difference_update(pod.uid for pod in staying)
+            gang.disrupted.difference_update(pod.uid for pod in staying if not pod.disruption)
             self._groups.look_again(key)
 
     async def _each(self, pods: Iterable[Pod], do: Callable[[Pod], Awaitable[object]]) -> list[object]:
@@ -124,16 +174,6 @@ class Evictions:
             pass
         except ApiError as error:
             log.warning("could not delete a member of a preempted gang", extra={"pod": pod.name, "err": str(error)})
-
-    async def _may_evict(self, pod: Pod) -> bool:
-        try:
-            await self._client.rehearse_eviction(pod.namespace, pod.name, pod.uid)
-        except (NotFound, Conflict):
-            return True
-        except ApiError as error:
-            log.info("a member of a disrupted gang stays", extra={"pod": pod.name, "err": str(error)})
-            return False
-        return True
 
     async def _evict(self, pod: Pod) -> None:
         try:

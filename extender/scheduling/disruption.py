@@ -97,11 +97,13 @@ class Disruptions:
         if not uids:
             return
         state.disrupted.update(uids)
-        state.leaving.update(uids, (pod.uid,))
         text = render_disruption(pod.name, pod.disruption, len(uids))
         self._status.report_disrupted(company.group, text)
-        preempted = pod.disruption == PREEMPTED
-        self._outbox.put(Preempt(company.group, uids, text) if preempted else EvictTogether(company.group, uids))
+        if pod.disruption == PREEMPTED:
+            state.leaving.update(uids, (pod.uid,))
+            self._outbox.put(Preempt(company.group, uids, text))
+        else:  # they leave once it is known that all of them may
+            self._outbox.put(EvictTogether(company.group, uids, pod.uid))
 
     def _let_go(self, key: GroupKey, state: GroupState) -> None:
         """Keep no slot of those that go together, and remember nobody who is gone."""

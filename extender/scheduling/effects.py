@@ -72,6 +72,8 @@ class EvictTogether:
 
     group: GroupKey
     uids: tuple[str, ...]
+    disrupted: str
+    """The UID of that one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class FakeApi:
         return [call.name for call in self.calls if call.resource == "pods" and call.verb in ("evict", "delete")]
 
     def guard_all(self, allowed: int = 1000) -> None:
-        """A PodDisruptionBudget selects every pod, so that whoever evicts has to ask it; so many go at once."""
+        """A PodDisruptionBudget selects every pod, so that whoever evicts has to ask it; it lets so many pass."""
         metadata = {"name": "all", "namespace": "default", "uid": "budget-all"}
         status = {"disruptionsAllowed": allowed}
         self.budgets[Key("default", "all")] = {"metadata": metadata, "spec": {"selector": {}}, "status": status}
@@ -272,6 +272,8 @@ class FakeApi:
             found = self._find(PODS, key)
             check_preconditions(found, {"uid": uid})
             self._check_budget(key)
+            for status in self._list_statuses():
+                status["disruptionsAllowed"] -= 1
             self._end(key)
 
         await self._do(Call("evict", "pods", name, {"uid": uid}), change)
@@ -294,8 +296,12 @@ class FakeApi:
         return found
 
     def _check_budget(self, key: Key) -> None:
-        if key in self.guarded:
+        if key in self.guarded or any(status["disruptionsAllowed"] <= 0 for status in self._list_statuses()):
             raise RefusedError(429, "TooManyRequests", "cannot evict the pod", BUDGET)
+
+    def _list_statuses(self) -> list[Raw]:
+        """Those of the budgets that select every pod."""
+        return [each["status"] for each in self.budgets.values() if "status" in each]
 
     # --- objects -----------------------------------------------------------------------------------------------
 

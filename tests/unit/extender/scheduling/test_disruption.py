@@ -333,6 +333,7 @@ class TestAMemberThatIsDrained:
         assert ended(world) == set()
 
     async def test_the_others_are_evicted_after_all_budgets_were_asked(self, strict: Harness) -> None:
+        strict.api.guard_all()
         await start(strict)
         await strict.add(running("g", "n1")[0].disrupted(DRAINED, at=SINCE)).go()
         verbs = [call.verb for call in strict.api.calls if call.verb in ("rehearse", "evict")]
