@@ -8,6 +8,7 @@ victims (`extender.binding.preempting`).
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
@@ -31,11 +32,12 @@ from serried.model.pod import Pod
 from serried.model.reservation import Reservation, Victim
 from serried.model.resources import Resources, subtract
 from serried.model.verdict import Reason, Verdict
-from serried.model.victim import Blocker, NoVictims, Preemption, Unit
+from serried.model.victim import Allowances, Blocker, NoVictims, Preemption, Unit
 from serried.plan.capacity import Capacity
 from serried.plan.check import still_holds
+from serried.plan.damage import measure_cost
 from serried.plan.order import Waiting
-from serried.plan.steps import Haste, Work
+from serried.plan.steps import Haste, Work, finish
 from serried.plan.victims import solve_victims
 
 _FOR_ROOM = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_FULL, Reason.GROUPS_UNPLACED})
@@ -266,15 +268,13 @@ class Preemptions:
     def _list_leaving(self, search: Search) -> Sequence[Vacancy]:
         return self._kept_slots.list_kept(search.ask.members)
 
-    def prepare(self, search: Search, gone: Collection[str] = frozenset()) -> Make:
+    def prepare(self, search: Search, gone: AbstractSet[str] = frozenset()) -> Make:
         """What looks for victims; as if the pods with the UIDs ``gone`` were gone."""
         spared = self._find_spared_priority(search.waiting.priority)
         latest = self._wall() - self._spare_seconds
 
         def make(snapshot: Snapshot, capacity: Capacity) -> Work[Preemption | NoVictims]:
-            running = yield from self._units.list_running(search.waiting.group)
-            if gone:
-                running = _leave_out(running, gone)
+            running = yield from self._units.list_running(search.waiting.group, gone)
             if self._method is Method.EVICTION:
                 running = keep_budgets(running)
             gentle = _spare(running, spared, latest) if self._spare_seconds else running
@@ -343,7 +343,7 @@ class Preemptions:
     # --- what was found ----------------------------------------------------------------------------------------
 
     def _holds(self, found: Preemption, ask: PlanRequest) -> bool:
-        if not all(self._units.is_current(unit) for unit in found.victims):
+        if not all(self._units.is_current(unit) for unit in found.victims) or self._breaks_more(found):
             return False
         now = self._snapshots.take(ask.priority, ask.members, self._kept_slots.list_kept(ask.members))
         used: dict[str, Resources] = {}
@@ -357,6 +357,12 @@ class Preemptions:
         if key and any(home is not None and home.labels.get(key) != found.plan.domain for home in homes):
             return False
         return still_holds(found.plan, ask, now.nodes, Snapshot(now.nodes, Overlay(used, now.used), used.keys()))
+
+    def _breaks_more(self, found: Preemption) -> bool:
+        """Whether more gangs would break by now: what they could spare has ended meanwhile, or ends for others."""
+        allowances = Allowances(self._units.list_spares(found.victims))
+        now = finish(measure_cost(found.victims, allowances, 0)).damages
+        return any(each.broken > was.broken for each, was in zip(now, found.cost.damages, strict=True))
 
     def _rest(self, gang: GroupState, found: Preemption | NoVictims | None, pause: float) -> None:
         now = self._clock()
@@ -397,12 +403,6 @@ class Refusals:
         """Why a pod would not be evicted, a phrase; "" if it would, as far as is known."""
         why, until = self._refused.get(uid, ("", -math.inf))
         return why if self._clock() < until else ""
-
-
-def _leave_out(running: Running, gone: Collection[str]) -> Running:
-    """As if these pods did not run."""
-    units = tuple(unit for unit in running.units if not any(pod.uid in gone for pod in unit.pods))
-    return Running(units, running.allowances)
 
 
 def _spare(running: Running, priority: int, latest: float) -> Running:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from extender.scheduling.cycle import CycleStage
@@ -67,19 +68,21 @@ class Units:
         self._states = groups
         self._find_refusal = find_refusal
 
-    def list_running(self, preemptor: GroupKey) -> Work[Running]:
+    def list_running(self, preemptor: GroupKey, gone: AbstractSet[str] = frozenset()) -> Work[Running]:
         """The units beside those of the gang itself, as of the moment of the first step.
 
         Pods that end already are none: their room comes without anybody's help. Those that will end for another gang
-        are none, either, and take of what their budgets allow.
+        are none, either, and take of what their budgets allow and their gangs can spare; so do those with the UIDs
+        ``gone``.
         """
         pods = list(self._pods.values())
-        units = yield from self._list_planned(preemptor)
-        listing = _Listing(units, find_exclusive_key(self._groups.get(preemptor)), self._budgets.values())
+        away = self._yields.uids | gone if gone else self._yields.uids
+        units = yield from self._list_planned(preemptor, away)
+        listing = _Listing(units, find_exclusive_key(self._groups.get(preemptor)), self._budgets.values(), away)
         for pod in pods:
             if listing.step.spend(1):
                 yield
-            if not self._counts(pod):
+            if not _counts(pod, away):
                 yield from listing.charge_budgets(pod)
                 continue
             group = self._find_group(pod)
@@ -92,14 +95,14 @@ class Units:
         """The unit that a pod goes with, if it was not added with another pod of it."""
         if group is not None and group.key not in listing.priorities:
             listing.priorities[group.key] = self._priorities.find_own(group.key)
-            listing.gangs.update(self._list_spares(group))
+            listing.gangs.update(self._list_spares(group, listing.away))
         company = self._companies.of_pod(pod.uid)
         together: tuple[Pod, ...] = (pod,)
         if company is not None:
             if company in listing.companies:
                 return
             listing.companies.add(company)
-            together = tuple(self._companies.list_running(company))
+            together = self._list_together(company, listing.away)
         priority = listing.priorities[group.key] if group is not None else None
         unit = Unit(
             together,
@@ -112,7 +115,7 @@ class Units:
         )
         listing.units.append(unit)
 
-    def _list_planned(self, preemptor: GroupKey) -> Work[list[Unit]]:
+    def _list_planned(self, preemptor: GroupKey, away: AbstractSet[str]) -> Work[list[Unit]]:
         """The gangs that give way as they are, of those that were planned at the moment of the first step."""
         states = self._states.states
         begun = [(key, state.cycle) for key, state in states.items() if key != preemptor and state.cycle is not None]
@@ -122,7 +125,9 @@ class Units:
             if step.spend(1 + len(cycle.reservation.slots) * _PODS_PER_SLOT):
                 yield
             state = states.get(key)
-            if state is not None and state.cycle is cycle and (unit := self._find_planned(key)) is not None:
+            if state is None or state.cycle is not cycle or not away.isdisjoint(cycle.reservation.slots):
+                continue
+            if (unit := self._find_planned(key)) is not None:
                 units.append(unit)
         return units
 
@@ -131,14 +136,15 @@ class Units:
         if unit.planned:
             planned = self._find_planned(unit.gang)
             return planned is not None and _list_places(planned) == _list_places(unit)
+        away = self._yields.uids
         now = [self._pods.get(pod.uid) for pod in unit.pods]
-        if any(pod is None or not self._counts(pod) or self._find_refusal(pod.uid) for pod in now):
+        if any(pod is None or not _counts(pod, away) or self._find_refusal(pod.uid) for pod in now):
             return False
         if any(pod is not None and pod.node != was.node for pod, was in zip(now, unit.pods, strict=True)):
             return False
         company = self._companies.of_pod(unit.pods[0].uid)
         uids = {pod.uid for pod in unit.pods}
-        together = {pod.uid for pod in self._companies.list_running(company)} if company is not None else uids
+        together = {pod.uid for pod in self._list_together(company, away)} if company is not None else uids
         return together == uids and not self._find_commit(self._members.group_of(unit.pods[0].uid))
 
     def _find_planned(self, key: GroupKey | None) -> Unit | None:
@@ -157,8 +163,8 @@ class Units:
         priority = max((pod.priority for pod in pods), default=0) if own is None else own
         return Unit(pods, priority, key, planned=True) if len(pods) == len(slots) else None
 
-    def _counts(self, pod: Pod) -> bool:
-        return pod.bound and not pod.deleting and pod.uid not in self._yields
+    def _list_together(self, company: Company, away: AbstractSet[str]) -> tuple[Pod, ...]:
+        return tuple(pod for pod in self._companies.list_running(company) if pod.uid not in away)
 
     def _find_group(self, pod: Pod) -> PodGroup | None:
         key = self._members.group_of(pod.uid)
@@ -187,9 +193,18 @@ class Units:
 
     # --- what gangs can lose -----------------------------------------------------------------------------------
 
-    def _list_spares(self, group: PodGroup) -> Iterator[tuple[GroupKey, Spare]]:
+    def list_spares(self, units: Iterable[Unit]) -> dict[GroupKey, Spare]:
+        """What the gangs of these units, and those above them, can lose now."""
+        keys = {self._members.group_of(unit.pods[0].uid) for unit in units if unit.gang is not None}
+        found: dict[GroupKey, Spare] = {}
+        for group in [self._groups.get(key) for key in keys if key is not None]:
+            if group is not None:
+                found.update(self._list_spares(group, self._yields.uids))
+        return found
+
+    def _list_spares(self, group: PodGroup, away: AbstractSet[str]) -> Iterator[tuple[GroupKey, Spare]]:
         if isinstance(group.tree, Branch) or group.policy.min_count is not None:
-            placed = self._members.count_placed(group.key)
+            placed = self._members.count_placed(group.key, away)
             yield from _list_tree_spares(group.key, group.tree, placed, None)
 
 
@@ -207,11 +222,17 @@ class _Step:
 
 
 class _Listing:
-    """What was found so far. ``alone_in`` is the topology key in whose domains the preemptor wants to be alone."""
+    """What was found so far. ``alone_in`` is the topology key in whose domains the preemptor wants to be alone.
 
-    def __init__(self, units: list[Unit], alone_in: str | None, budgets: Collection[DisruptionBudget]) -> None:
+    ``away`` are the UIDs of those that end anyway.
+    """
+
+    def __init__(
+        self, units: list[Unit], alone_in: str | None, budgets: Collection[DisruptionBudget], away: AbstractSet[str]
+    ) -> None:
         self.units = units
         self.alone_in = alone_in
+        self.away = away
         self.step = _Step()
         self.gangs: dict[GroupKey, Spare] = {}
 
@@ -242,6 +263,10 @@ class _Listing:
         if pod.bound and not pod.deleting:
             for key in (yield from self.find_budgets((pod,))):
                 self.allowed[key] = max(0, self.allowed[key] - 1)
+
+
+def _counts(pod: Pod, away: AbstractSet[str]) -> bool:
+    return pod.bound and not pod.deleting and pod.uid not in away
 
 
 def _list_places(unit: Unit) -> dict[str, str]:

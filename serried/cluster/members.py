@@ -78,9 +78,9 @@ class Members:
             below.setdefault(self.leaf_of(pod.uid), []).append(pod)
         return below
 
-    def count_placed(self, group: GroupKey) -> dict[str, int]:
-        """How many members of each PodGroup count toward its quorum: ``classify(group).placed_by_leaf``."""
-        below = self.by_leaf(group, self.of_group(group))
+    def count_placed(self, group: GroupKey, without: Collection[str] = ()) -> dict[str, int]:
+        """How many members of each PodGroup count toward its quorum: ``classify(group, without).placed_by_leaf``."""
+        below = self.by_leaf(group, [self._pods[uid] for uid in self._members.get(group, ()) if uid not in without])
         return {name: count_placed(pods, *self._find_counts(group.leaf(name))) for name, pods in below.items()}
 
     def classify(self, group: GroupKey, without: Collection[str] = ()) -> GroupMembers:

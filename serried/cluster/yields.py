@@ -1,6 +1,6 @@
 """Which pods are to end for which gang: their room is the gang's, from before they are evicted until they are gone."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, KeysView, Mapping
 
 from serried.cluster.touched import Touched
 from serried.model.group import GroupKey
@@ -38,6 +38,11 @@ class Yields:
 
     def __len__(self) -> int:
         return len(self._by_uid)
+
+    @property
+    def uids(self) -> KeysView[str]:
+        """The victims of all gangs, live."""
+        return self._by_uid.keys()
 
     def of_pod(self, uid: str) -> GroupKey | None:
         """The gang that a pod ends for; None if it is no victim."""

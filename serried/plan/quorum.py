@@ -109,8 +109,10 @@ def count_placed(members: Iterable[Pod], job: Job | None = None, min_count: int 
     """``GroupMembers.placed`` alone: cheap enough to be asked for each member of a burst."""
     bound = succeeded = 0
     for pod in members:
-        bound += pod.bound and not pod.deleting
-        succeeded += pod.phase is Phase.SUCCEEDED and not pod.bound
+        if pod.bound:
+            bound += not pod.deleting
+        else:
+            succeeded += pod.phase is Phase.SUCCEEDED
     return bound + _count_done(succeeded, job, min_count)
 
 

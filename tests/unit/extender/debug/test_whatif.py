@@ -285,6 +285,17 @@ async def test_the_next_gang_does_not_get_the_same_victims(world: Harness, askin
     assert outcomes == ["FitsAfterEvictions", "DoesNotFit"]
 
 
+async def test_what_an_elastic_gang_can_spare_is_told_once(world: Harness, asking: Asking) -> None:
+    web = pod("web").cpu(2).on("n1").started("2023-11-14T10:00:00Z")
+    spare = [
+        each.cpu(2).on(f"n{place}").started(f"2023-11-14T1{place}:00:00Z") for place, each in enumerate(members(2), 2)
+    ]
+    world.add(*small_nodes(3), web, pod_group("g").gang(1), *spare, priority_class("high", 100))
+    gangs = [training(2, name=name, priorityClassName="high") for name in ("a", "b")]
+    victims = [each["preemption"]["victims"] for each in (await asking.ask(*gangs))["groups"]]
+    assert victims == [["default/m1"], ["default/web"]]
+
+
 @pytest.mark.parametrize(
     ("spec", "policy"),
     [

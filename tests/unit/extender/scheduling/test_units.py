@@ -16,6 +16,7 @@ from serried.model.reservation import Reservation, Slot
 from serried.plan.steps import finish
 from tests.support.budgets import budget
 from tests.support.builders import pod, pod_group
+from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, Harness
 
 MANY = 40
@@ -111,3 +112,62 @@ async def test_a_gang_that_has_got_another_plan_meanwhile_is_not_taken_for_the_o
         assert state.cycle is not None
         state.cycle = BindingCycle(state.cycle.group, state.cycle.reservation, started=1.0, progressed=1.0)
     assert len(finish(work).units) < MANY // 2
+
+
+def run(world: Harness, group: str, count: int, first: int = 0) -> list[str]:
+    """So many members of a group run; their UIDs."""
+    pods = [
+        pod(f"{group}-{place}").cpu(1).scheduler(SCHEDULER).in_group(group) for place in range(first, first + count)
+    ]
+    world.add(*(each.on("n1") for each in pods))
+    return [each.value().uid for each in pods]
+
+
+def read_spares(world: Harness) -> dict[str, int]:
+    """How many each gang that stands can lose, by its name."""
+    allowances = finish(read_units(world).list_running(GANG)).allowances
+    return {key.name: spare.count for key, spare in allowances.gangs.items()}
+
+
+class TestWhatAGangCanSpare:
+    async def test_is_not_promised_twice(self, world: Harness) -> None:
+        uids = run(world.add(pod_group("elastic").gang(4)), "elastic", 6)
+        assert read_spares(world) == {"elastic": 2}
+        world.store.yields.add(uids[:1], GANG)
+        assert read_spares(world) == {"elastic": 1}
+        world.store.yields.add(uids[1:2], GANG)
+        assert read_spares(world) == {"elastic": 0}
+
+    async def test_is_there_again_when_its_members_stay_after_all(self, world: Harness) -> None:
+        uids = run(world.add(pod_group("elastic").gang(4)), "elastic", 6)
+        world.store.yields.add(uids[:2], GANG)
+        world.store.yields.remove(uids[:2])
+        assert read_spares(world) == {"elastic": 2}
+
+    async def test_no_more_than_is_there_is_promised_of_a_gang_that_breaks_for_another_one(
+        self, world: Harness
+    ) -> None:
+        uids = run(world.add(pod_group("broken").gang(4)), "broken", 4)
+        world.store.yields.add(uids[:1], GANG)
+        assert read_spares(world) == {}
+
+    async def test_of_a_tree_are_the_groups_that_stand_when_those_have_ended_that_end_for_others(
+        self, world: Harness
+    ) -> None:
+        world.add(composite("top").gang(2), *(pod_group(name).gang(2).under("top") for name in "abc"))
+        uids = [uid for name in "abc" for uid in run(world, name, 3)]
+        assert read_spares(world) == {"top": 1, "a": 1, "b": 1, "c": 1}
+        world.store.yields.add(uids[:1], GANG)
+        assert read_spares(world) == {"top": 1, "a": 0, "b": 1, "c": 1}
+        world.store.yields.add(uids[1:2], GANG)
+        assert read_spares(world) == {"top": 0, "b": 1, "c": 1}
+
+
+class TestAGangThatGoesWhole:
+    async def test_has_none_in_its_unit_who_ends_for_another_gang(self, world: Harness) -> None:
+        uids = run(world.add(pod_group("whole").gang(2).disruption(Disruption.ALL)), "whole", 3)
+        world.store.yields.add(uids[:1], GANG)
+        units = read_units(world)
+        (unit,) = finish(units.list_running(GANG)).units
+        assert [each.uid for each in unit.pods] == uids[1:]
+        assert units.is_current(unit)
