@@ -103,6 +103,8 @@ class Units:
                 return
             listing.companies.add(company)
             together = self._list_together(company, listing.away)
+            if not together:
+                return  # since the first step all of it was deleted, or is to end for others
         priority = listing.priorities[group.key] if group is not None else None
         unit = Unit(
             together,

@@ -1,6 +1,7 @@
 """What runs is read in steps between which filter is served, however many gangs are in flight, and budgets written."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -164,6 +165,15 @@ class TestWhatAGangCanSpare:
 
 
 class TestAGangThatGoesWhole:
+    async def test_and_is_deleted_while_what_runs_is_read_is_no_unit(self, world: Harness) -> None:
+        world.add(*(pod(f"p{place}").cpu(1).on("n1") for place in range(300)))
+        run(world.add(pod_group("whole").gang(MANY).disruption(Disruption.ALL)), "whole", MANY)
+        work = read_units(world).list_running(GANG)
+        next(work)
+        for each in world.store.members.of_group(GroupKey("default", "whole")):
+            world.store.put_pod(replace(each, deleting=True))
+        assert [len(unit.pods) for unit in finish(work).units] == [1] * 300
+
     async def test_has_none_in_its_unit_who_ends_for_another_gang(self, world: Harness) -> None:
         uids = run(world.add(pod_group("whole").gang(2).disruption(Disruption.ALL)), "whole", 3)
         world.store.yields.add(uids[:1], GANG)
