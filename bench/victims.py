@@ -127,9 +127,8 @@ def list_cases() -> list[Case]:
     ]  # fmt: skip
 
 
-def measure(case: Case) -> dict[str, float | int | str]:
+def measure(case: Case, field: Field) -> dict[str, float | int | str]:
     """Medians of some runs: all of the work, and the longest of its steps."""
-    field = case.field()
     spent, longest = [], []
     found: Preemption | NoVictims | None = None
     for _ in range(_ROUNDS):
@@ -161,6 +160,13 @@ def measure(case: Case) -> dict[str, float | int | str]:
     }
 
 
+def describe(case: Case, field: Field) -> dict[str, float | int | str | None]:
+    """By what a page selects the case; ``haste`` in seconds, None where the search has all the time that it wants."""
+    running = sum(len(unit.pods) for unit in field.units)
+    haste = None if math.isinf(case.haste) else case.haste
+    return {"case": case.name, "nodes": len(field.snapshot.nodes), "running": running, "haste": haste}
+
+
 def _describe(found: Preemption | NoVictims | None) -> dict[str, float | int | str]:
     if not isinstance(found, Preemption):
         return {"victims": 0, "broken": 0, "highest": ""}
@@ -187,8 +193,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for case in list_cases():
         if options.quick and not case.quick:
             continue
-        found = measure(case)
-        rows.append({"case": case.name, **found})
+        field = case.field()
+        found = measure(case, field)
+        rows.append({**describe(case, field), **found})
         print("|", " | ".join(map(str, (case.name, *found.values()))), "|", flush=True)
         if float(found["longest"]) > WANTED_LONGEST:
             missed.append(f"{case.name}: a step of {found['longest']} ms, wanted {WANTED_LONGEST} ms")
