@@ -48,6 +48,8 @@ class ClusterStage:
         self.namespace = namespace
         self.native = cluster.spec.api == "native"
         self.inline = cluster.spec.api_version.endswith("/v1alpha1")
+        self.whole: Any = "PodGroup" if cluster.spec.api_version.endswith("/v1alpha2") else {"all": {}}
+        """The disruptionMode of a group that goes whole or not at all, as the API has it."""
         self._debug = httpx.Client(base_url=cluster.ops_url, timeout=10.0)
         self._post("/api/v1/namespaces", {"metadata": {"name": namespace}})
 
@@ -170,6 +172,11 @@ class ClusterStage:
         """These pods go at once."""
         for name in names:
             self._delete(f"{self._pods()}/{name}")
+
+    def create_budget(self, name: str, labels: dict[str, str], **fields: Any) -> None:
+        """A PodDisruptionBudget of the pods with these labels; ``fields`` are more of its spec."""
+        spec = {"selector": {"matchLabels": labels}, **fields}
+        self._post(self._budgets(), {"metadata": {"name": name}, "spec": spec})
 
     def bind(self, pod: str, node: str) -> None:
         """Somebody binds a pod to a node, as a scheduler does."""
@@ -307,6 +314,20 @@ class ClusterStage:
         items = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
         return [(e["reason"], e["message"]) for e in items if e["involvedObject"]["name"] == about]
 
+    def messages(self, about: str, reason: str) -> list[str]:
+        """What the events of this reason say about an object of this name."""
+        return [message for found, message in self.events(about) if found == reason]
+
+    def decisions(self, group: str) -> list[str]:
+        """What the extender has decided of a group, the newest first."""
+        found = self._debug.get("/debug/decisions", params={"group": f"{self.namespace}/{group}"}).json()
+        return [each["text"] for each in found]
+
+    def disruptions_allowed(self, budget: str) -> int | None:
+        """How many pods a PodDisruptionBudget lets go by now; None before it was looked at."""
+        status: Raw = self.cluster.api.get(f"{self._budgets()}/{budget}").get("status", {})
+        return status.get("disruptionsAllowed")
+
     def reservations(self) -> list[dict[str, Any]]:
         """The Reservation objects of the namespace."""
         path = f"/apis/scheduling.serried.dev/v1beta1/namespaces/{self.namespace}/reservations"
@@ -342,6 +363,9 @@ class ClusterStage:
 
     def _groups(self) -> str:
         return self._workloads() if self.inline else self._workloads().replace("workloads", "podgroups")
+
+    def _budgets(self) -> str:
+        return f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets"
 
     def _pods(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods"

@@ -85,4 +85,4 @@ class PriorityStage(TreeStage):
 
     def mismatches(self, group: str) -> list[str]:
         """The events about priorities that differ in the PodGroup."""
-        return [message for reason, message in self.events(group) if reason == "PriorityMismatch"]
+        return self.messages(group, "PriorityMismatch")

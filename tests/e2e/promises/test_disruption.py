@@ -24,7 +24,7 @@ def high(stage: ClusterStage) -> str:
 
 def run_whole_gang(stage: ClusterStage, name: str, size: int, labels: dict[str, str] | None = None) -> None:
     """A gang of mode all, each member on a node of its own."""
-    spec = {"schedulingPolicy": {"gang": {"minCount": size}}, "disruptionMode": {"all": {}}}
+    spec = {"schedulingPolicy": {"gang": {"minCount": size}}, "disruptionMode": stage.whole}
     stage.create_scheduling("PodGroup", name, spec)
     stage.create_pods(names(name, size), name, cpu=WHOLE_NODE, labels=labels)
     stage.await_bound(name, size)
@@ -93,13 +93,8 @@ def test_a_budget_that_refuses_the_others_keeps_the_gang_and_its_place(stage: Cl
     with evicting(stage):
         run_whole_gang(stage, "ring", 3, {"ring": "here"})
         before = stage.bound("ring")
-        spec = {"minAvailable": 2, "selector": {"matchLabels": {"ring": "here"}}}
-        budgets = f"/apis/policy/v1/namespaces/{stage.namespace}/poddisruptionbudgets"
-        stage.cluster.api.post(budgets, {"metadata": {"name": "ring"}, "spec": spec})
-        eventually(
-            "one that may go",
-            lambda: stage.cluster.api.get(f"{budgets}/ring").get("status", {}).get("disruptionsAllowed") == 1,
-        )
+        stage.create_budget("ring", {"ring": "here"}, minAvailable=2)
+        eventually("one that may go", lambda: stage.disruptions_allowed("ring") == 1)
         evict(stage, "ring-0")
         eventually("that it was noticed", lambda: any(reason == "GangDisrupted" for reason, _ in stage.events("ring")))
         eventually("that it is gone", lambda: len(stage.pods("ring")) == 2)

@@ -45,11 +45,21 @@ def run_low(stage: ClusterStage, count: int, cpu: str = WHOLE_NODE, end_after: s
     stage.await_bound("low", count)
 
 
-def submit(stage: ClusterStage, name: str, size: int, priority_class: str, key: str | None = None) -> None:
-    """A gang of this priority, each member on a node of its own."""
+def submit(
+    stage: ClusterStage,
+    name: str,
+    size: int,
+    priority_class: str,
+    key: str | None = None,
+    annotations: dict[str, str] | None = None,
+) -> None:
+    """A gang of this priority, each member on a node of its own; ``key`` is that of the domain which it must not leave.
+
+    ``annotations`` are more of its PodGroup's.
+    """
     spec = {"schedulingPolicy": {"gang": {"minCount": size}}, "priorityClassName": priority_class}
-    annotations = {"scheduling.serried.dev/required-topology": key} if key else {}
-    stage.create_scheduling("PodGroup", name, spec, annotations)
+    required = {"scheduling.serried.dev/required-topology": key} if key else {}
+    stage.create_scheduling("PodGroup", name, spec, required | (annotations or {}))
     stage.create_pods(names(name, size), name, cpu=WHOLE_NODE, priorityClassName=priority_class)
 
 
@@ -72,9 +82,13 @@ def test_a_gang_gets_one_rack_of_lower_pods_and_is_bound_whole(stage: ClusterSta
     assert len(stage.racks("ring")) == 1
     assert len(stage.pods("low")) == 9
     assert not stage.reservations()
-    eventually("the event", lambda: any(reason == "PreemptionBegun" for reason, _ in stage.events("ring")))
-    gone = {f"low-{i}" for i in range(12)} - set(stage.bound("low"))
-    eventually("their events", lambda: all(any(r == "Preempted" for r, _ in stage.events(name)) for name in gone))
+    gone = set(names("low", 12)) - set(stage.bound("low"))
+    (said,) = eventually("the event", lambda: stage.messages("ring", "PreemptionBegun"))
+    count, _, victims = said.partition(" pods of lower priority are evicted for it: ")
+    assert count == "3"
+    assert set(victims.split(", ")) == {f"{stage.namespace}/{name}" for name in gone}
+    told = f"serried: preempted by PodGroup {stage.namespace}/ring of higher priority"
+    eventually("their events", lambda: all(told in stage.messages(name, "Preempted") for name in gone))
 
 
 def test_members_wait_and_are_not_bound_alone_while_the_others_end(stage: ClusterStage, high: str) -> None:
@@ -96,9 +110,7 @@ def test_a_budget_keeps_its_pods_and_others_go(stage: ClusterStage, high: str) -
     run_low(stage, 10)
     stage.create_pods(names("kept", 2), cpu=WHOLE_NODE, labels={"kept": "yes"})
     stage.await_bound("kept", 2)
-    spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"kept": "yes"}}}
-    budgets = f"/apis/policy/v1/namespaces/{stage.namespace}/poddisruptionbudgets"
-    stage.cluster.api.post(budgets, {"metadata": {"name": "kept"}, "spec": spec})
+    stage.create_budget("kept", {"kept": "yes"}, maxUnavailable=0)
     submit(stage, "ring", 10, high)
     stage.await_bound("ring", 10, 60)
     assert len(stage.bound("kept")) == 2
