@@ -9,7 +9,8 @@ from bench.cluster import Cluster, Spec
 from tests.e2e.manifests.server import GROUP, Server
 from tests.e2e.manifests.server import eventually as soon
 from tests.e2e.priorities.stage import MOST, PriorityStage
-from tests.support.cluster_stage import eventually, names
+from tests.e2e.promises.test_disruption import evict, evicting, run_whole_gang
+from tests.support.cluster_stage import eventually, names, staged
 from tests.support.clusters import on_kubernetes, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -17,22 +18,35 @@ pytestmark = [pytest.mark.e2e, pytest.mark.full]
 GATES = ("GangScheduling=true", "WorkloadAwarePreemption=true")
 
 
-@pytest.fixture
-def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PriorityStage]:
+@pytest.fixture(scope="module")
+def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     kubernetes, api, *gates = request.param
     name = f"v{kubernetes.replace('.', '-')}-{api}-{len(gates)}"
     spec = Spec(name=name, nodes=4, racks=2, api=api, hold="filter", kubernetes=kubernetes, server_gates=tuple(gates))
     with running(spec, tmp_path_factory) as started:
-        made = PriorityStage(started, "story")
+        yield started
+
+
+@pytest.fixture
+def stage(older: Cluster) -> Iterator[PriorityStage]:
+    with staged(PriorityStage, older) as made:
         yield made
-        made.close()
 
 
 def on(kubernetes: str, api: str, *gates: str) -> object:
     return on_kubernetes(kubernetes, kubernetes, api, *gates)
 
 
-@pytest.mark.parametrize("stage", [on("1.36.4", "native"), on("1.35.4", "native")], indirect=True, ids=" ".join)
+WITH_MODES = pytest.mark.parametrize(
+    "older",
+    [on("1.36.4", "native", *GATES), on("1.36.4", "fallback")],
+    indirect=True,
+    ids=["1.36.4 with the gate", "1.36.4 fallback"],
+)
+"""Where groups have a disruption mode."""
+
+
+@pytest.mark.parametrize("older", [on("1.36.4", "native"), on("1.35.4", "native")], indirect=True, ids=" ".join)
 def test_a_group_that_can_have_none_has_the_least_of_its_members(stage: PriorityStage) -> None:
     with stage.priority_class("high", 1000) as high, stage.priority_class("low", 10) as low:
         stage.create_group("g", 2)
@@ -46,7 +60,7 @@ def test_a_group_that_can_have_none_has_the_least_of_its_members(stage: Priority
         assert not stage.mismatches("g")
 
 
-@pytest.mark.parametrize("stage", [on("1.36.4", "native", *GATES)], indirect=True, ids=["1.36.4 with the gate"])
+@pytest.mark.parametrize("older", [on("1.36.4", "native", *GATES)], indirect=True, ids=["1.36.4 with the gate"])
 def test_in_1_36_the_gate_gives_groups_a_priority(stage: PriorityStage) -> None:
     with stage.priority_class("high", 1000) as high:
         stage.create_gang("g", 2, priorityClassName=high)
@@ -57,26 +71,16 @@ def test_in_1_36_the_gate_gives_groups_a_priority(stage: PriorityStage) -> None:
         assert "2 of 2 members have another, such as g-0 with 0" in said
 
 
-@pytest.mark.parametrize(
-    "stage",
-    [on("1.36.4", "native", *GATES), on("1.36.4", "fallback")],
-    indirect=True,
-    ids=["1.36.4 with the gate", "1.36.4 fallback"],
-)
+@WITH_MODES
 def test_in_1_36_a_gang_goes_whole_for_a_plain_pod_and_for_a_gang(stage: PriorityStage) -> None:
-    mode = "PodGroup" if stage.native else {"all": {}}
     with stage.priority_class("high", 1000) as high:
-        stage.create_gang("first", 4, disruptionMode=mode)
-        stage.create_pods(names("first", 4), "first", cpu="30")
-        stage.await_bound("first", 4)
+        run_whole_gang(stage, "first", 4)
         stage.create_pods(["plain"], cpu="30", priorityClassName=high)
         stage.await_bound("plain", 1)
         eventually("nobody of the gang", lambda: not stage.pods("first"))
         eventually("the event", lambda: any(reason == "GangDisrupted" for reason, _ in stage.events("first")))
 
-        stage.create_gang("second", 3, disruptionMode=mode)
-        stage.create_pods(names("second", 3), "second", cpu="30")
-        stage.await_bound("second", 3)
+        run_whole_gang(stage, "second", 3)
         stage.create_gang("ring", 2, priorityClassName=high)
         stage.create_pods(names("ring", 2), "ring", cpu="30", priorityClassName=high)
         stage.await_bound("ring", 2, 60)
@@ -84,7 +88,23 @@ def test_in_1_36_a_gang_goes_whole_for_a_plain_pod_and_for_a_gang(stage: Priorit
         assert stage.bound("plain")
 
 
-@pytest.mark.parametrize("stage", [on("1.36.4", "fallback"), on("1.35.4", "fallback")], indirect=True, ids=" ".join)
+@WITH_MODES
+def test_in_1_36_a_gang_goes_with_a_member_that_is_drained_and_is_placed_anew_together(stage: PriorityStage) -> None:
+    with evicting(stage):
+        run_whole_gang(stage, "ring", 4)
+        evict(stage, "ring-2")
+        eventually("nobody of the gang", lambda: not stage.pods("ring"))
+        (said,) = eventually("the event", lambda: stage.messages("ring", "GangDisrupted"))
+        assert said.startswith("ring-2 is disrupted (EvictionByEvictionAPI); 3 more members are to go with it")
+
+        stage.create_pods(["ring-0"], "ring", cpu="30")
+        stage.await_reason("ring", "QuorumMissing", "1 of 4 members exist")
+        assert not stage.bound("ring")
+        stage.create_pods(names("ring", 3, start=1), "ring", cpu="30")
+        stage.await_bound("ring", 4)
+
+
+@pytest.mark.parametrize("older", [on("1.36.4", "fallback"), on("1.35.4", "fallback")], indirect=True, ids=" ".join)
 def test_our_controller_alone_writes_it_on_older_versions(stage: PriorityStage, tmp_path: Path) -> None:
     with stage.priority_class("high", 1000) as high:
         stage.create_gang("g", 2, priorityClassName=high)

@@ -1,16 +1,27 @@
 """Every other version of the Workload API: the older minors', our CRDs on them, and the second one of 1.37."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from bench.cluster import Cluster, Spec
+from tests.e2e.promises import test_preemption as preemption
+from tests.e2e.promises import test_preemption_victims as victims
 from tests.e2e.promises.test_preemption import create_high_class, run_low, submit
-from tests.support.cluster_stage import RACK, ClusterStage, eventually
+from tests.support.cluster_stage import RACK, ClusterStage, eventually, staged
 from tests.support.clusters import on_kubernetes, running
 
 pytestmark = pytest.mark.e2e
 
+IN_1_36 = pytest.mark.parametrize(
+    "older",
+    [on_kubernetes("1.36.4", "1.36.4", api, "") for api in ("native", "fallback")],
+    indirect=True,
+    ids=["1.36.4 native", "1.36.4 fallback"],
+)
+
+Story = Callable[[ClusterStage, str], None]
+"""One that is told in 1.37, too: of a stage and the name of a high PriorityClass."""
 
 CLUSTERS = [
     *(on_kubernetes(version, version, api, "") for version in ("1.36.4", "1.35.4") for api in ("native", "fallback")),
@@ -63,9 +74,7 @@ def test_in_1_35_every_replica_key_is_an_independent_gang(older: Cluster) -> Non
     stage.close()
 
 
-@pytest.mark.parametrize(
-    "older", [on_kubernetes("1.36.4", "1.36.4", api, "") for api in ("native", "fallback")], indirect=True, ids=" ".join
-)
+@IN_1_36
 def test_in_1_36_a_gang_gets_the_room_of_lower_pods(older: Cluster) -> None:
     stage = ClusterStage(older, "preemption")
     high = create_high_class(stage)
@@ -75,3 +84,20 @@ def test_in_1_36_a_gang_gets_the_room_of_lower_pods(older: Cluster) -> None:
     assert len(stage.racks("ring")) == 1
     assert len(stage.pods("low")) == 9
     stage.close()
+
+
+@pytest.mark.full
+@IN_1_36
+@pytest.mark.parametrize(
+    "story",
+    [
+        pytest.param(preemption.test_a_budget_keeps_its_pods_and_others_go, id="a budget keeps its pods"),
+        pytest.param(
+            preemption.test_members_wait_and_are_not_bound_alone_while_the_others_end, id="members wait for victims"
+        ),
+        pytest.param(victims.test_victims_that_do_not_end_in_time_are_waited_for_no_longer, id="victims do not end"),
+    ],
+)
+def test_in_1_36_preemption_is_as_in_1_37(older: Cluster, story: Story) -> None:
+    with staged(ClusterStage, older) as stage:
+        story(stage, create_high_class(stage))
