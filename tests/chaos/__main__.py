@@ -21,10 +21,13 @@ from bench.cluster.progress import stderr_report
 from bench.generated import ROOT
 from bench.machine import describe_machine
 from tests.chaos.soak import Soak, make_spec
-from tests.chaos.storm import CLOCKS, KINDS, Plan
+from tests.chaos.storm import CLOCKS, KINDS, STILL_EACH, STILL_SECONDS, Plan
 
 _ROUND_SECONDS = 38.0
-"""How long a round takes with everything in it, roughly: the number of rounds follows from the minutes."""
+"""How long a round takes with everything in it, roughly, if its calm is not still."""
+
+_STILL_SECONDS = (STILL_SECONDS - Plan(0, 0).quiet) / STILL_EACH
+"""How much longer it is for the still calms, on average: the number of rounds follows from the minutes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     name = f"soak-{os.getpid()}"
     plan = Plan(
-        seed=options.seed, rounds=max(1, round(options.minutes * 60 / _ROUND_SECONDS)), kinds=tuple(options.faults)
+        seed=options.seed,
+        rounds=max(1, round(options.minutes * 60 / (_ROUND_SECONDS + _STILL_SECONDS))),
+        kinds=tuple(options.faults),
     )
     directory = Path(tempfile.mkdtemp(prefix="serried-soak-"))
     try:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from bench.cluster import Cluster
 from bench.cluster.components import Name
-from tests.chaos.mishaps import WRITES, Mishap, Request, Weather
+from tests.chaos.mishaps import HARMLESS, WRITES, Mishap, Request, Weather
 from tests.chaos.proxy import Proxy
 
 PROXIED: tuple[Name, ...] = ("extender", "controller", "scheduler")
@@ -42,14 +42,22 @@ def _make_proxy(cluster: Cluster, name: Name, source: Random, note: Callable[[st
     tls = ssl.create_default_context(cadata=b64decode(authority).decode())
     token = config["users"][0]["user"]["token"]
 
-    def tell(request: Request, _mishap: Mishap) -> None:
-        # Only what a gang of its own would feel: the rest must not delay anybody for long.
-        if name == "extender" and request.method in WRITES and request.subject:
-            note("tamper", request.subject)
-        else:
-            note("fault", name)
+    def tell(request: Request, mishap: Mishap) -> None:
+        said = name_fault(name, request, mishap)
+        if said is not None:
+            note(*said)
 
     return Proxy(port, tls, Weather(Random(source.random()), ends=_ENDS.get(name, 1.0)), tell, token)
+
+
+def name_fault(name: str, request: Request, mishap: Mishap) -> tuple[str, str] | None:
+    """What the checker is told of a mishap on the way of a process: the note and whom it is about; None for nothing."""
+    if mishap in HARMLESS:
+        return None
+    # Only what a gang of its own would feel: the rest must not delay anybody for long.
+    if name == "extender" and request.method in WRITES and request.subject:
+        return "tamper", request.subject
+    return "fault", name
 
 
 def count_weather(proxies: Mapping[Name, Proxy]) -> Counter[Mishap]:

@@ -43,6 +43,9 @@ _ANY = (
 _SLOW = frozenset({Mishap.TIMEOUT, Mishap.SILENT})
 _BEGIN = (Mishap.COMPACTED, Mishap.EXPIRED, Mishap.ERROR, Mishap.RESET_BEFORE, Mishap.TOO_MANY)
 _CHANGE = (*(Mishap.DUPLICATED,) * 7, Mishap.DELAYED, Mishap.CUT, Mishap.ENDED)
+HARMLESS = frozenset({Mishap.DELAYED, Mishap.DUPLICATED})
+"""What holds nobody up for longer than a moment, so that what follows it is not excused by it."""
+
 _ENDS = frozenset({Mishap.COMPACTED, Mishap.EXPIRED, Mishap.ERROR, Mishap.RESET_BEFORE, Mishap.CUT, Mishap.ENDED})
 
 

@@ -17,6 +17,9 @@ FINALIZER_SECONDS = 75.0
 
 FIT_SECONDS = 90.0
 
+Room = tuple[Node, int, int]
+"""A node with the CPU and the places for pods that are free on it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -167,17 +170,51 @@ def find_overlooked(seen: Observed, now: float) -> Iterator[Violation]:
     """A gang that fits is bound within ``FIT_SECONDS`` of the last fault."""
     free = _find_free(seen)
     for group in seen.list_gangs():
-        need = [pod for pod in seen.members(group.name) if _is_waiting(pod)]
-        # Room may be kept for the first in the queue; that one then has to get it.
-        behind = "BehindHead" in group.reason
-        simple = not group.parent and group.name not in seen.climbs and not behind
-        fits = simple and len(need) >= group.min_count and _has_room(free, group, need)
-        took = seen.hold("fits", group.name, now, holds=fits)
-        if fits and min(took, now - seen.excuses.last_fault) > FIT_SECONDS:
-            yield Violation("overlooked", _show(group.name), f"fits for {took:.0f} s and is not bound: {group.reason}")
+        fits = not group.parent and not _is_behind(group) and _would_fit(seen, free, group.key, [group])
+        yield from _find_left(seen, "fits", group, now, fits=fits)
 
 
-def _find_free(seen: Observed) -> list[tuple[Node, int, int]]:
+def find_overlooked_trees(seen: Observed, now: float) -> Iterator[Violation]:
+    """The same for trees, unless groups in them have a domain of their own: whether those fit takes a search."""
+    free = _find_free(seen)
+    for tree in list(seen.composites.values()):
+        leaves = seen.list_leaves(tree)
+        waits = not tree.deleting and not any(_is_behind(each) or each.name in seen.climbs for each in (tree, *leaves))
+        judged = waits and tree.min_groups and not tree.parent and not any(leaf.key for leaf in leaves)
+        ready = sorted((leaf for leaf in leaves if _is_ready(seen, leaf)), key=lambda leaf: leaf.min_count)
+        enough = bool(judged) and len(ready) >= tree.min_groups
+        fits = enough and _would_fit(seen, free, tree.key, ready[: tree.min_groups])
+        yield from _find_left(seen, "tree fits", tree, now, fits=fits)
+
+
+def _find_left(seen: Observed, what: str, group: Group, now: float, *, fits: bool) -> Iterator[Violation]:
+    took = seen.hold(what, group.name, now, holds=fits)
+    if fits and min(took, now - seen.excuses.last_fault) > FIT_SECONDS:
+        yield Violation("overlooked", _show(group.name), f"fits for {took:.0f} s and is not bound: {group.reason}")
+
+
+def _is_behind(group: Group) -> bool:
+    # Room may be kept for the first in the queue; that one then has to get it.
+    return "BehindHead" in group.reason
+
+
+def _would_fit(seen: Observed, free: Sequence[Room], key: str, leaves: Sequence[Group]) -> bool:
+    """Whether the quorum of each group waits, and all of them have room together in one domain of the key."""
+    if not all(_is_ready(seen, leaf) for leaf in leaves):
+        return False
+    waiting = [pod for leaf in leaves for pod in _list_waiting(seen, leaf)]
+    return _has_room(free, key, waiting, sum(leaf.min_count for leaf in leaves))
+
+
+def _is_ready(seen: Observed, group: Group) -> bool:
+    return group.name not in seen.climbs and len(_list_waiting(seen, group)) >= group.min_count
+
+
+def _list_waiting(seen: Observed, group: Group) -> list[Pod]:
+    return [pod for pod in seen.members(group.name) if _is_waiting(pod)]
+
+
+def _find_free(seen: Observed) -> list[Room]:
     """The free CPU and the free places for pods of each node that admits pods."""
     used: dict[str, list[int]] = defaultdict(list)
     for pod in seen.pods.values():
@@ -187,13 +224,13 @@ def _find_free(seen: Observed) -> list[tuple[Node, int, int]]:
     return [(node, node.milli_cpu - sum(used[node.name]), node.pods - len(used[node.name])) for node in nodes]
 
 
-def _has_room(free: Sequence[tuple[Node, int, int]], group: Group, members: Sequence[Pod]) -> bool:
+def _has_room(free: Sequence[Room], key: str, members: Sequence[Pod], count: int) -> bool:
     size = max(1, *(pod.milli_cpu for pod in members))
     slots: dict[str, int] = defaultdict(int)
     for node, milli, places in free:
-        if domain := node.labels.get(group.key, "") if group.key else "everywhere":
+        if domain := node.labels.get(key, "") if key else "everywhere":
             slots[domain] += max(0, min(places, milli // size))
-    return max(slots.values(), default=0) >= group.min_count
+    return max(slots.values(), default=0) >= count
 
 
 def _is_waiting(pod: Pod) -> bool:
@@ -220,6 +257,7 @@ RULES: tuple[Callable[[Observed, float], Iterator[Violation]], ...] = (
     find_leaked,
     find_unrest,
     find_overlooked,
+    find_overlooked_trees,
 )
 
 

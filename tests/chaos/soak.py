@@ -100,7 +100,7 @@ class Soak:
 
     def _run_round(self, number: int) -> None:
         self._storm.rage(number, self._measures.sample)
-        self._storm.calm_down(self._measures.sample)
+        self._storm.calm_down(number, self._measures.sample)
         self._measures.probe(number)
         kills, weather = sum(self._processes.kills.values()), sum(count_weather(self._proxies).values())
         cluster = sum(self._faults.counted.values()) + sum(self._faults.aimed.values())

@@ -18,6 +18,7 @@ from tests.chaos.mishaps import Request
 from tests.chaos.process_faults import ProcessFaults
 from tests.chaos.proxy import Proxy, Trap
 from tests.chaos.rival import rival
+from tests.chaos.rules import FIT_SECONDS
 
 KINDS = ("kills", "freezes", "proxy", "cluster", "split")
 """What comes unless it is left out; ``split`` is two schedulers and extenders that are active at once."""
@@ -35,6 +36,12 @@ _WRITES = (("POST", "/reservations"), ("PUT", "/reservations"), ("PATCH", "/pods
 
 _JUMPS = (-3600.0, -60.0, 60.0, 3600.0)
 """How far wall clocks are set, in seconds."""
+
+STILL_EACH = 8
+"""Of so many calms the last one is still: without any fault, and so long that `FIT_SECONDS` pass in it."""
+
+STILL_SECONDS = FIT_SECONDS + 30.0
+"""How long it is."""
 
 _LATE_SECONDS = 0.5
 _REPAIR_SECONDS = 60.0
@@ -55,6 +62,9 @@ class Plan:
     quiet: float = 12.0
     """How long none but those of watches come after them, once all processes are ready again."""
 
+    still: float = STILL_SECONDS
+    """How long nothing at all comes after each `STILL_EACH`-th storm."""
+
     pause: tuple[float, float] = (0.3, 1.3)
     """The shortest and the longest time between two deeds of a storm."""
 
@@ -72,6 +82,11 @@ class Plan:
 
     rest: float = 12.0
     """How long nothing happens in the end; 0.0 if that is not waited for."""
+
+
+def is_still(number: int) -> bool:
+    """Whether the calm of a round is without any fault; rounds are counted from 0."""
+    return number % STILL_EACH == STILL_EACH - 1
 
 
 class Storm:
@@ -119,16 +134,17 @@ class Storm:
             sample()
             time.sleep(self._source.uniform(*self._plan.pause))
 
-    def calm_down(self, sample: Callable[[], None]) -> None:
-        """Nothing but faults of watches, and a while after all is ready again."""
+    def calm_down(self, number: int, sample: Callable[[], None]) -> None:
+        """The calm of a round, for a while after all is ready again: nothing but faults of watches, or no faults."""
+        still = is_still(number)
         self._proxies["extender"].trap = None
         self._clocks.set_right()
-        self._blow(0.0, self._plan.changes)
+        self._blow(0.0, 0.0 if still else self._plan.changes)
         self._processes.forgive()
         self._await_repair()
         if not self._processes.await_well(_WELL_SECONDS):
             self._complain("a process did not become ready again")
-        end = time.monotonic() + self._plan.quiet
+        end = time.monotonic() + (self._plan.still if still else self._plan.quiet)
         while time.monotonic() < end:
             sample()
             time.sleep(0.5)

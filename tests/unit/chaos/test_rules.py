@@ -64,6 +64,16 @@ class Scene:
         raw = {"metadata": metadata, "spec": spec, "status": more.get("status", {})}
         self.see("pods", raw, gone=more.get("gone", False))
 
+    def leave_a_tree(self, key: str = "") -> None:
+        """In the place of the gang of 2 a tree of two groups waits, each with two members of 1 CPU."""
+        for name in ("g-0", "g-1"):
+            self.pod(name, gone=True)
+        self.tree("t", 2, key)
+        for leaf in ("a", "b"):
+            self.group(leaf, spec={"parentCompositePodGroupName": "t"})
+            for place in (0, 1):
+                self.pod(f"{leaf}-{place}")
+
     def nominate(self, name: str, manager: str = "serried") -> None:
         fields: dict[str, Any] = {"f:status": {"f:nominatedNodeName": {}}}
         managed = {"managedFields": [{"manager": manager, "time": "now", "fieldsV1": fields}]}
@@ -273,6 +283,24 @@ def a_gang_that_fits_in_one_rack_is_left_waiting(scene: Scene) -> None:
     scene.wait(92)
 
 
+def a_tree_that_fits_is_left_waiting(scene: Scene) -> None:
+    scene.leave_a_tree()
+    scene.wait(92)
+
+
+def a_tree_that_fits_in_one_rack_is_left_waiting(scene: Scene) -> None:
+    scene.leave_a_tree(RACK)
+    scene.pod("other", "n1", cpu="3", group="")
+    scene.wait(92)
+
+
+def a_tree_that_fits_without_one_of_its_groups_is_left_waiting(scene: Scene) -> None:
+    scene.leave_a_tree()
+    scene.tree("t", 1)
+    scene.pod("b-1", gone=True)
+    scene.wait(92)
+
+
 BROKEN: list[tuple[Tale, str]] = [
     (one_of_two_is_bound, "half bound"),
     (one_is_bound_long_after_a_recovery, "half bound"),
@@ -301,6 +329,9 @@ BROKEN: list[tuple[Tale, str]] = [
     (a_write_at_rest, "write at rest"),
     (a_gang_that_fits_is_left_waiting, "overlooked"),
     (a_gang_that_fits_in_one_rack_is_left_waiting, "overlooked"),
+    (a_tree_that_fits_is_left_waiting, "overlooked"),
+    (a_tree_that_fits_in_one_rack_is_left_waiting, "overlooked"),
+    (a_tree_that_fits_without_one_of_its_groups_is_left_waiting, "overlooked"),
 ]
 
 
@@ -478,6 +509,40 @@ def a_gang_that_fits_but_for_faults(scene: Scene) -> None:
         scene.seen.excuses.tamper("anything", scene.now)
 
 
+def a_tree_that_does_not_fit(scene: Scene) -> None:
+    scene.leave_a_tree()
+    scene.pod("other", "n1", cpu="4", group="")
+    scene.pod("other2", "n2", group="")
+    scene.wait(200)
+
+
+def a_tree_that_fits_in_no_one_rack(scene: Scene) -> None:
+    scene.leave_a_tree(RACK)
+    for node in ("n1", "n2"):
+        scene.pod(f"on-{node}", node, group="")
+    scene.wait(200)
+
+
+def a_tree_behind_the_first(scene: Scene) -> None:
+    scene.leave_a_tree()
+    scene.tree("t", 2, reason="BehindHead: the room is kept for ns/h")
+    scene.wait(200)
+
+
+def a_tree_without_enough_members(scene: Scene) -> None:
+    scene.leave_a_tree()
+    scene.pod("b-1", gone=True)
+    scene.wait(200)
+
+
+def a_tree_that_is_bound_in_time(scene: Scene) -> None:
+    scene.leave_a_tree()
+    scene.wait(60)
+    for name in ("a-0", "a-1", "b-0", "b-1"):
+        scene.pod(name, "n1")
+    scene.wait(200)
+
+
 SOUND: list[Tale] = [
     all_are_bound_at_once,
     all_are_bound_after_a_recovery,
@@ -501,6 +566,11 @@ SOUND: list[Tale] = [
     a_gang_that_fits_in_no_one_rack,
     a_gang_behind_the_first,
     a_gang_that_fits_but_for_faults,
+    a_tree_that_does_not_fit,
+    a_tree_that_fits_in_no_one_rack,
+    a_tree_behind_the_first,
+    a_tree_without_enough_members,
+    a_tree_that_is_bound_in_time,
 ]
 
 

@@ -11,9 +11,10 @@ import pytest
 
 from tests.chaos.aims import ANYBODY, Aim
 from tests.chaos.mishaps import Request, Weather
+from tests.chaos.rules import FIT_SECONDS
 from tests.chaos.storm import KINDS, Plan, Storm
 
-QUICK = {"storm": 0.05, "quiet": 0.0, "pause": (0.0, 0.002)}
+QUICK = {"storm": 0.05, "quiet": 0.0, "still": 0.0, "pause": (0.0, 0.002)}
 BINDING = Request("POST", "/api/v1/namespaces/chaos-1/pods/keyed-00001-0/binding", b'{"target":{"name":"n1"}}')
 
 
@@ -70,13 +71,13 @@ class World:
 class Stage:
     """A storm over such a world."""
 
-    def __init__(self, *kinds: str) -> None:
+    def __init__(self, *kinds: str, **times: float) -> None:
         self.world = World()
         self.proxies = {"extender": Way(), "controller": Way(), "scheduler": Way()}
         self.complaints: list[str] = []
         anything = cast("Any", self.world)
         self.storm = Storm(
-            Plan(seed=1, rounds=1, kinds=kinds, **cast("Any", QUICK)),
+            Plan(seed=1, rounds=1, kinds=kinds, **cast("Any", QUICK | times)),
             cast("Any", None),
             proxies=cast("Any", self.proxies),
             processes=anything,
@@ -126,7 +127,7 @@ def test_in_a_storm_all_fails_and_in_the_calm_watches_alone() -> None:
     stage = Stage(*(kind for kind in KINDS if kind != "split"))
     stage.rage()
     assert stage.weather == {(0.12, 0.25)}
-    stage.storm.calm_down(lambda: None)
+    stage.storm.calm_down(0, lambda: None)
     assert stage.weather == {(0.0, 0.25)}
     assert stage.proxies["extender"].trap is None
     assert stage.world.done["tidy"] == stage.world.done["forgive"] == 1
@@ -135,10 +136,27 @@ def test_in_a_storm_all_fails_and_in_the_calm_watches_alone() -> None:
     assert stage.complaints == []
 
 
+def test_each_eighth_calm_is_without_any_fault_and_longer_than_a_gang_that_fits_may_wait() -> None:
+    stage = Stage("proxy")
+    found = []
+    for number in range(16):
+        stage.storm.calm_down(number, lambda: None)
+        found.append(stage.weather == {(0.0, 0.0)})
+    assert found == ([False] * 7 + [True]) * 2
+    assert Plan(seed=1, rounds=1).still > FIT_SECONDS
+
+
+def test_a_still_calm_lasts_its_own_time() -> None:
+    stage = Stage("proxy", still=0.1, quiet=60.0)
+    begun = time.monotonic()
+    stage.storm.calm_down(7, lambda: None)
+    assert time.monotonic() - begun >= 0.1
+
+
 def test_a_process_that_stays_down_is_complained_of() -> None:
     stage = Stage("kills")
     stage.world.well = False
-    stage.storm.calm_down(lambda: None)
+    stage.storm.calm_down(0, lambda: None)
     assert stage.complaints == ["a process did not become ready again"]
 
 
