@@ -55,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path.write_text(json.dumps({"date": options.date, "machine": describe_machine(), **result}, indent=2) + "\n")
     for line in result["violations"]:
         print(line)
+    if result["hardly_in_force"]:
+        print(f"in force for less than a minute: {', '.join(result['hardly_in_force'])}", file=sys.stderr)
     print(f"{json.dumps(result['totals'])}; written to {path}; the checker's log is in {directory}", file=sys.stderr)
     return 1 if result["violations"] else 0
 

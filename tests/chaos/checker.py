@@ -12,6 +12,7 @@ import json
 import ssl
 import sys
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,15 @@ from bench.load.figures import percentile
 from serried.model.group import composite_api_version
 from tests.chaos.objects import read_name
 from tests.chaos.observed import Observed
-from tests.chaos.rules import Violation, judge
+from tests.chaos.rules import Violation, judge, list_in_force
 
 _JUDGE_SECONDS = 0.25
 _DEBUG_SECONDS = 1.0
 _PAUSE_SECONDS = 0.3
 _WATCH_SECONDS = 240
 _LONGEST_LINE = 8 * 1024 * 1024
+_SHOWN_SECONDS = 60.0
+"""That a rule found nothing says little if it was in force for less."""
 
 
 def list_paths(api_version: str) -> dict[str, str]:
@@ -131,6 +134,12 @@ class Checker:
         self.seen = Observed()
         self.recoveries = Recoveries()
         self.found: dict[tuple[str, str], tuple[float, Violation]] = {}
+        self.in_force: defaultdict[str, float] = defaultdict(float)
+        """For how many seconds each rule was in force."""
+
+        self._looked: float | None = None
+        """When it has judged last."""
+
         self._say = say
         self._begun = time.monotonic()
 
@@ -162,6 +171,9 @@ class Checker:
 
     def look(self, now: float) -> None:
         """Judge once."""
+        for rule, seconds in list_in_force(self.seen, now if self._looked is None else self._looked, now):
+            self.in_force[rule] += seconds
+        self._looked = now
         self.recoveries.look(self.seen.bindings, now)
         for violation in judge(self.seen, now):
             key = (violation.rule, violation.subject)
@@ -181,6 +193,8 @@ class Checker:
         """What was seen, in all."""
         return {
             "violations": [self._show(at, violation) for at, violation in self.found.values()],
+            "in_force_seconds": {rule: round(seconds) for rule, seconds in self.in_force.items()},
+            "hardly_in_force": [rule for rule, seconds in self.in_force.items() if seconds < _SHOWN_SECONDS],
             "bindings": self.seen.bindings,
             "preempted": len(self.seen.preempted),
             "gangs_whole": len(self.seen.climbed),

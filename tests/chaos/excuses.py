@@ -66,10 +66,6 @@ class Excuses:
             spans += [(at, at + TAMPERED_SECONDS) for at in self.tampered.get(subject, ())]
         return (now - since) - _measure(spans, since, now)
 
-    def are_settled(self, now: float) -> bool:
-        """Whether nothing is down, and nothing was down a moment ago."""
-        return not self.down and all(now - ended > SETTLE_SECONDS for _, _, ended in self.past)
-
     def was_split(self, since: float) -> bool:
         """Whether two were active at some moment since then."""
         if SPLIT_BRAIN in self.down:

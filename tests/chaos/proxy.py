@@ -103,6 +103,9 @@ class Proxy:
 
         self.weather = weather
         self.trap: Trap | None = None
+        self.hear: Callable[[Request], None] | None = None
+        """Is told of each request, whatever becomes of it."""
+
         self._target = target
         self._tls = tls
         self._tell = tell
@@ -164,6 +167,8 @@ class Proxy:
         body = await _read_body(near, head, ends=True)
         method, target, _ = head.first
         request = Request(method, target, body)
+        if self.hear is not None:
+            self.hear(request)
         mishap = self.weather.draw_request(request)
         if mishap is not None:
             self._tell(request, mishap)

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,12 +21,16 @@ from tests.chaos.mishaps import Mishap
 from tests.chaos.objects import OUR_SCHEDULER, POD_GROUP_LABEL
 from tests.chaos.process_faults import ProcessFaults
 from tests.chaos.storm import CLOCKS, RESTARTED, Plan, Storm
+from tests.chaos.writes import Writes
 
 CANARY = ("default", "canary")
 """A gang that is bound in part by hand: a checker that does not tell of it is blind."""
 
 _TIDY_SECONDS = 90.0
 """How long it may take until the groups of the last gangs are gone, too."""
+
+_PAUSE_SECONDS = 6.0
+"""How long what has just ended may be felt before nobody may write."""
 
 _CANARY_SECONDS = 20.0
 
@@ -59,6 +64,7 @@ class Soak:
         self._plan = plan
         self._directory = directory
         self._say = say
+        self._writes = Writes()
         self._complaints: list[str] = []
         """What must not be, and no rule of the checker's is about."""
 
@@ -73,6 +79,8 @@ class Soak:
             if CLOCKS in self._plan.kinds:
                 stack.enter_context(self._clocks.prepared())
             self._proxies = stack.enter_context(detour(cluster, source, note))
+            for name, proxy in self._proxies.items():
+                proxy.hear = partial(self._writes.take, name)
             self._processes = ProcessFaults(cluster, RESTARTED, note)
             self._load = Load(cluster, Random(source.random()), self._plan.alive)
             self._faults = ClusterFaults(cluster, self._load, Random(source.random()), note)
@@ -139,9 +147,11 @@ class Soak:
         while len(self._list_groups()) > standing and time.monotonic() < deadline:
             time.sleep(0.5)
         self._measures.compare(standing)
-        time.sleep(self._plan.rest / 2)
+        time.sleep(_PAUSE_SECONDS)
         self._checker.note("rest", "")
+        self._writes.begin()
         time.sleep(self._plan.rest)
+        self._writes.end()
         self._checker.note("work", "")
 
     def _list_groups(self) -> list[dict[str, Any]]:
@@ -179,7 +189,8 @@ class Soak:
     def _describe(self, checked: dict[str, Any]) -> dict[str, Any]:
         weather = count_weather(self._proxies)
         measured = self._measures.describe()
-        found = [json.dumps(each) for each in checked.pop("violations") if not is_canary(each)]
+        told = [*checked.pop("violations"), *self._writes.describe()]
+        found = [json.dumps(each) for each in told if not is_canary(each)]
         cluster = {kind: self._faults.counted[kind] for kind in self._faults.kinds}
         aimed = {kind: self._faults.aimed[kind] for kind in self._faults.kinds}
         return {

@@ -80,8 +80,8 @@ class Plan:
     patience: float = 150.0
     """How long the last gangs may take once there are no more faults."""
 
-    rest: float = 12.0
-    """How long nothing happens in the end; 0.0 if that is not waited for."""
+    rest: float = 70.0
+    """How long nothing happens in the end, a minute at least for the rule to say something; 0.0 for not at all."""
 
 
 def is_still(number: int) -> bool:

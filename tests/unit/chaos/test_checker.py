@@ -3,6 +3,8 @@
 import json
 
 from tests.chaos.checker import Checker, Recoveries, list_paths, summarize
+from tests.chaos.excuses import SPLIT_BRAIN
+from tests.unit.chaos.test_rules import BROKEN
 
 
 def pod(name: str, node: str = "", version: str = "1") -> dict[str, object]:
@@ -72,6 +74,47 @@ def test_the_report_counts_the_pods_that_went_for_somebody_of_higher_priority() 
     for name, conditions in (("a", [condition]), ("b", [])):
         checker.seen.see("pods", pod(name, "n1") | {"status": {"conditions": conditions}}, 0.0)
     assert checker.report()["preempted"] == 1
+
+
+def watch(checker: Checker, begin: float, end: float) -> None:
+    """The checker looks each second."""
+    for now in range(int(begin), int(end) + 1):
+        checker.look(float(now))
+
+
+def test_the_report_says_for_how_long_nothing_excused_everybody_from_a_rule() -> None:
+    checker = Checker(lambda _: None)
+    watch(checker, 100, 120)
+    checker.note({"note": "fall", "about": "extender"}, 120.0)
+    watch(checker, 121, 130)
+    checker.note({"note": "rise", "about": "extender"}, 130.0)
+    watch(checker, 131, 230)
+    checker.note({"note": "rest"}, 230.0)
+    watch(checker, 231, 250)
+    report = checker.report()
+    clear = (120 - 100) + (250 - 138)
+    assert report["in_force_seconds"] == {
+        **dict.fromkeys(("half bound", "orphan", "silent", "leaked finalizer"), clear),
+        "domain": 150,
+        "over-committed": 150,
+        "write at rest": 20,
+        "overlooked": 20 + (250 - 220),
+    }
+    assert report["hardly_in_force"] == ["write at rest", "overlooked"]
+
+
+def test_what_excuses_two_actives_is_no_time_in_which_a_node_could_not_be_over_committed() -> None:
+    checker = Checker(lambda _: None)
+    checker.look(0.0)
+    checker.note({"note": "fall", "about": SPLIT_BRAIN}, 0.0)
+    watch(checker, 1, 30)
+    assert checker.report()["in_force_seconds"]["over-committed"] == 0
+
+
+def test_every_rule_that_finds_something_says_how_long_it_was_in_force() -> None:
+    checker = Checker(lambda _: None)
+    checker.look(0.0)
+    assert set(checker.report()["in_force_seconds"]) == {rule for _, rule in BROKEN}
 
 
 def test_a_recovery_ends_with_the_first_binding_after_the_process_is_back() -> None:

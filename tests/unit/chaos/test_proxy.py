@@ -95,6 +95,16 @@ def test_in_calm_weather_all_passes_unchanged(stage: Stage) -> None:
     assert not stage.told
 
 
+def test_who_listens_hears_every_request_whatever_becomes_of_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[tuple[str, str]] = []
+    stage.proxy.hear = lambda request: heard.append((request.method, request.target))
+    stage.bind()
+    stage.befall(monkeypatch, Mishap.ERROR)
+    stage.bind()
+    assert heard == [("POST", BINDING)] * 2
+    assert stage.server.writes == 1
+
+
 @pytest.mark.parametrize(("mishap", "status"), [(Mishap.TOO_MANY, 429), (Mishap.ERROR, 500), (Mishap.UNAVAILABLE, 503)])
 def test_a_refused_write_is_not_done(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, mishap: Mishap, status: int

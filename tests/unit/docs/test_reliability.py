@@ -19,6 +19,27 @@ def test_the_page_names_every_violation(tmp_path: Path) -> None:
     assert "| violations | 1 |" in reliability.render(tmp_path)
 
 
+FORCE = {"half bound": 400, "overlooked": 45}
+
+
+def test_the_page_says_for_how_long_each_rule_was_in_force_and_for_which_that_is_too_short(tmp_path: Path) -> None:
+    found = Results(reliability.RESULTS).read(reliability.NAME)
+    changed = {**found, "in_force_seconds": FORCE, "hardly_in_force": ["overlooked"]}
+    for name in (reliability.NAME, reliability.STEADY):
+        (tmp_path / f"{name}-2026-01-01.json").write_text(json.dumps(changed))
+    page = reliability.render(tmp_path)
+    assert "| half bound | 400 |" in page
+    assert "| overlooked | 45 |" in page
+    assert page.count("so this run says little about them:\noverlooked.") == len(list(tmp_path.iterdir()))
+
+
+def test_a_run_in_which_every_rule_was_long_in_force_needs_no_such_word(tmp_path: Path) -> None:
+    found = Results(reliability.RESULTS).read(reliability.NAME)
+    changed = {**found, "in_force_seconds": {"half bound": 400}, "hardly_in_force": []}
+    (tmp_path / "soak-2026-01-01.json").write_text(json.dumps(changed))
+    assert "says little" not in reliability.render(tmp_path)
+
+
 def test_the_page_has_what_newer_soaks_measure(tmp_path: Path) -> None:
     found = Results(reliability.RESULTS).read(reliability.NAME)
     faults = {**found["faults"], "cluster_at_writes": dict.fromkeys(found["faults"]["cluster"], 7)}
