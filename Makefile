@@ -5,7 +5,7 @@ WORKERS ?= 2
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser control-plane control-planes help picture setup lint types contract unit e2e test test-full demo soak bench numbers pages lock sbom audit clean
+.PHONY: browser control-plane control-planes help picture setup lint types contract unit e2e test test-full demo soak soak-steady bench numbers pages lock sbom audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -58,6 +58,10 @@ demo: control-plane ## a cluster of 100 nodes with gangs coming and going
 
 soak: control-plane ## faults of all kinds for half an hour; SOAK="--minutes 10 --seed 2 --faults kills proxy" for others
 	$(BIN)/python -m tests.chaos $(SOAK)
+	$(BIN)/python -m bench.reliability --write
+
+soak-steady: control-plane ## the same, but nobody is killed: whether memory grows
+	$(BIN)/python -m tests.chaos --faults proxy cluster --name soak-steady $(SOAK)
 	$(BIN)/python -m bench.reliability --write
 
 picture: setup ## the picture of the live page in README, in a real browser

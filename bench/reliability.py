@@ -1,6 +1,7 @@
 """The page on reliability, `docs/reliability.md`, as the newest soak in `bench/results` has it.
 
     make soak                              makes the result: python -m tests.chaos
+    make soak-steady                       makes the one that judges memory
     python -m bench.reliability            prints the page
     python -m bench.reliability --write    writes it
 
@@ -20,7 +21,7 @@ PAGE = ROOT / "docs" / "reliability.md"
 RESULTS = ROOT / "bench" / "results"
 NAME = "soak"
 STEADY = "soak-steady"
-"""A soak in which nobody is killed: ``--faults proxy cluster --name soak-steady``."""
+"""A soak in which nobody is killed: ``make soak-steady``."""
 
 FALLBACK = "soak-fallback"
 """A soak at the other API level: ``--api fallback --name soak-fallback``."""
@@ -93,7 +94,7 @@ def render(directory: Path = RESULTS) -> str:
     found = results.read(NAME)
     parts = (_render_summary, _render_force, _render_requests, _render_processes, _render_cluster, _render_recovery)
     lines = [line for part in parts for line in part(found)]
-    return "\n".join([_HEAD, *lines, *_render_memory(results), *_render_fallback(results)]).rstrip("\n") + "\n"
+    return "\n".join([_HEAD, *lines, *_render_memory(results, found), *_render_fallback(results)]).rstrip("\n") + "\n"
 
 
 def _render_summary(found: Mapping[str, Any]) -> Iterator[str]:
@@ -221,18 +222,26 @@ def _render_recovery(found: Mapping[str, Any]) -> Iterator[str]:
     yield from _quote([(f"{time}.{name}", found[time][name]) for time in times for name in names])
 
 
-def _render_memory(results: Results) -> Iterator[str]:
+def _render_memory(results: Results, stormy: Mapping[str, Any]) -> Iterator[str]:
+    yield "## Memory"
+    yield ""
+    yield "A run judges whether the memory of a process grows if the process lives until the end of the run, and for"
+    yield "240 s at least. `make soak` kills processes, so `make soak-steady` judges them. In the second run requests"
+    yield "fail and the cluster changes, but no process is killed. Memory has grown if the median of the last quarter"
+    yield "of this life is more than 5 % and 3 MiB above the median of the second quarter."
+    yield "<!-- not measured: 240 s, 5 %, 3 MiB -->"
+    yield ""
+    yield _name_judged("make soak", stormy)
     try:
         found = results.read(STEADY)
     except QuoteError:
+        yield "There is no result of `make soak-steady`."
+        yield ""
         return
-    yield "## Memory"
+    yield _name_judged("make soak-steady", found)
     yield ""
-    yield "In this run requests fail and the cluster changes, but no process is killed"
-    yield "(`python -m tests.chaos --faults proxy cluster --name soak-steady`). The table shows resident memory in MiB"
-    yield "for each part of the run: the median of its samples. The minute is the end of the part. Memory has grown if"
-    yield "the median of the last quarter of the run is more than 5 % and 3 MiB above the median of the second quarter."
-    yield "<!-- not measured: 5 %, 3 MiB -->"
+    yield "The table shows resident memory in MiB for each part of `make soak-steady`: the median of its samples. The"
+    yield "minute is the end of the part."
     yield ""
     rows = {f"{row['minute']:g}": (row["extender"], row["controller"]) for row in found["memory_mib"]}
     yield from _draw("minute | extender | controller", rows)
@@ -241,6 +250,13 @@ def _render_memory(results: Results) -> Iterator[str]:
     lag = found["watch_lag_seconds"]
     more = {f"watch lag in seconds, {name}": (f"watch_lag_seconds.{name}", lag[name]) for name in ("p50", "p99")}
     yield from _sum_up(found, STEADY, more)
+
+
+def _name_judged(command: str, found: Mapping[str, Any]) -> str:
+    """A line that says whose memory a run has judged."""
+    if "growth_judged" not in found:
+        return f"This result of `{command}` does not say whose memory it judged."
+    return f"`{command}` judged the memory of: {', '.join(found['growth_judged']) or 'none'}."
 
 
 def _render_fallback(results: Results) -> Iterator[str]:

@@ -125,6 +125,7 @@ class Measures:
             "watch_lag_seconds": summarize(self._lags),
             "remembered": thin(self._remembered),
             "memory_mib": list(summarize_memory(self._memory)),
+            "growth_judged": [name for name in MEASURED if list_judged(self._memory, name)],
         }
 
 
@@ -137,17 +138,23 @@ def sum_metric(text: str, name: str) -> float:
 
 
 def find_growth(samples: Sequence[Sample], name: str) -> Iterator[str]:
-    """Says that a process's memory grows; of one that was started again nothing can be said."""
-    alive = [each for each in samples if each.pids[name] == samples[-1].pids[name] and each.mib[name]]
-    length = alive[-1].second - alive[0].second if alive else 0.0
-    if length < _JUDGED_SECONDS:
+    """Says that a process's memory grows."""
+    alive = list_judged(samples, name)
+    if not alive:
         return
+    length = alive[-1].second - alive[0].second
     early, late = (
         statistics.median(each.mib[name] for each in alive if first <= (each.second - alive[0].second) / length <= last)
         for first, last in ((0.25, 0.5), (0.75, 1.0))
     )
     if late > early * GROWTH + GROWTH_MIB:
         yield f"memory: {name} has grown from {early:.1f} to {late:.1f} MiB in {length * 0.5 / 60:.1f} min"
+
+
+def list_judged(samples: Sequence[Sample], name: str) -> list[Sample]:
+    """The samples by which a process is judged; none of one that was started again a moment ago."""
+    alive = [each for each in samples if each.pids[name] == samples[-1].pids[name] and each.mib[name]]
+    return alive if alive and alive[-1].second - alive[0].second >= _JUDGED_SECONDS else []
 
 
 def summarize_memory(samples: Sequence[Sample], parts: int = 8) -> Iterator[dict[str, float]]:

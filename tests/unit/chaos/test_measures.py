@@ -8,7 +8,16 @@ import pytest
 
 from serried.observe.prometheus import PrometheusExtenderMetrics
 from tests.chaos import measures
-from tests.chaos.measures import GONE_AT_REST, Measures, Sample, find_growth, sum_metric, summarize_memory, thin
+from tests.chaos.measures import (
+    GONE_AT_REST,
+    Measures,
+    Sample,
+    find_growth,
+    list_judged,
+    sum_metric,
+    summarize_memory,
+    thin,
+)
 
 METRICS = """# HELP serried_groups PodGroups by state.
 # TYPE serried_groups gauge
@@ -46,6 +55,19 @@ def run(memory: list[float], restart: int = 0) -> list[Sample]:
 )
 def test_memory_is_flat_or_it_grows(samples: list[Sample], grows: bool) -> None:  # noqa: FBT001 - of a table
     assert bool(list(find_growth(samples, "extender"))) is grows
+
+
+@pytest.mark.parametrize(
+    ("samples", "judged"),
+    [
+        pytest.param(run([80.0] * 60), 60, id="it has lived all the time"),
+        pytest.param(run([80.0] * 60, restart=20), 40, id="it was started again early"),
+        pytest.param(run([80.0] * 60, restart=45), 0, id="it was started again late"),
+        pytest.param([], 0, id="nobody looked"),
+    ],
+)
+def test_a_process_is_judged_by_its_last_life_if_that_is_long_enough(samples: list[Sample], judged: int) -> None:
+    assert len(list_judged(samples, "extender")) == judged
 
 
 def test_memory_is_told_in_parts() -> None:

@@ -40,6 +40,17 @@ def test_a_run_in_which_every_rule_was_long_in_force_needs_no_such_word(tmp_path
     assert "says little" not in reliability.render(tmp_path)
 
 
+def test_the_page_says_which_run_has_judged_whose_memory(tmp_path: Path) -> None:
+    found = Results(reliability.RESULTS).read(reliability.NAME)
+    (tmp_path / "soak-2026-01-01.json").write_text(json.dumps({**found, "growth_judged": []}))
+    alone = reliability.render(tmp_path)
+    assert "`make soak` judged the memory of: none." in alone
+    assert "There is no result of `make soak-steady`." in alone
+    steady = {**found, "growth_judged": ["extender", "controller"]}
+    (tmp_path / "soak-steady-2026-01-01.json").write_text(json.dumps(steady))
+    assert "`make soak-steady` judged the memory of: extender, controller." in reliability.render(tmp_path)
+
+
 def test_the_page_has_what_newer_soaks_measure(tmp_path: Path) -> None:
     found = Results(reliability.RESULTS).read(reliability.NAME)
     faults = {**found["faults"], "cluster_at_writes": dict.fromkeys(found["faults"]["cluster"], 7)}
