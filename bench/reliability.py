@@ -77,9 +77,10 @@ count as missing if it is deleted before it is bound, or if its planned node is 
 active at once may over-commit a node, as any two schedulers may, because the API server does not check it.
 <!-- not measured: 2 s, 200 s, 15 s, 10 s, 75 s, 90 s, 8 s -->
 
-The soak sets wall clocks only with `--faults clocks`. `tests/sim/test_death_anywhere.py` and
-`tests/sim/test_clock_jumps.py` move the clocks of the extender's core, and `tests/e2e/promises/test_clocks.py` those of
-both processes. The soak does not test a network that separates two nodes, a full disk, or a loss of etcd's data.
+The soak sets the wall clocks of extender and controller back or ahead by up to an hour, for a few seconds.
+`tests/sim/test_death_anywhere.py` and `tests/sim/test_clock_jumps.py` move the clocks of the extender's core, and
+`tests/e2e/promises/test_clocks.py` those of both processes. The soak does not test a network that separates two nodes,
+a full disk, or a loss of etcd's data.
 """
 
 
@@ -123,6 +124,8 @@ def _render_summary(found: Mapping[str, Any]) -> Iterator[str]:
     }
     if "preempted" in found:
         rows["pods that had to go for a gang of higher priority"] = ("preempted", found["preempted"])
+    if "clocks" in found["faults"]:
+        rows["times that wall clocks were set"] = ("faults.clocks", found["faults"]["clocks"])
     for label, (_, value) in rows.items():
         yield f"| {label} | {value:,} |"
     yield from _quote(list(rows.values()))

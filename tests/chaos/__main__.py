@@ -21,7 +21,7 @@ from bench.cluster.progress import stderr_report
 from bench.generated import ROOT
 from bench.machine import describe_machine
 from tests.chaos.soak import Soak, make_spec
-from tests.chaos.storm import CLOCKS, KINDS, STILL_EACH, STILL_SECONDS, Plan
+from tests.chaos.storm import KINDS, STILL_EACH, STILL_SECONDS, Plan
 
 _ROUND_SECONDS = 38.0
 """How long a round takes with everything in it, roughly, if its calm is not still."""
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--minutes", type=float, default=30.0, help="about how long faults come (default: %(default)s)")
-    add("--faults", nargs="+", choices=(*KINDS, CLOCKS), default=list(KINDS), help="leave the others out")
+    add("--faults", nargs="+", choices=KINDS, default=list(KINDS), help="leave the others out")
     add("--seed", type=int, default=1, help="the same seed brings the same draws (default: %(default)s)")
     add("--api", choices=("native", "fallback"), default="native")
     add("--name", default="soak", help="first part of the result's file name")

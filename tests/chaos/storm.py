@@ -20,11 +20,11 @@ from tests.chaos.proxy import Proxy, Trap
 from tests.chaos.rival import rival
 from tests.chaos.rules import FIT_SECONDS
 
-KINDS = ("kills", "freezes", "proxy", "cluster", "split")
-"""What comes unless it is left out; ``split`` is two schedulers and extenders that are active at once."""
-
 CLOCKS = "clocks"
-"""What comes only if it is asked for: the wall clocks of extender and controller are set, back or ahead."""
+"""The wall clocks of extender and controller are set, back or ahead."""
+
+KINDS = ("kills", "freezes", "proxy", "cluster", "split", CLOCKS)
+"""What comes unless it is left out; ``split`` is two schedulers and extenders that are active at once."""
 
 RESTARTED: tuple[AnyName, ...] = ("extender", "controller", "scheduler", "kube-apiserver", "etcd")
 KILLED: tuple[AnyName, ...] = (*("extender",) * 6, *("controller",) * 6, "scheduler", "kube-apiserver", "etcd")
@@ -172,7 +172,8 @@ class Storm:
         kinds = self._plan.kinds
         to_processes = [self._kill, self._kill, self._trap] if "kills" in kinds else []
         to_processes += [self._freeze] if "freezes" in kinds else []
-        to_processes += [self._set_clocks] if CLOCKS in kinds else []
+        # Half as often as a freeze: while the clocks are off, a gang has an excuse.
+        to_processes = to_processes * 2 + ([self._set_clocks] if CLOCKS in kinds else [])
         to_cluster = [self._strike, self._strike, self._ambush] if "cluster" in kinds else []
         return [deeds for deeds in (to_processes, to_cluster) if deeds]
 

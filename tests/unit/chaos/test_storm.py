@@ -123,6 +123,13 @@ def test_only_what_is_chosen_happens(kinds: tuple[str, ...], done: set[str]) -> 
     assert stage.weather == {(0.0, 0.0)}
 
 
+def test_a_soak_has_faults_of_all_kinds_unless_some_are_left_out() -> None:
+    stage = Stage(*(kind for kind in Plan(seed=1, rounds=1).kinds if kind != "split"))
+    wanted = {"kill extender", "freeze", "clocks back", "clocks ahead", "node deleted"}
+    stage.rage(lambda: set(stage.world.done) >= wanted)
+    assert stage.weather == {(0.12, 0.25)}
+
+
 def test_in_a_storm_all_fails_and_in_the_calm_watches_alone() -> None:
     stage = Stage(*(kind for kind in KINDS if kind != "split"))
     stage.rage()
