@@ -1,9 +1,10 @@
 """How long filter waits while fifty readers ask for pages and metrics without a pause, and TLS beside plain HTTP.
 
 The extender's core in one process over 5,000 nodes and 1,000 gangs that change (`bench.page`), behind the listener for
-operations with its guard; readers in processes of their own, on kept connections. A probe asks filter about a plain
-pod every few milliseconds. The second part asks the verbs' own listener, by plain HTTP and by TLS with certificates on
-both sides, over one kept connection as kube-scheduler does.
+operations with its guard, which demands a token of everybody; readers in processes of their own, on kept connections
+by plain HTTP, in one case by TLS. A stub in the place of the API server reviews tokens. A probe asks filter about a
+plain pod every few milliseconds. The second part asks the verbs' own listener, by plain HTTP and by TLS with
+certificates on both sides, over one kept connection as kube-scheduler does.
 
     python -m bench.readers              JSON to bench/results/, a table to standard output; milliseconds
 """
@@ -19,13 +20,14 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import uvloop
 from fastapi import FastAPI
@@ -40,13 +42,15 @@ from extender.debug.routes import debug_routes
 from extender.http.server import Listener, Reply, Routes, Security
 from extender.leader import Leadership
 from extender.status.reports import Reports
-from serried.callers.certificates import CertificateFiles, ReloadingContext
-from serried.callers.guard import OPEN_PATHS
+from serried.callers.certificates import CertificateFiles, ReloadingContext, make_self_signed
+from serried.callers.guard import OPEN_PATHS, Guard, TokenDemand
+from serried.callers.reviews import Reviews
 from serried.model.level import NATIVE
 from serried.observe.ops import make_server, ops_routes
 from serried.observe.pace import Pace, Paced
 from serried.observe.prometheus import PrometheusExtenderMetrics
 from tests.support.certificates import Authority
+from tests.support.court import Court
 
 _READERS = 50
 _PROCESSES = 2
@@ -55,38 +59,72 @@ _CALLS = 3_000
 _BODY = b'{"pod":{}}' + b" " * 30_000
 """As long as a call with the names of a thousand nodes."""
 
+_READER = "system:serviceaccount:team:reader"
+_TOKEN = "a-good-token"  # noqa: S105 - of nobody
+_KEPT_SECONDS = 30.0
+"""How long a review counts, as `--ops-auth-cache` says by default."""
+
+Scheme = Literal["http", "https"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What the readers ask for, one after the other, and by which way."""
+
+    paths: tuple[str, ...]
+    scheme: Scheme = "http"
+
+
+_MANY = (
+    *("/metrics", "/debug/groups", "/debug/nodes", "/debug/domains", "/debug/decisions?limit=1000"),
+    *("/debug/queue", "/debug/", "/debug/groups/team-1/gang-0001"),
+)
+
 CASES = {
-    "nothing": (),
-    "metrics": ("/metrics",),
-    "groups": ("/debug/groups",),
-    "all nodes": ("/debug/nodes?limit=100000",),
-    "domains": ("/debug/domains",),
-    "many pages by turns": (
-        *("/metrics", "/debug/groups", "/debug/nodes", "/debug/domains", "/debug/decisions?limit=1000"),
-        *("/debug/queue", "/debug/", "/debug/groups/team-1/gang-0001"),
-    ),
+    "nothing": Case(()),
+    "metrics": Case(("/metrics",)),
+    "groups": Case(("/debug/groups",)),
+    "all nodes": Case(("/debug/nodes?limit=100000",)),
+    "domains": Case(("/debug/domains",)),
+    "many pages by turns": Case(_MANY),
+    "many pages by TLS": Case(_MANY, "https"),
 }
-"""What the readers ask for, one after the other."""
 
 
-def read_on(port: int, paths: Sequence[str], readers: int, ended: Event, counted: Any) -> None:
+def connect(port: int, scheme: Scheme) -> http.client.HTTPConnection:
+    """A connection of a reader."""
+    if scheme == "http":
+        return http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # it is self-signed, as where nobody gives the extender a certificate
+    return http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
+
+
+def ask(connection: http.client.HTTPConnection, path: str, token: str = _TOKEN) -> int:
+    """The status of one answer, which is read to its end."""
+    connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status
+
+
+def read_on(port: int, case: Case, readers: int, ended: Event, counted: Any) -> None:
     """So many readers in this process, until ``ended``; counts answers by status."""
     import threading  # noqa: PLC0415 - in the readers' process alone
 
     def read(offset: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection = connect(port, case.scheme)
         turn = offset
         while not ended.is_set():
             turn += 1
             try:
-                connection.request("GET", paths[turn % len(paths)])
-                answer = connection.getresponse()
-                answer.read()
+                status = ask(connection, case.paths[turn % len(case.paths)])
             except (OSError, http.client.HTTPException):
                 connection.close()
                 continue
             with counted.get_lock():
-                counted[0 if answer.status == 200 else 1] += 1
+                counted[0 if status == 200 else 1] += 1
 
     threads = [threading.Thread(target=read, args=(number,)) for number in range(readers)]
     for thread in threads:
@@ -95,11 +133,9 @@ def read_on(port: int, paths: Sequence[str], readers: int, ended: Event, counted
         thread.join()
 
 
-@asynccontextmanager
-async def serving(town: Town) -> AsyncIterator[int]:
-    """The port of pages and metrics, at the readers' pace."""
+def make_app(town: Town) -> FastAPI:
+    """Pages and metrics."""
     metrics = PrometheusExtenderMetrics()
-    pace = Pace()
     stubs = {"feed": SimpleNamespace(show=lambda _: None), "isolation": SimpleNamespace(list_unmarked=list)}
     leadership = cast("Leadership", SimpleNamespace(active=True))
     gauges = Gauges(town.stage.core, level=NATIVE, leadership=leadership, metrics=metrics, **cast("Any", stubs))
@@ -109,17 +145,27 @@ async def serving(town: Town) -> AsyncIterator[int]:
     reports = cast("Reports", SimpleNamespace(decisions=town.decisions))
     app.include_router(debug_routes(town.stage.core, reports, NATIVE, dict))
     app.include_router(live_routes(town.broadcast))
-    server = make_server(Paced(app, pace, OPEN_PATHS), "127.0.0.1", 0, turn=pace.admit)
+    return app
+
+
+@asynccontextmanager
+async def serving(app: FastAPI, case: Case) -> AsyncIterator[int]:
+    """The port of an app behind the guard, at the readers' pace (`serried.process`)."""
+    pace, court = Pace(), Court()
+    court.users[_TOKEN] = _READER
+    court.grants = {(_READER, "get", path.partition("?")[0]) for path in case.paths}
+    guard = Guard(Paced(app, pace, OPEN_PATHS), TokenDemand.ALWAYS, Reviews(court.client(), _KEPT_SECONDS))
+    tls = make_self_signed() if case.scheme == "https" else None
+    server = make_server(guard, "127.0.0.1", 0, tls=tls, turn=pace.admit)
     task = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - it is seen from outside
         await asyncio.sleep(0.01)
     yield server.servers[0].sockets[0].getsockname()[1]
-    await town.broadcast.close()
     server.should_exit = True
     await task
 
 
-async def watch(paths: Sequence[str]) -> tuple[Run, int, int]:
+async def watch(case: Case) -> tuple[Run, int, int]:
     """What filter waits, and how many readers were answered and refused meanwhile."""
     town, run = Town(), Run()
     gc.collect()
@@ -128,8 +174,9 @@ async def watch(paths: Sequence[str]) -> tuple[Run, int, int]:
     churn = asyncio.create_task(town.churn())
     context = multiprocessing.get_context("spawn")
     ended, counted = context.Event(), context.Array("q", 2)
-    async with serving(town) as port:
-        work = (port, paths, _READERS // _PROCESSES, ended, counted)
+    paths = case.paths
+    async with serving(make_app(town), case) as port:
+        work = (port, case, _READERS // _PROCESSES, ended, counted)
         clients = [context.Process(target=read_on, args=work) for _ in range(_PROCESSES if paths else 0)]
         for client in clients:
             client.start()
@@ -142,15 +189,16 @@ async def watch(paths: Sequence[str]) -> tuple[Run, int, int]:
         ended.set()
         for client in clients:
             await asyncio.to_thread(client.join)
+        await town.broadcast.close()
     churn.cancel()
     await asyncio.gather(churn, return_exceptions=True)
     return run, answered, refused
 
 
-def measure(name: str, paths: Sequence[str]) -> dict[str, Any]:
+def measure(name: str, case: Case) -> dict[str, Any]:
     """One case."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        run, answered, refused = runner.run(watch(paths))
+        run, answered, refused = runner.run(watch(case))
     gc.unfreeze()
     waits = sorted(run.waits)
     return {
@@ -224,9 +272,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     noise = measure_noise()
     rows = []
-    for name, paths in CASES.items():
+    for name, case in CASES.items():
         if not asked.cases or name in asked.cases:
-            rows.append(measure(name, paths))
+            rows.append(measure(name, case))
             print(rows[-1], flush=True)
     ways = measure_tls()
     print(ways, flush=True)
