@@ -26,7 +26,7 @@ STEADY = "soak-steady"
 FALLBACK = "soak-fallback"
 """A soak at the other API level: ``--api fallback --name soak-fallback``."""
 
-_ORDER = ("extender", "controller", "scheduler", "kube-apiserver", "etcd", "split brain")
+_ORDER = ("extender", "controller", "scheduler", "kube-apiserver", "etcd", "split brain", "clock")
 
 _HEAD = """# Reliability
 
@@ -145,7 +145,8 @@ def _render_force(found: Mapping[str, Any]) -> Iterator[str]:
         return
     yield "A rule is in force while nothing excuses all gangs from it. A recovery excuses from *half bound*, *orphan*,"
     yield "*silent* and *leaked finalizer*. *Overlooked* begins 90 s after the last fault. *Write at rest* is in force"
-    yield "only at rest. A write that was refused or delayed excuses one gang for a while, which the table ignores."
+    yield "only at rest, and the rules about Bindings only before it. A write that was refused or delayed excuses one"
+    yield "gang for a while, which the table ignores."
     yield "<!-- not measured: 90 s -->"
     yield ""
     yield from _draw("rule | seconds", {row: (seconds,) for row, seconds in found["in_force_seconds"].items()})

@@ -264,12 +264,16 @@ RULES: tuple[Callable[[Observed, float], Iterator[Violation]], ...] = (
 def list_in_force(seen: Observed, since: float, now: float) -> Iterator[tuple[str, float]]:
     """For how many of the seconds between two moments each rule was in force: nothing excused everybody from it."""
     clear = seen.excuses.count_clear(since, now)
-    for rule in ("half bound", "orphan", "silent", "leaked finalizer"):
+    # At rest nobody is to be bound, so rules about that have nothing to judge.
+    rests = seen.rest_since is not None
+    works = 0.0 if rests else now - since
+    yield "half bound", 0.0 if rests else clear
+    for rule in ("orphan", "silent", "leaked finalizer"):
         yield rule, clear
-    yield "domain", now - since
-    yield "over-committed", 0.0 if seen.excuses.was_split(now - RACE_SECONDS) else now - since
-    yield "write at rest", 0.0 if seen.rest_since is None else now - max(since, seen.rest_since)
-    yield "overlooked", max(0.0, now - max(since, seen.excuses.last_fault + FIT_SECONDS))
+    yield "domain", works
+    yield "over-committed", 0.0 if seen.excuses.was_split(now - RACE_SECONDS) else works
+    yield "write at rest", now - max(since, seen.rest_since) if seen.rest_since is not None else 0.0
+    yield "overlooked", max(0.0, min(works, now - seen.excuses.last_fault - FIT_SECONDS))
 
 
 def judge(seen: Observed, now: float) -> list[Violation]:
