@@ -69,12 +69,13 @@ class ApiClient:
         self._transport = Transport(credentials, agent=f"serried/{__version__} ({component})", connections=connections)
 
         self._may_write: Callable[[], bool] = lambda: True
-        """Asked ahead of each attempt to change something."""
+        """Asked whenever a change is about to be sent."""
 
     def fenced(self, may_write: Callable[[], bool]) -> "ApiClient":
         """This client, over the same connections, for whoever may not write at every moment.
 
-        ``may_write`` is asked ahead of each attempt, also of a repeated one; without it the call raises Fenced.
+        ``may_write`` is asked whenever a change is about to be sent, for the first time or again, for whatever reason;
+        without it the call raises Fenced.
         """
         other = copy.copy(self)
         other._may_write = may_write  # noqa: SLF001 - it is one of these
@@ -128,13 +129,17 @@ class ApiClient:
         return _decode(f"{method} {path}", await self.request(method, path, **how))
 
     async def _repeat(self, call: Call, policy: RetryPolicy, before: Callable[[], None] = lambda: None) -> Response:
-        attempts = Attempts(policy.backoff, spread=full_jitter)
-        while True:
+        def check() -> None:
             before()
             if call.method != "GET" and not self._may_write():
                 raise Fenced(str(call), Failure(0, "NotLeading", "not sent, for this instance does not lead any more"))
+
+        attempts = Attempts(policy.backoff, spread=full_jitter)
+        while True:
             try:
-                return await self._transport.send(call)
+                return await self._transport.send(call, check)
+            except Fenced:
+                raise
             except ApiError as err:
                 self.metrics.failed(call.method, err.status)
                 if not isinstance(err, TooMany | Unavailable):
@@ -276,8 +281,8 @@ class ApiClient:
     ) -> None:
         """Bind the pod of this ``uid`` to ``node``; done also if it is bound there already.
 
-        ``before`` is called ahead of each attempt; what it raises ends the call. Raises Conflict if the pod is another
-        one, is bound elsewhere, is being deleted or is gated.
+        ``before`` is called whenever it is about to be sent; what it raises ends the call. Raises Conflict if the pod
+        is another one, is bound elsewhere, is being deleted or is gated.
         """
         body = {
             "apiVersion": "v1",

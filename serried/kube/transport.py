@@ -5,7 +5,7 @@ Which calls are worth a second attempt is for `client` to say.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -35,6 +35,13 @@ _CONNECT_SHARE = 0.8
 _READ_BUFFER_BYTES = 2**20
 
 _LARGE_BODY_BYTES = 2**19
+
+
+Check = Callable[[], None]
+"""Called whenever a call is about to be sent, for the first time or again; what it raises ends the call.
+
+That must be no OSError and no error of aiohttp: those are taken for a connection that was lost.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +106,18 @@ class Transport:
         if session is not None:
             await session.close()
 
-    async def send(self, call: Call) -> Response:
+    async def send(self, call: Call, check: Check) -> Response:
         """One attempt at a call; raises a subclass of ApiError for any answer but 2xx."""
         try:
-            return await self._send_fresh(call)
+            return await self._send_fresh(call, check)
         except Unauthorized:
             # A rotated token that we hold too long looks like this. Once: a wrong one stays wrong.
             await self._renew_token()
-        return await self._send_fresh(call)
+        return await self._send_fresh(call, check)
 
-    async def _send_fresh(self, call: Call) -> Response:
+    async def _send_fresh(self, call: Call, check: Check) -> Response:
         try:
-            return await self._send(call)
+            return await self._send(call, check)
         except aiohttp.ServerDisconnectedError as err:
             # The server closed an idle connection while we picked it.
             if not call.repeatable or call.method in _REPEATED_BY_AIOHTTP:
@@ -118,11 +125,11 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             raise _lost(call, err) from err
         try:
-            return await self._send(call)
+            return await self._send(call, check)
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             raise _lost(call, err) from err
 
-    async def _send(self, call: Call) -> Response:
+    async def _send(self, call: Call, check: Check) -> Response:
         timeout = aiohttp.ClientTimeout(total=call.timeout_seconds, connect=call.timeout_seconds * _CONNECT_SHARE)
         async with self._open().request(
             call.method,
@@ -133,6 +140,7 @@ class Transport:
             server_hostname=self._credentials.server_name or None,
             proxy=self._credentials.proxy or None,
             allow_redirects=False,
+            middlewares=(_ahead(check),),
         ) as answer:
             body = await answer.read()
             if answer.status >= 300:
@@ -216,6 +224,16 @@ class Transport:
     def _keep(self, token: str) -> None:
         self._token = token
         self._token_until = time.monotonic() + TOKEN_LIFETIME_SECONDS
+
+
+def _ahead(check: Check) -> aiohttp.ClientMiddlewareType:
+    """What aiohttp runs ahead of each sending, its own second one included."""
+
+    async def ask(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        check()
+        return await send(request)
+
+    return ask
 
 
 def _stream_if_large(body: bytes | None) -> bytes | BytesIO | None:

@@ -86,6 +86,10 @@ async def ask(client: ApiClient, verb: str) -> None:
             await client.bind("ns", "a", "u1", "n1")
         case "evict":
             await client.evict("ns", "a", "u1")
+        case "replace":
+            await client.replace(PODS, {"metadata": {"name": "a", "namespace": "ns", "uid": "u1"}, "spec": {}})
+        case "delete":
+            await client.delete(PODS, "ns", "a", uid="u1")
 
 
 @pytest.mark.parametrize(
@@ -322,6 +326,20 @@ async def test_every_refused_attempt_counts(server: FakeApiServer) -> None:
     assert metrics.seen[1:] == [("GET", 503), ("GET", 503)]
 
 
+async def test_what_is_asked_before_a_binding_is_asked_before_it_is_sent_again(
+    server: FakeApiServer, client: ApiClient
+) -> None:
+    server.hang_up(calls(), times=9)
+
+    def before() -> None:
+        if server.requests:
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await client.bind("ns", "a", "u1", "n1", before=before)
+    assert len(server.requests) == 1
+
+
 class TestAFence:
     """Whoever may not write any more sends nothing more, whatever it is at."""
 
@@ -337,6 +355,37 @@ class TestAFence:
         with pytest.raises(Fenced):
             await ask(client.fenced(lambda: len(server.requests) < 2), verb)
         assert len(server.requests) == 2
+
+    @pytest.mark.parametrize("verb", ["patch", "bind", "replace", "delete"])
+    async def test_is_asked_again_where_the_connection_ended_without_an_answer(
+        self, server: FakeApiServer, client: ApiClient, verb: str
+    ) -> None:
+        server.hang_up(calls(), times=9)
+        with pytest.raises(Fenced):
+            await ask(client.fenced(lambda: not server.requests), verb)
+        assert len(server.requests) == 1
+
+    @pytest.mark.parametrize("verb", ["create", "patch", "bind", "evict"])
+    async def test_is_asked_again_when_a_token_was_read_after_a_refusal(self, server: FakeApiServer, verb: str) -> None:
+        server.token = "new"
+        leads = [True]
+
+        def renew() -> str:
+            leads.clear()
+            return "new"
+
+        credentials = Credentials(server.url, read_token=lambda: "old", renew_token=renew)
+        async with ApiClient(credentials, component="test") as client:
+            with pytest.raises(Fenced):
+                await ask(client.fenced(lambda: bool(leads)), verb)
+        assert len(server.requests) == 1
+
+    async def test_a_call_that_is_not_sent_is_no_failure_of_the_api_server(self, server: FakeApiServer) -> None:
+        metrics = Failures()
+        async with ApiClient(Credentials(server.url), component="test", metrics=metrics) as client:
+            with pytest.raises(Fenced):
+                await ask(client.fenced(lambda: False), "bind")
+        assert metrics.seen == []
 
     async def test_lets_reads_pass_and_is_for_its_holder_alone(self, server: FakeApiServer, client: ApiClient) -> None:
         await client.fenced(lambda: False).get(PODS, "ns", "a")
