@@ -54,6 +54,7 @@ from serried.model.eligibility import GangJobs
 from serried.model.group import GroupKey
 from serried.model.level import ApiLevel
 from serried.model.pod import Pod
+from serried.observe.pace import Pace
 from serried.observe.prometheus import PrometheusExtenderMetrics
 from serried.observe.traces import MissingExtraError, Traces, make_traces
 from serried.process import run_process, settle_memory
@@ -186,8 +187,10 @@ class Extender:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
+            turn = Pace().admit
             for name, address in (("filter", self.settings.filter_listen), ("bind", self.settings.bind_listen)):
-                tasks.create_task(Listener(self.verbs.routes(), security=self._security).serve(*address), name=name)
+                listener = Listener(self.verbs.routes(), security=self._security, turn=turn)
+                tasks.create_task(listener.serve(*address), name=name)
             for name, work in {
                 "feed": self.feed.run,
                 "events": self.events.run,

@@ -29,7 +29,7 @@ class Peers:
     """The connections of one listener; iteration is over all of them."""
 
     def __init__(self, most: int | None = None, most_bytes: int = _MOST_BYTES) -> None:
-        self._most = most or _count_allowed()
+        self._most = most or count_allowed(_MOST, _FILES_SHARE)
         self._most_bytes = most_bytes
         self._all: set[Peer] = set()
 
@@ -82,6 +82,7 @@ class Peers:
         self._held_bytes -= size
 
 
-def _count_allowed() -> int:
+def count_allowed(most: int, share: float) -> int:
+    """So many connections, or fewer where they took more than this share of the files that the process may open."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MOST if files == resource.RLIM_INFINITY else max(1, min(_MOST, int(files * _FILES_SHARE)))
+    return most if files == resource.RLIM_INFINITY else max(1, min(most, int(files * share)))

@@ -10,14 +10,16 @@ import http
 import logging
 import ssl
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import httptools
 import orjson
 
-from extender.http.peers import Peers
+from extender.http.peers import Peers, count_allowed
+from serried.observe.intake import Bounds, Intake, Turn, take_none
+from serried.observe.ops import listen_at
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +41,14 @@ _CLOSING_SECONDS = 0.5
 _MAX_OTHER_BYTES = 1 << 20
 """The most of a request that is not its body: head, frames of chunks, trailers."""
 
-_HANDSHAKE_SECONDS = 10.0
-"""How long the handshake of a connection by TLS may take."""
+_MOST_ENTERING = 16_384
+"""How many connections may be on their way through a handshake: a gang of 10,000 may call all at once."""
+
+_ENTERING_FILES_SHARE = 0.125
+"""The part of the files that this process may open which those may take."""
+
+_SHARE_OF_ONE = 0.75
+"""The part of them that may come from one address."""
 
 _MAX_QUEUED = 16
 """How many requests may wait behind an open call. kube-scheduler sends none: its client waits for each answer."""
@@ -93,13 +101,25 @@ class Security:
     """Whether the owner of this certificate may call; asked once a connection."""
 
 
-class Listener:
-    """Sockets over one set of routes; plain HTTP without ``security``."""
+def _bound_entering() -> Bounds:
+    most = count_allowed(_MOST_ENTERING, _ENTERING_FILES_SHARE)
+    return Bounds(max(1, int(most * _SHARE_OF_ONE)), most)
 
-    def __init__(self, routes: Routes, peers: Peers | None = None, security: Security | None = None) -> None:
+
+def _stay() -> None:
+    """Nobody counts those who come by plain HTTP on their way in."""
+
+
+class Listener:
+    """Sockets over one set of routes; plain HTTP without ``security``. Each handshake waits for its ``turn``."""
+
+    def __init__(
+        self, routes: Routes, peers: Peers | None = None, security: Security | None = None, turn: Turn = take_none
+    ) -> None:
         self._routes = routes
         self._security = security
-        self._servers: list[asyncio.Server] = []
+        self._turn = turn
+        self._servers: list[asyncio.Server | Intake] = []
         self._peers = Peers() if peers is None else peers
 
     async def serve(self, host: str, port: int) -> None:
@@ -112,20 +132,22 @@ class Listener:
 
     async def open(self, host: str, port: int) -> int:
         """Listen from now on; returns the port, of interest if ``port`` was 0."""
-        loop = asyncio.get_running_loop()
-        make = functools.partial(_Connection, self._routes, self._peers, self._security)
-        server = await loop.create_server(
-            make,
-            host,
-            port,
-            backlog=4096,
-            ssl=None if self._security is None else self._security.context,
-            ssl_handshake_timeout=None if self._security is None else _HANDSHAKE_SECONDS,
-        )
-        self._servers.append(server)
-        found = int(server.sockets[0].getsockname()[1])
+        servers: Sequence[asyncio.Server | Intake]
+        if self._security is None:
+            loop = asyncio.get_running_loop()
+            servers = [await loop.create_server(self._make, host, port, backlog=4096)]
+        else:
+            context = self._security.context
+            bounds = _bound_entering()
+            sockets = listen_at(host, port)
+            servers = [Intake(each, self._make, lambda _: context, self._turn, bounds=bounds) for each in sockets]
+        self._servers += servers
+        found = int(servers[0].sockets[0].getsockname()[1])
         log.info("listening", extra={"host": host, "port": found})
         return found
+
+    def _make(self, leave: Callable[[], None] = _stay) -> asyncio.Protocol:
+        return _Connection(self._routes, self._peers, self._security, leave)
 
     async def close(self) -> None:
         """Accept nothing more, close idle connections; open calls get a moment, then 503."""
@@ -177,13 +199,17 @@ class _Connection(asyncio.Protocol):
     sends more is cut off.
     """
 
-    def __init__(self, routes: Routes, peers: Peers, security: Security | None) -> None:
+    def __init__(self, routes: Routes, peers: Peers, security: Security | None, leave: Callable[[], None]) -> None:
         self.call: asyncio.Task[None] | None = None
         """The open call of a patient handler."""
 
         self._routes = routes
         self._peers = peers
         self._security = security
+
+        self._leave = leave
+        """Tells that the connection is made: from now on it counts among its peers."""
+
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
 
@@ -223,6 +249,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._timer = self._loop.call_later(IDLE_SECONDS, self._check_idle)
+        self._leave()
         self._peers.add(self)
         if self._security is not None and not self._security.admits(transport.get_extra_info("peercert") or {}):
             log.warning("a client's certificate is good, and its name is none of those that may call")

@@ -1,6 +1,7 @@
-"""Connections of the listener for operations: plain HTTP and TLS on one port, told apart by their first byte.
+"""How listeners take in what anybody can send them: silence, halves of handshakes, thousands of them at once.
 
-The kubelet's probes and a port-forward come by plain HTTP, tokens by TLS; who may use which is for others to say.
+Whoever opens many takes nothing from others: each address has its bound, waits for handshakes behind itself alone, and
+of too many the first to go is one of the address that has most.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import socket
 import ssl
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 log = logging.getLogger(__name__)
 
@@ -17,8 +19,17 @@ _FIRST_BYTE_SECONDS = 20.0
 
 _HANDSHAKE_SECONDS = 10.0
 
+_WAITING_SECONDS = 10.0
+"""How long a connection may wait for its handshake: Go's clients have given up by then."""
+
+_HANDSHAKES_OF_ONE = 32
+"""How many handshakes of one address may be under way: each holds far more memory than a connection that waits."""
+
 MOST_FROM_ONE = 128
-"""How many connections one address may have open, so that the others stay served."""
+"""How many connections one address may have open at a port for operations, so that the others stay served."""
+
+_MOST_AT_ONCE = 1024
+"""How many connections may be on their way in at a port for operations."""
 
 _PAUSE_SECONDS = 0.1
 """The rest after an error such as a lack of file descriptors."""
@@ -30,38 +41,84 @@ Turn = Callable[[], Awaitable[None]]
 """Returns when there is time for a handshake, which is work that anybody can ask for."""
 
 Make = Callable[[Callable[[], None]], asyncio.Protocol]
-"""Makes the protocol of a connection, which calls what it is given when the connection has ended."""
+"""Makes the protocol of a connection, which calls what it is given as soon as its address is not to be charged for it.
+
+At the latest that is when the connection has ended.
+"""
+
+Choose = Callable[[bytes], ssl.SSLContext | None]
+"""By what TLS a connection goes on that begins with this byte; None for plain HTTP."""
+
+
+def tell_apart(tls: ssl.SSLContext | None) -> Choose:
+    """Plain HTTP and TLS on one port; without ``tls`` it is plain HTTP only.
+
+    The kubelet's probes and a port-forward come by plain HTTP, tokens by TLS; who may use which is for others to say.
+    """
+    return lambda first: tls if first == _TLS_BEGIN else None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many connections there may be."""
+
+    from_one: int
+    """What one address may be charged for; the newest is refused."""
+
+    at_once: int
+    """What may be on its way in; of too many the oldest goes, of the address that has most."""
+
+
+OPERATIONS = Bounds(MOST_FROM_ONE, _MOST_AT_ONCE)
 
 
 async def take_none() -> None:
     """The turn where nobody has to wait."""
 
 
-class Intake:
-    """Takes in what comes to ``listener`` until it is closed. Without ``tls`` that is plain HTTP only."""
+class _Address:
+    """What comes from one address."""
 
-    def __init__(self, listener: socket.socket, make: Make, tls: ssl.SSLContext | None, turn: Turn) -> None:
+    def __init__(self) -> None:
+        self.charged: set[object] = set()
+        """Its connections that count."""
+        self.entering: dict[asyncio.Task[None], None] = {}
+        """What takes in its connections, first the oldest."""
+        self.next = asyncio.Lock()
+        """Whoever has it waits for a turn. One alone does, so one address gets its turn after the other."""
+        self.handshakes = asyncio.Semaphore(_HANDSHAKES_OF_ONE)
+
+
+class Intake:
+    """Takes in what comes to ``listener`` until it is closed."""
+
+    def __init__(self, listener: socket.socket, make: Make, choose: Choose, turn: Turn, *, bounds: Bounds) -> None:
         self._turn = turn
         self.sockets = [listener]
         self._make = make
-        self._tls = tls
+        self._choose = choose
+        self._bounds = bounds
         self._loop = asyncio.get_running_loop()
-        self._open: defaultdict[str, set[object]] = defaultdict(set)
-        """Connections by address."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._addresses: defaultdict[str, _Address] = defaultdict(_Address)
+        """Those from which there is a connection."""
+        self._entering = 0
+        """How many connections are on their way in."""
         listener.settimeout(0)
-        self._accepting = self._loop.create_task(self._accept(listener), name="operations: connections")
+        self._accepting = self._loop.create_task(self._accept(listener), name="intake: connections")
 
     def close(self) -> None:
         """Take nothing more in."""
-        for task in (self._accepting, *self._tasks):
+        for task in (self._accepting, *self._list_tasks()):
             task.cancel()
         for listener in self.sockets:
             listener.close()
 
     async def wait_closed(self) -> None:
         """Return when nobody is being taken in any more."""
-        await asyncio.gather(self._accepting, *self._tasks, return_exceptions=True)
+        await asyncio.gather(self._accepting, *self._list_tasks(), return_exceptions=True)
+
+    def _list_tasks(self) -> list[asyncio.Task[None]]:
+        return [task for address in self._addresses.values() for task in address.entering]
 
     async def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -71,37 +128,54 @@ class Intake:
                 log.warning("a connection cannot be accepted", extra={"err": str(error)})
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            if len(self._open[address[0]]) >= MOST_FROM_ONE:
+            if len(self._addresses[address[0]].charged) >= self._bounds.from_one:
                 connection.close()
-                continue
-            task = self._loop.create_task(self._take_in(connection, self._enter(address[0])))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            else:
+                self._let_enter(connection, address[0])
+            # Many may stand in line: what else the loop has to do comes between any two.
+            await asyncio.sleep(0)
 
-    def _enter(self, address: str) -> Callable[[], None]:
-        """Count a connection; returns what takes it off again, once."""
-        connection = object()
-        self._open[address].add(connection)
+    def _let_enter(self, connection: socket.socket, name: str) -> None:
+        address = self._addresses[name]
+        charge = object()
+        address.charged.add(charge)
 
         def leave() -> None:
-            self._open[address].discard(connection)
-            if not self._open[address]:
-                del self._open[address]
+            address.charged.discard(charge)
+            self._forget(name)
 
-        return leave
+        def end(task: asyncio.Task[None]) -> None:
+            if address.entering.pop(task, self) is None:
+                self._entering -= 1
+            self._forget(name)
 
-    async def _take_in(self, connection: socket.socket, leave: Callable[[], None]) -> None:
+        task = self._loop.create_task(self._take_in(connection, address, leave))
+        address.entering[task] = None
+        self._entering += 1
+        task.add_done_callback(end)
+        if self._entering > self._bounds.at_once:
+            self._end_oldest()
+
+    def _end_oldest(self) -> None:
+        most = max(self._addresses.values(), key=lambda address: len(address.entering))
+        oldest = next(iter(most.entering))
+        del most.entering[oldest]
+        self._entering -= 1
+        oldest.cancel()
+
+    def _forget(self, name: str) -> None:
+        address = self._addresses.get(name)
+        if address is not None and not (address.charged or address.entering):
+            del self._addresses[name]
+
+    async def _take_in(self, connection: socket.socket, address: _Address, leave: Callable[[], None]) -> None:
         try:
             connection.settimeout(0)
-            begins_by_tls = await self._hear(connection) == _TLS_BEGIN
-            if begins_by_tls:
-                await self._turn()
-            await self._loop.connect_accepted_socket(
-                lambda: self._make(leave),
-                connection,
-                ssl=self._tls if begins_by_tls else None,
-                ssl_handshake_timeout=_HANDSHAKE_SECONDS if begins_by_tls and self._tls else None,
-            )
+            tls = self._choose(await self._hear(connection))
+            if tls is None:
+                await self._loop.connect_accepted_socket(lambda: self._make(leave), connection)
+            else:
+                await self._shake_hands(connection, address, leave, tls)
         except (OSError, TimeoutError):
             leave()
             connection.close()
@@ -110,8 +184,19 @@ class Intake:
             connection.close()
             raise
 
+    async def _shake_hands(
+        self, connection: socket.socket, address: _Address, leave: Callable[[], None], tls: ssl.SSLContext
+    ) -> None:
+        async with asyncio.timeout(_WAITING_SECONDS) as patience, address.handshakes:
+            async with address.next:
+                await self._turn()
+            patience.reschedule(None)
+            await self._loop.connect_accepted_socket(
+                lambda: self._make(leave), connection, ssl=tls, ssl_handshake_timeout=_HANDSHAKE_SECONDS
+            )
+
     async def _hear(self, connection: socket.socket) -> bytes:
-        """The first byte, which stays there to be read; raises TimeoutError if none comes."""
+        """The first byte, which stays there to be read; raises OSError if none comes."""
         heard = asyncio.Event()
         self._loop.add_reader(connection.fileno(), heard.set)
         try:
@@ -119,4 +204,7 @@ class Intake:
                 await heard.wait()
         finally:
             self._loop.remove_reader(connection.fileno())
-        return connection.recv(1, socket.MSG_PEEK)
+        first = connection.recv(1, socket.MSG_PEEK)
+        if not first:
+            raise ConnectionAbortedError
+        return first

@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.types import ASGIApp
 
 from serried.observe.bounded import BOUNDED, make_bounded
-from serried.observe.intake import Intake, Turn, take_none
+from serried.observe.intake import OPERATIONS, Intake, Turn, take_none, tell_apart
 
 Readiness = Callable[[], Mapping[str, bool]]
 
@@ -71,7 +71,8 @@ class Server(uvicorn.Server):
         listeners = sockets or listen_at(self.config.host, self.config.port)
         for listener in listeners:
             log.info("listening", extra={"host": self.config.host, "port": listener.getsockname()[1]})
-        self.servers = [Intake(listener, self._make, self._tls, self._turn) for listener in listeners]  # type: ignore[misc]
+        choose = tell_apart(self._tls)
+        self.servers = [Intake(each, self._make, choose, self._turn, bounds=OPERATIONS) for each in listeners]  # type: ignore[misc]
         self.started = True
 
     def _make(self, leave: Callable[[], None]) -> asyncio.Protocol:

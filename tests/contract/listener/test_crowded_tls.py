@@ -1,0 +1,170 @@
+"""Those who ask the verbs for handshakes by the hundred, or begin them and say no more: others are served meanwhile."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from extender.http import server
+from extender.http.peers import Peers
+from extender.http.server import Listener, Reply, Routes
+from extender.process import secure_verbs
+from serried.observe import intake
+from serried.observe.intake import Bounds
+from serried.settings import extender_settings
+from tests.support.certificates import Authority
+from tests.support.listening import Client, post, until
+
+BOUNDS = Bounds(from_one=4, at_once=6)
+HALF = b"\x16\x03\x01\x02\x00\x01\x00"
+
+ONE = "127.0.0.1"
+OTHER = "127.0.0.2"
+THIRD = "127.0.0.3"
+
+
+class Turns:
+    """Turns that are given by hand."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._given = asyncio.Semaphore(0)
+
+    async def take(self) -> None:
+        self.asked += 1
+        await self._given.acquire()
+
+    def give(self, count: int) -> None:
+        for _ in range(count):
+            self._given.release()
+
+
+class Verbs:
+    """A listener by TLS with one verb, and those who come to it."""
+
+    def __init__(self, directory: Path) -> None:
+        ours = Authority(directory / "server")
+        theirs = Authority(directory / "clients")
+        certificate, key = ours.sign("serried")
+        flags = [f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}", f"--client-ca-file={theirs.file}"]
+        security = secure_verbs(extender_settings(flags, {}))
+        assert security is not None
+        self.turns = Turns()
+        self.peers = Peers()
+        self.listener = Listener(Routes({b"/filter": Reply}, {}, 100), self.peers, security, self.turns.take)
+        self.port = 0
+        self._trust = ssl.create_default_context(cafile=str(ours.file))
+        self._trust.load_cert_chain(*theirs.sign("system:kube-scheduler"))
+        self._clients: list[Client] = []
+
+    async def open(self) -> "Verbs":
+        self.port = await self.listener.open(ONE, 0)
+        return self
+
+    async def connect(self, source: str = ONE, sent: bytes = b"") -> Client:
+        """A connection from this address, on which ``sent`` is said."""
+        client = Client(*await asyncio.open_connection(ONE, self.port, local_addr=(source, 0)))
+        self._clients.append(client)
+        if sent:
+            with suppress(ConnectionError):
+                await client.send(sent)
+        return client
+
+    async def call(self, source: str = ONE) -> Client:
+        """A caller with a good certificate, who has been answered; the connection stays open."""
+        made = await asyncio.open_connection(
+            ONE, self.port, ssl=self._trust, server_hostname="localhost", local_addr=(source, 0)
+        )
+        client = Client(*made)
+        self._clients.append(client)
+        await client.send(post("/filter", b"{}"))
+        assert await client.body() == {}
+        return client
+
+    async def close(self) -> None:
+        self.turns.give(1000)
+        for client in self._clients:
+            await client.close()
+        await self.listener.close()
+
+
+@pytest.fixture
+async def verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Verbs]:
+    monkeypatch.setattr(server, "_bound_entering", lambda: BOUNDS)
+    made = await Verbs(tmp_path).open()
+    yield made
+    await made.close()
+
+
+def count_open(clients: list[Client]) -> int:
+    return sum(not client.reader.at_eof() and client.reader.exception() is None for client in clients)
+
+
+@pytest.mark.parametrize("sent", [pytest.param(b"", id="nothing"), pytest.param(HALF, id="half of a handshake")])
+async def test_one_address_has_so_many_on_their_way_in_and_another_is_served(verbs: Verbs, sent: bytes) -> None:
+    verbs.turns.give(1000)
+    crowd = [await verbs.connect(ONE, sent) for _ in range(5 * BOUNDS.from_one)]
+    await until(lambda: count_open(crowd) == BOUNDS.from_one)
+    await verbs.call(OTHER)
+    assert count_open(crowd) == BOUNDS.from_one
+    assert len(verbs.peers) == 1
+
+
+async def test_of_too_many_the_oldest_goes_of_the_address_that_has_most(verbs: Verbs) -> None:
+    verbs.turns.give(1000)
+    crowd = [await verbs.connect(ONE, HALF) for _ in range(BOUNDS.from_one)]
+    few = [await verbs.connect(OTHER, HALF) for _ in range(BOUNDS.at_once - BOUNDS.from_one)]
+    late = [await verbs.connect(THIRD, HALF)]
+    assert await crowd[0].closed()
+    assert [count_open(clients) for clients in (crowd[1:], few, late)] == [BOUNDS.from_one - 1, len(few), 1]
+
+
+async def test_who_has_come_in_counts_no_more(verbs: Verbs) -> None:
+    verbs.turns.give(1000)
+    for _ in range(2 * BOUNDS.at_once):
+        await verbs.call()
+    assert len(verbs.peers) == 2 * BOUNDS.at_once
+
+
+async def test_those_who_hang_up_or_are_refused_make_room(verbs: Verbs) -> None:
+    verbs.turns.give(1000)
+    for sent in (b"", HALF, b"\x16nonsense" * 100, post("/filter", b"{}")):
+        crowd = [await verbs.connect(ONE, sent) for _ in range(BOUNDS.from_one)]
+        for client in crowd:
+            await client.close()
+        async with asyncio.timeout(10):
+            while True:
+                with suppress(OSError, asyncio.IncompleteReadError):
+                    await (await verbs.call()).close()
+                    break
+                await asyncio.sleep(0.005)
+
+
+async def test_each_handshake_waits_for_its_turn_and_one_address_follows_the_other(verbs: Verbs) -> None:
+    crowd = [await verbs.connect(ONE, HALF) for _ in range(BOUNDS.from_one)]
+    await until(lambda: verbs.turns.asked == 1)
+    calling = asyncio.create_task(verbs.call(OTHER))
+    await until(lambda: verbs.turns.asked == 2)
+    verbs.turns.give(2)
+    await calling
+    await until(lambda: verbs.turns.asked == 3)
+    assert count_open(crowd) == BOUNDS.from_one
+
+
+async def test_one_address_has_so_many_handshakes_under_way(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_HANDSHAKES_OF_ONE", 2)
+    verbs.turns.give(1000)
+    crowd = [await verbs.connect(ONE, HALF) for _ in range(BOUNDS.from_one)]
+    await verbs.call(OTHER)
+    await until(lambda: verbs.turns.asked == 3)
+    for client in crowd:
+        await client.close()
+    await until(lambda: verbs.turns.asked == 5)
+
+
+async def test_a_handshake_whose_turn_does_not_come_is_given_up(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_WAITING_SECONDS", 0.01)
+    assert await (await verbs.connect(ONE, HALF)).closed()
