@@ -5,6 +5,7 @@ The watches change the Store, and set ``Groups.changed``. Between two groups the
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable
 from itertools import islice
@@ -87,6 +88,9 @@ class SchedulingLoop:
         self._runner = runner
         self._rounds = Rounds(group_scheduler.in_turn)
 
+        self.planned = -math.inf
+        """When this instance last looked whether groups are due, or considered one, in its term; in loop seconds."""
+
     async def run(self) -> None:
         """Have groups considered until cancelled."""
         loop = asyncio.get_running_loop()
@@ -100,6 +104,7 @@ class SchedulingLoop:
                 self._runner.carry_out()
                 continue
             now = loop.time()
+            self.planned = now
             self._planning.vain_seconds = 0.0
             due = self._group_scheduler.take_touched()
             if now >= rest_until:
@@ -124,6 +129,7 @@ class SchedulingLoop:
         for key in await self._take_steps(self._rounds.next(due)) or ():
             if not self._term.active:
                 return  # the term has ended between two groups
+            self.planned = asyncio.get_running_loop().time()
             try:
                 self._group_scheduler.consider(key)
             except Exception:

@@ -1,7 +1,8 @@
 """Whether the scheduler beside this extender may go on: what the probes of both containers ask.
 
 kube-scheduler keeps its Lease as long as it renews it, whatever has become of its extender. So its liveness probe asks
-here, and whoever does not answer makes the kubelet restart it: it gives the Lease up, and the other pair takes over.
+here. If either of them does not answer, or the extender cannot plan (`extender.idleness`), the kubelet restarts the
+scheduler: it gives the Lease up, and the other pair takes over.
 """
 
 import asyncio
@@ -32,6 +33,7 @@ class Pair:
         self,
         filter_listen: Address,
         scheduler_livez: str,
+        plans: Callable[[], bool],
         client_ca: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -39,6 +41,9 @@ class Pair:
 
         self._secured = client_ca is not None
         """Whether filter wants certificates, of which we have none."""
+
+        self._plans = plans
+        """Whether the extender plans, or need not."""
 
         self._scheduler = urlsplit(scheduler_livez)
         """Where the scheduler says whether it is alive; empty if it is not asked."""
@@ -75,7 +80,7 @@ class Pair:
         @routes.get("/livez/pair", response_class=PlainTextResponse)
         async def livez_pair() -> PlainTextResponse:
             filters, schedules = await asyncio.gather(self._filters.ask(), self._schedules.ask())
-            return tell_checks({"filter": filters, "scheduler": schedules})
+            return tell_checks({"filter": filters, "scheduler": schedules, "planning": self._plans()})
 
         return routes
 

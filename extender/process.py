@@ -27,6 +27,7 @@ from extender.endpoint_slice import EndpointSlice
 from extender.gate_switch import HoldSwitch
 from extender.http.handlers import Verbs
 from extender.http.server import Listener, Security
+from extender.idleness import Idleness
 from extender.isolation import Isolation
 from extender.leader import AlwaysActive, Leadership
 from extender.pair import Pair
@@ -125,6 +126,12 @@ class Extender:
         self.endpoint_slice = self._make_endpoint_slice(leading)
         self._security = security
         self.verbs = Verbs(self.core.service, self.leadership.leads, metrics, clock)
+        self._idleness = Idleness(
+            leads=lambda: self.leadership.active,
+            refused=lambda: self.verbs.refused,
+            planned=lambda: self.core.loop.planned,
+            clock=clock,
+        )
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
         self.feed = Feed(client, level, self.store, ALL_KINDS, on_change=self._note, optional=optional)
@@ -261,7 +268,12 @@ class Extender:
             process_routes(self.settings, Comparison(self._client, self.feed)),
             profile_routes(self.settings.profiling),
             live_routes(self.broadcast),
-            Pair(self.settings.filter_listen, self.settings.scheduler_livez, self.settings.client_ca_file).routes(),
+            Pair(
+                self.settings.filter_listen,
+                self.settings.scheduler_livez,
+                self._idleness.may_go_on,
+                self.settings.client_ca_file,
+            ).routes(),
         ]
 
 

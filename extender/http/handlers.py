@@ -5,6 +5,7 @@ it has one. Nothing here raises: an exception would be a traceback to us and a b
 """
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -54,6 +55,9 @@ class Verbs:
         self._metrics = metrics
         self._clock = clock
 
+        self.refused = -math.inf
+        """When a call was last refused because this instance is not active, in seconds of the clock."""
+
     def routes(self) -> Routes:
         """The four verbs; only bind may take its time."""
         return Routes(
@@ -102,6 +106,7 @@ class Verbs:
 
     def _admit(self, body: bytes) -> bytes:
         if not self._active():
+            self.refused = self._clock()
             raise _NotActiveError("this instance is not active: its scheduler does not hold the Lease")
         if len(body) > MAX_BYTES:
             raise BadRequest(f"the body is larger than {MAX_BYTES} bytes")

@@ -252,7 +252,7 @@ def test_files_that_are_not_there_end_the_start_with_their_names(tmp_path: Path,
 
 
 async def test_a_probe_without_a_certificate_learns_whether_filter_would_answer(house: House) -> None:
-    pair = Pair(Address("127.0.0.1", house.port), "", str(house.theirs.file))
+    pair = Pair(Address("127.0.0.1", house.port), "", lambda: True, str(house.theirs.file))
     assert await pair.check_filter()
     await house.listener.close()
     assert not await pair.check_filter()

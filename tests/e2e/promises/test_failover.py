@@ -3,6 +3,7 @@
 kwok has no kubelets, so a stand-in runs the containers as the manifests say (`bench.failover.kubelet`).
 """
 
+import signal
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,10 @@ pytestmark = pytest.mark.e2e
 
 LONG_SECONDS = 60.0
 """Longer than a failover takes beside other work; how long it takes is measured by `bench.failover`."""
+
+
+IDLE_SECONDS = 180.0
+"""Longer than an extender may lead without planning, and than the scheduler takes to be ended after it."""
 
 
 SHORT_SECONDS = 15.0
@@ -140,6 +145,35 @@ def test_a_standby_whose_extender_is_dead_does_not_last_long_enough_to_lead(pair
     eventually("the kubelet has ended its scheduler", lambda: standby.restarts("scheduler") > 0)
     assert pairs.holder() == leader.pod
     WAYS["loop"].heal(pairs, standby)
+    await_leader(pairs)
+
+
+@contextmanager
+def hidden_pods(pairs: Pairs) -> Iterator[None]:
+    """Extenders may not list or watch pods while the body runs; watches that are open go on."""
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/serried-extender"
+    rules = pairs.cluster.api.get(path)["rules"]
+    (shown,) = [rule for rule in rules if rule["resources"] == ["pods"] and "watch" in rule["verbs"]]
+    hidden = [{**rule, "verbs": ["get"]} if rule is shown else rule for rule in rules]
+    pairs.cluster.api.patch(path, {"rules": hidden})
+    try:
+        yield
+    finally:
+        pairs.cluster.api.patch(path, {"rules": rules})
+
+
+@pytest.mark.full
+def test_an_extender_that_comes_back_and_may_not_see_pods_costs_its_scheduler_the_lease(pairs: Pairs) -> None:
+    leader = await_leader(pairs)
+    (standby,) = pairs.others(leader)
+    before = leader.restarts("extender")
+    with hidden_pods(pairs):
+        leader.send("extender", signal.SIGKILL)
+        eventually("the other pair leads", lambda: pairs.holder() == standby.pod, IDLE_SECONDS)
+        eventually("the other pair plans", lambda: pairs.selfcheck(standby).get("planning"))
+        assert not pairs.selfcheck(leader).get("planning")
+    assert leader.restarts("extender") == before + 1
+    leader.mend()
     await_leader(pairs)
 
 

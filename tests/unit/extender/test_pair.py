@@ -20,6 +20,10 @@ NOBODY = Address("127.0.0.1", 1)
 HOST = "127.0.0.1"
 
 
+def plans() -> bool:
+    return True
+
+
 @asynccontextmanager
 async def filtering() -> AsyncIterator[Address]:
     listener = Listener(Routes({}, {}, 1000))
@@ -62,7 +66,7 @@ class Counted(Pair):
     """A pair whose checks are counted; each waits while ``open`` is not set."""
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(NOBODY, "", clock=clock)
+        super().__init__(NOBODY, "", plans, clock=clock)
         self.checks: Counter[str] = Counter()
         self.works = True
         self.open = asyncio.Event()
@@ -85,15 +89,15 @@ OK = b"HTTP/1.1 200 OK\r\n\r\n"
 
 async def test_a_pair_that_works_may_go_on() -> None:
     async with filtering() as address, saying(OK) as scheduler:
-        pair = Pair(address, scheduler)
-        assert await ask(pair, "/livez/pair") == (200, "[+]filter ok\n[+]scheduler ok\n")
+        pair = Pair(address, scheduler, plans)
+        assert await ask(pair, "/livez/pair") == (200, "[+]filter ok\n[+]scheduler ok\n[+]planning ok\n")
         assert await ask(pair, "/livez/filter") == (200, "[+]filter ok\n")
 
 
 async def test_without_filter_neither_does_the_scheduler_start_nor_go_on() -> None:
     async with saying(OK) as scheduler:
-        pair = Pair(NOBODY, scheduler)
-        assert await ask(pair, "/livez/pair") == (503, "[-]filter not ready\n[+]scheduler ok\n")
+        pair = Pair(NOBODY, scheduler, plans)
+        assert await ask(pair, "/livez/pair") == (503, "[-]filter not ready\n[+]scheduler ok\n[+]planning ok\n")
         assert (await ask(pair, "/livez/filter"))[0] == 503
 
 
@@ -108,12 +112,22 @@ async def test_without_filter_neither_does_the_scheduler_start_nor_go_on() -> No
 async def test_a_scheduler_is_ended(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.3)
     async with filtering() as address, saying(said) as scheduler:
-        assert await ask(Pair(address, scheduler), "/livez/pair") == (503, "[+]filter ok\n[-]scheduler not ready\n")
+        assert await ask(Pair(address, scheduler, plans), "/livez/pair") == (
+            503,
+            "[+]filter ok\n[-]scheduler not ready\n[+]planning ok\n",
+        )
+
+
+async def test_a_scheduler_whose_extender_cannot_plan_is_ended() -> None:
+    async with filtering() as address, saying(OK) as scheduler:
+        pair = Pair(address, scheduler, lambda: False)
+        assert await ask(pair, "/livez/pair") == (503, "[+]filter ok\n[+]scheduler ok\n[-]planning not ready\n")
+        assert (await ask(pair, "/livez/filter"))[0] == 200
 
 
 async def test_a_scheduler_that_is_not_to_be_asked_is_not() -> None:
     async with filtering() as address:
-        assert (await ask(Pair(address, ""), "/livez/pair"))[0] == 200
+        assert (await ask(Pair(address, "", plans), "/livez/pair"))[0] == 200
 
 
 class TestManyWhoAsk:
@@ -132,7 +146,7 @@ class TestManyWhoAsk:
         await ask(pair, path)
         assert set(pair.checks.values()) == {1}
         clock.advance(0.2)
-        assert await ask(pair, "/livez/pair") == (200, "[+]filter ok\n[+]scheduler ok\n")
+        assert await ask(pair, "/livez/pair") == (200, "[+]filter ok\n[+]scheduler ok\n[+]planning ok\n")
         assert pair.checks["filter"] == 2
 
     async def test_hear_no_later_than_that_of_what_has_ended(self, pair: Counted, clock: Clock) -> None:

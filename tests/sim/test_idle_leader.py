@@ -1,0 +1,130 @@
+"""A leader that cannot plan: its scheduler is told, so that the Lease goes to the other pair."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from extender import idleness, takeover
+from extender.process import Extender
+from serried import feed
+from serried.decode.times import write_time
+from serried.kube.reflector import WatchTiming
+from serried.kube.wire import LEASES, NODES
+from serried.model.backoff import Backoff
+from serried.model.level import FALLBACK
+from serried.observe.prometheus import PrometheusExtenderMetrics
+from serried.settings import extender_settings
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import node
+from tests.support.controller_harness import until
+from tests.support.faults import calls
+
+LEASE = "serried-system/serried"
+PATIENCE = 0.5
+LONGER_THAN_PATIENCE = 0.8
+PODS = calls("GET", "/pods")
+RECORDS = calls("GET", "/reservations")
+
+
+def lease(holder: str) -> dict[str, object]:
+    spec = {"holderIdentity": holder, "renewTime": write_time(time.time()), "leaseDurationSeconds": 3600}
+    return {"metadata": {"name": "serried", "namespace": "serried-system"}, "spec": spec}
+
+
+def find_port() -> int:
+    """One that nobody listens at, at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class Scene:
+    """An extender, and the probe of the scheduler beside it."""
+
+    def __init__(self, extender: Extender) -> None:
+        self.extender = extender
+        self._app = FastAPI()
+        for router in extender.routes():
+            self._app.include_router(router)
+
+    async def probe(self) -> tuple[int, str]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(self._app), base_url="http://x") as client:
+            answer = await client.get("/livez/pair")
+        return answer.status_code, answer.text
+
+    async def hears(self, status: int) -> None:
+        """Wait until the probe hears this."""
+        async with asyncio.timeout(10.0):
+            while (await self.probe())[0] != status:  # noqa: ASYNC110 - it is seen from outside
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(server: FakeApiServer, holder: str) -> AsyncIterator[Scene]:
+    server.add(NODES, node("n1").cpu(2).raw())
+    server.add(LEASES, lease(holder))
+    flags = [f"--lease={LEASE}", "--lease-holder-prefix=here", f"--filter-listen=127.0.0.1:{find_port()}"]
+    flags += ["--bind-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]
+    async with server.client() as client:
+        extender = Extender(extender_settings(flags, {}), client, FALLBACK, PrometheusExtenderMetrics())
+        task = asyncio.create_task(extender.run())
+        try:
+            yield Scene(extender)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idleness, "PATIENCE", Backoff(first=PATIENCE, cap=2.0))
+    monkeypatch.setattr(feed, "_WATCH_TIMING", WatchTiming(unserved=0.02))
+    monkeypatch.setattr(takeover, "_BACKOFF", Backoff(first=0.02, cap=0.05))
+
+
+async def test_the_scheduler_of_a_leader_that_may_not_see_pods_is_told() -> None:
+    async with FakeApiServer() as server:
+        server.refuse(PODS, 10**6, status=403)
+        async with running(server, "here_1") as scene:
+            await until(lambda: scene.extender.leadership.active)
+            await scene.hears(503)
+            assert await scene.probe() == (503, "[+]filter ok\n[+]scheduler ok\n[-]planning not ready\n")
+            server.recover()
+            await scene.hears(200)
+
+
+async def test_the_scheduler_of_a_standby_that_may_not_see_them_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FakeApiServer() as server:
+        server.refuse(PODS, 10**6, status=403)
+        async with running(server, "there_1") as scene:
+            monkeypatch.setattr(idleness, "PATIENCE", Backoff(first=0.0, cap=0.0))
+            await until(lambda: scene.extender.leadership.holder)
+            await scene.hears(200)
+
+
+async def test_nor_is_that_of_a_leader_that_has_said_what_keeps_it_from_planning() -> None:
+    async with FakeApiServer() as server:
+        server.refuse(RECORDS, 10**6, status=403)
+        async with running(server, "here_1") as scene:
+            await until(lambda: scene.extender.core.term.obstacle)
+            begin = scene.extender.core.loop.planned
+            await until(lambda: scene.extender.core.loop.planned > begin + LONGER_THAN_PATIENCE)
+            assert (await scene.probe())[0] == 200
+
+
+async def test_the_scheduler_of_a_leader_is_told_when_one_decision_never_ends() -> None:
+    def never_end() -> Iterator[None]:
+        while True:
+            yield
+
+    async with FakeApiServer() as server, running(server, "here_1") as scene:
+        await until(lambda: scene.extender.core.term.plans)
+        await scene.hears(200)
+        scene.extender.core.group_scheduler.tick = never_end  # type: ignore[method-assign, assignment]
+        await scene.hears(503)
