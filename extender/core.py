@@ -45,7 +45,7 @@ from extender.scheduling.queue import Queue
 from extender.scheduling.refused_preemptors import RefusedPreemptors
 from extender.scheduling.repairs import USUAL, Repairs, Rules
 from extender.scheduling.scheduling_cycle import SchedulingCycle
-from extender.scheduling.shares import ExclusiveShares
+from extender.scheduling.shares import ExclusiveShares, SlotShares
 from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.studies import Studies
 from extender.scheduling.tending import CycleTending
@@ -80,6 +80,9 @@ class Options:
 
     exclusive_share_percent: int = 100
     """How many of the domains of a key the exclusive gangs of one namespace may have."""
+
+    repair_share_percent: int = 100
+    """On how many of all nodes slots are kept for the gangs of one namespace."""
 
     plain: PlainRule = PlainRule.PASS
     """Whether pods of no gang are kept off the nodes of the head of the queue."""
@@ -185,9 +188,10 @@ class Core:
             patience_seconds=options.patience_seconds,
             share_percent=options.backfill_share_percent,
         )
+        backlog = Backlog(store.nodes, store.occupancy.used)
         self.queue = Queue(
             order,
-            Backlog(store.nodes, store.occupancy.used),
+            backlog,
             backfill,
             self.studies,
             planner=KeptSlotPlanner(store, kept_slots, self.planning.plan).plan,
@@ -195,7 +199,16 @@ class Core:
             nominations=store.nominations,
             clock=clock,
         )
-        repairs = Repairs(store, kept_slots, self.outbox, clock, status=status, metrics=metrics, rules=options.rules)
+        repairs = Repairs(
+            store,
+            kept_slots,
+            SlotShares(store, backlog, options.repair_share_percent),
+            self.outbox,
+            clock=clock,
+            status=status,
+            metrics=metrics,
+            rules=options.rules,
+        )
         permit = Permit(store, self.ledger, term.leads)
         moves = Moves(
             store,

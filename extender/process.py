@@ -327,6 +327,7 @@ def _read_options(settings: ExtenderSettings) -> Options:
         patience_seconds=settings.backfill_patience,
         backfill_share_percent=settings.backfill_share,
         exclusive_share_percent=settings.exclusive_share,
+        repair_share_percent=settings.repair_share,
         plain=PlainRule(settings.backfill_plain),
         ageing_seconds=settings.queue_ageing,
         rules=Rules(settings.repair_seconds, settings.broken_grace, Broken(settings.broken_gangs)),

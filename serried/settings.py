@@ -312,6 +312,9 @@ class ExtenderSettings(CommonSettings):
     repair_seconds: SecondsOrNone = _flag(
         "120", "how long the place of a dead member is kept for its replacement; 0: not at all"
     )
+    repair_share: Percent = _flag(
+        "80", "largest share of all nodes on which places of dead members are kept for gangs of one namespace"
+    )
     broken_grace: Seconds = _flag("300", "how long a gang may have fewer than minCount members until that is reported")
     broken_gangs: Literal["report", "evict"] = _flag("report", "whether the rest of such a gang is evicted")
     disrupted_gangs: Literal["keep", "preempted", "any"] = _flag(

@@ -14,6 +14,7 @@ from extender.scheduling.effects import Evict, Outbox
 from extender.scheduling.group_state import KUBELET_EXCLUSION_SECONDS, NO_REPAIR, GroupState, Repair
 from extender.scheduling.homes import find_home
 from extender.scheduling.kept_slots import KeptSlots
+from extender.scheduling.shares import SlotShares
 from extender.scheduling.status_sink import StatusSink
 from serried.cluster.demand import count_wanted
 from serried.cluster.store import Store
@@ -63,15 +64,17 @@ class Repairs:
         self,
         store: Store,
         kept_slots: KeptSlots,
+        shares: SlotShares,
         outbox: Outbox,
-        clock: Callable[[], float],
         *,
+        clock: Callable[[], float],
         status: StatusSink,
         metrics: ExtenderMetrics,
         rules: Rules = USUAL,
     ) -> None:
         self._store = store
         self._kept_slots = kept_slots
+        self._shares = shares
         self._outbox = outbox
         self._clock = clock
         self._status = status
@@ -97,6 +100,7 @@ class Repairs:
             self._close_old(state, found)
             self._trim(group.key, group_members, 0 if state.evicting else wanted)
             self._find_replacements(group.key, group_members)
+            self._keep_to_share(group.key)
         found = self._store.vacancies.of_group(group.key)
         # What has stood still does: the gang lost nobody, but is to have more.
         grown = state.stood is not None and not count_missing(state.stood, group_members.placed_by_leaf)
@@ -118,8 +122,7 @@ class Repairs:
                     pod = vacancy.pod
                     state.refuse(pod.shape, pod.node, now, self._store.nodes, KUBELET_EXCLUSION_SECONDS)
             elif now - vacancy.since >= self._rules.seconds:
-                self._store.vacancies.close(vacancy)
-                self._metrics.repaired(RepairOutcome.LOST, now - vacancy.since)
+                self._lose(vacancy)
 
     def _trim(self, key: GroupKey, group_members: GroupMembers, wanted: int) -> None:
         """Close those that nobody will fill: their members are not wanted, or others have their place already."""
@@ -142,6 +145,17 @@ class Repairs:
         waiting = [pod for pod in unplaced if self._store.vacancies.of_replacement(pod.uid) is None]
         for vacancy, pod in match_replacements(free, waiting):
             self._store.vacancies.assign(vacancy, pod.uid)
+
+    def _keep_to_share(self, key: GroupKey) -> None:
+        """Close those that are too much for one namespace while gangs of others wait, the last ones first."""
+        free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.replacement]
+        while free and self._shares.is_exceeded(key.namespace):
+            self._lose(free.pop())
+
+    def _lose(self, vacancy: Vacancy) -> None:
+        now = self._clock()
+        self._store.vacancies.close(vacancy)
+        self._metrics.repaired(RepairOutcome.LOST, now - (now if vacancy.since is None else vacancy.since))
 
     def _describe(
         self, state: GroupState, group: PodGroup, vacancies: Sequence[Vacancy], group_members: GroupMembers

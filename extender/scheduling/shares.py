@@ -1,9 +1,10 @@
-"""How much one namespace may have for itself: exclusive domains, and nodes that are kept for the head of the queue."""
+"""How much one namespace may have for itself: exclusive domains, and nodes kept for the head or for replacements."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from extender.scheduling.checks import list_occupants
+from serried.cluster.backlog import Backlog
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.model.group import PodGroup
@@ -58,3 +59,22 @@ class ExclusiveShares:
         )
         has_more = len(held) < find_most(self._share_percent, len(domains))
         return None if has_more else SpentShare(namespace, held, domains)
+
+
+class SlotShares:
+    """Counts the nodes on which slots are kept for each namespace, and stops them at ``share_percent`` of all nodes.
+
+    Slots whose replacements are there do not count: a quota counts these.
+    """
+
+    def __init__(self, store: Store, backlog: Backlog, share_percent: int = ALL_PERCENT) -> None:
+        self._store = store
+        self._backlog = backlog
+        self._share_percent = share_percent
+
+    def is_exceeded(self, namespace: str) -> bool:
+        """Whether more is kept for a namespace than it may have, and a group of another one waits for room."""
+        if self._share_percent == ALL_PERCENT or not self._backlog.holds_others(namespace):
+            return False
+        kept = self._store.vacancies.count_nodes(namespace)
+        return kept > find_most(self._share_percent, len(self._store.nodes))

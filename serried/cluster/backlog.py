@@ -91,6 +91,8 @@ class Backlog:
         self._demands: dict[GroupKey, Demand] = {}
         self._counts: Counter[str] = Counter()
         """How many demands count for each namespace."""
+        self._waiting: Counter[str] = Counter()
+        """How many groups of each namespace wait."""
 
     def __contains__(self, group: GroupKey) -> bool:
         return group in self._demands
@@ -121,6 +123,9 @@ class Backlog:
         demand = self._demands.pop(group, None)
         if demand is None:
             return
+        self._waiting[group.namespace] -= 1
+        if not self._waiting[group.namespace]:
+            del self._waiting[group.namespace]
         waiters = self._by_demand[demand]
         del waiters.needs[group]
         waiters.put_aside.discard(group)
@@ -128,6 +133,10 @@ class Backlog:
         if not waiters.needs:
             del self._by_demand[demand]
             self._counts[waiters.namespace] -= 1
+
+    def holds_others(self, namespace: str) -> bool:
+        """Whether any group of another namespace waits for room."""
+        return len(self._demands) > self._waiting[namespace]
 
     def closed_to(self, group: GroupKey) -> frozenset[str]:
         """The nodes that were closed to a group when it was refused."""
@@ -159,6 +168,7 @@ class Backlog:
 
     def _enlist(self, group: GroupKey, demand: Demand, need: int) -> _Waiters:
         self._demands[group] = demand
+        self._waiting[group.namespace] += 1
         waiters = self._by_demand.get(demand)
         if waiters is None:
             waiters = self._by_demand[demand] = _Waiters(namespace=group.namespace)

@@ -5,6 +5,7 @@ Store: no plan can ever see its room as free in between (docs/decisions/0013-rep
 loop seconds.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -51,6 +52,9 @@ class Vacancies:
         self._by_group: dict[GroupKey, dict[str, Vacancy]] = {}
         self._by_replacement: dict[str, Vacancy] = {}
 
+        self._free: dict[str, Counter[str]] = {}
+        """By namespace and node: how many slots are claimed for members that are not there yet."""
+
     def __len__(self) -> int:
         return sum(map(len, self._by_group.values()))
 
@@ -72,16 +76,22 @@ class Vacancies:
         """The vacancy that this member is the replacement of."""
         return self._by_replacement.get(uid)
 
+    def count_nodes(self, namespace: str) -> int:
+        """On how many nodes slots of a namespace are claimed for members that are not there yet."""
+        return len(self._free.get(namespace, ()))
+
     def open(self, group: GroupKey, pod: Pod, refusal: str = "", leaf: str = "", *, since: float | None = None) -> None:
         """A bound member has ended: its BOUND claim becomes the vacancy's, unless the kubelet had refused it."""
         vacancy = Vacancy(group, pod, leaf, refusal, since)
         self._by_group.setdefault(group, {})[pod.uid] = vacancy
         if not refusal:
             self._occupancy.hand_over(pod.uid, ClaimKind.BOUND, vacancy.claimant)
+        self._note_free(vacancy)
 
     def assign(self, vacancy: Vacancy, replacement: str) -> None:
         """A member that waits gets this slot, which has no replacement yet. It still has to be planned and bound."""
         self._occupancy.hand_over(vacancy.claimant, ClaimKind.VACANT, replacement)
+        self._note_taken(vacancy)
         vacancy.replacement = replacement
         self._by_replacement[replacement] = vacancy
 
@@ -91,6 +101,7 @@ class Vacancies:
         if vacancy is not None:
             vacancy.replacement = ""
             self._occupancy.hand_over(uid, ClaimKind.VACANT, vacancy.claimant)
+            self._note_free(vacancy)
 
     def fill(self, uid: str, node: str) -> None:
         """A member is bound to ``node``; nothing happens if it is the replacement of no vacancy."""
@@ -106,7 +117,20 @@ class Vacancies:
         if not those:
             del self._by_group[vacancy.group]
         self._by_replacement.pop(vacancy.replacement, None)
+        if not vacancy.replacement:
+            self._note_taken(vacancy)
         self._occupancy.release(vacancy.claimant, ClaimKind.VACANT)
+
+    def _note_free(self, vacancy: Vacancy) -> None:
+        if not vacancy.refusal:
+            self._free.setdefault(vacancy.group.namespace, Counter())[vacancy.pod.node] += 1
+
+    def _note_taken(self, vacancy: Vacancy) -> None:
+        if not vacancy.refusal:
+            namespace = vacancy.group.namespace
+            self._free[namespace] -= Counter((vacancy.pod.node,))  # drops those that are at none
+            if not self._free[namespace]:
+                del self._free[namespace]
 
     def close_group(self, group: GroupKey) -> None:
         """No slot of this group is kept any longer."""

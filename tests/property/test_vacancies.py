@@ -181,6 +181,11 @@ class VacancyMachine(RuleBasedStateMachine):
             assert vacancy.replacement == replacement
 
     @invariant()
+    def the_nodes_of_slots_that_wait_for_a_replacement_are_counted(self) -> None:
+        nodes = {kept.node for kept in self.kept.values() if kept.node and not kept.replacement}
+        assert self.store.vacancies.count_nodes(GROUP.namespace) == len(nodes)
+
+    @invariant()
     def each_pod_and_each_kept_slot_counts_once(self) -> None:
         used: dict[str, Counter[str]] = {}
         for uid, pod in self.pods.items():

@@ -180,6 +180,7 @@ class Harness:
                 plain=plain,
                 backfill_share_percent=share_percent,
                 exclusive_share_percent=share_percent,
+                repair_share_percent=share_percent,
             ),
         )
         self.ledger, self.groups, self.queue = self.core.ledger, self.core.groups, self.core.queue

@@ -161,3 +161,15 @@ def test_rooms_are_counted_per_kind_of_room_and_not_per_gang(scene: Scene, monke
     monkeypatch.setattr("serried.cluster.backlog.slots", counting)
     scene.free("a1", 4)
     assert counting.call_count == 2  # before and after
+
+
+def test_it_knows_whether_anybody_waits_of_another_namespace(scene: Scene) -> None:
+    other = GroupKey("other", "g")
+    assert not scene.backlog.holds_others("default")
+    scene.refuse(G, 3)
+    scene.refuse(G, 3)
+    assert (scene.backlog.holds_others("default"), scene.backlog.holds_others("other")) == (False, True)
+    scene.refuse(other, 3)
+    assert (scene.backlog.holds_others("default"), scene.backlog.holds_others("other")) == (True, True)
+    scene.backlog.leave(G)
+    assert (scene.backlog.holds_others("default"), scene.backlog.holds_others("other")) == (True, False)

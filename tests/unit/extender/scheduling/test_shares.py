@@ -10,7 +10,7 @@ import pytest
 from extender.scheduling.shares import find_most
 from serried.decode.preferences import EXCLUSIVE
 from serried.decode.times import write_time
-from serried.model.group import GroupKey
+from serried.model.group import GroupKey, Key
 from serried.model.verdict import render
 from tests.support.builders import Builder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness
@@ -208,3 +208,69 @@ async def test_with_the_whole_as_share_nothing_is_limited() -> None:
     await world.add(*exclusive("greedy", "late")).go()
     assert "5 more are exclusively others'" in said(world, "greedy", "late")
     await world.close()
+
+
+class TestSlotsThatAreKeptForReplacements:
+    """A gang has a member of four CPUs on each node, and a small one. What it deletes is in no quota any more."""
+
+    async def run(self, world: Harness) -> None:
+        large = [_member(f"g-{place}", "g").cpu(4).on(f"n{place}") for place in range(RACKS)]
+        await world.add(*of("greedy", pod_group("g").gang(RACKS + 1), *large, _member("small", "g").on("n0"))).go()
+
+    async def delete(self, world: Harness, count: int = RACKS) -> None:
+        for place in range(count):
+            self.drop(world, f"g-{place}")
+        await world.go()
+
+    def drop(self, world: Harness, name: str) -> None:
+        del world.api.pods[Key("greedy", name)]
+        world.store.drop_pod(f"greedy-{name}")
+
+    def kept(self, world: Harness) -> set[str]:
+        return {vacancy.pod.node for vacancy in world.store.vacancies}
+
+    async def test_are_no_more_than_its_share_while_another_namespace_waits(self, world: Harness) -> None:
+        await self.run(world)
+        await world.add(*whole_nodes("modest", "m", 1)).go()
+        assert domains(world, "modest") == 0
+        await self.delete(world)
+        await world.pass_time(1)
+        assert self.kept(world) == {"n0", "n1", "n2", "n3"}
+        assert domains(world, "modest") == 1
+
+    async def test_end_when_another_namespace_begins_to_wait(self, world: Harness) -> None:
+        await self.run(world)
+        await self.delete(world)
+        await world.add(*whole_nodes("modest", "m", 1)).go()
+        await world.pass_time(1)
+        assert len(self.kept(world)) == MOST
+        assert domains(world, "modest") == 1
+        assert world.heard.repairs == [("Lost", 0.0)]
+
+    async def test_are_all_kept_while_only_gangs_of_its_own_wait(self, world: Harness) -> None:
+        await self.run(world)
+        await self.delete(world)
+        await world.add(*whole_nodes("greedy", "next", 1)).go()
+        await world.pass_time(1)
+        assert len(self.kept(world)) == RACKS
+        assert domains(world, "greedy") == 0
+
+    async def test_do_not_count_once_their_replacements_are_there_and_again_when_these_are_gone(
+        self, world: Harness
+    ) -> None:
+        await self.run(world)
+        await self.delete(world)
+        await world.add(*of("greedy", _member("g-0", "g").cpu(4))).go()
+        await world.add(*whole_nodes("modest", "m", 1)).go()
+        await world.pass_time(1)
+        assert len(self.kept(world)) == RACKS
+        self.drop(world, "g-0")
+        await world.pass_time(1)
+        assert len(self.kept(world)) == MOST
+
+    async def test_are_counted_for_each_namespace(self, world: Harness) -> None:
+        await self.run(world)
+        await world.add(*whole_nodes("modest", "m", 1)).go()
+        await self.delete(world, MOST)
+        await world.pass_time(1)
+        assert len(self.kept(world)) == MOST
