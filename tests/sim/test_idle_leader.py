@@ -128,3 +128,13 @@ async def test_the_scheduler_of_a_leader_is_told_when_one_decision_never_ends() 
         await scene.hears(200)
         scene.extender.core.group_scheduler.tick = never_end  # type: ignore[method-assign, assignment]
         await scene.hears(503)
+
+
+async def test_a_scheduler_that_calls_an_extender_which_cannot_see_its_lease_is_told() -> None:
+    async with FakeApiServer() as server:
+        server.refuse(calls("GET", "/leases"), 10**6, status=403)
+        async with running(server, "here_1") as scene:
+            await scene.hears(200)
+            assert scene.extender.verbs.filter(b"{}").status == 503
+            await scene.hears(503)
+            assert not scene.extender.leadership.active
