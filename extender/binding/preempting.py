@@ -2,9 +2,11 @@
 
 The record names the victims before anything is done to them. What holds at each await from there:
 
-- before the first eviction: nothing has happened to anybody; the cycle may be given up, a restart begins anew;
-- after it: a restart finds that all who are left say that they end, and goes on with them. Each eviction
-  has the pod's UID as precondition, so none is evicted twice, and none that was made anew under its name;
+- before the first eviction: nothing has happened to anybody; the cycle may be given up, a restart begins anew, also
+  when it finds the conditions on all of them: budgets are asked, and the plan is judged, as it is then;
+- after it: a restart finds one that ends or is gone, and that all who are left say that they end: it goes on with
+  them. Each eviction has the pod's UID as precondition, so none is evicted twice, and none that was made anew under
+  its name;
 - whoever evicts for a gang that is gone by then stops: what was evicted by then has ended in vain, nobody else does.
 
 Meanwhile the slots are claimed beside what the victims still use, so no other plan finds room there (`Ledger`).
@@ -191,12 +193,14 @@ class Preempting:
         return find_running(self._store.pods, victim)
 
     def _has_begun(self, course: "_Course") -> bool:
-        """Whether an earlier term may have evicted some of them already: all of them say so before the first one is.
+        """Whether an earlier term may have evicted some of them already.
 
-        A condition on some may be kube-scheduler's, or of a term that evicted nobody.
+        All of them have said so before the first one is evicted. A condition on some may be kube-scheduler's, or of a
+        term that evicted nobody; so may it be on all of them, as long as all of them run and nobody ends them.
         """
         left = [pod for victim in course.victims if (pod := self._find(victim)) is not None]
-        return course.cycle.taken_up and all(pod.disruption == PREEMPTED for pod in left)
+        gone = len(left) < len(course.victims)
+        return course.cycle.taken_up and gone and all(pod.disruption == PREEMPTED for pod in left)
 
     def _list_marked(self, victims: Iterable[Victim]) -> list[Victim]:
         """Those that say that they are preempted."""

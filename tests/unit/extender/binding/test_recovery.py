@@ -317,6 +317,37 @@ class TestARecordWithVictims:
         assert occupied.api.said("rehearse")
         assert occupied.api.ended() == ["low1", "low2"]
 
+    async def test_of_whom_all_say_that_they_end_and_all_still_run_begins_with_the_dry_runs(
+        self, occupied: Harness
+    ) -> None:
+        occupied.add(*(pod(f"low{i}").cpu(2).on(f"n{i}").disrupted() for i in (1, 2)))
+        await leave_preempting(occupied, "low1", "low2")
+        await recover(occupied)
+        assert occupied.api.said("rehearse")
+        assert occupied.api.ended() == ["low1", "low2"]
+
+    async def test_whose_plan_does_not_hold_any_more_takes_nobody_with_it(self, occupied: Harness) -> None:
+        """Its process died after the last condition, and a node was cordoned meanwhile."""
+        occupied.add(*(pod(f"low{i}").cpu(2).on(f"n{i}").disrupted() for i in (1, 2)))
+        occupied.add(node("n2").cpu(2).cordoned())
+        await leave_preempting(occupied, "low1", "low2")
+        await recover(occupied)
+        await occupied.go()
+        assert not occupied.api.ended()
+        assert Reason.PLAN_OUTDATED in occupied.reasons()
+        assert [occupied.pod(name).disruption for name in ("low1", "low2")] == ["", ""]
+        assert occupied.nothing_reserved
+
+    async def test_one_of_whom_has_gone_goes_on_though_its_plan_does_not_hold_any_more(self, occupied: Harness) -> None:
+        """Somebody has ended for it: another node may still do when the other one has ended, too."""
+        occupied.add(pod("low2").cpu(2).on("n2").disrupted())
+        occupied.add(node("n2").cpu(2).cordoned(), node("n3").cpu(2))
+        await leave_preempting(occupied, "low1", "low2")
+        occupied.delete("low1")
+        await recover(occupied)
+        assert not occupied.api.said("rehearse")
+        assert occupied.api.ended() == ["low2"]
+
     async def test_takes_back_what_was_said_if_one_of_them_may_not_go(self, occupied: Harness) -> None:
         occupied.api.guard_all()
         occupied.api.guarded.add(Key("default", "low2"))
