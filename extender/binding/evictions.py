@@ -18,7 +18,7 @@ from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, BudgetRefusal, Conflict, NotFound
 from serried.kube.wire import PODS
 from serried.model.group import GroupKey
-from serried.model.pod import PREEMPTED, Pod
+from serried.model.pod import OURS, PREEMPTED, Pod
 from serried.model.reservation import Victim
 from serried.observe.log import name_group
 from serried.plan.quorum import is_whole
@@ -165,7 +165,7 @@ class Evictions:
 
     async def _mark(self, pod: Pod, message: str) -> None:
         if pod.disruption != PREEMPTED:
-            await mark(self._client, pod, f"serried: {message}")
+            await mark(self._client, pod, f"{OURS}{message}")
 
     async def _delete(self, pod: Pod) -> None:
         try:

@@ -38,7 +38,7 @@ from serried.kube.errors import ApiError, BudgetRefusal, Conflict, Fenced, NotFo
 from serried.kube.wire import PODS
 from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey
-from serried.model.pod import PREEMPTED, Pod
+from serried.model.pod import FOR_A_GANG, PREEMPTED, Pod
 from serried.model.reservation import Reservation, Victim
 from serried.model.verdict import Reason, Verdict
 from serried.observe.log import name_group
@@ -112,6 +112,16 @@ class Preempting:
         self._store.yields.remove(reservation.victims)
         marked = self._list_marked(reservation.victims.values())
         await self._take_back(marked, self._companies.list_whole({victim.uid for victim in marked}))
+
+    async def let_off_forgotten(self) -> None:
+        """Take back what earlier terms have said of pods that are in no record: that went with the gang it was for.
+
+        To be called when all records are held, and before anybody is planned. Who could not be told stays, too: nobody
+        follows one that does not end, and kube-controller-manager takes conditions back that are two minutes old.
+        """
+        pods = (pod for pod in self._store.pods.values() if pod.says_victim and pod.bound and not pod.deleting)
+        left = [Victim(pod.uid, pod.namespace, pod.name) for pod in pods if pod.uid not in self._store.yields]
+        await self._take_back(left, self._companies.list_whole({victim.uid for victim in left}))
 
     async def _prepare(self, course: "_Course") -> Verdict | None:
         """All that comes before the first eviction; why there is none."""
@@ -393,4 +403,4 @@ def _describe_rest(victims: Sequence[Victim], left: Sequence[Victim]) -> Verdict
 
 def _describe(cycle: BindingCycle) -> str:
     group = cycle.reservation.group
-    return f"serried: preempted by {group.kind} {group} of higher priority"
+    return f"{FOR_A_GANG}{group.kind} {group} of higher priority"

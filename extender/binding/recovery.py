@@ -82,6 +82,7 @@ class Recovery:
                     return False
                 await self._preempting.let_off(reservation)
                 await self._records.remove(reservation)
+            await self._preempting.let_off_forgotten()
             await self._stray_nominations.clear()
             return self._term.leads()
         finally:

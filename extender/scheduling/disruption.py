@@ -1,8 +1,8 @@
 """What becomes of a gang of disruption mode ``all`` when somebody ends one of its members.
 
-Whoever disrupts a pod writes the condition DisruptionTarget first; from then on those that go with it are ended, too.
-It does not matter who it was, nor whether kube-scheduler has asked before (`extender.scheduling.candidates`,
-docs/decisions/0025-a-gang-goes-whole.md).
+Whoever disrupts a pod writes the condition DisruptionTarget first, and ends the pod right after it; from then on those
+that go with it are ended, too. It does not matter who it was, nor whether kube-scheduler has asked before
+(`extender.scheduling.candidates`, docs/decisions/0025-a-gang-goes-whole.md).
 """
 
 from collections.abc import Mapping
@@ -85,20 +85,35 @@ class Disruptions:
             return False  # who goes with it was decided with it (`preemption`)
         if self._yields.was_let_off(pod.uid) and not pod.deleting:
             return False  # it stays after all, and nobody may go with it
-        return pod.disruption == PREEMPTED or (self._rule is Disrupted.ANY and bool(pod.disruption))
+        if pod.disruption == PREEMPTED:
+            return self._is_preempted(pod)
+        return self._rule is Disrupted.ANY and bool(pod.disruption)
+
+    def _is_preempted(self, pod: Pod) -> bool:
+        """Whether a pod ends, or is gone: that it only says so may be all that ever happens to it.
+
+        Whoever has written it may have died before the delete, or have been refused that. But a member that says that
+        it follows another one goes on following, though that one is gone and nobody knows of it any more.
+        """
+        known = self._pods.get(pod.uid)
+        return pod.deleting or pod.says_follower or known is None or not known.bound
 
     def _find_part(self, pod: Pod) -> str:
         own = self._membership.resolve(pod)  # whoever is gone is in no group any more
         return own.name if own is not None and own != self._forest.lift(own) else ""
 
     def _end_rest(self, state: GroupState, company: Company, pod: Pod) -> None:
-        running = [each for each in self._companies.list_running(company) if each.uid != pod.uid]
-        uids = tuple(each.uid for each in running if each.uid not in state.leaving and not _is_newer(each, pod))
+        running = self._companies.list_running(company)
+        # Nobody else ends one that follows: whoever was to do it is gone.
+        rest = [each for each in running if each.uid != pod.uid or pod.says_follower]
+        uids = tuple(each.uid for each in rest if each.uid not in state.leaving and not _is_newer(each, pod))
         if not uids:
             return
         state.disrupted.update(uids)
-        text = render_disruption(pod.name, pod.disruption, len(uids))
-        self._status.report_disrupted(company.group, text)
+        others = sum(uid != pod.uid for uid in uids)
+        text = render_disruption(pod.name, pod.disruption, others)
+        if others:
+            self._status.report_disrupted(company.group, text)
         if pod.disruption == PREEMPTED:
             state.leaving.update(uids, (pod.uid,))
             self._outbox.put(Preempt(company.group, uids, text))

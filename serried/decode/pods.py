@@ -64,7 +64,7 @@ def _decode(obj: Raw, apis: Collection[str] | None) -> Pod:
     started, lifetime = read_lifetime(spec, status)
     annotations = read_map(read_map(obj, "metadata"), "annotations")
     gang = read_text(annotations, GANG)
-    disruption, disrupted = _read_disruption(status)
+    disruption, disrupted, message = _read_disruption(status)
     return Pod(
         namespace=namespace,
         name=name,
@@ -92,6 +92,7 @@ def _decode(obj: Raw, apis: Collection[str] | None) -> Pod:
         ends=read_end(read_map(obj, "metadata"), status) if deleting or phase is not Phase.ACTIVE else None,
         disruption=disruption,
         disrupted=disrupted,
+        disruption_message=message,
         refusal=_read_refusal(status),
         domain=read_name(annotations, DOMAIN),
         told=bool(gang),
@@ -136,12 +137,13 @@ def _was_tried_in_vain(status: Raw) -> bool:
     )
 
 
-def _read_disruption(status: Raw) -> tuple[str, int | None]:
-    """The reason and the time of condition DisruptionTarget; "" and None unless it is True."""
+def _read_disruption(status: Raw) -> tuple[str, int | None, str]:
+    """The reason, the time and the message of condition DisruptionTarget; "", None and "" unless it is True."""
     for condition in read_objects(status, "conditions"):
         if read_text(condition, "type") == DISRUPTION_TARGET and read_text(condition, "status") == "True":
-            return read_name(condition, "reason") or "Disrupted", read_time(condition, "lastTransitionTime")
-    return "", None
+            reason = read_name(condition, "reason") or "Disrupted"
+            return reason, read_time(condition, "lastTransitionTime"), read_text(condition, "message")
+    return "", None, ""
 
 
 def _read_refusal(status: Raw) -> str:

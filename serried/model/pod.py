@@ -52,6 +52,12 @@ DISRUPTION_TARGET = "DisruptionTarget"
 PREEMPTED = "PreemptionByScheduler"
 """The reason of DisruptionTarget when a kube-scheduler preempts the pod (k8s.io/api/core/v1/types.go)."""
 
+OURS = "serried: "
+"""How the message of DisruptionTarget begins where Serried has written it."""
+
+FOR_A_GANG = f"{OURS}preempted by "
+"""How it begins on a victim of a gang; elsewhere it is on a pod that goes with one that was preempted."""
+
 
 class Link(StrEnum):
     """How a pod names its group."""
@@ -144,6 +150,9 @@ class Pod:
     disrupted: int | None = None
     """Since when that condition is there, in seconds since 1970."""
 
+    disruption_message: str = ""
+    """What that condition says for people."""
+
     refusal: str = ""
     """Why the kubelet has refused the bound pod (``OutOfcpu``); "" for any other end."""
 
@@ -187,6 +196,16 @@ class Pod:
     def bound(self) -> bool:
         """Has a node and still uses it."""
         return bool(self.node) and self.phase is Phase.ACTIVE
+
+    @property
+    def says_victim(self) -> bool:
+        """Whether Serried has written on it that it ends for a gang; it may not have been ended (yet)."""
+        return self.disruption == PREEMPTED and self.disruption_message.startswith(FOR_A_GANG)
+
+    @property
+    def says_follower(self) -> bool:
+        """Whether Serried has written on it that it goes with another member, which was preempted."""
+        return self.disruption == PREEMPTED and self.disruption_message.startswith(OURS) and not self.says_victim
 
     @property
     def pending(self) -> bool:

@@ -233,9 +233,10 @@ class PodBuilder(Builder):
         """Turned away by the kubelet of its node."""
         return self.phase("Failed").having(reason, "status", "reason")
 
-    def disrupted(self, reason: str = PREEMPTED, status: str = "True", at: str = "") -> Self:
+    def disrupted(self, reason: str = PREEMPTED, status: str = "True", at: str = "", message: str = "") -> Self:
         """With the condition that whoever ends the pod writes first, at a time, RFC 3339."""
         condition = {"type": "DisruptionTarget", "status": status, "reason": reason, "lastTransitionTime": at}
+        condition["message"] = message
         return self.joining(condition, "status", "conditions")
 
     def in_group(self, group: str) -> Self:

@@ -212,6 +212,26 @@ def test_who_ends_a_pod_beside_its_owner_is_known(builder: PodBuilder, expected:
 
 
 @pytest.mark.parametrize(
+    ("builder", "victim", "follower"),
+    [
+        pytest.param(pod("p"), False, False, id="nobody ends it"),
+        pytest.param(pod("p").disrupted(message="serried: preempted by PodGroup a/g"), True, False, id="for a gang"),
+        pytest.param(pod("p").disrupted(message="serried: q is disrupted"), False, True, id="it goes with another one"),
+        pytest.param(pod("p").disrupted(message="default-scheduler: preempting"), False, False, id="for a plain pod"),
+        pytest.param(
+            pod("p").disrupted("EvictionByEvictionAPI", message="serried: "), False, False, id="it is evicted by now"
+        ),
+    ],
+)
+def test_what_serried_has_written_on_a_pod_that_is_to_end_is_known(
+    builder: PodBuilder,
+    victim: bool,  # noqa: FBT001
+    follower: bool,  # noqa: FBT001
+) -> None:
+    assert (builder.value().says_victim, builder.value().says_follower) == (victim, follower)
+
+
+@pytest.mark.parametrize(
     ("builder", "seconds"),
     [
         pytest.param(pod("p"), 30, id="nobody has said how long"),

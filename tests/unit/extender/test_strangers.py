@@ -80,7 +80,7 @@ async def test_a_stranger_that_is_preempted_takes_nobody_along(world: Harness) -
     group = job_gang().disruption(Disruption.ALL)
     bound = [each.on("n1") for each in workers(2)]
     await world.add(*small_nodes(2), job("train").size(2), group, *bound, stranger().on("n2")).go()
-    await world.add(stranger().on("n2").disrupted()).go()
+    await world.add(stranger().on("n2").disrupted().deleting()).go()
     assert world.heard.disruptions == []
 
 

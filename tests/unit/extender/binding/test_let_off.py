@@ -3,11 +3,12 @@
 from extender.binding.reservations import Records
 from serried.model.disruption import Disruption
 from serried.model.group import Key
+from serried.model.pod import PREEMPTED
 from serried.model.reservation import Reservation, Slot, Victim
 from serried.model.verdict import Reason
 from tests.support.builders import PodBuilder, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
-from tests.support.fake_api import budget_refusal
+from tests.support.fake_api import budget_refusal, error
 
 HIGH = 100
 VICTIMS = ("v0", "v1")
@@ -105,6 +106,60 @@ class TestARecordOfAnEarlierTerm:
         world.group_scheduler.meet_obstacle("")
         await world.go()
         assert sorted(list_ended(world)) == ["v0", "v1"]
+
+
+FOR_THE_GANG = "serried: preempted by PodGroup default/g of higher priority"
+BY_SCHEDULER = "default-scheduler: preempting to accommodate a higher priority pod"
+
+
+class TestARecordThatWentWithItsGang:
+    """An earlier term has said of victims that they go, and died; garbage collection took the record meanwhile."""
+
+    def leave(self, world: Harness, message: str = FOR_THE_GANG) -> Harness:
+        return fill(world).add(*(victim(index).disrupted(message=message) for index in range(2)))
+
+    async def recover(self, world: Harness) -> None:
+        world.delete("m0")
+        world.store.drop_group(GANG)
+        await world.recovery.recover()
+        world.look()  # the watch still shows the conditions
+        await world.go()
+
+    async def test_takes_nobody_with_it(self, world: Harness) -> None:
+        self.leave(world)
+        await self.recover(world)
+        assert list_ended(world) == []
+        assert [world.pod(name).disruption for name in VICTIMS] == ["", ""]
+        assert world.heard.spared == ["default/v"]
+
+    async def test_takes_the_other_half_with_it_if_one_of_them_ends(self, world: Harness) -> None:
+        self.leave(world).add(victim(0).disrupted(message=FOR_THE_GANG).deleting())
+        await self.recover(world)
+        assert list_ended(world) == ["v1"]
+
+    async def test_leaves_alone_what_others_say(self, world: Harness) -> None:
+        self.leave(world, BY_SCHEDULER)
+        await self.recover(world)
+        assert list_ended(world) == []
+        assert [world.pod(name).disruption for name in VICTIMS] == [PREEMPTED, PREEMPTED]
+
+    async def test_leaves_the_victims_of_other_records_alone(self, world: Harness) -> None:
+        self.leave(world)
+        victims = [Victim(f"pod-{name}", "default", name, "v") for name in VICTIMS]
+        slots = {"pod-m0": Slot("pod-m0", "m0", "n1")}
+        left = Reservation(GANG, "podgroup-g", "", 1, slots, victims=victims)
+        await Records(world.api.client(), "v1", "earlier").write(gang(1).value(), left)
+        world.api.hold("rehearse")
+        await world.recovery.recover()
+        await world.settle()
+        assert [world.pod(name).disruption for name in VICTIMS] == [PREEMPTED, PREEMPTED]
+
+    async def test_takes_nobody_with_it_if_the_conditions_cannot_be_taken_back(self, world: Harness) -> None:
+        self.leave(world)
+        world.api.fail("mark", error(500), error(500))
+        await self.recover(world)
+        await world.pass_time(61)
+        assert list_ended(world) == []
 
 
 class TestWithoutTheRecords:

@@ -10,8 +10,8 @@ from extender.scheduling.disruption import Disrupted
 from serried.kube.errors import ApiError
 from serried.model.disruption import Disruption
 from serried.model.level import FALLBACK
-from serried.model.pod import Pod
-from serried.model.verdict import Reason
+from serried.model.pod import PREEMPTED, Pod
+from serried.model.verdict import Reason, render_disruption
 from tests.support.builders import PodBuilder, PodGroupBuilder, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, members, small_nodes
@@ -200,7 +200,7 @@ class TestWhereNoGangMayBeEnded:
 
     async def test_nobody_follows_a_member_that_is_preempted_by_others(self, careful: Harness) -> None:
         await start(careful)
-        await careful.add(running("g", "n1")[0].disrupted()).go()
+        await careful.add(running("g", "n1")[0].disrupted().deleting()).go()
         assert ended(careful) == set()
 
 
@@ -214,7 +214,7 @@ async def start(world: Harness, size: int = 3) -> None:
 
 async def preempt_first(world: Harness) -> None:
     """kube-scheduler has written its condition on g0, and deletes it."""
-    await world.add(running("g", "n1")[0].started(EARLIER).disrupted(at=SINCE)).go()
+    await world.add(running("g", "n1")[0].started(EARLIER).disrupted(at=SINCE).deleting()).go()
 
 
 def ended(world: Harness) -> set[str]:
@@ -276,18 +276,27 @@ class TestAMemberThatIsPreempted:
         assert ended(world) == {"g1"}
 
     async def test_nor_does_it_after_a_restart(self, world: Harness) -> None:
-        old = running("g", "n1")[0].started(EARLIER).disrupted(at=SINCE)
+        old = running("g", "n1")[0].started(EARLIER).disrupted(at=SINCE).deleting()
         anew = [each.started(LATER) for each in running("h", "n2", "n3")]
         anew = [each.in_group("g") for each in anew]
         await world.add(*small_nodes(3), whole_gang(size=2), old, *anew).go()
         assert ended(world) == set()
 
+    async def test_one_that_only_says_so_takes_nobody_with_it(self, world: Harness) -> None:
+        """Its deletion may be refused, or never be sent."""
+        await start(world)
+        await world.add(running("g", "n1")[0].started(EARLIER).disrupted(at=SINCE)).go()
+        assert ended(world) == set()
+        await preempt_first(world)
+        assert ended(world) == {"g1", "g2"}
+
     async def test_a_restart_ends_those_that_were_left(self, world: Harness) -> None:
-        """The first one is gone, the second says that it goes, the third was not reached."""
+        """The first one is gone, the second says why it is to follow, the third was not reached."""
+        text = f"serried: {render_disruption('g9', PREEMPTED, 2)}"
         second, third = running("g", "n2", "n3")
-        marked = second.started(EARLIER).disrupted(at=SINCE)
+        marked = second.started(EARLIER).disrupted(at=SINCE, message=text)
         await world.add(*small_nodes(3), whole_gang(size=3), marked, third.started(EARLIER)).go()
-        assert ended(world) == {"g1"}
+        assert ended(world) == {"g0", "g1"}
 
     async def test_those_that_were_left_are_ended_when_our_turn_comes_again(self, world: Harness) -> None:
         """Our term ends between the conditions and the deletions, and nobody else leads meanwhile."""
@@ -307,7 +316,7 @@ class TestAMemberThatIsPreempted:
         await world.add(*small_nodes(4), composite("root").gang(2)).go()
         await world.add(pod_group("g").gang(2).under("root").disruption(ALL), pod_group("h").gang(2).under("root")).go()
         await world.add(*running("g", "n1", "n2"), *running("h", "n3", "n4")).go()
-        await world.add(running("g", "n1")[0].disrupted(at=SINCE)).go()
+        await world.add(running("g", "n1")[0].disrupted(at=SINCE).deleting()).go()
         assert ended(world) == {"g1"}
 
     @pytest.mark.parametrize("verb", ["mark", "delete"])
@@ -322,7 +331,7 @@ class TestAMemberThatIsPreempted:
 
     async def test_a_gang_of_mode_single_goes_on_without_it(self, world: Harness) -> None:
         await world.add(*small_nodes(2), pod_group("g").gang(2), *running("g", "n1", "n2")).go()
-        await world.add(running("g", "n1")[0].disrupted(at=SINCE)).go()
+        await world.add(running("g", "n1")[0].disrupted(at=SINCE).deleting()).go()
         assert ended(world) == set()
 
 
