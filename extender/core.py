@@ -341,6 +341,7 @@ class Core:
             store,
             term,
             effects,
+            records=records,
             permit=permit,
             moves=moves,
             preemptions=self.preemptions,

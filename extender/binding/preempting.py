@@ -7,6 +7,8 @@ The record names the victims before anything is done to them. What holds at each
 - after it: a restart finds one that ends or is gone, and that all who are left say that they end: it goes on with
   them. Each eviction has the pod's UID as precondition, so none is evicted twice, and none that was made anew under
   its name;
+- a member that is deleted after it leaves its slot to the one that comes in its place. Until that one has come, and the
+  record names it, nobody else is evicted. A restart before that finds no quorum, and lets off who is left;
 - whoever evicts for a gang that is gone by then stops: what was evicted by then has ended in vain, nobody else does.
 
 Meanwhile the slots are claimed beside what the victims still use, so no other plan finds room there (`Ledger`).
@@ -23,6 +25,7 @@ from enum import Enum
 from extender.binding.disrupting import do_each, find_running, mark, unmark
 from extender.binding.effects import Effects
 from extender.binding.rehearsal import Rehearsal
+from extender.binding.reservations import Records
 from extender.binding.rush import Rush
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.moves import Moves
@@ -51,6 +54,9 @@ TIMEOUT_SECONDS = 600.0
 _BIND_SECONDS = 120.0
 """How long bind calls may be open while victims end: they are open while the others gather, too (15 minutes in all)."""
 
+_REPLACEMENT_SECONDS = 30.0
+"""How long those who were evicted for a gang are not in vain yet though a member was deleted: another one may come."""
+
 _RETRY_SECONDS = 5.0
 """The pause after which victims are looked at anew that were not evicted."""
 
@@ -65,6 +71,7 @@ class Preempting:
         term: Term,
         effects: Effects,
         *,
+        records: Records,
         permit: Permit,
         moves: Moves,
         preemptions: Preemptions,
@@ -82,6 +89,7 @@ class Preempting:
         self._store = store
         self._term = term
         self._effects = effects
+        self._records = records
         self._permit = permit
         self._moves = moves
         self._preemptions = preemptions
@@ -94,9 +102,9 @@ class Preempting:
 
     async def run(self, cycle: BindingCycle) -> Verdict | None:
         """Have the victims of a cycle end; None when none is left, or it is over, else why it is given up."""
-        course = _Course(
-            cycle, list(cycle.reservation.victims.values()), Rehearsal(self._client, self._store, self._method)
-        )
+        reservation = cycle.reservation
+        rehearsal = Rehearsal(self._client, self._store, self._method)
+        course = _Course(cycle, list(reservation.victims.values()), rehearsal, set(reservation.slots))
         with self.rush:
             refusal = await self._prepare(course)
         refusal = refusal or await self._end_all(course)
@@ -150,24 +158,31 @@ class Preempting:
             if len(left) < running:
                 running = len(left)
                 self.rush.prolong()
-            if not left:
+            if not left and not self._is_short(cycle):
                 return None
-            refusal = self._judge(cycle)
-            if refusal is None and self._clock() > deadline:
+            refusal = None if self._awaits_replacements(cycle) else self._judge(cycle)
+            if refusal is None and left and self._clock() > deadline:
                 refusal = _describe_rest(course.victims, left)
             if refusal is not None:
                 return refusal
             if cycle.reached is not None and self._clock() > cycle.reached + _BIND_SECONDS:
                 cycle.close_calls("serried: others have to end first, and take their time; it is tried again")
             begun = bool(course.again)
-            if due := self._list_due(course, left):
-                with self.rush:
-                    await self._end_due(course, due)
+            await self._go_on(course, left)
             if not begun and not self._is_over(cycle):
                 # While victims end, the scheduler keeps what it counts as free there for those nominated to it.
                 self._effects.nominate(cycle)
             await self._wait(cycle)
         return None
+
+    async def _go_on(self, course: "_Course", left: Iterable[Victim]) -> None:
+        """Evict who is due, but only for a gang that is there to be bound, and of which a restart would know that."""
+        if course.is_ready():
+            if due := self._list_due(course, left):
+                with self.rush:
+                    await self._end_due(course, due)
+        elif not course.cycle.out_of_reach():
+            await self._record(course)
 
     def _list_due(self, course: "_Course", left: Iterable[Victim]) -> list[Victim]:
         now = self._clock()
@@ -222,9 +237,20 @@ class Preempting:
             return None
         if self._permit.find_group(cycle) is None:
             return Verdict(Reason.POD_GROUP_MISSING)
-        if cycle.out_of_reach() and not self._moves.leave_out(cycle, cycle.reservation.slots):
+        if self._is_short(cycle):
             return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
         return None
+
+    def _is_short(self, cycle: BindingCycle) -> bool:
+        """Whether too few members are left for the quorum, and the tree does not stand without their PodGroup."""
+        return cycle.out_of_reach() and not self._moves.leave_out(cycle, cycle.reservation.slots)
+
+    def _awaits_replacements(self, cycle: BindingCycle) -> bool:
+        """Whether the quorum lacks members that were deleted after the first eviction, and others may come for them."""
+        if not cycle.freed_slots or not self._is_short(cycle):
+            return False
+        late = self._clock() > cycle.freed_at + _REPLACEMENT_SECONDS
+        return not late and self._permit.find_group(cycle) is not None
 
     def _judge_plan(self, course: "_Course") -> Verdict | None:
         """Whether the slots will do when the victims have ended, and nobody has joined those: before the first goes."""
@@ -267,6 +293,17 @@ class Preempting:
         course.told[:] = victims
         course.whole[:] = self._companies.list_whole({victim.uid for victim in victims})
 
+    async def _record(self, course: "_Course") -> None:
+        """Write the slots of those that have come since, so that a restart goes on with them; then look at all anew."""
+        slots = frozenset(course.cycle.reservation.slots)
+        try:
+            await self._records.write(course.cycle.group, course.cycle.reservation)
+        except ApiError as error:
+            log.warning("replacements are not recorded yet", extra=name_group(course.group) | {"err": str(error)})
+            return
+        course.recorded.update(slots)
+        course.cycle.changed.set()
+
     async def _announce(self, course: "_Course") -> None:
         """Say it first: a condition on each victim and each group that goes whole, and events that name both sides."""
         text, victims = _describe(course.cycle), course.victims
@@ -287,6 +324,8 @@ class Preempting:
 
     async def _end(self, course: "_Course", victim: Victim) -> "_End":
         """What the API server says: once it has taken it, the victim ends by itself, however late the watch says so."""
+        if not course.is_ready():
+            return _End.REFUSED  # a member was deleted under the evictions
         if victim.uid in course.again:
             # It was refused before, maybe for want of the condition, which could not be written then.
             await self._mark_running(victim, _describe(course.cycle))
@@ -368,6 +407,9 @@ class _Course:
     victims: Sequence[Victim]
     rehearsal: Rehearsal
 
+    recorded: set[str]
+    """The members whose slots are in the record, or were; UIDs."""
+
     told: list[Victim] = field(default_factory=list)
     """The victims of which it is said that they are evicted."""
 
@@ -376,6 +418,10 @@ class _Course:
 
     again: dict[str, float] = field(default_factory=dict)
     """When each is to be evicted once more, by UID, in loop seconds; infinite for one that ends."""
+
+    def is_ready(self) -> bool:
+        """Whether as many members as the quorum needs are there, and all that have slots are in the record."""
+        return not self.cycle.out_of_reach() and self.cycle.reservation.slots.keys() <= self.recorded
 
     def find_going(self) -> frozenset[str]:
         """The UIDs of those whose end the API server has taken."""

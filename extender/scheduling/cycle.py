@@ -24,7 +24,7 @@ from enum import StrEnum
 
 from extender.scheduling.member import Member, MemberStage
 from serried.model.group import PodGroup
-from serried.model.reservation import Reservation
+from serried.model.reservation import Reservation, Slot
 from serried.model.transition import IllegalTransition
 
 
@@ -80,6 +80,12 @@ class BindingCycle:
 
     eviction_sent: bool = False
     """Whether one of the others may have been told to end: what was said until then can be taken back."""
+
+    freed_slots: list[Slot] = field(default_factory=list)
+    """The slots of members that were deleted after the first eviction: whoever comes in their place gets them."""
+
+    freed_at: float = 0.0
+    """When the last one of them was freed."""
 
     taken_up: bool = False
     """Whether an earlier term has begun it."""
@@ -307,6 +313,15 @@ class BindingCycle:
     def note_eviction_sent(self) -> None:
         """One of the others is told to end, or was by an earlier term: if the gang is given up now, it was in vain."""
         self.eviction_sent = True
+
+    def free_slot(self, slot: Slot, now: float) -> None:
+        """A member is gone for which others have ended: its slot waits for another one."""
+        self.freed_slots.append(slot)
+        self.freed_at = now
+
+    def fill_freed(self, slot: Slot) -> None:
+        """Another member has that slot."""
+        self.freed_slots.remove(slot)
 
     def note_binding_sent(self) -> None:
         """A Binding of the commit leaves, or stands: there is no way back from here."""

@@ -1,6 +1,6 @@
 """Slots that change within a cycle: members that leave it, join it, or move in it. Nothing here awaits."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.effects import Nominate, Outbox, Release
@@ -19,6 +19,7 @@ from serried.cluster.store import Store
 from serried.model.group import PodGroup
 from serried.model.plan import Plan
 from serried.model.pod import Pod
+from serried.model.reservation import Slot
 from serried.model.verdict import Verdict
 
 
@@ -89,6 +90,26 @@ class Moves:
                     if self._held.needs_activation(pod):
                         cycle.mark_unschedulable(pod.uid)
             self._outbox.put(Nominate(cycle, tuple(answer.nodes)))
+
+    def fill_freed(self, cycle: BindingCycle, group: PodGroup) -> None:
+        """Give the slots of members that were deleted while victims end to those that have come in their place.
+
+        Nothing is planned for them: the victims still use the room. One that does not fit there gets no slot.
+        """
+        waiting = self._store.members.classify(group.key).waiting
+        late = [pod for pod in waiting if pod.uid not in cycle.reservation.slots]
+        filled: list[str] = []
+        for slot, pod in _match(cycle.freed_slots, late, self._store.members.leaf_of):
+            self._ledger.add(cycle.reservation, pod, slot.node, slot.part)
+            if self._permit.find_misfit(cycle, pod.uid) is not None:
+                self._ledger.drop(pod.uid)
+                continue
+            cycle.fill_freed(slot)
+            filled.append(pod.uid)
+            if self._held.needs_activation(pod):
+                cycle.mark_unschedulable(pod.uid)
+        if filled:
+            self._outbox.put(Nominate(cycle, tuple(filled)))
 
     def _list_permitted(
         self, cycle: BindingCycle, group: PodGroup, late: Sequence[Pod], repair: Repair
@@ -179,3 +200,16 @@ class Moves:
         self._ledger.adjust_quorum(cycle.reservation, kept)
         self._store.touched.add(cycle.reservation.group)
         return True
+
+
+def _match(slots: Iterable[Slot], pods: Iterable[Pod], leaf_of: Callable[[str], str]) -> list[tuple[Slot, Pod]]:
+    """Which pod gets which slot, each at most once: of its PodGroup, the one of its name, else the next one."""
+    left = {pod.uid: pod for pod in pods}
+    named = {(leaf_of(pod.uid), pod.name): pod for pod in left.values()}
+    pairs: list[tuple[Slot, Pod]] = []
+    for slot in sorted(slots, key=lambda slot: (slot.part, slot.name) not in named):
+        alike = (pod for pod in left.values() if leaf_of(pod.uid) == slot.part)
+        pod = named.get((slot.part, slot.name)) or next(alike, None)
+        if pod is not None and left.pop(pod.uid, None) is not None:
+            pairs.append((slot, pod))
+    return pairs

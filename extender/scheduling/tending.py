@@ -101,14 +101,20 @@ class CycleTending:
         elif not reservation.need and self._permit.count_missing(cycle, group):
             # It was planned for a gang that stands. Whoever has no slot of its own waits for the others now.
             self._moves.drop_surplus(cycle, "its gang is below its quorum by now")
-        if cycle.steers and not self._term.obstacle:
+        if self._term.obstacle:
+            return
+        if cycle.steers:
             self._moves.refill(state, cycle, group)
+        elif cycle.freed_slots and cycle.stage is CycleStage.PREEMPTING:
+            self._moves.fill_freed(cycle, group)
 
     def _tend_member(self, cycle: BindingCycle, uid: str) -> None:
         pod = self._store.pods.get(uid)
         slot = cycle.reservation.slots[uid]
         member = cycle.member(uid)
         if pod is None or pod.deleting or pod.phase is not Phase.ACTIVE:
+            if cycle.stage is CycleStage.PREEMPTING and cycle.eviction_sent:
+                cycle.free_slot(slot, self._clock())
             self._moves.drop(cycle, uid, "the pod is being deleted")
         elif uid not in cycle.reservation.committed and self._store.members.group_of(uid) != cycle.reservation.group:
             self._moves.drop(cycle, uid, "the pod has left the group")
