@@ -76,10 +76,15 @@ def _arguments(spec: Spec, place: Place) -> dict[str, dict[str, str]]:
     manager = {"controllers": _CONTROLLERS, "leader-elect": "false", "concurrent-job-syncs": str(spec.job_syncs)}
     return {
         "etcd": {"unsafe-no-fsync": "true"},
-        "kube-apiserver": {"disable-admission-plugins": _NO_ADMISSION} | _front_proxy(place) | server_gates,
+        "kube-apiserver": _api_server_flags(spec, place) | server_gates,
         "kube-controller-manager": manager | qps | manager_gates,
         "kube-scheduler": _gates(spec.stock_gates),
     }
+
+
+def _api_server_flags(spec: Spec, place: Place) -> dict[str, str]:
+    more = dict(flag.split("=", 1) for flag in spec.server_flags)
+    return {"disable-admission-plugins": _NO_ADMISSION} | _front_proxy(place) | more
 
 
 def _gates(said: str) -> dict[str, str]:

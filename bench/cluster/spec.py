@@ -29,12 +29,13 @@ class Spec:
     """One cluster: its size, its Kubernetes, its API level and what of Serried runs in it.
 
     Racks are split evenly over blocks and blocks over zones, so that a rack never lies in two blocks. `server_gates`
-    are gates of the API server alone, written `Name=true`, `manager_gates` those of kube-controller-manager alone. With
-    `gates` on, the stock scheduler and kube-controller-manager schedule gangs natively (the thing to compare with);
-    Serried's scheduler does with `scheduler_gates` of its own. `job_syncs` is how many Jobs kube-controller-manager
-    works on at a time. `native_version` is the one version of the Workload API that is served natively, empty for the
-    minor's own. `profiles` are scheduler names that Serried's scheduler serves beside its own. With `isolated` it calls
-    the extender for marked pods only, and the policy that marks them is installed.
+    are gates of the API server alone, written `Name=true`, `manager_gates` those of kube-controller-manager alone;
+    `server_flags` are more flags of the API server, written `name=value`. With `gates` on, the stock scheduler and
+    kube-controller-manager schedule gangs natively (the thing to compare with); Serried's scheduler does with
+    `scheduler_gates` of its own. `job_syncs` is how many Jobs kube-controller-manager works on at a time.
+    `native_version` is the one version of the Workload API that is served natively, empty for the minor's own.
+    `profiles` are scheduler names that Serried's scheduler serves beside its own. With `isolated` it calls the extender
+    for marked pods only, and the policy that marks them is installed.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Spec:
     serried: bool = True
     gates: Switch = "off"
     server_gates: tuple[str, ...] = ()
+    server_flags: tuple[str, ...] = ()
     manager_gates: tuple[str, ...] = ()
     scheduler_gates: tuple[str, ...] = ()
     qps: int = 5000
