@@ -4,7 +4,6 @@ import copy
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import pytest
 
 from bench.cluster import Cluster, ClusterError
 from bench.cluster.installation import MANIFESTS, kubeconfig
+from tests.support.addresses import find_address
 from tests.support.cluster_stage import eventually
 from tests.support.commands import Run
 from tests.unit.manifests.shipped import read_all
@@ -28,16 +28,6 @@ API_SERVER_KEEPS_SECONDS = 10.0
 """How long it remembers a token that it has found to be good (apiserver/pkg/authentication/token/cache)."""
 
 QUEUE = "/debug/queue"
-
-
-def find_address() -> str:
-    """An address of this machine by which one comes over the network."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("198.51.100.1", 9))
-        except OSError:
-            pytest.skip("this machine has no address but loopback")
-        return str(probe.getsockname()[0])
 
 
 class Remote:
