@@ -1,0 +1,315 @@
+"""What people do, and what comes of it where every right is granted.
+
+Each story begins something, and returns how to see that it has come to its end.
+"""
+
+from collections.abc import Callable
+
+from tests.e2e.roles.stage import HIGH, WHOLE_NODE, RoleStage
+from tests.support.cluster_stage import eventually, names
+
+Check = Callable[[], object]
+"""Whether the story has come to its end."""
+
+Story = Callable[[RoleStage], Check]
+
+ADDRESS = "10.0.0.1"
+"""Where a scheduler elsewhere would find the extender; nobody calls there."""
+
+_CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+
+
+def prepare_nothing(stage: RoleStage) -> None:
+    """Most stories begin on an empty stage."""
+
+
+# --- gangs -----------------------------------------------------------------------------------------------------------
+
+
+def gang_is_bound(stage: RoleStage) -> Check:
+    stage.create_group("ring", 2)
+    stage.create_pods(names("ring", 2), "ring")
+    return lambda: len(stage.bound("ring")) == 2
+
+
+def prepare_refusal_of_records(stage: RoleStage) -> None:
+    stage.refuse_records()
+
+
+def gang_is_bound_after_a_write_that_failed(stage: RoleStage) -> Check:
+    bound = gang_is_bound(stage)
+    stage.await_reason("ring", "RecordFailed", seconds=60)
+    stage.allow_records()
+    return bound
+
+
+def record_goes_when_a_gang_is_bound(stage: RoleStage) -> Check:
+    bound = gang_is_bound(stage)
+    return lambda: bound() and not stage.reservations()
+
+
+def tree_is_bound_as_one(stage: RoleStage) -> Check:
+    stage.create_composite("root", 1)
+    stage.create_branch("leaf", 2)
+    stage.create_pods(names("leaf", 2), "leaf")
+    return lambda: len(stage.bound("leaf")) == 2 and stage.view("leaf").get("name") == "composite:root"
+
+
+def their_gang_waits_for_its_quorum(stage: RoleStage) -> Check:
+    stage.create_their_group("pair", 2)
+    stage.create_their_pod("pair-0", "pair")
+    return lambda: stage.view("compatible:pair").get("reason") == "QuorumMissing"
+
+
+def binding_of_an_unknown_pod_is_an_error(stage: RoleStage) -> Check:
+    return lambda: "does not exist" in stage.bind_nobody()
+
+
+def prepare_volume(stage: RoleStage) -> None:
+    stage.create_volume("data", stage.nodes_of_a_rack()[:2])
+
+
+def gang_knows_the_nodes_of_its_volume(stage: RoleStage) -> Check:
+    """Without it kube-scheduler's refusals tell that there is no room, but not why."""
+    stage.create_group("three", 3)
+    stage.create_pods(names("three", 3), "three", cpu="20", volumes=_CLAIM)
+    return lambda: "selector" in stage.hurdles("three")
+
+
+def gang_knows_that_a_class_has_its_devices(stage: RoleStage) -> Check:
+    resource = stage.create_device_class()
+    amounts = {"cpu": "1", resource: "1"}
+    container = {"name": "main", "image": "none", "resources": {"requests": amounts, "limits": amounts}}
+    stage.create_group("ring", 2)
+    stage.create_pods(names("ring", 2), "ring", containers=[container])
+    return lambda: f"only the scheduler can count {resource}" in stage.message("ring")
+
+
+# --- Jobs and other owners -------------------------------------------------------------------------------------------
+
+
+def job_is_bound(stage: RoleStage) -> Check:
+    stage.submit_job("train")
+    return lambda: len(stage.bound("train")) == 2
+
+
+def job_gets_its_group(stage: RoleStage) -> Check:
+    stage.submit_job("train")
+    return lambda: stage.group_of("train")
+
+
+def prepare_job(stage: RoleStage) -> None:
+    stage.submit_job("train")
+    stage.await_bound("train", 2, 60)
+
+
+def min_count_follows_its_job(stage: RoleStage) -> Check:
+    stage.resize_job("train", 3)
+    return lambda: stage.counts("train") == [3, 3]
+
+
+def objects_go_with_the_pods_of_a_suspended_job(stage: RoleStage) -> Check:
+    stage.change_job("train", suspend=True)
+    return lambda: not stage.groups_of("train") and not stage.workloads_of("train")
+
+
+def job_set_is_one_gang(stage: RoleStage) -> Check:
+    stage.create_job_set("pair")
+    return lambda: _is_gang_of_two(stage, "pair")
+
+
+def replica_is_one_gang(stage: RoleStage) -> Check:
+    stage.create_set("pair")
+    return lambda: _is_gang_of_two(stage, "pair")
+
+
+def _is_gang_of_two(stage: RoleStage, owner: str) -> bool:
+    group = stage.group_of(owner)
+    return bool(group) and stage.view(group).get("members") == 2 and len(stage.bound(owner)) == 2
+
+
+def job_set_gets_its_group(stage: RoleStage) -> Check:
+    stage.create_job_set("pair")
+    return lambda: stage.group_of("pair")
+
+
+def replica_gets_its_group(stage: RoleStage) -> Check:
+    stage.create_set("pair")
+    return lambda: stage.group_of("pair")
+
+
+def prepare_group_of_one(stage: RoleStage) -> None:
+    stage.create_group("kept", 1)
+    stage.create_pods(["kept-0"], "kept")
+    stage.await_bound("kept", 1)
+
+
+def deleted_group_goes_with_its_last_pod(stage: RoleStage) -> Check:
+    stage.delete_group("kept")
+    stage.delete_pods("kept-0")
+    return lambda: not stage.groups()
+
+
+# --- priorities ------------------------------------------------------------------------------------------------------
+
+
+def prepare_class(stage: RoleStage) -> None:
+    stage.create_high_class()
+
+
+def gang_is_bound_with_the_priority_of_its_class(stage: RoleStage) -> Check:
+    stage.submit_high("ring", 2)
+    return lambda: len(stage.bound("ring")) == 2 and stage.view("ring").get("priority") == 1000
+
+
+def group_is_given_the_priority_of_its_class(stage: RoleStage) -> Check:
+    stage.create_gang("ring", 2, priorityClassName=HIGH)
+    return lambda: stage.spec_of("ring").get("priority") == 1000
+
+
+def root_is_given_the_priority_of_its_class(stage: RoleStage) -> Check:
+    stage.create_root("root", priorityClassName=HIGH)
+    return lambda: stage.spec_of_root("root").get("priority") == 1000
+
+
+# --- what is said ----------------------------------------------------------------------------------------------------
+
+
+def condition_says_why_a_gang_waits(stage: RoleStage) -> Check:
+    stage.create_group("ring", 2)
+    stage.create_pods(names("ring", 1), "ring")
+    return lambda: "QuorumMissing" in stage.condition("ring")[2]
+
+
+def condition_says_why_a_tree_waits(stage: RoleStage) -> Check:
+    stage.create_composite("root", 1)
+    stage.create_branch("leaf", 2)
+    stage.create_pods(names("leaf", 1), "leaf")
+    return lambda: "QuorumMissing" in stage.composite_condition("root")[2]
+
+
+def event_says_why_a_gang_waits(stage: RoleStage) -> Check:
+    stage.create_group("ring", 2)
+    stage.create_pods(names("ring", 1), "ring")
+    return lambda: stage.count_event("ring", "QuorumMissing")
+
+
+def prepare_told_gang(stage: RoleStage) -> None:
+    stage.create_group("ring", 3)
+    stage.create_pods(names("ring", 1), "ring")
+    eventually("the event", lambda: stage.count_event("ring", "QuorumMissing"))
+
+
+def event_counts_why_a_gang_waits(stage: RoleStage) -> Check:
+    """A minute after the first time: its repeats wait so long."""
+    stage.create_pods(names("ring", 1, start=1), "ring")
+    return lambda: stage.count_event("ring", "QuorumMissing") > 1
+
+
+def event_says_what_was_made_for_a_job(stage: RoleStage) -> Check:
+    stage.submit_job("train")
+    return lambda: stage.count_event("train", "WorkloadCreated")
+
+
+def prepare_resized_job(stage: RoleStage) -> None:
+    prepare_job(stage)
+    stage.resize_job("train", 3)
+    eventually("the event", lambda: stage.count_event("train", "MinCountChanged"))
+
+
+def event_counts_the_changes_of_a_job(stage: RoleStage) -> Check:
+    """A minute after the first time: its repeats wait so long."""
+    stage.resize_job("train", 4)
+    return lambda: stage.count_event("train", "MinCountChanged") > 1
+
+
+# --- preemption ------------------------------------------------------------------------------------------------------
+
+
+def prepare_low_pods(stage: RoleStage) -> None:
+    stage.create_high_class()
+    stage.run_low()
+
+
+def prepare_low_pods_that_take_long_to_end(stage: RoleStage) -> None:
+    stage.create_high_class()
+    stage.run_low(end_after="600s")
+
+
+def prepare_low_pods_that_may_not_go(stage: RoleStage) -> None:
+    prepare_low_pods(stage)
+    stage.keep_low()
+
+
+def gang_gets_the_room_of_lower_pods(stage: RoleStage) -> Check:
+    stage.submit_high("ring", 2)
+    return lambda: len(stage.bound("ring")) == 2
+
+
+def victims_say_that_they_go(stage: RoleStage) -> Check:
+    stage.submit_high("ring", 2)
+    return lambda: len(stage.preempted()) == 2
+
+
+def budgets_are_known_before_anybody_is_asked(stage: RoleStage) -> Check:
+    """Without it the dry run of each eviction tells it of its own pod (``its PodDisruptionBudget does not``)."""
+    stage.submit_high("ring", 2)
+    return lambda: "their PodDisruptionBudgets do not allow it" in str(stage.view("ring?dryRun").get("dryRun"))
+
+
+def prepare_whole_gang(stage: RoleStage) -> None:
+    stage.create_high_class()
+    size = stage.cluster.spec.nodes
+    stage.create_gang("ring", size, disruptionMode={"all": {}})
+    stage.create_pods(names("ring", size), "ring", cpu=WHOLE_NODE)
+    stage.await_bound("ring", size, 60)
+
+
+def whole_gang_goes_with_one_member(stage: RoleStage) -> Check:
+    stage.create_pods(["high"], cpu=WHOLE_NODE, priorityClassName=HIGH)
+    return lambda: not stage.pods("ring")
+
+
+# --- Serried's own ---------------------------------------------------------------------------------------------------
+
+
+def pods_are_known_to_keep_their_group(stage: RoleStage) -> Check:
+    return lambda: stage.checked("api", "podsKeepTheirGroup")
+
+
+def members_are_held_by_gates(stage: RoleStage) -> Check:
+    return lambda: stage.checked("hold", "way") == "gate"
+
+
+def open_the_extender(stage: RoleStage) -> None:
+    stage.open_up("extender")
+
+
+def open_the_controller(stage: RoleStage) -> None:
+    stage.open_up("controller")
+
+
+def reader_sees_the_extender_s_metrics(stage: RoleStage) -> Check:
+    token = stage.make_reader_token()
+    return lambda: stage.metrics_status("extender", token) == 200
+
+
+def reader_sees_the_controller_s_metrics(stage: RoleStage) -> Check:
+    token = stage.make_reader_token()
+    return lambda: stage.metrics_status("controller", token) == 200
+
+
+def prepare_no_lease_of_the_controller(stage: RoleStage) -> None:
+    stage.end("controller", stage.lease("serried-controller"))
+
+
+def prepare_no_lease_of_the_extenders(stage: RoleStage) -> None:
+    stage.end("extender", stage.lease("serried-extender"))
+
+
+def prepare_no_endpoints(stage: RoleStage) -> None:
+    stage.end("extender", stage.endpoint_slice())
+
+
+def service_leads_to_the_extender(stage: RoleStage) -> Check:
+    return lambda: stage.endpoints() == [ADDRESS]
