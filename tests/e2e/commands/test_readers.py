@@ -15,8 +15,9 @@ import pytest
 
 from bench.cluster import Cluster, ClusterError
 from bench.cluster.installation import MANIFESTS, kubeconfig
+from tests.e2e.roles.rights import leave_out, list_grants
 from tests.support.addresses import find_address
-from tests.support.cluster_stage import eventually
+from tests.support.cluster_stage import SCHEDULER, eventually, indexed_spec
 from tests.support.commands import Run
 from tests.unit.manifests.shipped import read_all
 
@@ -28,6 +29,8 @@ API_SERVER_KEEPS_SECONDS = 10.0
 """How long it remembers a token that it has found to be good (apiserver/pkg/authentication/token/cache)."""
 
 QUEUE = "/debug/queue"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ROLES = f"{RBAC}/namespaces/{HOME}/roles"
 
 
 class Remote:
@@ -43,6 +46,19 @@ class Remote:
         port = urlsplit(url or self.cluster.ops_url).port
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return self._http.get(f"{scheme}://{self.address}:{port}{path}", headers=headers)
+
+    def find_status(self, verb: str, path: str, token: str) -> int:
+        """The status of the extender's answer, of which no more is read: one of the pages never ends."""
+        url = f"https://{self.address}:{urlsplit(self.cluster.ops_url).port}{path}"
+        with self._http.stream(verb.upper(), url, headers={"Authorization": f"Bearer {token}"}) as answer:
+            return answer.status_code
+
+    def write_kubeconfig(self, token: str, directory: Path) -> str:
+        """A kubeconfig of whoever has this token; its path."""
+        authority = self.cluster.kubeconfig.parent / "pki" / "ca.crt"
+        path = directory / "kubeconfig"
+        path.write_text(json.dumps(kubeconfig(self.cluster.server, authority.read_bytes(), token)))
+        return str(path)
 
     def create_account(self, name: str, role: str = "") -> str:
         """A ServiceAccount, with a role if one is named; its token."""
@@ -121,6 +137,18 @@ def strangers(remote: Remote) -> str:
     return remote.create_account("stranger")
 
 
+@pytest.mark.full
+def test_each_page_that_the_reader_s_role_opens_is_closed_to_others(
+    remote: Remote, reader: str, strangers: str
+) -> None:
+    rules = remote.cluster.api.get(f"{RBAC}/clusterroles/serried-debug-reader")["rules"]
+    pages = [(verb, path) for rule in rules for path in rule["nonResourceURLs"] for verb in rule["verbs"]]
+    asked = [(verb, path.replace("*", "some")) for verb, path in pages]
+    assert {page: remote.find_status(*page, strangers) for page in asked} == dict.fromkeys(asked, 403)
+    refused = [page for page in asked if remote.find_status(*page, reader) in {401, 403, 503}]
+    assert not refused
+
+
 def test_the_controller_asks_as_well(remote: Remote, strangers: str) -> None:
     url = remote.cluster.controller_url
     assert remote.ask("/metrics", url=url).status_code == 401
@@ -190,15 +218,44 @@ def test_a_person_reaches_it_through_the_api_server_with_nothing_but_a_kubeconfi
 def test_who_is_no_administrator_needs_the_role_of_the_commands(
     remote: Remote, pod: None, serried: Run, tmp_path: Path
 ) -> None:
-    token = remote.create_account("person")
-    pki = remote.cluster.kubeconfig.parent / "pki" / "ca.crt"
-    mine = tmp_path / "kubeconfig"
-    mine.write_text(json.dumps(kubeconfig(remote.cluster.server, pki.read_bytes(), token)))
-    refused = serried("queue", "--kubeconfig", str(mine))
+    mine = remote.write_kubeconfig(remote.create_account("person"), tmp_path)
+    refused = serried("queue", "--kubeconfig", mine)
     assert refused.code == 3
     assert "cannot list resource" in refused.err
     account = f"--serviceaccount={HOME}:person"
     remote.cluster.kubectl("create", "rolebinding", "person", "--role=serried-commands", account, "-n", HOME)
-    eventually("the commands", lambda: serried("queue", "--kubeconfig", str(mine)).code == 0)
+    eventually("the commands", lambda: serried("queue", "--kubeconfig", mine).code == 0)
     with pytest.raises(ClusterError, match="Forbidden"):
-        remote.cluster.kubectl("get", "secrets", "-n", HOME, "--kubeconfig", str(mine))
+        remote.cluster.kubectl("get", "secrets", "-n", HOME, "--kubeconfig", mine)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("verb", "resource", "said"),
+    [
+        ("list", "pods", 'cannot list resource "pods"'),
+        ("get", "pods/proxy", 'cannot get resource "pods/proxy"'),
+        ("create", "pods/proxy", 'cannot create resource "pods/proxy"'),
+        ("create", "serviceaccounts/token", "No token could be made for it"),
+    ],
+)
+def test_who_lacks_one_right_of_that_role_learns_which(
+    remote: Remote, pod: None, serried: Run, tmp_path: Path, verb: str, resource: str, said: str
+) -> None:
+    name = f"lacks-{verb}-{resource.replace('/', '-')}"
+    token = remote.create_account(name)
+    rules = remote.cluster.api.get(f"{ROLES}/serried-commands")["rules"]
+    (lacking,) = [grant for grant in list_grants(name, rules) if (grant.verb, grant.resource) == (verb, resource)]
+    remote.cluster.api.post(ROLES, {"metadata": {"name": name}, "rules": leave_out(name, rules, lacking)})
+    account = f"--serviceaccount={HOME}:{name}"
+    remote.cluster.kubectl("create", "rolebinding", name, f"--role={name}", account, "-n", HOME)
+
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": indexed_spec(SCHEDULER, "1")}
+    manifest = tmp_path / "job.json"
+    manifest.write_text(json.dumps(job))
+    question = ("whatif", str(manifest), "--kubeconfig", remote.write_kubeconfig(token, tmp_path))
+    eventually("the refusal", lambda: said in serried(*question).err)
+    assert serried(*question).code == 3
+
+    remote.cluster.kubectl("create", "rolebinding", f"{name}-no-more", "--role=serried-commands", account, "-n", HOME)
+    eventually("the answer", lambda: serried(*question).code == 0)

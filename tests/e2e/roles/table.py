@@ -320,9 +320,9 @@ _READERS = "tests/e2e/commands/test_readers.py"
 _PEOPLE = "tests/e2e/manifests/test_roles.py::test_whoever_has_a_role_in_a_namespace_has_it_for_the_groups_there"
 
 OTHER_ROLES = {
-    "serried-debug-reader": f"{_READERS}::test_who_comes_over_the_network_shows_a_token",
+    "serried-debug-reader": f"{_READERS}::test_each_page_that_the_reader_s_role_opens_is_closed_to_others",
     "serried-metrics-reader": f"{_READERS}::test_who_comes_over_the_network_shows_a_token",
-    "serried-commands": f"{_READERS}::test_who_is_no_administrator_needs_the_role_of_the_commands",
+    "serried-commands": f"{_READERS}::test_who_lacks_one_right_of_that_role_learns_which",
     "serried-view": _PEOPLE,
     "serried-edit": _PEOPLE,
 }
