@@ -21,6 +21,8 @@ from tests.e2e.roles.stage import RoleStage
 from tests.support.clusters import GANG_GATES, running
 
 _IN_PAGES = "WatchList=false"
+_IMPATIENT = ("--barrier-idle", "8")
+"""What was planned without a right is soon planned anew."""
 
 
 @pytest.fixture(scope="package")
@@ -48,7 +50,15 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @contextmanager
 def _begin_native(flags: tuple[str, ...], directories: pytest.TempPathFactory) -> Iterator[Cluster]:
     gates = (*GANG_GATES, "CompositePodGroup=true", _IN_PAGES)
-    spec = Spec(name="roles-native", nodes=12, racks=4, hold="filter", server_gates=gates, server_flags=flags)
+    spec = Spec(
+        name="roles-native",
+        nodes=12,
+        racks=4,
+        hold="filter",
+        server_gates=gates,
+        server_flags=flags,
+        serried_args=_IMPATIENT,
+    )
     with at_work(spec, directories) as started:
         yield started
 
@@ -63,6 +73,7 @@ def _begin_fallback(flags: tuple[str, ...], directories: pytest.TempPathFactory)
         hold="gate",
         server_gates=(_IN_PAGES,),
         server_flags=flags,
+        serried_args=_IMPATIENT,
     )
     with running(spec, directories) as started:
         install(started, Shape.OURS)
