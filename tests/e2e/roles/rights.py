@@ -41,7 +41,8 @@ class Grant(NamedTuple):
     """The only object that it is about; "" for every one."""
 
     def __str__(self) -> str:
-        return " ".join(filter(None, (self.account, self.verb, f"{self.resource}.{self.group}", self.name)))
+        resource = f"{self.resource}.{self.group}".rstrip(".")
+        return " ".join(filter(None, (self.account, self.verb, resource, self.name)))
 
     def write(self) -> Raw:
         """The rule that grants it and nothing else."""

@@ -70,7 +70,10 @@ def prepare_volume(stage: RoleStage) -> None:
 
 
 def gang_knows_the_nodes_of_its_volume(stage: RoleStage) -> Check:
-    """Without it kube-scheduler's refusals tell that there is no room, but not why."""
+    """Without it kube-scheduler's refusals tell that there is no room, but not why.
+
+    Members that a gate holds are planned before kube-scheduler has seen them.
+    """
     stage.create_group("three", 3)
     stage.create_pods(names("three", 3), "three", cpu="20", volumes=_CLAIM)
     return lambda: "selector" in stage.hurdles("three")

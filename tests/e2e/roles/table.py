@@ -122,10 +122,6 @@ NATIVE_ROWS = (
     Row(EXTENDER, FOLLOW, "nodes", stories.gang_is_bound),
     Row(EXTENDER, FOLLOW, "pods", stories.gang_is_bound),
     Row(EXTENDER, "get", "pods", stories.binding_of_an_unknown_pod_is_an_error),
-    *(
-        Row(EXTENDER, FOLLOW, what, stories.gang_knows_the_nodes_of_its_volume, prepare=stories.prepare_volume)
-        for what in ("persistentvolumes", "persistentvolumeclaims")
-    ),
     Row(EXTENDER, FOLLOW, "deviceclasses.resource.k8s.io", stories.gang_knows_that_a_class_has_its_devices),
     Row(EXTENDER, FOLLOW, "jobs.batch", stories.job_is_bound),
     Row(EXTENDER, FOLLOW, "jobsets.jobset.x-k8s.io", stories.job_set_is_one_gang, anew=True),
@@ -226,6 +222,17 @@ FALLBACK_ROWS = (
     ),
     Row(EXTENDER, "delete", f"reservations.{OURS}", stories.record_goes_when_a_gang_is_bound),
     Row(EXTENDER, "patch", "pods", stories.gang_is_bound),
+    *(
+        Row(
+            EXTENDER,
+            FOLLOW,
+            what,
+            stories.gang_knows_the_nodes_of_its_volume,
+            prepare=stories.prepare_volume,
+            anew=True,
+        )
+        for what in ("persistentvolumes", "persistentvolumeclaims")
+    ),
     Row(EXTENDER, "patch", "configmaps", stories.members_are_held_by_gates, name="serried-hold", restarts=True),
     Row(EXTENDER, FOLLOW, "podgroups.scheduling.x-k8s.io", stories.their_gang_waits_for_its_quorum, anew=True),
     Row(
