@@ -94,7 +94,9 @@ def test_the_shape_for_the_cluster_s_own_scheduler_is_valid(server: Server) -> N
         "role.rbac.authorization.k8s.io/serried-extender-election",
     ):
         assert any(line.startswith(f"{created} ") for line in said.splitlines())
-    assert "serried-sidecar-scheduler" not in said
+    bound = [line for line in said.splitlines() if "rolebinding" in line]
+    assert bound
+    assert not [line for line in bound if "scheduler" in line]
 
 
 def test_the_quota_for_their_class_counts_them_and_has_room(server: Server) -> None:

@@ -177,6 +177,7 @@ REFUSED = [
 @pytest.fixture
 def apart(server: Server) -> Iterator[Server]:
     """In the base one Pod, hence one account, is scheduler and extender: here each stands for itself."""
+    server.apply("rbac")
     server.run("delete", "--ignore-not-found", "-f", str(KUSTOMIZE / "base" / "sidecar-rbac.yaml"))
     yield server
     server.apply("overlays/isolated")
