@@ -18,6 +18,9 @@ from tests.support.cluster_stage import eventually, staged
 CALM_SECONDS = 1.5
 """How long a story is looked at whose end must not come, once its process has been refused and does all it can."""
 
+CALM_AFTER_START_SECONDS = 5.0
+"""The same if that process has just been away: kube-scheduler tries members a few seconds later then."""
+
 
 def tell(stage: RoleStage, audit: Audit, row: Row) -> None:
     """Tell a row."""
@@ -125,7 +128,9 @@ class _Telling:
             return refusals > 1 or (refusals == 1 and self._cluster.is_ready(self._process))
 
         eventually(f"a refusal: {shown}", rests, START_SECONDS)
-        until = time.monotonic() + CALM_SECONDS
+        # One that does not become ready without the right does nothing at all, however long it is looked at.
+        works_on = self._row.asks_at_start and self._cluster.is_ready(self._process)
+        until = time.monotonic() + (CALM_AFTER_START_SECONDS if works_on else CALM_SECONDS)
         while time.monotonic() < until:
             assert not is_over(done), f"the story ends without the right: {grant}"
             time.sleep(0.1)
