@@ -234,14 +234,20 @@ def test_without_a_rule_its_rights_are_refused_and_the_check_says_what_follows(a
 
 
 GROUP_KINDS = ("workloads", "podgroups", "compositepodgroups")
+READS = [
+    Access("ann", verb, what, GROUP)
+    for what in (*GROUP_KINDS, "podgroups/status", "compositepodgroups/status")
+    for verb in ("get", "list", "watch")
+]
 PEOPLE = {
-    "view": [*(Access("ann", verb, what, GROUP) for what in GROUP_KINDS for verb in ("get", "list", "watch"))],
+    "view": READS,
     "edit": [
+        *READS,
         *(
             Access("ann", verb, what, GROUP)
             for what in GROUP_KINDS
-            for verb in ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
-        )
+            for verb in ("create", "update", "patch", "delete", "deletecollection")
+        ),
     ],
 }
 PEOPLE["admin"] = PEOPLE["edit"]
