@@ -85,8 +85,7 @@ class Rights:
         eventually(f"that one may {', '.join(map(str, grants))}", lambda: all(map(self._is_allowed, grants)))
 
     def _write(self, path: str, rules: Sequence[Raw]) -> None:
-        with self._api.session() as session:
-            session.patch(path, {"rules": list(rules)})
+        self._api.patch(path, {"rules": list(rules)})
 
     def _is_allowed(self, grant: Grant) -> bool:
         resource, _, subresource = grant.resource.partition("/")
