@@ -122,15 +122,17 @@ class _Telling:
     def _await_refusal(self, grant: Grant, mark: int, done: Check) -> None:
         """The process is refused what it needs the right for, gets no further, and neither does the story."""
         shown = self._row.find_shown(grant)
+        # Who may list and not watch lists again, and sees then how far the story is.
+        once = grant.verb == "watch"
 
         def rests() -> bool:
             assert not is_over(done), f"the story ends without the right: {grant}"
             refusals = self._audit.count_refused(mark, shown)
-            return refusals > 1 or (refusals == 1 and self._cluster.is_ready(self._process))
+            return refusals > 1 or (refusals == 1 and (once or self._cluster.is_ready(self._process)))
 
         eventually(f"a refusal: {shown}", rests, START_SECONDS)
         # One that does not become ready without the right does nothing at all, however long it is looked at.
-        works_on = self._row.asks_at_start and self._cluster.is_ready(self._process)
+        works_on = once or (self._row.asks_at_start and self._cluster.is_ready(self._process))
         until = time.monotonic() + (CALM_AFTER_START_SECONDS if works_on else CALM_SECONDS)
         while time.monotonic() < until:
             assert not is_over(done), f"the story ends without the right: {grant}"
