@@ -59,6 +59,22 @@ def install(isolated: str = "off") -> Observed:
     )
 
 
+def install_beside_the_cluster_s_scheduler() -> Observed:
+    """The same of the extenders alone, which the cluster's own scheduler calls."""
+    folder = MANIFESTS / "kustomize" / "control-plane"
+    component = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    changes = yaml.safe_load(component["patches"][0]["patch"])
+    (arguments,) = [each["value"] for each in changes if each["path"].endswith("/args")]
+    told = [each.replace("$(POD_IP)", "10.0.0.1") for each in arguments]
+    settings = describe_settings(extender_settings(told, {"POD_NAME": "serried-0"}))
+    config = yaml.safe_load((folder / "scheduler-config.yaml").read_text())
+    return replace(
+        install("on"),
+        config=decode_scheduler_config("shipped", config),
+        flags={each.flag.removeprefix("--"): each.value for each in settings},
+    )
+
+
 def change_config(change: Callable[[dict[str, Any]], object], isolated: str = "off") -> Change:
     """A mistake in the scheduler's configuration."""
 

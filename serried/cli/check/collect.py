@@ -17,7 +17,8 @@ import yaml
 from serried.cli.access import LABELS, Target, find_credentials, reach
 from serried.cli.check.findings import Area
 from serried.cli.check.observed import Observed, SchedulerConfig, decode_scheduler_config
-from serried.cli.check.roles import Right, list_rights
+from serried.cli.check.rights import find_rights
+from serried.cli.check.roles import Right
 from serried.cli.exits import CommandError, ExitCode
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError
@@ -164,7 +165,7 @@ class Collector:
             async with turns:
                 return await self._is_granted(right)
 
-        rights = list(list_rights())
+        rights = list(find_rights(self._seen))
         granted = await asyncio.gather(*map(ask, rights))
         denied = frozenset(right for right, yes in zip(rights, granted, strict=True) if not yes)
         self._seen = replace(self._seen, denied=denied)

@@ -120,6 +120,11 @@ class Observed:
     unread: tuple[tuple[Area, str, str], ...] = ()
     """What could not be looked at: area, what, why."""
 
+    @property
+    def extenders_elect(self) -> bool:
+        """Whether the extenders elect their leader themselves, because the cluster's own scheduler calls them."""
+        return self.flags.get("lease-mode") == "hold"
+
 
 def decode_scheduler_config(source: str, document: Any) -> SchedulerConfig:
     """The configuration in a parsed document. Raises ValueError for any other."""

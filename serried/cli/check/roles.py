@@ -1,8 +1,9 @@
 """The rights that the shipped roles grant, and what does not work without each.
 
-A test holds the lists to `manifests/kustomize/rbac`.
+A test holds the lists to the roles in `manifests/kustomize`.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 EXTENDER = "serried"
@@ -212,11 +213,33 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     ),
 }
 
+_LEADS = "no extender begins to lead"
+_SERVED = "the Service leads to no extender"
 
-def list_rights() -> dict[Right, Need]:
+ELECTING_NEEDS = {
+    **NEEDS,
+    EXTENDER: (
+        *(need for need in NEEDS[EXTENDER] if need.resources != ("leases",)),
+        Need(("create",), ("coordination.k8s.io",), ("leases",), _LEADS, home=True),
+        Need(
+            ("get", *_FOLLOW, "update"),
+            ("coordination.k8s.io",),
+            ("leases",),
+            _LEADS,
+            name="serried-extender",
+            home=True,
+        ),
+        Need(("create",), ("discovery.k8s.io",), ("endpointslices",), _SERVED, home=True),
+        Need(("get", "patch"), ("discovery.k8s.io",), ("endpointslices",), _SERVED, name="serried-verbs", home=True),
+    ),
+}
+"""The same where the extenders elect their leader themselves (``--lease-mode hold``)."""
+
+
+def list_rights(needs_by_account: Mapping[str, Iterable[Need]]) -> dict[Right, Need]:
     """Every right, and what it is for; the first need where several have it."""
     rights: dict[Right, Need] = {}
-    for account, needs in NEEDS.items():
+    for account, needs in needs_by_account.items():
         for need in needs:
             for group in need.groups:
                 for resource in need.resources:

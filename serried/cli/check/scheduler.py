@@ -161,10 +161,9 @@ def _check_profiles(seen: Observed, config: SchedulerConfig) -> Iterator[Finding
         what = f"no profile is called {name} (--scheduler-name), so nobody schedules the pods that name it"
         yield _error(config, "profiles", what, f"add a profile with schedulerName: {name}")
     for profile in _list_foreign(config.profiles, ours):
-        what = (
-            f"the extender is every profile's: pods of {profile.scheduler} lose opportunistic batching, and wait for "
-            "Serried's answers although none of them is a gang's"
-        )
+        what = f"the extender is every profile's: pods of {profile.scheduler} lose opportunistic batching"
+        if not all(entry.managed for entry in config.entries):
+            what += ", and wait for Serried's answers although none of them is a gang's"
         yield _warning(config, "profiles", what, f"run {profile.scheduler} as a kube-scheduler of its own")
 
 
@@ -177,6 +176,8 @@ def _list_schedulers(seen: Observed) -> set[str]:
 
 
 def _check_lease(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
+    if seen.extenders_elect:
+        return
     followed = seen.flags.get("lease", "")
     if followed and not config.elects:
         what = f"leaderElect is false, and the extender waits for the Lease {followed} that its scheduler would hold"

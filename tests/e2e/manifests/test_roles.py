@@ -225,7 +225,9 @@ def test_without_a_rule_its_rights_are_refused_and_the_check_says_what_follows(a
     for need in NEEDS[account]:
         apart.apply("rbac")
         take_rules(apart, user, need)
-        rights = [right for right, of_need in list_rights().items() if right.account == account and of_need is need]
+        rights = [
+            right for right, of_need in list_rights(NEEDS).items() if right.account == account and of_need is need
+        ]
         home = NAMESPACE if need.home else ""
         reviews = [Access(user, r.verb, r.resource, r.group, home, r.name).review() for r in rights]
         eventually(partial(is_refused, apart, reviews))

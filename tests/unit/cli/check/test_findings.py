@@ -1,5 +1,6 @@
 """Each mistake, made once in the shipped installation, is found, named and has a fix; the shipped one has none."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from serried.cli.check.cluster import POLICIES
 from serried.cli.check.examination import examine
 from serried.cli.check.findings import Area, Finding, Severity
 from serried.cli.check.observed import Observed, decode_scheduler_config, parse_duration
-from serried.cli.check.roles import CONTROLLER, EXTENDER, Right, list_rights
+from serried.cli.check.roles import CONTROLLER, ELECTING_NEEDS, EXTENDER, NEEDS, Need, Right, list_rights
 from tests.support.installations import (
     RACK,
     ZONE,
@@ -18,6 +19,7 @@ from tests.support.installations import (
     change_config,
     change_entry,
     install,
+    install_beside_the_cluster_s_scheduler,
     say,
     set_flag,
 )
@@ -27,6 +29,7 @@ ERROR = Severity.ERROR
 WARNING = Severity.WARNING
 MARKER = "scheduling.serried.dev/member"
 BIND_MARKER = "scheduling.serried.dev/member-bind"
+LEASES = "coordination.k8s.io"
 
 
 def deny(*rights: Right) -> Change:
@@ -402,6 +405,33 @@ def test_the_shipped_installation_has_no_mistake(isolated: str) -> None:
     assert examine(install(isolated)) == []
 
 
+def test_beside_the_cluster_s_scheduler_only_the_other_profile_s_batching_is_named() -> None:
+    (finding,) = examine(install_beside_the_cluster_s_scheduler())
+    assert finding.severity is WARNING
+    assert finding.what.endswith("pods of default-scheduler lose opportunistic batching")
+
+
+@pytest.mark.parametrize(
+    ("right", "without"),
+    [
+        pytest.param(("create", LEASES, "leases", ""), "no extender begins to lead", id="the first Lease"),
+        pytest.param(("update", LEASES, "leases", "serried-extender"), "no extender begins to lead", id="its Lease"),
+        pytest.param(
+            ("patch", "discovery.k8s.io", "endpointslices", "serried-verbs"),
+            "the Service leads to no extender",
+            id="the address of the leader",
+        ),
+    ],
+)
+def test_extenders_that_elect_their_leader_need_more_rights(right: tuple[str, str, str, str], without: str) -> None:
+    verb, group, resource, name = right
+    taken = deny(Right(EXTENDER, verb, group, resource, name, home=True))
+    assert examine(taken(install())) == []
+    (finding,) = find(taken(install_beside_the_cluster_s_scheduler()), without)
+    assert (finding.severity, finding.area) == (ERROR, Area.RIGHTS)
+    assert "manifests/kustomize/overlays/control-plane" in finding.fix
+
+
 def test_every_policy_that_all_installations_have_is_missed_where_it_is_gone() -> None:
     shipped = (MANIFESTS / "kustomize" / "policies").glob("*.yaml")
     objects = [each for path in shipped for each in yaml.safe_load_all(path.read_text())]
@@ -492,19 +522,31 @@ def test_a_document_that_is_no_configuration_is_refused(document: Any) -> None:
         decode_scheduler_config("file", document)
 
 
-def test_the_rights_are_those_of_the_shipped_roles() -> None:
+@pytest.mark.parametrize(
+    ("needs", "roles"),
+    [
+        pytest.param(NEEDS, {"serried-extender"}, id="beside a scheduler of their own"),
+        pytest.param(ELECTING_NEEDS, {"serried-extender", "serried-extender-election"}, id="beside the cluster's"),
+    ],
+)
+def test_the_rights_are_those_of_the_shipped_roles(needs: Mapping[str, tuple[Need, ...]], roles: set[str]) -> None:
     """Each role of the extender and the controller, verb by verb."""
-    granted = set()
-    for each in read_all():
-        if each.kind in {"Role", "ClusterRole"} and each.name in {"serried-extender", "serried-controller"}:
-            account = EXTENDER if each.name == "serried-extender" else CONTROLLER
-            home = each.kind == "Role"
-            for rule in each.content["rules"]:
-                for name in rule.get("resourceNames", [""]):
-                    granted |= {
-                        Right(account, verb, group, resource, name, home)
-                        for verb in rule["verbs"]
-                        for group in rule["apiGroups"]
-                        for resource in rule["resources"]
-                    }
-    assert set(list_rights()) == granted
+    granted = {right for role in roles for right in read_rights(EXTENDER, role)}
+    followed = {right for right in granted if right.name == "serried"}
+    assert len(followed) == 2  # the Lease of the scheduler, which is nobody's where the extenders elect
+    wanted = granted if needs is NEEDS else granted - followed
+    assert set(list_rights(needs)) == wanted | read_rights(CONTROLLER, "serried-controller")
+
+
+def read_rights(account: str, role: str) -> set[Right]:
+    """What a role grants, and a cluster role of the same name."""
+    return {
+        Right(account, verb, group, resource, name, home=each.kind == "Role")
+        for each in read_all()
+        if each.kind in {"Role", "ClusterRole"} and each.name == role
+        for rule in each.content["rules"]
+        for name in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
