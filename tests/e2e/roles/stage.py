@@ -183,6 +183,10 @@ class RoleStage(PriorityStage):
         parts += [part for item in self.workloads_of(job) for part in item["spec"]["podGroupTemplates"]]
         return [part["schedulingPolicy"]["gang"]["minCount"] for part in parts]
 
+    def count_workloads(self) -> int:
+        """How many Workloads the extender knows."""
+        return int(self.selfcheck()["objects"]["workloads"])
+
     # --- PodGroups of scheduler-plugins ------------------------------------------------------------------------
 
     def create_their_group(self, name: str, members: int) -> None:

@@ -96,6 +96,13 @@ def job_is_bound(stage: RoleStage) -> Check:
     return lambda: len(stage.bound("train")) == 2
 
 
+def workload_is_known(stage: RoleStage) -> Check:
+    """A Job whose PodGroup is seen starts without it: the Workload only says that there will be a PodGroup."""
+    before = stage.count_workloads()
+    stage.submit_job("train")
+    return lambda: stage.count_workloads() > before
+
+
 def job_gets_its_group(stage: RoleStage) -> Check:
     stage.submit_job("train")
     return lambda: stage.group_of("train")

@@ -81,7 +81,7 @@ def _both(group: str) -> tuple[Row, ...]:
     """What is the same at both levels, for the kinds of this API group."""
     return (
         Row(EXTENDER, FOLLOW, f"podgroups.{group}", stories.gang_is_bound),
-        Row(EXTENDER, FOLLOW, f"workloads.{group}", stories.job_is_bound),
+        Row(EXTENDER, FOLLOW, f"workloads.{group}", stories.workload_is_known),
         Row(EXTENDER, FOLLOW, f"compositepodgroups.{group}", stories.tree_is_bound_as_one),
         Row(EXTENDER, "patch", f"podgroups/status.{group}", stories.condition_says_why_a_gang_waits),
         Row(EXTENDER, "patch", f"compositepodgroups/status.{group}", stories.condition_says_why_a_tree_waits),

@@ -77,6 +77,9 @@ class _Telling:
         try:
             first, *others = self._row.grants
             mark = self._take(first)
+            if first.verb == "watch":
+                # Its first list is over then: what begins now it would see by the watch alone.
+                eventually(f"a refusal: {first}", lambda: self._audit.count_refused(mark, first), START_SECONDS)
             done = self._row.story(self._stage)
             self._await_refusal(first, mark, done)
             for grant in others:
@@ -122,7 +125,7 @@ class _Telling:
     def _await_refusal(self, grant: Grant, mark: int, done: Check) -> None:
         """The process is refused what it needs the right for, gets no further, and neither does the story."""
         shown = self._row.find_shown(grant)
-        # Who may list and not watch lists again, and sees then how far the story is.
+        # Who may list and not watch lists again after 3 s, and sees then how far the story is.
         once = grant.verb == "watch"
 
         def rests() -> bool:
@@ -132,7 +135,7 @@ class _Telling:
 
         eventually(f"a refusal: {shown}", rests, START_SECONDS)
         # One that does not become ready without the right does nothing at all, however long it is looked at.
-        works_on = once or (self._row.asks_at_start and self._cluster.is_ready(self._process))
+        works_on = not once and self._row.asks_at_start and self._cluster.is_ready(self._process)
         until = time.monotonic() + (CALM_AFTER_START_SECONDS if works_on else CALM_SECONDS)
         while time.monotonic() < until:
             assert not is_over(done), f"the story ends without the right: {grant}"
