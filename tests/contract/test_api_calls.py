@@ -261,10 +261,10 @@ class TestBind:
 
     async def test_asks_first_and_is_not_sent_if_the_answer_is_no(self, api: Api) -> None:
         def forbid() -> None:
-            raise PermissionError
+            raise LookupError
 
         api.add_pod(pod("p"))
-        with pytest.raises(PermissionError):
+        with pytest.raises(LookupError):
             await bind(api, before=forbid)
         assert at(await read(api), "spec", "nodeName") is None
 

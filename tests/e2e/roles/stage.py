@@ -184,8 +184,8 @@ class RoleStage(PriorityStage):
         return [part["schedulingPolicy"]["gang"]["minCount"] for part in parts]
 
     def count_workloads(self) -> int:
-        """How many Workloads the extender knows."""
-        return int(self.selfcheck()["objects"]["workloads"])
+        """How many Workloads the extender knows; 0 before it has found an API."""
+        return int(str(self.checked("objects", "workloads") or 0))
 
     # --- PodGroups of scheduler-plugins ------------------------------------------------------------------------
 

@@ -98,6 +98,7 @@ def job_is_bound(stage: RoleStage) -> Check:
 
 def workload_is_known(stage: RoleStage) -> Check:
     """A Job whose PodGroup is seen starts without it: the Workload only says that there will be a PodGroup."""
+    eventually("an API", lambda: stage.checked("objects", "workloads") is not None)
     before = stage.count_workloads()
     stage.submit_job("train")
     return lambda: stage.count_workloads() > before
