@@ -253,7 +253,19 @@ class ClusterStage:
 
     def await_bound(self, prefix: str, count: int, seconds: float = 30.0) -> None:
         """So many pods are bound, not more, not fewer."""
-        eventually(f"{count} bound pods of {prefix}", lambda: len(self.bound(prefix)) == count, seconds)
+        try:
+            eventually(f"{count} bound pods of {prefix}", lambda: len(self.bound(prefix)) == count, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._explain(prefix)}") from error
+
+    def _explain(self, group: str) -> str:
+        """What the extender says of a group that did not become what it should."""
+        try:
+            view, decisions = self.view(group), self.decisions(group)[:10]
+        except httpx.TransportError as error:
+            return f"the extender does not answer: {error}"
+        parts = {key: view.get(key) for key in ("message", "members", "placed", "waiting", "timeline")}
+        return "\n".join([f"bound: {sorted(self.bound(group))}", f"{group}: {parts}", *decisions])
 
     def group_of_job(self, job: str) -> str:
         """The name of the PodGroup that was made for a Job."""
