@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import logging
 import os
 import signal
 import time
@@ -22,6 +23,8 @@ SCHEDULER = "serried"
 Raw = dict[str, Any]
 SCHEDULER_RENEWS_WITHIN_SECONDS = 8.0
 """Less than its renewDeadline (10 s), by the two seconds that may have passed since it renewed last."""
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -395,10 +398,22 @@ S = TypeVar("S", bound=ClusterStage)
 @contextmanager
 def staged(kind: type[S], cluster: Cluster) -> Iterator[S]:
     """A stage in a namespace of its own, which is cleared at the end."""
+    _restart_scheduler(cluster)
     stage = kind(cluster, f"story-{next(_SERIAL)}")
     stage.await_ready()
     yield stage
     stage.close()
+
+
+def _restart_scheduler(cluster: Cluster) -> None:
+    """Do what the kubelet does: kube-scheduler ends itself when it could not renew its Lease for 10 s.
+
+    On a machine that stands still for so long that says nothing of Serried. Our own processes have to be there.
+    """
+    if not cluster.alive.get("scheduler", True):
+        log.warning("kube-scheduler has ended by itself, and is started again")
+        cluster.start("scheduler")
+        cluster.await_ready("scheduler")
 
 
 def names(prefix: str, count: int, start: int = 0) -> list[str]:
