@@ -29,6 +29,9 @@ from serried.kube.wire import PODS
 from serried.model.group import GroupKey
 from serried.model.pod import Pod
 
+_LAG_SECONDS = 5.0
+"""How long the scheduler may take to see that victims have ended: what it does not offer until then is not refused."""
+
 
 class ExtenderService:
     """Answers kube-scheduler from the Store and the ledger. ``clock`` gives loop seconds."""
@@ -126,9 +129,11 @@ class ExtenderService:
         # The planned node was not offered. That is a refusal only if it was tried: the nomination in this very request
         # made the scheduler evaluate it first, or the list is complete. A sample without it teaches nothing. Nor does
         # the first complete list: the scheduler may have begun before it saw what freed the room that was planned on.
+        # Of victims it may see one end after the other.
         if pod.nominated and list(names) == [pod.nominated]:
             return  # an outdated nomination is tried by itself first; the list follows at once
-        if not cycle.member(pod.uid).missed and pod.nominated != node:
+        lags = cycle.eviction_sent and self._clock() < cycle.started + _LAG_SECONDS
+        if lags or (not cycle.member(pod.uid).missed and pod.nominated != node):
             self._moves.renominate(cycle, pod.uid)
             self._runner.carry_out()
         elif pod.nominated == node or len(self._store.nodes) <= MAX_COMPLETE_LIST:
