@@ -153,9 +153,9 @@ class Repairs:
             self._lose(free.pop())
 
     def _lose(self, vacancy: Vacancy) -> None:
-        now = self._clock()
+        kept = 0.0 if vacancy.since is None else self._clock() - vacancy.since
         self._store.vacancies.close(vacancy)
-        self._metrics.repaired(RepairOutcome.LOST, now - (now if vacancy.since is None else vacancy.since))
+        self._metrics.repaired(RepairOutcome.LOST, kept)
 
     def _describe(
         self, state: GroupState, group: PodGroup, vacancies: Sequence[Vacancy], group_members: GroupMembers
