@@ -132,11 +132,12 @@ class ExtenderService:
         # Of victims it may see one end after the other.
         if pod.nominated and list(names) == [pod.nominated]:
             return  # an outdated nomination is tried by itself first; the list follows at once
+        missed, nominated = cycle.member(pod.uid).missed, pod.nominated == node
         lags = cycle.eviction_sent and self._clock() < cycle.started + _LAG_SECONDS
-        if lags or (not cycle.member(pod.uid).missed and pod.nominated != node):
+        if (lags and not (missed and nominated)) or not (missed or nominated):
             self._moves.renominate(cycle, pod.uid)
             self._runner.carry_out()
-        elif pod.nominated == node or len(self._store.nodes) <= MAX_COMPLETE_LIST:
+        elif not lags and (nominated or len(self._store.nodes) <= MAX_COMPLETE_LIST):
             asyncio.get_running_loop().call_soon(self._refuse, pod.uid, node)
 
     def _refuse(self, uid: str, node: str) -> None:
