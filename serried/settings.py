@@ -327,7 +327,9 @@ class ExtenderSettings(CommonSettings):
     preempt_by: Literal["eviction", "deletion"] = _flag(
         "eviction", "evict these pods, so that PodDisruptionBudgets count, or delete them"
     )
-    preemption_timeout: Seconds = _flag("600", "how long they may take to end until the gang is planned anew")
+    preemption_timeout: Seconds = _flag(
+        "600", "how long they may take to end, beyond their grace periods, until the gang is planned anew"
+    )
     preemption_spare: SecondsOrNone = _flag(
         "0", "how long pods that have just started are spared from gangs of the next higher priority; 0: not at all"
     )

@@ -212,8 +212,6 @@ class Nominator:
         await self._patch_nomination(pod, node)
         if self._terms != term:
             return  # what the pod carries by now may be the next leader's
-        if pod.nominated == node:
-            await self._annotate(pod)  # it carried this nomination already: nothing has changed for the scheduler
         cycle.mark_nominated(pod.uid)
         if cycle.over:
             # The cycle ended under our write, after release() had looked for nominations.
@@ -227,7 +225,11 @@ class Nominator:
         await (self._lift_gate(pod) if pod.held_by_gate else self._annotate(pod))
 
     async def _patch_nomination(self, pod: Pod, node: str | None) -> None:
-        body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}}
+        metadata: dict[str, object] = {"uid": pod.uid}
+        if node is not None and pod.nominated == node:
+            # It carries this nomination already: nothing else would change for the scheduler.
+            metadata["annotations"] = self._note_activation()
+        body = {"metadata": metadata, "status": {"nominatedNodeName": node}}
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body, "status")
 
     async def _lift_gate(self, pod: Pod) -> None:
@@ -236,11 +238,12 @@ class Nominator:
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
 
     async def _annotate(self, pod: Pod) -> None:
-        # Any update of the pod itself wakes it (upstream's pkg/scheduler/backend/queue/scheduling_queue.go); the value
-        # only has to be new.
-        note = {ACTIVATION_ANNOTATION: f"{self._clock():.3f}"}
-        body = {"metadata": {"uid": pod.uid, "annotations": note}}
+        # Any update of the pod itself wakes it (upstream's pkg/scheduler/backend/queue/scheduling_queue.go).
+        body = {"metadata": {"uid": pod.uid, "annotations": self._note_activation()}}
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
+
+    def _note_activation(self) -> dict[str, str]:
+        return {ACTIVATION_ANNOTATION: f"{self._clock():.3f}"}  # the value only has to be new
 
     def _spawn(self, pod: Pod, write: Write) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._bounded(pod, write))

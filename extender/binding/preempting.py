@@ -49,7 +49,7 @@ from serried.observe.log import name_group
 log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 600.0
-"""How long victims may take to end."""
+"""How long victims may take to end after the longest of their grace periods."""
 
 _BIND_SECONDS = 120.0
 """How long bind calls may be open while victims end: they are open while the others gather, too (15 minutes in all)."""
@@ -59,6 +59,8 @@ _REPLACEMENT_SECONDS = 30.0
 
 _RETRY_SECONDS = 5.0
 """The pause after which victims are looked at anew that were not evicted."""
+
+_FULL = Verdict(Reason.PLAN_OUTDATED, detail="the room beside its victims was taken, or has gone")
 
 
 class Preempting:
@@ -105,9 +107,13 @@ class Preempting:
         reservation = cycle.reservation
         rehearsal = Rehearsal(self._client, self._store, self._method)
         course = _Course(cycle, list(reservation.victims.values()), rehearsal, set(reservation.slots))
-        with self.rush:
-            refusal = await self._prepare(course)
-        refusal = refusal or await self._end_all(course)
+        try:
+            with self.rush:
+                refusal = await self._prepare(course)
+            refusal = refusal or await self._end_all(course)
+        except Exception:
+            await self._take_back(course.told, course.whole, course.find_going())
+            raise
         if refusal is not None or cycle.over:
             await self._take_back(course.told, course.whole, course.find_going())
         if self._term.leads():
@@ -146,11 +152,13 @@ class Preempting:
         refusal = None if begun else self._judge_plan(course)
         if refusal is None:
             course.cycle.note_eviction_sent()
+            # Whoever ends first leaves room at once: the scheduler is to keep others off it while the last ones go.
+            self._effects.nominate(course.cycle)
         return refusal
 
     async def _end_all(self, course: "_Course") -> Verdict | None:
         cycle = course.cycle
-        deadline = self._clock() + self._timeout_seconds
+        deadline = self._clock() + self._find_longest_grace(course.victims) + self._timeout_seconds
         running = len(course.victims)
         while not self._is_over(cycle):
             cycle.changed.clear()  # before the look: what ends during the writes below is not waited for
@@ -168,21 +176,29 @@ class Preempting:
             if cycle.reached is not None and self._clock() > cycle.reached + _BIND_SECONDS:
                 cycle.close_calls("serried: others have to end first, and take their time; it is tried again")
             begun = bool(course.again)
-            await self._go_on(course, left)
+            refusal = await self._go_on(course, left)
+            if refusal is not None:
+                return refusal
             if not begun and not self._is_over(cycle):
-                # While victims end, the scheduler keeps what it counts as free there for those nominated to it.
+                # The scheduler has cleared the nominations of those that it tried while nobody ended on their nodes.
                 self._effects.nominate(cycle)
             await self._wait(cycle)
         return None
 
-    async def _go_on(self, course: "_Course", left: Iterable[Victim]) -> None:
-        """Evict who is due, but only for a gang that is there to be bound, and of which a restart would know that."""
+    async def _go_on(self, course: "_Course", left: Iterable[Victim]) -> Verdict | None:
+        """Evict who is due, but only for a gang that is there to be bound, and of which a restart would know that.
+
+        Why nobody else is to go: the slots would not do any more.
+        """
         if course.is_ready():
             if due := self._list_due(course, left):
+                if self._is_full(course.cycle):
+                    return _FULL
                 with self.rush:
                     await self._end_due(course, due)
         elif not course.cycle.out_of_reach():
             await self._record(course)
+        return None
 
     def _list_due(self, course: "_Course", left: Iterable[Victim]) -> list[Victim]:
         now = self._clock()
@@ -213,6 +229,11 @@ class Preempting:
     def _find_home(self, victim: Victim) -> str:
         pod = self._store.pods.get(victim.uid)
         return pod.node if pod is not None else ""
+
+    def _find_longest_grace(self, victims: Iterable[Victim]) -> int:
+        """The longest that any of those that are there has for its end, in seconds."""
+        pods = (self._store.pods.get(victim.uid) for victim in victims)
+        return max((pod.grace for pod in pods if pod is not None), default=0)
 
     def _find(self, victim: Victim) -> Pod | None:
         return find_running(self._store.pods, victim)
@@ -258,7 +279,7 @@ class Preempting:
         if refusal is not None or course.cycle.over:
             return refusal
         if self._is_full(course.cycle):
-            return Verdict(Reason.PLAN_OUTDATED, detail="the room beside its victims was taken, or has gone")
+            return _FULL
         if self._have_joined(course.victims):
             return Verdict(Reason.PLAN_OUTDATED, detail="a group that would go whole has grown")
         return None

@@ -17,9 +17,10 @@ from typing import NamedTuple
 from extender.scheduling.backfill import Backfill
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.kept_slots import KeptSlots
+from extender.scheduling.protections import keep_budgets, keep_rest, spare_young
 from extender.scheduling.studies import Studies, Unfinished
 from extender.scheduling.study import Make
-from extender.scheduling.units import Running, Units, keep_budgets, keep_rest
+from extender.scheduling.units import Running, Units
 from extender.scheduling.vain_searches import Freed, VainSearches
 from serried.cluster.priorities import GroupPriorities
 from serried.cluster.snapshots import Snapshots
@@ -276,8 +277,8 @@ class Preemptions:
         def make(snapshot: Snapshot, capacity: Capacity) -> Work[Preemption | NoVictims]:
             running = yield from self._units.list_running(search.waiting.group, gone)
             if self._method is Method.EVICTION:
-                running = keep_budgets(running)
-            gentle = _spare(running, spared, latest) if self._spare_seconds else running
+                running = yield from keep_budgets(running)
+            gentle = (yield from spare_young(running, spared, latest)) if self._spare_seconds else running
             found = yield from self._solve(snapshot, search, gentle, capacity)
             if isinstance(found, NoVictims) and gentle is not running:
                 return (yield from self._solve(snapshot, search, running, capacity))
@@ -295,7 +296,7 @@ class Preemptions:
             if isinstance(found, NoVictims) or self._method is Method.DELETION:
                 return found
             # Each of them could be evicted, all of them together not: others have to go for those that are too many.
-            rest = keep_rest(running, found.victims)
+            rest = yield from keep_rest(running, found.victims)
             if rest is None:
                 return found
             running = rest
@@ -403,22 +404,6 @@ class Refusals:
         """Why a pod would not be evicted, a phrase; "" if it would, as far as is known."""
         why, until = self._refused.get(uid, ("", -math.inf))
         return why if self._clock() < until else ""
-
-
-def _spare(running: Running, priority: int, latest: float) -> Running:
-    """As if units of this priority could not go of which a pod has started after ``latest`` (since 1970)."""
-    text = "they have just started"
-    units = tuple(
-        replace(unit, protection=text)
-        if unit.priority == priority and not unit.protection and _find_start(unit) > latest
-        else unit
-        for unit in running.units
-    )
-    return Running(units, running.allowances)
-
-
-def _find_start(unit: Unit) -> float:
-    return max((pod.started for pod in unit.pods if pod.started is not None), default=-math.inf)
 
 
 def _name_outcome(found: Preemption | NoVictims | None) -> str:

@@ -168,12 +168,17 @@ class SchedulingCycle:
             state.retry_at = self._clock()  # another gang has come there while victims were looked for
             return waited
         request, preemption = found
+        # The head may be another one than when the search began, and so are the nodes that are kept.
+        closed = self._queue.closed_to(self._queue.describe(group.key, state), request)
+        if not closed.isdisjoint(preemption.plan.nodes.values()):
+            state.retry_at = self._clock()
+            return waited
         for unit in preemption.victims:
             if unit.planned:
                 self._give_way(unit, group)
         ending = [unit for unit in preemption.victims if not unit.planned]
         self._queue.note_preempting(group.key)
-        reservation = self._begin(state, group, request, preemption.plan, request.closed, ending)
+        reservation = self._begin(state, group, request, preemption.plan, request.closed | closed, ending)
         if ending:
             return describe_wait(reservation, self._store.yields)
         return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))

@@ -1,6 +1,5 @@
 """What runs, as the search for victims sees it: who goes with whom, at which priority, and who may not go."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -106,10 +105,12 @@ class Units:
             if not together:
                 return  # since the first step all of it was deleted, or is to end for others
         priority = listing.priorities[group.key] if group is not None else None
+        budgets, doubly_guarded = yield from listing.find_budgets(together)
         unit = Unit(
             together,
             pod.priority if priority is None else priority,
-            budgets=(yield from listing.find_budgets(together)),
+            budgets=budgets,
+            doubly_guarded=doubly_guarded,
             gang=self._name_gang(group, pod, company),
             holds_domain=listing.alone_in is not None and find_exclusive_key(group) == listing.alone_in,
             together=company is not None,
@@ -249,21 +250,25 @@ class _Listing:
         for budget in budgets:
             self._budgets.setdefault(budget.key.namespace, []).append(budget)
 
-    def find_budgets(self, pods: Iterable[Pod]) -> Work[tuple[Key, ...]]:
-        """The budgets that count these pods, each as often as it does."""
+    def find_budgets(self, pods: Iterable[Pod]) -> Work[tuple[tuple[Key, ...], bool]]:
+        """The budgets that count these pods, each as often as it does; and whether two of them count the same pod."""
         found: list[Key] = []
+        doubled = False
         for pod in pods if self._budgets else ():
             # All budgets of a namespace are asked about each pod of it, and anybody may write thousands.
             here = self._budgets.get(pod.namespace, ())
             if self.step.spend(len(here) // _BUDGETS_PER_POD):
                 yield
-            found += [budget.key for budget in here if counts(budget, pod.namespace, pod.name, pod.labels)]
-        return tuple(found)
+            own = [budget.key for budget in here if counts(budget, pod.namespace, pod.name, pod.labels)]
+            doubled = doubled or len(own) > 1
+            found += own
+        return tuple(found), doubled
 
     def charge_budgets(self, pod: Pod) -> Work[None]:
         """The eviction of a pod that runs is about to come: its budgets allow one fewer to others."""
         if pod.bound and not pod.deleting:
-            for key in (yield from self.find_budgets((pod,))):
+            budgets, _ = yield from self.find_budgets((pod,))
+            for key in budgets:
                 self.allowed[key] = max(0, self.allowed[key] - 1)
 
 
@@ -273,60 +278,6 @@ def _counts(pod: Pod, away: AbstractSet[str]) -> bool:
 
 def _list_places(unit: Unit) -> dict[str, str]:
     return {pod.uid: pod.node for pod in unit.pods}
-
-
-def keep_budgets(running: Running) -> Running:
-    """As if units could not go that the API server would not evict, whatever else goes (Eviction of policy/v1).
-
-    Those are the ones with more pods under a budget than it allows, and with a pod under two of them.
-    """
-    allowed = running.allowances.budgets
-    if not allowed:
-        return running
-    units = tuple(
-        replace(unit, protection=_TOO_MANY) if unit.budgets and _violates(unit, allowed) else unit
-        for unit in running.units
-    )
-    return Running(units, running.allowances)
-
-
-def keep_rest(running: Running, victims: Collection[Unit]) -> Running | None:
-    """As if, of those under a budget that these victims violate, only so many could go as it allows.
-
-    None if they violate none.
-    """
-    left = dict(running.allowances.budgets)
-    going: set[frozenset[str]] = set()
-    short: set[Key] = set()
-    for unit in victims:
-        taken = Counter(unit.budgets)
-        if all(left.get(budget, 0) >= count for budget, count in taken.items()):
-            going.add(_identify(unit))
-            left.update({budget: left[budget] - count for budget, count in taken.items()})
-        else:
-            short.update(taken)
-    if not short:
-        return None
-    units = tuple(
-        replace(unit, protection=_TOO_MANY)
-        if not unit.protection and not short.isdisjoint(unit.budgets) and _identify(unit) not in going
-        else unit
-        for unit in running.units
-    )
-    return Running(units, running.allowances)
-
-
-_TOO_MANY = "their PodDisruptionBudgets do not allow it"
-
-
-def _violates(unit: Unit, allowed: Mapping[Key, int]) -> bool:
-    taken = Counter(unit.budgets)
-    doubled = len(unit.budgets) > len(unit.pods)
-    return doubled or any(count > allowed.get(budget, 0) for budget, count in taken.items())
-
-
-def _identify(unit: Unit) -> frozenset[str]:
-    return frozenset(pod.uid for pod in unit.pods)
 
 
 def _list_tree_spares(

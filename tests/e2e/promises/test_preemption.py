@@ -36,11 +36,13 @@ def create_class(stage: ClusterStage, name: str, policy: str, value: int = 1000)
     return name
 
 
-def run_low(stage: ClusterStage, count: int, cpu: str = WHOLE_NODE, end_after: str = "0s") -> None:
-    """Plain pods of priority 0 that take this long to end."""
+def run_low(
+    stage: ClusterStage, count: int, cpu: str = WHOLE_NODE, end_after: str = "0s", grace_seconds: int = 60
+) -> None:
+    """Plain pods of priority 0 that take this long to end, whatever their grace."""
     for name in names("low", count):
         metadata = {"name": name, "annotations": {"bench.serried.dev/end-after": end_after}}
-        spec = pod_spec(cpu) | {"terminationGracePeriodSeconds": 60}
+        spec = pod_spec(cpu) | {"terminationGracePeriodSeconds": grace_seconds}
         stage.cluster.api.post(f"/api/v1/namespaces/{stage.namespace}/pods", {"metadata": metadata, "spec": spec})
     stage.await_bound("low", count)
 

@@ -340,7 +340,7 @@ async def test_a_gang_that_goes_after_evictions_gives_the_room_back(world: Harne
 async def test_victims_that_do_not_end_are_waited_for_in_vain(world: Harness) -> None:
     await start(world)
     await end(world, "low1")
-    await world.pass_time(601)
+    await world.pass_time(631)
     assert Reason.VICTIMS_REMAIN in world.reasons()
     assert not len(world.ledger)
     assert len(world.api.ended()) == 2
@@ -352,7 +352,7 @@ async def test_victims_that_do_not_end_are_waited_for_in_vain(world: Harness) ->
 
 async def test_after_a_failure_nobody_is_evicted_for_a_while(world: Harness) -> None:
     await start(world)
-    await world.pass_time(601)
+    await world.pass_time(631)
     world.delete("low1")
     world.delete("low2")
     world.add(running("next1", "n1"), running("next2", "n2"))
@@ -613,7 +613,7 @@ class TestMetrics:
 
     async def test_one_that_is_given_up(self, world: Harness) -> None:
         await start(world)
-        await world.pass_time(601)
+        await world.pass_time(631)
         assert world.heard.ended_preemptions == ["VictimsRemain"]
 
     async def test_one_whose_gang_goes(self, world: Harness) -> None:

@@ -1,0 +1,89 @@
+"""What may happen between the first eviction and the end of the last victim."""
+
+import pytest
+
+from extender.answers import Steer
+from serried.model.group import Key
+from serried.model.verdict import Reason
+from tests.support.builders import PodBuilder, pod
+from tests.support.extender_harness import Harness, gang, members, small_nodes
+from tests.support.fake_api import budget_refusal
+
+HIGH = 100
+TIMEOUT = 600.0
+
+
+async def preempt(world: Harness, *victims: PodBuilder) -> None:
+    """A gang of as many members as there are victims, each on a node of its own, is to get these nodes."""
+    count = len(victims)
+    world.nominate()
+    world.add(*small_nodes(count), *victims)
+    await world.add(gang(count).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(count))).go()
+
+
+def low(index: int) -> PodBuilder:
+    return pod(f"low{index}").cpu(2).on(f"n{index}")
+
+
+def end_gracefully(world: Harness, *indexes: int) -> None:
+    world.api.graceful.update(Key("default", f"low{index}") for index in indexes)
+
+
+async def test_the_room_of_the_first_is_kept_while_the_last_is_not_evicted_yet(world: Harness) -> None:
+    world.api.hold("delete")
+    await preempt(world, low(1), low(2))
+    world.delete("low1")
+    await world.go()
+    assert {world.pod(name).nominated for name in ("m0", "m1")} == {"n1", "n2"}
+
+
+async def test_victims_with_a_long_grace_get_it_before_anybody_gives_up(world: Harness) -> None:
+    end_gracefully(world, 1, 2)
+    await preempt(world, low(1).grace(3600), low(2))
+    await world.pass_time(3600 + TIMEOUT - 1)
+    assert Reason.VICTIMS_REMAIN not in world.reasons()
+    await world.pass_time(2)
+    assert Reason.VICTIMS_REMAIN in world.reasons()
+
+
+async def test_nobody_else_goes_when_a_node_that_was_freed_is_cordoned(world: Harness) -> None:
+    world.api.guard_all()
+    world.api.fail("evict", budget_refusal())
+    end_gracefully(world, 1, 2)
+    await preempt(world, low(1), low(2))
+    assert world.pod("low2").deleting
+    world.delete("low2")
+    asked = world.api.ended()
+    world.add(small_nodes(2)[1].cordoned())
+    await world.pass_time(6)
+    assert world.api.ended() == asked
+    assert Reason.PLAN_OUTDATED in world.reasons()
+    assert world.pod("low1").disruption == ""
+
+
+async def test_nobody_says_that_it_goes_after_the_stage_has_failed(
+    world: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("a defect of ours")
+
+    world.api.hold("mark")
+    await preempt(world, low(1), low(2))
+    monkeypatch.setattr(type(world.cycle()), "note_eviction_sent", fail)
+    world.api.let_go("mark")
+    await world.go()
+    assert [world.pod(f"low{index}").disruption for index in (1, 2)] == ["", ""]
+    assert not world.api.ended()
+
+
+async def test_one_write_wakes_a_member_that_is_nominated_already(world: Harness) -> None:
+    end_gracefully(world, 1, 2)
+    await preempt(world, low(1), low(2))
+    before = len(world.api.calls)
+    for name in ("low1", "low2"):
+        world.delete(name)
+    await world.go()
+    assert [call.verb for call in world.api.calls[before:]].count("nominate") == 2
+    assert not [call for call in world.api.calls[before:] if call.verb == "activate"]
+    assert all("scheduling.serried.dev/kick" in world.annotations(name) for name in ("m0", "m1"))
+    assert isinstance(world.filter("m0"), Steer)
