@@ -245,8 +245,9 @@ class Hypothesis:
         closed = self._core.queue.closed_to(self._wait(newcomer, priority), request)
         if isinstance(answer, Verdict) or closed.isdisjoint(answer.nodes.values()):
             return answer
+        refusal = self._core.queue.backfill.refuse(request)  # now: between two steps the first may become another
         beside = yield from solve_group(snapshot, request.avoiding(closed), capacity)
-        return self._core.queue.backfill.refuse(request) if isinstance(beside, Verdict) else beside
+        return refusal if isinstance(beside, Verdict) else beside
 
     def _wait(self, newcomer: Newcomer, priority: int) -> Waiting:
         state: GroupState | None = self._core.groups.states.get(newcomer.group.key)

@@ -1,11 +1,17 @@
 """A question takes its time, and the cluster goes on meanwhile."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from unittest.mock import Mock
+
 import pytest
 
 from extender.whatif.hypothesis import Changes, Hypothesis
 from extender.whatif.newcomers import find_existing
-from serried.model.verdict import render
+from serried.model.group import GroupKey
+from serried.model.verdict import Reason, render
 from serried.plan.steps import Haste, finish
+from tests.support.builders import pod, pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
 
@@ -47,3 +53,36 @@ async def test_a_gang_that_runs_is_judged_by_the_members_that_stay(world: Harnes
     (found,) = finish(hypothesis.solve([find_existing(world.store, GANG)]))
     assert found.verdict is not None
     assert render(found.verdict) == said
+
+
+def lose_head(world: Harness) -> None:
+    world.queue.backfill.head = None
+
+
+def change_head(world: Harness) -> None:
+    head = world.queue.backfill.head
+    assert head is not None
+    other = replace(head.waiting, group=GroupKey("default", "other"))
+    world.queue.backfill.head = replace(head, waiting=other)
+
+
+@pytest.mark.parametrize(
+    "change", [pytest.param(lose_head, id="it was placed"), pytest.param(change_head, id="another one is the first")]
+)
+async def test_a_gang_that_is_refused_names_the_first_of_the_moment_when_it_was_refused(
+    world: Harness, monkeypatch: pytest.MonkeyPatch, change: Callable[[Harness], None]
+) -> None:
+    web, coming = pod("web").cpu(1).on("n1"), [each.in_group("h") for each in members(2, 10)]
+    await world.add(*small_nodes(2), web, gang(4), *members(4)).go()
+    world.add(pod_group("h").gang(2), *coming)
+    hypothesis = Hypothesis(world.core, Changes(), Haste())
+    hypothesis.check()
+    work = hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))])
+    closed_to = Mock(side_effect=world.queue.closed_to)
+    monkeypatch.setattr(world.queue, "closed_to", closed_to)
+    while not closed_to.called:
+        next(work)
+    change(world)
+    (found,) = finish(work)
+    assert found.verdict is not None
+    assert (found.verdict.reason, found.verdict.key) == (Reason.BEHIND_HEAD, str(GANG))
