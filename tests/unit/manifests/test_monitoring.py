@@ -50,7 +50,11 @@ STUCK = {'serried_groups{state="Binding"}': "1x90"}
 FIRES_ALSO = [
     pytest.param(
         "SerriedBindingStuck",
-        {**STUCK, 'serried_bindings_total{result="Bound"}': "7x90", 'serried_bindings_total{result="Failed"}': "0+12x90"},
+        {
+            **STUCK,
+            'serried_bindings_total{result="Bound"}': "7x90",
+            'serried_bindings_total{result="Failed"}': "0+12x90",
+        },
         id="every Binding is refused, and tried again and again",
     ),
     pytest.param(
