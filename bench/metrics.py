@@ -88,7 +88,7 @@ REMARKS: Mapping[str, Remark] = {
     "serried_groups": Remark(
         "PodGroups",
         "`RecordFailed` or `DeadlineExceeded` above 0 for 5 minutes;"
-        " `Binding` above 0 without any increase of `serried_bindings_total` for 5 minutes",
+        " `Binding` above 0 without any `Bound` of `serried_bindings_total` for 5 minutes",
     ),
     "serried_victim_searches_total": Remark(
         "searches",
@@ -115,21 +115,22 @@ REMARKS: Mapping[str, Remark] = {
         "gangs", "any `compatible`, if PodGroups of scheduler-plugins should not exist in your cluster"
     ),
     "serried_reservations": Remark(
-        "reservations", "`Committed` above 0 without any increase of `serried_bindings_total` for 5 minutes"
+        "reservations",
+        "`Committed` above 0 without any `Bound` of `serried_bindings_total` for 5 minutes",
     ),
     "serried_reserved_slots": Remark("slots", "`waiting` above 10 % of all pods for 10 minutes"),
     "serried_reserved_idle": Remark("cores, bytes or pieces", "above what the cluster can spare for 15 minutes"),
     "serried_oldest_reservation_seconds": Remark("seconds", "above 900 for 5 minutes"),
     "serried_free_slots": Remark("members", "0 for a day: the cluster needs more nodes"),
     "serried_largest_gang": Remark("members", "below the size of your usual gangs for an hour"),
-    "serried_active": Remark("1 or 0", "0 on all extenders for 2 minutes"),
+    "serried_active": Remark("1 or 0", "0 on all extenders, or none there, for 2 minutes"),
     "serried_job_syncs_total": Remark("looks", "any `error`; `retry` above half of all for 10 minutes"),
     "serried_job_sync_duration_seconds": Remark("seconds", "p99 above 5 s for 10 minutes"),
     "serried_job_gang_workload_creation_total": Remark(
         "creates", "any `error` for 10 minutes: gangs are held because their objects are missing"
     ),
     "serried_workload_creation_duration_seconds": Remark("seconds", "p99 above 1 s for 10 minutes"),
-    "serried_controller_active": Remark("1 or 0", "0 on all controllers for 2 minutes"),
+    "serried_controller_active": Remark("1 or 0", "0 on all controllers, or none there, for 2 minutes"),
     "serried_controller_queue_length": Remark("tasks", "above 1,000 for 10 minutes"),
     "process_cpu_seconds_total": Remark(
         "seconds",

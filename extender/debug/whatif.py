@@ -16,7 +16,7 @@ from extender.whatif.documents import flatten, read_documents
 from extender.whatif.hypothesis import Changes, Hypothesis, Prediction
 from extender.whatif.newcomers import Newcomer, find_existing, gather
 from serried.model.group import GroupKey, GroupKind, decode_group_key
-from serried.model.verdict import render
+from serried.model.verdict import Reason, render
 from serried.model.victim import Preemption
 from serried.plan.steps import Haste, Work, finish
 
@@ -67,7 +67,7 @@ class PredictionView(View):
     """How many of them each node would get."""
 
     reason: str
-    """Why the gang does not fit as things are; "" if it does."""
+    """Why the gang does not fit as things are; "" if it does, and Scheduled if it runs already."""
 
     message: str
 
@@ -264,6 +264,8 @@ def _read_groups(core: Core, texts: Sequence[str]) -> tuple[GroupKey, ...]:
 def _find_outcome(found: Prediction) -> Outcome:
     if found.plan is not None and (found.newcomer.group.policy.is_gang or len(found.plan.nodes) == found.members):
         return Outcome.FITS
+    if found.verdict is not None and found.verdict.reason is Reason.SCHEDULED:
+        return Outcome.FITS  # it runs
     if isinstance(found.preemption, Preemption):
         return Outcome.FITS_AFTER_EVICTIONS
     return Outcome.DOES_NOT_FIT

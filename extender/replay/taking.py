@@ -4,9 +4,10 @@ The instant is one copy of each map, a few milliseconds for 50,000 pods; the val
 out, and what may not leave the process, is seen to afterwards, in steps.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeVar
 
 from extender.core import Core, Options
 from extender.scheduling.backfill import Head
@@ -20,6 +21,8 @@ from serried.model.parent import JOB
 from serried.model.pod import Link, Pod
 from serried.model.selectors import Labels
 from serried.plan.steps import Work
+
+T = TypeVar("T")
 
 _ITEMS_PER_STEP = 100
 
@@ -56,11 +59,10 @@ def take_parts(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Wo
     """The same with its pods apart, each of which is made when it is asked for: nobody has to hold all of them."""
     instant = _freeze(core, level, group)
     yield
-    groups: list[PodGroup] = []
-    rest = iter(instant.groups)
-    while batch := list(islice(rest, _ITEMS_PER_STEP)):
-        groups += [_strip_group(each) for each in batch if each.key.kind is not GroupKind.COMPOSITE]
-        yield
+    kept = [each for each in instant.groups if each.key.kind is not GroupKind.COMPOSITE]
+    groups = yield from _work_through(kept, _strip_group)
+    told = _list_told_labels(instant.capture.budgets)
+    vacancies = yield from _work_through(instant.capture.vacancies, lambda each: _strip_vacancy(each, told))
     named = {Key(each.key.namespace, each.workload) for each in groups if each.workload is not None}
     workloads = [instant.workloads[key] for key in sorted(named) if key in instant.workloads]
     yield
@@ -69,10 +71,20 @@ def take_parts(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Wo
     capture = replace(
         instant.capture,
         groups=tuple(groups),
+        vacancies=tuple(vacancies),
         workloads=tuple(replace(each, labels=_keep_ours(each.labels)) for each in workloads),
         jobs=tuple(instant.jobs[key] for key in sorted(owners) if key in instant.jobs),
     )
     return capture, _iterate_pods(instant)
+
+
+def _work_through(items: Iterable[T], strip: Callable[[T], T]) -> Work[list[T]]:
+    done: list[T] = []
+    rest = iter(items)
+    while batch := list(islice(rest, _ITEMS_PER_STEP)):
+        done += map(strip, batch)
+        yield
+    return done
 
 
 def _freeze(core: Core, level: ApiLevel, group: GroupKey | None) -> _Instant:
@@ -203,6 +215,10 @@ def _strip_pod(pod: Pod, group: GroupKey | None, told: Collection[str] | None) -
         claims=(),
         version="",
     )
+
+
+def _strip_vacancy(vacant: VacantSlot, told: Mapping[str, Collection[str]]) -> VacantSlot:
+    return replace(vacant, pod=_strip_pod(vacant.pod, vacant.group, told.get(vacant.group.namespace)))
 
 
 def _strip_group(group: PodGroup) -> PodGroup:

@@ -215,7 +215,7 @@ class Hypothesis:
         if shortage is not None:
             return shortage
         if not group_members.waiting:
-            return Verdict(Reason.SCHEDULED, have=group_members.placed)
+            return self._judge_running(group, group_members)
         state = self._core.groups.states.get(group.key)
         home = state.home if state is not None else ""
         # How long it would wait for a preferred level is no question of whether it fits: all of them are open.
@@ -228,6 +228,16 @@ class Hypothesis:
         spent = self._core.exclusive_shares.find_spent(group, self._gone.keys())
         return replace(request, taken=taken if spent is None else spent.domains, group_priority=priority)
 
+    def _judge_running(self, group: PodGroup, group_members: GroupMembers) -> Verdict:
+        """The verdict of a gang of which nobody waits: no other place is looked for members that would be gone."""
+        drained = frozenset(self._changes.drained)
+        lost = sum(pod.uid in self._gone or pod.node in drained for pod in group_members.bound)
+        least = group.policy.min_count if isinstance(group.tree, Leaf) else None
+        have, need = group_members.placed - lost, group_members.placed if least is None else least
+        if lost and have < need:
+            return Verdict(Reason.BROKEN, have=have, need=need, detail="no other place was looked for")
+        return Verdict(Reason.SCHEDULED, have=have)
+
     def _plan(self, ground: _Ground, newcomer: Newcomer, request: PlanRequest, priority: int) -> Work[Plan | Verdict]:
         snapshot = Snapshot(ground.nodes, ground.used)
         capacity = Capacity(ground.nodes, ground.used)
@@ -235,8 +245,9 @@ class Hypothesis:
         closed = self._core.queue.closed_to(self._wait(newcomer, priority), request)
         if isinstance(answer, Verdict) or closed.isdisjoint(answer.nodes.values()):
             return answer
+        refusal = self._core.queue.backfill.refuse(request)  # now: between two steps the first may become another
         beside = yield from solve_group(snapshot, request.avoiding(closed), capacity)
-        return self._core.queue.backfill.refuse(request) if isinstance(beside, Verdict) else beside
+        return refusal if isinstance(beside, Verdict) else beside
 
     def _wait(self, newcomer: Newcomer, priority: int) -> Waiting:
         state: GroupState | None = self._core.groups.states.get(newcomer.group.key)

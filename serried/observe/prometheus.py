@@ -156,7 +156,8 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
             "serried_bindings",
             "Bindings of members; Bindings of plain pods do not count. `BoundElsewhere`: another scheduler bound the"
             " pod first. `PodGone`: the pod was deleted meanwhile. `Failed`: Serried retries it if the gang is"
-            " committed. The other value is `Bound`.",
+            " committed. `Refused`: it was not sent, or not again, because the plan does not hold any more or"
+            " this extender does not lead any more. The other value is `Bound`.",
             "result",
         )
         self._repairs = self._counter(

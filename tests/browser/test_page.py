@@ -9,8 +9,9 @@ from extender.debug.broadcast import Broadcast
 from extender.status.reports import Said
 from serried.model.group import GroupKey
 from tests.support.browser import Scheme, find_barriers, open_browser, open_page, take_picture
+from tests.support.budgets import BudgetBuilder, budget
 from tests.support.builders import node, pod
-from tests.support.extender_harness import SCHEDULER, Harness
+from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.page_stage import RACK, ZONE, Listener, Town, make_broadcast, make_world, serving, town_nodes
 
 VIEWS = {
@@ -82,6 +83,34 @@ async def test_who_has_to_go_for_a_gang_is_named(page: Page, url: str) -> None:
     await expect(article.get_by_role("heading", name="Who has to go")).to_be_visible()
     await expect(article).to_contain_text(re.compile(r"\d+ pods of lower priority have to end in rack-\d+:"))
     await expect(article.locator("ul.names").get_by_role("listitem").first).to_contain_text("/")
+
+
+@pytest.mark.parametrize(
+    ("budgets", "cpu", "said"),
+    [
+        pytest.param(
+            [budget("web").selecting(app="web")],
+            1,
+            "No eviction would help: in the cluster, protection is in the way"
+            " (their PodDisruptionBudgets do not allow it).",
+            id="a budget",
+        ),
+        pytest.param([], 4, "No eviction would help: in the cluster, room is in the way.", id="the size of the nodes"),
+    ],
+)
+async def test_what_is_in_the_way_of_evictions_is_named(budgets: list[BudgetBuilder], cpu: int, said: str) -> None:
+    world = make_world()
+    web = [pod(f"web-{host}").cpu(2).on(host).label("app", "web") for host in ("n1", "n2")]
+    coming = [each.cpu(cpu).priority(1000) for each in members(2)]
+    await world.add(*small_nodes(2), *web, *budgets, gang(2).priority(1000), *coming).go()
+    async with (
+        serving(world, make_broadcast(world)) as url,
+        open_browser() as browser,
+        open_page(browser, f"{url}#/gangs/default/g") as (page, errors),
+    ):
+        await expect(page.get_by_role("article", name="One gang")).to_contain_text(said)
+        assert errors == []
+    await world.close()
 
 
 async def test_a_gang_is_found_and_opened_by_keyboard_alone(page: Page) -> None:

@@ -7,6 +7,7 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from extender.debug.broadcast import Broadcast
+from extender.debug.sketch import COLUMNS, DecisionRow, Message
 from tests.support.browser import open_browser, open_page
 from tests.support.builders import node
 from tests.support.extender_harness import Harness
@@ -99,3 +100,28 @@ async def test_a_page_that_was_opened_in_the_background_rests_too(page: Page, br
     await until(lambda: broadcast.readers == 0)
     await turn(page, "visible")
     await expect(link).to_have_text("live")
+
+
+SHOW = """async (messages) => {
+  const { State } = await import(new URL("page/state.js", document.baseURI));
+  const state = new State();
+  for (const message of messages) state.apply(message);
+  return state.decisions.map((decision) => decision.number);
+}"""
+"""The decisions that a page knows after some messages of the stream, by their numbers, the newest first."""
+
+
+def tell_decisions(*numbers: int) -> Message:
+    rows = [(number, "2026-01-01T00:00:00Z", "bio/g", "Planned", "", f"a-{number}") for number in numbers]
+    return {"decisions": [DecisionRow(*row) for row in rows]}
+
+
+async def test_decisions_that_were_told_in_the_whole_and_as_news_are_shown_once(page: Page) -> None:
+    whole = {"reset": True, "columns": COLUMNS, "complete": True, **tell_decisions(1, 2, 3)}
+    assert await page.evaluate(SHOW, [whole, tell_decisions(2, 3), tell_decisions(3, 4)]) == [4, 3, 2, 1]
+
+
+async def test_decisions_are_numbered_anew_by_an_extender_that_has_started_again(page: Page) -> None:
+    whole = {"reset": True, "columns": COLUMNS, "complete": True}
+    messages = [whole | tell_decisions(7, 8), whole | tell_decisions(1), tell_decisions(2)]
+    assert await page.evaluate(SHOW, messages) == [2, 1]

@@ -193,10 +193,18 @@ function forecastOf(detail, now) {
 function preemptionOf(detail) {
   const found = detail.preemption;
   if (!found) return null;
-  const where = found.domain ? ` in ${found.domain}` : "";
   const going = detail.state === "Preempting";
-  const text = found.victims?.length ? `${plural(found.victims.length, "pod")} of lower priority ${going ? "has to end" : "would have to end"}${where}:`.replace("pods of lower priority has", "pods of lower priority have") : found.reason || "No pod of lower priority would help.";
-  return section(going ? "Who has to go" : "Who would have to go", h("p", {}, text), found.victims?.length ? h("ul", { class: "names" }, found.victims.slice(0, VICTIMS).map((name) => h("li", {}, name))) : null);
+  const title = going ? "Who has to go" : "Who would have to go";
+  if (!found.victims.length) return section(title, h("p", {}, obstacleOf(found)));
+  const where = found.domain ? ` in ${found.domain}` : "";
+  const text = `${plural(found.victims.length, "pod")} of lower priority ${going ? "has to end" : "would have to end"}${where}:`.replace("pods of lower priority has", "pods of lower priority have");
+  return section(title, h("p", {}, text), h("ul", { class: "names" }, found.victims.slice(0, VICTIMS).map((name) => h("li", {}, name))));
+}
+
+// As `serried explain` says it.
+function obstacleOf(found) {
+  const said = found.protections.length ? ` (${found.protections.join("; ")})` : "";
+  return `No eviction would help: in ${found.domain || "the cluster"}, ${found.blocker} is in the way${said}.`;
 }
 
 // A reader in the middle of a table is not thrown out of it by news that says the same.

@@ -70,7 +70,9 @@ export class State extends EventTarget {
     }
     for (const number of message.gangsGone ?? []) this.gangs.delete(number);
     if (message.decisions?.length) {
-      const fresh = message.decisions.map((row) => this.read("decisions", row)).reverse();
+      // What is decided while the whole is being told is told twice: in the whole, and as news.
+      const newest = this.decisions[0]?.number ?? 0;
+      const fresh = message.decisions.map((row) => this.read("decisions", row)).filter((row) => row.number > newest).reverse();
       this.decisions = [...fresh, ...this.decisions].slice(0, KEPT_DECISIONS);
     }
     if ("levels" in message) changed.layout = true;

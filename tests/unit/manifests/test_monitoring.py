@@ -45,6 +45,28 @@ FIRES = {
     "SerriedControllerBehind": {"serried_controller_queue_length": "1001x90"},
 }
 
+STUCK = {'serried_groups{state="Binding"}': "1x90"}
+
+FIRES_ALSO = [
+    pytest.param(
+        "SerriedBindingStuck",
+        {
+            **STUCK,
+            'serried_bindings_total{result="Bound"}': "7x90",
+            'serried_bindings_total{result="Failed"}': "0+12x90",
+        },
+        id="every Binding is refused, and tried again and again",
+    ),
+    pytest.param(
+        "SerriedBindingStuck",
+        {**STUCK, 'serried_bindings_total{result="Failed"}': "0+12x90"},
+        id="no Binding of this extender ever got through",
+    ),
+    pytest.param("SerriedBindingStuck", STUCK, id="no Binding was ever sent"),
+    pytest.param("SerriedNobodyActive", {"serried_controller_active": "1x90"}, id="no extender runs"),
+    pytest.param("SerriedNoControllerActive", {"serried_active": "1x90"}, id="no controller runs"),
+]
+
 HEALTHY = {
     "serried_active": "1x90",
     'serried_verb_seconds_bucket{verb="filter",le="0.05"}': "0+60x90",
@@ -74,6 +96,12 @@ def test_each_alert_is_tried() -> None:
 @pytest.mark.parametrize("alert", FIRES)
 def test_an_alert_goes_off(tmp_path: Path, alert: str) -> None:
     assert not is_silent(tmp_path, [alert], FIRES[alert])
+
+
+@needs_prometheus
+@pytest.mark.parametrize(("alert", "series"), FIRES_ALSO)
+def test_an_alert_goes_off_where_less_is_told(tmp_path: Path, alert: str, series: dict[str, str]) -> None:
+    assert not is_silent(tmp_path, [alert], series)
 
 
 @needs_prometheus

@@ -100,6 +100,14 @@ async def test_a_job_that_does_not_fit_is_told_why(world: Harness, asking: Askin
     assert found["message"] == "NoCapacity: the cluster has room for 4 of 5 members"
 
 
+async def test_a_gang_that_runs_fits(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(2), pod_group("g").gang(2), *[each.on("n1") for each in members(2)])
+    answer = await asking.ask(query="group=default/g")
+    (found,) = answer["groups"]
+    assert (answer["fits"], found["outcome"], found["message"]) == (True, "Fits", "Scheduled: 2 members are bound")
+    assert (await asking.ask(query="group=default/g&drain=n1"))["fits"] is False
+
+
 async def test_its_annotations_decide_as_for_a_job_that_exists(world: Harness, asking: Asking) -> None:
     world.add(ranked("n1", "a"), ranked("n2", "b"), ranked("n3", "b"))
     wish = training(4)

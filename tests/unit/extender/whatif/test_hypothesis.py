@@ -1,8 +1,17 @@
 """A question takes its time, and the cluster goes on meanwhile."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from unittest.mock import Mock
+
+import pytest
+
 from extender.whatif.hypothesis import Changes, Hypothesis
 from extender.whatif.newcomers import find_existing
+from serried.model.group import GroupKey
+from serried.model.verdict import Reason, render
 from serried.plan.steps import Haste, finish
+from tests.support.builders import pod, pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
 
@@ -16,3 +25,64 @@ async def test_a_node_that_goes_meanwhile_is_not_there_and_others_are_still_like
     (found,) = finish(work)
     assert found.plan is not None
     assert set(found.plan.nodes.values()) == {"n1+1", "n1+2", "n2"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param(Changes(), "Scheduled: 3 members are bound", id="nothing changes"),
+        pytest.param(Changes(drained=("n3",)), "Scheduled: 3 members are bound", id="a node goes where no member is"),
+        pytest.param(Changes(drained=("n2",)), "Scheduled: 2 members are bound", id="enough members stay"),
+        pytest.param(
+            Changes(drained=("n1",)),
+            "Broken: 1 of 2 members of a gang that ran are left; no other place was looked for",
+            id="too few members stay",
+        ),
+        pytest.param(
+            Changes(removed=(GANG,)),
+            "Broken: 0 of 2 members of a gang that ran are left; no other place was looked for",
+            id="it is taken away itself",
+        ),
+    ],
+)
+async def test_a_gang_that_runs_is_judged_by_the_members_that_stay(world: Harness, changes: Changes, said: str) -> None:
+    one, two, three = members(3)
+    world.add(*small_nodes(3), gang(2), one.on("n1"), two.on("n1"), three.on("n2"))
+    hypothesis = Hypothesis(world.core, changes, Haste())
+    hypothesis.check()
+    (found,) = finish(hypothesis.solve([find_existing(world.store, GANG)]))
+    assert found.verdict is not None
+    assert render(found.verdict) == said
+
+
+def lose_head(world: Harness) -> None:
+    world.queue.backfill.head = None
+
+
+def change_head(world: Harness) -> None:
+    head = world.queue.backfill.head
+    assert head is not None
+    other = replace(head.waiting, group=GroupKey("default", "other"))
+    world.queue.backfill.head = replace(head, waiting=other)
+
+
+@pytest.mark.parametrize(
+    "change", [pytest.param(lose_head, id="it was placed"), pytest.param(change_head, id="another one is the first")]
+)
+async def test_a_gang_that_is_refused_names_the_first_of_the_moment_when_it_was_refused(
+    world: Harness, monkeypatch: pytest.MonkeyPatch, change: Callable[[Harness], None]
+) -> None:
+    web, coming = pod("web").cpu(1).on("n1"), [each.in_group("h") for each in members(2, 10)]
+    await world.add(*small_nodes(2), web, gang(4), *members(4)).go()
+    world.add(pod_group("h").gang(2), *coming)
+    hypothesis = Hypothesis(world.core, Changes(), Haste())
+    hypothesis.check()
+    work = hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))])
+    closed_to = Mock(side_effect=world.queue.closed_to)
+    monkeypatch.setattr(world.queue, "closed_to", closed_to)
+    while not closed_to.called:
+        next(work)
+    change(world)
+    (found,) = finish(work)
+    assert found.verdict is not None
+    assert (found.verdict.reason, found.verdict.key) == (Reason.BEHIND_HEAD, str(GANG))
