@@ -102,6 +102,12 @@ def test_a_clock_is_compared_with_that_of_the_api_server(sound: PodProxy, run: R
     assert "behind the API server's" in ended.out
 
 
+def test_yaml_is_the_same_list(sound: PodProxy, run: Run) -> None:
+    sound.answer("/version", {"gitVersion": "v1.36.4"})
+    (finding,) = yaml.safe_load(run("check", "-o", "yaml").out)
+    assert [finding] == json.loads(run("check", "-o", "json").out)
+
+
 @pytest.mark.parametrize("autoscaler", ["cluster-autoscaler", "karpenter"])
 def test_an_autoscaler_is_known_by_its_deployment(sound: PodProxy, run: Run, autoscaler: str) -> None:
     settings = [{"flag": f"--{name}", "value": value} for name, value in install().flags.items()]
