@@ -33,6 +33,11 @@ _AUTOSCALERS = ("cluster-autoscaler", "karpenter")
 
 _REVIEWS_AT_A_TIME = 16
 
+_TOLD_BY_FLAGS = (Area.SCHEDULER, Area.RIGHTS, Area.POLICIES, Area.CLUSTER)
+"""Areas whose checks go by what the extender says of itself."""
+
+_DEFAULTS = "the defaults stood in for them"
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -84,7 +89,14 @@ async def _ask_extender(seen: Observed, target: Target) -> Observed:
     except CommandError as error:
         if error.code is ExitCode.USAGE:
             raise
-        return replace(seen, silence=str(error))
+        return _note_silence(seen, str(error))
+
+
+def _note_silence(seen: Observed, silence: str) -> Observed:
+    """What the extender alone could tell was not looked at."""
+    keys = (Area.NODES, "the topology keys that groups ask for", silence)
+    rest = ((area, "the extender's flags and API level", f"{_DEFAULTS}: {silence}") for area in _TOLD_BY_FLAGS)
+    return replace(seen, silence=silence, unread=(*seen.unread, keys, *rest))
 
 
 class Collector:

@@ -135,6 +135,24 @@ def test_an_extender_that_does_not_answer_is_an_error_among_others(sound: PodPro
     assert "no extender answers through the API server" in ended.out
 
 
+@pytest.mark.parametrize(
+    ("area", "missed"),
+    [
+        pytest.param("nodes", "the topology keys that groups ask for", id="nodes, whose keys it knows"),
+        pytest.param("scheduler", "the extender's flags", id="the scheduler's configuration, which its flags go with"),
+        pytest.param("rights", "the extender's flags", id="rights, which go by its flags and API level"),
+        pytest.param("policies", "the extender's flags", id="policies, which go by its flags and API level"),
+        pytest.param("cluster", "the extender's flags", id="the cluster, whose autoscalers matter by its flags"),
+    ],
+)
+def test_what_only_a_silent_extender_knows_is_unknown(sound: PodProxy, run: Run, area: str, missed: str) -> None:
+    sound.answer_debug("serried-0:8912", "selfcheck", {"kind": "Status", "code": 503, "message": "refused"}, status=503)
+    found = json.loads(run("check", "--only", area, "-o", "json").out)
+    (unknown,) = [each for each in found if each["severity"] == "unknown"]
+    assert missed in unknown["where"]
+    assert "no extender answers through the API server" in unknown["what"]
+
+
 def test_no_api_server_ends_with_3(run: Run) -> None:
     ended = run("check", "--context", "away", "--server", "http://127.0.0.1:1")
     assert ended.code == 3
