@@ -80,11 +80,13 @@ async def _ask_extender(seen: Observed, target: Target) -> Observed:
     try:
         async with reach(target) as debug:
             settings = (await debug.get("config"))["settings"]
+            keys = tuple((await debug.get("domains"))["keys"])
             return replace(
                 seen,
-                selfcheck=await debug.get("selfcheck"),
                 flags={each["flag"].removeprefix("--"): each["value"] for each in settings},
-                keys=tuple((await debug.get("domains"))["keys"]),
+                keys=keys,
+                # Last: its time is compared with that of the API server, which is asked next.
+                selfcheck=await debug.get("selfcheck"),
             )
     except CommandError as error:
         if error.code is ExitCode.USAGE:
@@ -110,6 +112,7 @@ class Collector:
     async def collect(self, areas: Collection[Area]) -> Observed:
         """Everything that these areas need."""
         parts: list[tuple[tuple[Area, ...], str, Callable[[], Awaitable[None]]]] = [
+            # First, see `_ask_extender`.
             ((Area.EXTENDER, Area.CLUSTER), "the API server's version", self._read_version),
             ((Area.SCHEDULER, Area.CLUSTER), "the scheduler's configuration", self._read_scheduler),
             ((Area.NODES, Area.SCHEDULER), "the labels of nodes", self._read_nodes),
@@ -228,7 +231,7 @@ class Collector:
 
 
 def _subtract(ours: str, theirs: str) -> float | None:
-    """The extender's time less the API server's, both read within moments; None where one is not known."""
+    """The extender's time less the API server's, read one after the other; None where one is not known."""
     if not ours or not theirs:
         return None
     return (datetime.fromisoformat(ours) - parsedate_to_datetime(theirs)).total_seconds()

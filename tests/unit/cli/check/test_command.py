@@ -108,6 +108,12 @@ def test_yaml_is_the_same_list(sound: PodProxy, run: Run) -> None:
     assert [finding] == json.loads(run("check", "-o", "json").out)
 
 
+def test_nothing_is_asked_between_the_two_clocks(sound: PodProxy, run: Run) -> None:
+    run("check")
+    at = sound.asked.index("/version")
+    assert sound.asked[at - 1].endswith("/debug/selfcheck")
+
+
 @pytest.mark.parametrize("autoscaler", ["cluster-autoscaler", "karpenter"])
 def test_an_autoscaler_is_known_by_its_deployment(sound: PodProxy, run: Run, autoscaler: str) -> None:
     settings = [{"flag": f"--{name}", "value": value} for name, value in install().flags.items()]
