@@ -104,7 +104,11 @@ class DebugApi:
 
     async def post(self, path: str, document: Any) -> Any:
         """The answer to ``document``."""
-        return await self._ask("POST", path, body=orjson.dumps(document))
+        try:
+            body = orjson.dumps(document)
+        except TypeError as error:
+            raise CommandError(ExitCode.USAGE, f"what is asked cannot be sent as JSON: {error}") from error
+        return await self._ask("POST", path, body=body)
 
     async def _ask(self, method: str, path: str, **how: Any) -> Any:
         answer = await self._request(method, path, **how)
