@@ -17,7 +17,7 @@ class _Loader(yaml.SafeLoader):
 
 
 for _tag in _TEXTS:
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_yaml_str)
+    yaml.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_yaml_str, _Loader)
 
 
 def _read_key(node: yaml.Node) -> str:

@@ -38,6 +38,7 @@ def answer(proxy: PodProxy, path: str, *groups: dict[str, Any], displaced: int =
     document = {
         "fits": fits,
         "groups": list(groups),
+        "skipped": [],
         "changes": changes,
         "workSeconds": 0.1,
         "longestSliceSeconds": 0.0,
@@ -74,6 +75,12 @@ def test_victims_are_named(proxy: PodProxy, run: Run, job: str) -> None:
     assert ended.code == 1
     assert "WOULD BE EVICTED" in ended.out
     assert "default/web" in ended.out
+
+
+def test_what_makes_no_pods_is_named_as_left_out(proxy: PodProxy, run: Run, job: str) -> None:
+    document = answer(proxy, "whatif", prediction("Fits"))
+    document["skipped"] = ["Service web", "ConfigMap a"]
+    assert "Left out, because they make no pods: Service web, ConfigMap a." in run("whatif", job).out
 
 
 def test_changes_go_with_the_question(proxy: PodProxy, run: Run, job: str) -> None:
