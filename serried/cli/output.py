@@ -34,7 +34,9 @@ def write(document: Any, output: OutputFormat, draw: Callable[[], Iterable[Rende
             plain = orjson.loads(orjson.dumps(document))
             sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120))
         case OutputFormat.TABLE:
-            console = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
+            width = None if sys.stdout.isatty() else _WIDTH_OF_FILES
+            # Sentences, names and titles are text, whatever brackets and colons they hold.
+            console = Console(highlight=False, markup=False, emoji=False, soft_wrap=False, width=width)
             for place, part in enumerate(draw()):
                 if place and isinstance(part, Table):
                     console.print()
