@@ -50,7 +50,8 @@ With a port-forward you need no token: `--server http://localhost:8912`. Over th
 and `--certificate-authority`.
 
 `check` also reads from the API server. It checks the rights of Serried's ServiceAccounts by SubjectAccessReview, which
-only administrators may create. What you may not read is listed as `unknown`.
+only administrators may create. What you may not read is listed as `unknown`, and so is what only the
+extender knows if it does not answer.
 
 ## Output and exit codes
 

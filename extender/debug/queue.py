@@ -37,6 +37,9 @@ class HeadView(View):
 class WaitingView(View):
     """A gang that waits for room."""
 
+    position: int
+    """Its place in the queue, from 1."""
+
     namespace: str
     name: str
     kind: GroupKind
@@ -77,6 +80,7 @@ _EXAMPLE = QueueView(
     ),
     waiting=[
         WaitingView(
+            position=1,
             namespace="default",
             name="training",
             kind=GroupKind.POD_GROUP,
@@ -106,7 +110,7 @@ def queue_routes(core: Core) -> APIRouter:
         head = queue.backfill.head
         return QueueView(
             head=None if head is None else _view_head(core, head),
-            waiting=[_view_waiting(core, each) for each in shown],
+            waiting=[_view_waiting(core, position, each) for position, each in enumerate(shown, 1)],
             leftOff=len(waiting) - len(shown),
         )
 
@@ -128,11 +132,12 @@ def _view_head(core: Core, head: Head) -> HeadView:
     )
 
 
-def _view_waiting(core: Core, waiting: Waiting) -> WaitingView:
+def _view_waiting(core: Core, position: int, waiting: Waiting) -> WaitingView:
     state = core.groups.states.get(waiting.group)
     verdict = state.verdict if state is not None else None
     since = state.quorum_since if state is not None else None
     return WaitingView(
+        position=position,
         namespace=waiting.group.namespace,
         name=waiting.group.encoded,
         kind=waiting.group.kind,

@@ -14,7 +14,9 @@ from extender.debug.slices import Slices, TooLongError
 from extender.debug.view import View, exemplify
 from extender.whatif.documents import flatten, read_documents
 from extender.whatif.hypothesis import Changes, Hypothesis, Prediction
+from extender.whatif.manifests import READ
 from extender.whatif.newcomers import Newcomer, find_existing, gather
+from extender.whatif.podless import sift
 from serried.model.group import GroupKey, GroupKind, decode_group_key
 from serried.model.verdict import Reason, render
 from serried.model.victim import Preemption
@@ -96,6 +98,9 @@ class WhatIfView(View):
     groups: list[PredictionView]
     """In the order in which they would be planned: each finds the room of those before it taken."""
 
+    skipped: list[str]
+    """The objects that were left out because no pods come of them: kind and name."""
+
     changes: ChangesView
     workSeconds: float
 
@@ -123,6 +128,7 @@ _EXAMPLE = WhatIfView(
             preemption=None,
         )
     ],
+    skipped=["Service web"],
     changes=ChangesView(drained=["node-3"], displaced=5, added=["4*node-7"], removed=["team/other"]),
     workSeconds=0.012,
     longestSliceSeconds=0.002,
@@ -156,6 +162,9 @@ _BODY = {
 }
 """The question as the OpenAPI shows it: the answer's example is about it."""
 
+_Found = tuple[list[Prediction], list[str]]
+"""The predictions, and what was left out."""
+
 Texts = Annotated[list[str] | None, Query()]
 
 
@@ -187,9 +196,10 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
         """Would these gangs fit? The body has manifests as YAML or JSON.
 
         It may have Jobs, JobSets, LeaderWorkerSets, PodGroups, CompositePodGroups, Workloads, Pods and Lists of them.
-        Nothing is created and nothing changes. ``group`` (NAMESPACE/NAME) asks about a group that exists. The cluster
-        can be another one: ``drain`` takes a node away, ``add`` (4*NODE) brings four more like it, ``remove``
-        (NAMESPACE/NAME) takes a group away. All of them may be repeated.
+        Objects that make no pods, such as Services, are left out, and named as ``skipped``. Nothing is created and
+        nothing changes. ``group`` (NAMESPACE/NAME) asks about a group that exists. The cluster can be another one:
+        ``drain`` takes a node away, ``add`` (4*NODE) brings four more like it, ``remove`` (NAMESPACE/NAME) takes a
+        group away. All of them may be repeated.
         """
         _check_turn(turn)
         body = await _read_body(request)  # whoever sends it slowly keeps nobody waiting
@@ -219,14 +229,14 @@ def _check_turn(turn: asyncio.Lock) -> None:
         raise HTTPException(429, _BUSY, headers={"Retry-After": _PAUSE_SECONDS})
 
 
-def _answer(
-    core: Core, hypothesis: Hypothesis, body: str, namespace: str, asked: Sequence[GroupKey]
-) -> Work[list[Prediction]]:
+def _answer(core: Core, hypothesis: Hypothesis, body: str, namespace: str, asked: Sequence[GroupKey]) -> Work[_Found]:
     newcomers: list[Newcomer] = [find_existing(core.store, key) for key in asked]
-    objects = list(flatten((yield from read_documents(body))))
+    objects, skipped = sift(flatten((yield from read_documents(body))))
+    if skipped and not objects and not asked:
+        raise ValueError(f"no object in the body makes pods; what is read: {READ}")
     if objects or not asked:
         newcomers += yield from gather(objects, core.store, namespace)
-    return (yield from hypothesis.solve(newcomers))
+    return (yield from hypothesis.solve(newcomers)), skipped
 
 
 async def _read_body(request: Request) -> str:
@@ -271,10 +281,12 @@ def _find_outcome(found: Prediction) -> Outcome:
     return Outcome.DOES_NOT_FIT
 
 
-def _view_answer(found: Sequence[Prediction], changes: Changes, displaced: int, work: Slices) -> WhatIfView:
+def _view_answer(found: _Found, changes: Changes, displaced: int, work: Slices) -> WhatIfView:
+    predictions, skipped = found
     return WhatIfView(
-        fits=all(_find_outcome(each) is Outcome.FITS for each in found),
-        groups=[_view(each) for each in found],
+        fits=all(_find_outcome(each) is Outcome.FITS for each in predictions),
+        groups=[_view(each) for each in predictions],
+        skipped=skipped,
         changes=ChangesView(
             drained=list(changes.drained),
             displaced=displaced,

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -104,7 +105,11 @@ class DebugApi:
 
     async def post(self, path: str, document: Any) -> Any:
         """The answer to ``document``."""
-        return await self._ask("POST", path, body=orjson.dumps(document))
+        try:
+            body = orjson.dumps(document)
+        except TypeError as error:
+            raise CommandError(ExitCode.USAGE, f"what is asked cannot be sent as JSON: {error}") from error
+        return await self._ask("POST", path, body=body)
 
     async def _ask(self, method: str, path: str, **how: Any) -> Any:
         answer = await self._request(method, path, **how)
@@ -171,8 +176,7 @@ def find_credentials(target: Target) -> Credentials:
     """Of the extender itself, if it has an address, else of the API server; raises CommandError."""
     if target.server:
         host = target.server.rstrip("/")
-        if not host.startswith(("http://", "https://")):
-            raise CommandError(ExitCode.USAGE, f"--server {target.server!r}: a URL with http:// or https:// is needed")
+        _check_address(host)
         token = _read_token(target)
         return Credentials(
             host=host,
@@ -186,11 +190,23 @@ def find_credentials(target: Target) -> Credentials:
         raise CommandError(ExitCode.UNREACHABLE, f"{error}; or name the extender's address with --server") from error
 
 
+def _check_address(host: str) -> None:
+    if not host.startswith(("http://", "https://")):
+        raise CommandError(ExitCode.USAGE, f"--server {host!r}: a URL with http:// or https:// is needed")
+    try:
+        parts = urlsplit(host)
+        known = bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise CommandError(ExitCode.USAGE, f"--server {host!r}: {error}") from error
+    if not known:
+        raise CommandError(ExitCode.USAGE, f"--server {host!r}: a host, and a port other than 0, is needed")
+
+
 def _read_token(target: Target) -> str:
     """What stands in the token's file; "" if none is named."""
     try:
         return Path(target.token_file).read_text().strip() if target.token_file else ""
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise CommandError(ExitCode.USAGE, f"--token-file: {error}") from error
 
 

@@ -1,6 +1,7 @@
 """All commands under one name. A command is a module here, with a function and examples, and a line in `COMMANDS`."""
 
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -43,6 +44,8 @@ _PROCESSES = {
     "controller": "Run the controller, which creates Workloads and PodGroups for gangs.",
 }
 
+_REPORT = f"This is a mistake in Serried {__version__}: report it, with the lines above and the command."
+
 _EXIT_CODES = "Exit codes: " + "; ".join(f"{code.number} {code.meaning}" for code in ExitCode) + "."
 
 
@@ -73,6 +76,10 @@ def run(argv: Sequence[str], name: str) -> int:
         return error.code.number
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is no answer that a script may take for a no
+        traceback.print_exc()
+        sys.stderr.write(f"{name}: {type(error).__name__}. {_REPORT}\n")
+        return ExitCode.BROKEN.number
     return 0
 
 

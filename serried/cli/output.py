@@ -30,9 +30,13 @@ def write(document: Any, output: OutputFormat, draw: Callable[[], Iterable[Rende
         case OutputFormat.YAML:
             import yaml  # noqa: PLC0415 - most calls need none
 
-            sys.stdout.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
+            # By way of JSON, for YAML knows no enumerations.
+            plain = orjson.loads(orjson.dumps(document))
+            sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120))
         case OutputFormat.TABLE:
-            console = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
+            width = None if sys.stdout.isatty() else _WIDTH_OF_FILES
+            # Sentences, names and titles are text, whatever brackets and colons they hold.
+            console = Console(highlight=False, markup=False, emoji=False, soft_wrap=False, width=width)
             for place, part in enumerate(draw()):
                 if place and isinstance(part, Table):
                     console.print()

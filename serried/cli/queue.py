@@ -34,6 +34,8 @@ def show_queue(
     # A limit counts the gangs of all namespaces, so one namespace is chosen from all of them.
     asked = {"limit": str(10**6 if namespace else limit)}
     queue = ask(target, lambda debug: debug.get("queue", asked))
+    for position, each in enumerate(queue["waiting"], 1):
+        each.setdefault("position", position)  # an older extender does not say it
     if namespace:
         mine = [each for each in queue["waiting"] if each["namespace"] == namespace]
         queue |= {"waiting": mine[:limit], "leftOff": len(mine) - len(mine[:limit])}
@@ -48,8 +50,8 @@ def draw_queue(queue: dict[str, Any]) -> Iterator[RenderableType]:
         yield "Nobody waits for room."
         return
     rows = [
-        (place, each["namespace"], each["name"], each["priority"], each["countsAs"], each["since"], each["message"])
-        for place, each in enumerate(queue["waiting"], 1)
+        [each[name] for name in ("position", "namespace", "name", "priority", "countsAs", "since", "message")]
+        for each in queue["waiting"]
     ]
     yield make_table(("#TURN", "NAMESPACE", "NAME", "#PRIORITY", "#COUNTS AS", "SINCE", "WHY IT WAITS"), rows)
     if queue["leftOff"]:

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import typer
-import yaml
 from rich.console import RenderableType
 
 from serried.cli import options
 from serried.cli.access import HOME, Target, ask
 from serried.cli.exits import CommandError, ExitCode
+from serried.cli.manifests import read_manifests
 from serried.cli.output import OutputFormat, make_table, write
 
 EXAMPLES = """
@@ -103,10 +103,10 @@ def _read(path: Path) -> list[Any]:
     """The documents of a file; raises CommandError."""
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
-        return [document for document in yaml.safe_load_all(text) if document is not None]
+        return read_manifests(text)
     except OSError as error:
         raise CommandError(ExitCode.USAGE, f"{path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise CommandError(ExitCode.USAGE, f"{path} is no YAML: {error}") from error
 
 
@@ -126,6 +126,8 @@ def draw_whatif(answer: dict[str, Any]) -> Iterator[RenderableType]:
         victims = each["preemption"]["victims"] if each["preemption"] else []
         if victims:
             yield make_table(("WOULD BE EVICTED",), [(victim,) for victim in victims], title=each["source"])
+    if skipped := answer.get("skipped"):  # an older extender refuses them
+        yield f"Left out, because they make no pods: {', '.join(skipped)}."
     if answer["changes"]["displaced"]:
         displaced = answer["changes"]["displaced"]
         yield f"{displaced} pods of the drained nodes would need another place. None was looked for."

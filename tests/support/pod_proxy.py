@@ -41,6 +41,8 @@ class PodProxy(ThreadedServer):
         self.answers: dict[str, Answer] = {}
         self.asked: list[str] = []
         """The requests so far: path and query."""
+        self.bodies: list[bytes] = []
+        """What came with them."""
         self.headers: list[tuple[str, dict[str, str]]] = []
         """The same, each with its headers by names in small letters."""
         self.answers["/api/v1/namespaces/serried-system/pods"] = (
@@ -61,6 +63,7 @@ class PodProxy(ThreadedServer):
     def reply(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
         """Status and body for one request."""
         self.asked.append(target)
+        self.bodies.append(body)
         path, _, _ = target.partition("?")
         if path in self.answers:
             status, document = self.answers[path]

@@ -33,6 +33,11 @@ _AUTOSCALERS = ("cluster-autoscaler", "karpenter")
 
 _REVIEWS_AT_A_TIME = 16
 
+_TOLD_BY_FLAGS = (Area.SCHEDULER, Area.RIGHTS, Area.POLICIES, Area.CLUSTER)
+"""Areas whose checks go by what the extender says of itself."""
+
+_DEFAULTS = "the defaults stood in for them"
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -75,16 +80,25 @@ async def _ask_extender(seen: Observed, target: Target) -> Observed:
     try:
         async with reach(target) as debug:
             settings = (await debug.get("config"))["settings"]
+            keys = tuple((await debug.get("domains"))["keys"])
             return replace(
                 seen,
-                selfcheck=await debug.get("selfcheck"),
                 flags={each["flag"].removeprefix("--"): each["value"] for each in settings},
-                keys=tuple((await debug.get("domains"))["keys"]),
+                keys=keys,
+                # Last: its time is compared with that of the API server, which is asked next.
+                selfcheck=await debug.get("selfcheck"),
             )
     except CommandError as error:
         if error.code is ExitCode.USAGE:
             raise
-        return replace(seen, silence=str(error))
+        return _note_silence(seen, str(error))
+
+
+def _note_silence(seen: Observed, silence: str) -> Observed:
+    """What the extender alone could tell was not looked at."""
+    keys = (Area.NODES, "the topology keys that groups ask for", silence)
+    rest = ((area, "the extender's flags and API level", f"{_DEFAULTS}: {silence}") for area in _TOLD_BY_FLAGS)
+    return replace(seen, silence=silence, unread=(*seen.unread, keys, *rest))
 
 
 class Collector:
@@ -98,6 +112,7 @@ class Collector:
     async def collect(self, areas: Collection[Area]) -> Observed:
         """Everything that these areas need."""
         parts: list[tuple[tuple[Area, ...], str, Callable[[], Awaitable[None]]]] = [
+            # First, see `_ask_extender`.
             ((Area.EXTENDER, Area.CLUSTER), "the API server's version", self._read_version),
             ((Area.SCHEDULER, Area.CLUSTER), "the scheduler's configuration", self._read_scheduler),
             ((Area.NODES, Area.SCHEDULER), "the labels of nodes", self._read_nodes),
@@ -216,7 +231,7 @@ class Collector:
 
 
 def _subtract(ours: str, theirs: str) -> float | None:
-    """The extender's time less the API server's, both read within moments; None where one is not known."""
+    """The extender's time less the API server's, read one after the other; None where one is not known."""
     if not ours or not theirs:
         return None
     return (datetime.fromisoformat(ours) - parsedate_to_datetime(theirs)).total_seconds()

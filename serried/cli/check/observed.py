@@ -89,7 +89,7 @@ class Observed:
     """The extender's ``/debug/selfcheck``."""
 
     silence: str = ""
-    """Why the extender gives no answer; "" where it does, or was not asked."""
+    """Why the extender gives no answer; "" where it does, or was not asked. What only it knows is in `unread` then."""
 
     skew_seconds: float | None = None
     """By how much the extender's clock is ahead of the API server's."""

@@ -94,10 +94,21 @@ def test_what_is_not_there_is_named(run: Run, flags: list[str], said: str) -> No
     assert "Traceback" not in ended.err
 
 
-def test_an_address_without_scheme_is_a_wrong_command_line(run: Run) -> None:
-    ended = run("queue", "--server", "localhost:8912")
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        pytest.param("localhost:8912", "a URL with http:// or https:// is needed", id="no scheme"),
+        pytest.param("http://h:99999", "Port out of range", id="a port that cannot be"),
+        pytest.param("http://h:http", "Port could not be cast", id="a port that is no number"),
+        pytest.param("http://[::1", "Invalid IPv6 URL", id="half an IPv6 address"),
+        pytest.param("http://:8912", "a host, and a port other than 0, is needed", id="no host"),
+    ],
+)
+def test_an_address_that_is_none_is_a_wrong_command_line(run: Run, address: str, said: str) -> None:
+    ended = run("queue", "--server", address)
     assert ended.code == 2
-    assert "a URL with http:// or https:// is needed" in ended.err
+    assert f"--server {address!r}" in ended.err
+    assert said in ended.err
 
 
 def test_a_route_that_an_older_extender_lacks_is_told_as_that(proxy: PodProxy, run: Run) -> None:
@@ -178,5 +189,11 @@ class TestTokens:
 
     def test_a_file_that_is_not_there_is_a_wrong_command_line(self, run: Run) -> None:
         ended = run("queue", "--token-file", "/nowhere")
+        assert ended.code == 2
+        assert "--token-file: " in ended.err
+
+    def test_a_file_that_is_no_text_is_one_too(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / "token").write_bytes(b"\xff\xfe")
+        ended = run("queue", "--token-file", str(tmp_path / "token"))
         assert ended.code == 2
         assert "--token-file: " in ended.err

@@ -9,6 +9,7 @@ import pytest
 from serried import __version__
 from serried.cli import kubectl, main
 from serried.cli.app import COMMANDS, Command
+from serried.cli.exits import ExitCode
 from tests.support.pod_proxy import PodProxy
 
 IMPORTED = "import sys, {module}; print(*sorted({{'typer', 'rich'}} & sys.modules.keys()))"
@@ -73,6 +74,20 @@ def test_kubectl_runs_the_same_commands(proxy: PodProxy, capsys: pytest.CaptureF
     assert capsys.readouterr().out == "Nobody waits for room.\n"
     assert kubectl.main(["queue", "--server", "nonsense"]) == 2
     assert capsys.readouterr().err.startswith("kubectl serried: --server")
+
+
+def test_a_mistake_in_a_command_is_no_answer(
+    proxy: PodProxy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise KeyError("waiting")
+
+    monkeypatch.setattr("serried.cli.queue.draw_queue", fail)
+    proxy.answer("/debug/queue", {"head": None, "waiting": [], "leftOff": 0})
+    assert main(["queue", "--server", proxy.url]) == ExitCode.BROKEN.number
+    said = capsys.readouterr().err
+    assert "KeyError: 'waiting'" in said
+    assert "This is a mistake in Serried" in said
 
 
 @pytest.mark.parametrize(

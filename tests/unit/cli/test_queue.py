@@ -21,8 +21,9 @@ HEAD = {
 }
 
 
-def waiting(name: str, namespace: str = "team") -> dict[str, object]:
+def waiting(position: int, name: str, namespace: str = "team") -> dict[str, object]:
     return {
+        "position": position,
         "namespace": namespace,
         "name": name,
         "kind": "PodGroup",
@@ -35,7 +36,7 @@ def waiting(name: str, namespace: str = "team") -> dict[str, object]:
 
 @pytest.fixture
 def queue(proxy: PodProxy) -> dict[str, object]:
-    document: dict[str, object] = {"head": HEAD, "waiting": [waiting("big"), waiting("x", "other")], "leftOff": 3}
+    document: dict[str, object] = {"head": HEAD, "waiting": [waiting(1, "big"), waiting(2, "x", "other")], "leftOff": 3}
     proxy.answer_debug("serried-0:8912", "queue", document)
     return document
 
@@ -60,6 +61,24 @@ def test_one_namespace_is_chosen_from_all_that_wait(queue: dict[str, object], pr
     assert [each["name"] for each in found["waiting"]] == ["x"]
     assert found["leftOff"] == 0
     assert "limit=1000000" in proxy.asked[-1]
+
+
+@pytest.mark.parametrize(
+    "unsaid",
+    [
+        pytest.param(set(), id="as the extender numbers them"),
+        pytest.param({"position"}, id="though an older extender does not number them"),
+    ],
+)
+def test_a_turn_is_that_among_all_namespaces(
+    queue: dict[str, list[dict[str, object]]], run: Run, proxy: PodProxy, unsaid: set[str]
+) -> None:
+    stripped = [{name: value for name, value in each.items() if name not in unsaid} for each in queue["waiting"]]
+    proxy.answer_debug("serried-0:8912", "queue", queue | {"waiting": stripped})
+    rows = [line.split() for line in run("queue", "-n", "other").out.splitlines() if "NoCapacity" in line]
+    assert [row[:3] for row in rows] == [["2", "other", "x"]]
+    (found,) = json.loads(run("queue", "-n", "other", "-o", "json").out)["waiting"]
+    assert found["position"] == 2
 
 
 def test_an_empty_queue_is_said_to_be_empty(proxy: PodProxy, run: Run) -> None:

@@ -38,6 +38,7 @@ def answer(proxy: PodProxy, path: str, *groups: dict[str, Any], displaced: int =
     document = {
         "fits": fits,
         "groups": list(groups),
+        "skipped": [],
         "changes": changes,
         "workSeconds": 0.1,
         "longestSliceSeconds": 0.0,
@@ -76,6 +77,12 @@ def test_victims_are_named(proxy: PodProxy, run: Run, job: str) -> None:
     assert "default/web" in ended.out
 
 
+def test_what_makes_no_pods_is_named_as_left_out(proxy: PodProxy, run: Run, job: str) -> None:
+    document = answer(proxy, "whatif", prediction("Fits"))
+    document["skipped"] = ["Service web", "ConfigMap a"]
+    assert "Left out, because they make no pods: Service web, ConfigMap a." in run("whatif", job).out
+
+
 def test_changes_go_with_the_question(proxy: PodProxy, run: Run, job: str) -> None:
     answer(proxy, "whatif", prediction("Fits"), displaced=3)
     ended = run("whatif", job, "--drain", "n1", "--drain", "n2", "--add", "4*n3", "--remove", "team/other")
@@ -94,6 +101,25 @@ def test_manifests_may_come_from_another_command(proxy: PodProxy, run: Run, monk
     assert run("whatif", "-").code == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        pytest.param("data: {8080: a}", {"data": {"8080": "a"}}, id="a number as a key"),
+        pytest.param("data: {on: a}", {"data": {"on": "a"}}, id="a truth value as a key"),
+        pytest.param("d: 2024-13-45", {"d": "2024-13-45"}, id="what looks like a day and is none"),
+        pytest.param("d: 2024-01-05", {"d": "2024-01-05"}, id="a day"),
+        pytest.param("a: &a {x: 1}\nb: {<<: *a}", {"a": {"x": 1}, "b": {"x": 1}}, id="anchors are written out"),
+    ],
+)
+def test_yaml_is_read_as_by_kubernetes(
+    proxy: PodProxy, run: Run, tmp_path: Path, text: str, read: dict[str, Any]
+) -> None:
+    (tmp_path / "job.yaml").write_text(text)
+    answer(proxy, "whatif", prediction("Fits"))
+    assert run("whatif", str(tmp_path / "job.yaml")).code == 0
+    assert json.loads(proxy.bodies[-1]) == [read]
+
+
 def test_what_the_extender_objects_to_is_told(proxy: PodProxy, run: Run, job: str) -> None:
     proxy.answer_debug("serried-0:8912", "whatif", {"detail": "there is no node n9; see /debug/nodes"}, status=400)
     ended = run("whatif", job, "--drain", "n9")
@@ -106,11 +132,26 @@ def test_what_the_extender_objects_to_is_told(proxy: PodProxy, run: Run, job: st
     [
         pytest.param([], "name a file with manifests, or a group", id="nothing is asked"),
         pytest.param(["nowhere.yaml"], "nowhere.yaml: No such file or directory", id="no such file"),
-        pytest.param(["BAD"], "is no YAML", id="a file that is no YAML"),
     ],
 )
-def test_what_cannot_be_asked_is_told(run: Run, tmp_path: Path, arguments: list[str], said: str) -> None:
-    (tmp_path / "bad.yaml").write_text("a: [")
-    ended = run("whatif", *[each.replace("BAD", str(tmp_path / "bad.yaml")) for each in arguments])
+def test_what_cannot_be_asked_is_told(run: Run, arguments: list[str], said: str) -> None:
+    ended = run("whatif", *arguments)
+    assert ended.code == 2
+    assert said in ended.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(b"a: [", "is no YAML", id="a list without end"),
+        pytest.param(b"? [a]\n: b", "a key of a map is no text", id="a list as a key"),
+        pytest.param(b"a: 0x_", "is no YAML", id="what looks like a number and is none"),
+        pytest.param(b"a: \xff", "is no YAML", id="bytes that are no text"),
+        pytest.param(b"a: 99999999999999999999999", "cannot be sent as JSON", id="a number that is too long"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told(run: Run, tmp_path: Path, text: bytes, said: str) -> None:
+    (tmp_path / "bad.yaml").write_bytes(text)
+    ended = run("whatif", str(tmp_path / "bad.yaml"))
     assert ended.code == 2
     assert said in ended.err

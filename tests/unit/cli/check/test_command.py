@@ -102,6 +102,18 @@ def test_a_clock_is_compared_with_that_of_the_api_server(sound: PodProxy, run: R
     assert "behind the API server's" in ended.out
 
 
+def test_yaml_is_the_same_list(sound: PodProxy, run: Run) -> None:
+    sound.answer("/version", {"gitVersion": "v1.36.4"})
+    (finding,) = yaml.safe_load(run("check", "-o", "yaml").out)
+    assert [finding] == json.loads(run("check", "-o", "json").out)
+
+
+def test_nothing_is_asked_between_the_two_clocks(sound: PodProxy, run: Run) -> None:
+    run("check")
+    at = sound.asked.index("/version")
+    assert sound.asked[at - 1].endswith("/debug/selfcheck")
+
+
 @pytest.mark.parametrize("autoscaler", ["cluster-autoscaler", "karpenter"])
 def test_an_autoscaler_is_known_by_its_deployment(sound: PodProxy, run: Run, autoscaler: str) -> None:
     settings = [{"flag": f"--{name}", "value": value} for name, value in install().flags.items()]
@@ -127,6 +139,24 @@ def test_an_extender_that_does_not_answer_is_an_error_among_others(sound: PodPro
     ended = run("check")
     assert ended.code == 1
     assert "no extender answers through the API server" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("area", "missed"),
+    [
+        pytest.param("nodes", "the topology keys that groups ask for", id="nodes, whose keys it knows"),
+        pytest.param("scheduler", "the extender's flags", id="the scheduler's configuration, which its flags go with"),
+        pytest.param("rights", "the extender's flags", id="rights, which go by its flags and API level"),
+        pytest.param("policies", "the extender's flags", id="policies, which go by its flags and API level"),
+        pytest.param("cluster", "the extender's flags", id="the cluster, whose autoscalers matter by its flags"),
+    ],
+)
+def test_what_only_a_silent_extender_knows_is_unknown(sound: PodProxy, run: Run, area: str, missed: str) -> None:
+    sound.answer_debug("serried-0:8912", "selfcheck", {"kind": "Status", "code": 503, "message": "refused"}, status=503)
+    found = json.loads(run("check", "--only", area, "-o", "json").out)
+    (unknown,) = [each for each in found if each["severity"] == "unknown"]
+    assert missed in unknown["where"]
+    assert "no extender answers through the API server" in unknown["what"]
 
 
 def test_no_api_server_ends_with_3(run: Run) -> None:

@@ -66,6 +66,7 @@ async def test_who_waits_in_which_order_and_why(world: Harness, http: httpx.Asyn
         ("g", "NoCapacity"),
         ("k", "BehindHead"),
     ]
+    assert [each["position"] for each in shown["waiting"]] == [1, 2]
     assert shown["waiting"][0]["since"] == "2023-11-14T22:30:00Z"
 
 

@@ -66,6 +66,11 @@ def raw(builder: Any, kind: str, version: str = "scheduling.k8s.io/v1beta1") -> 
     return {"apiVersion": version, "kind": kind, **builder.raw()}
 
 
+def named(kind: str, version: str) -> Raw:
+    """An object of which nothing but its kind and name matters."""
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}}
+
+
 def ranked(name: str, rack: str, cpus: int = 2) -> Any:
     return node(name).cpu(cpus).rack(rack)
 
@@ -182,6 +187,19 @@ async def test_json_and_lists_are_read_too(world: Harness, asking: Asking) -> No
         answer = await asking.post(yaml.safe_dump(body))
         assert answer.json()["fits"] is True
         assert (await asking.post(httpx.Request("POST", "http://x", json=body).content)).json()["fits"] is True
+
+
+async def test_what_makes_no_pods_is_left_out_and_named(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(1))
+    chart = [
+        named("Service", "v1"),
+        named("Role", "rbac.authorization.k8s.io/v1"),
+        training(2),
+        named("ConfigMap", "v1"),
+    ]
+    answer = await asking.ask(*chart)
+    assert [each["source"] for each in answer["groups"]] == ["Job default/train"]
+    assert answer["skipped"] == ["Service x", "Role x", "ConfigMap x"]
 
 
 async def test_a_namespace_is_that_of_the_manifest_else_of_the_question(world: Harness, asking: Asking) -> None:
@@ -354,6 +372,24 @@ ANCHORED = "a: &a [1]\nb: *a\n"
             "",
             "document 1, Deployment default/web: this kind is not read; send the pods that it makes",
             id="another kind",
+        ),
+        pytest.param(
+            yaml.safe_dump(named("Service", "serving.knative.dev/v1")),
+            "",
+            "document 1, Service default/x: this kind is not read; send the pods that it makes",
+            id="a kind that makes pods though its namesake makes none",
+        ),
+        pytest.param(
+            yaml.safe_dump_all([named("StatefulSet", "apps/v1"), training(2)]),
+            "",
+            "document 1, StatefulSet default/x: this kind is not read",
+            id="a kind that makes pods, beside others",
+        ),
+        pytest.param(
+            yaml.safe_dump(named("Service", "v1")),
+            "",
+            "no object in the body makes pods; what is read: Job, JobSet",
+            id="nothing that makes pods",
         ),
         pytest.param(
             yaml.safe_dump(training(2) | {"spec": {"parallelism": "two"}}),
