@@ -209,7 +209,12 @@ class Nominator:
             await self._patch_nomination(pod, None)
             if self._terms != term:
                 return
-        await self._patch_nomination(pod, node)
+        if pod.nominated != node:
+            await self._patch_nomination(pod, node)
+        elif not pod.held_by_gate:
+            # It carries this nomination already, so the scheduler would not hear of it. If it has just erased it,
+            # filter steers all the same. (By `serried-extender-pod-status` no write of the status may do both.)
+            await self._annotate(pod)
         if self._terms != term:
             return  # what the pod carries by now may be the next leader's
         cycle.mark_nominated(pod.uid)
@@ -225,11 +230,7 @@ class Nominator:
         await (self._lift_gate(pod) if pod.held_by_gate else self._annotate(pod))
 
     async def _patch_nomination(self, pod: Pod, node: str | None) -> None:
-        metadata: dict[str, object] = {"uid": pod.uid}
-        if node is not None and pod.nominated == node:
-            # It carries this nomination already: nothing else would change for the scheduler.
-            metadata["annotations"] = self._note_activation()
-        body = {"metadata": metadata, "status": {"nominatedNodeName": node}}
+        body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}}
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body, "status")
 
     async def _lift_gate(self, pod: Pod) -> None:
@@ -238,12 +239,11 @@ class Nominator:
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
 
     async def _annotate(self, pod: Pod) -> None:
-        # Any update of the pod itself wakes it (upstream's pkg/scheduler/backend/queue/scheduling_queue.go).
-        body = {"metadata": {"uid": pod.uid, "annotations": self._note_activation()}}
+        # Any update of the pod itself wakes it (upstream's pkg/scheduler/backend/queue/scheduling_queue.go); the value
+        # only has to be new.
+        note = {ACTIVATION_ANNOTATION: f"{self._clock():.3f}"}
+        body = {"metadata": {"uid": pod.uid, "annotations": note}}
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
-
-    def _note_activation(self) -> dict[str, str]:
-        return {ACTIVATION_ANNOTATION: f"{self._clock():.3f}"}  # the value only has to be new
 
     def _spawn(self, pod: Pod, write: Write) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._bounded(pod, write))

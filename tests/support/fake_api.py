@@ -192,15 +192,13 @@ class FakeApi:
     async def patch_merge(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
     ) -> Raw:
-        """The object after a merge patch: of its status and metadata, or of all but its status."""
+        """The object after a merge patch: of its status, or of all but its status."""
         key = Key(namespace, name)
 
         def change() -> Raw:
             found = self._find(resource, key)
             check_preconditions(found, patch.get("metadata", {}))
-            # A write of the status may change annotations (podStatusStrategy in upstream's pkg/registry/core/pod).
-            parts = ("status", "metadata") if subresource == "status" else patch.keys() - {"status"}
-            wanted = {part: value for part, value in patch.items() if part in parts}
+            wanted = {part: value for part, value in patch.items() if (part == "status") == (subresource == "status")}
             found.update(merge(found, wanted))
             return deepcopy(found)
 
