@@ -305,7 +305,10 @@ class ClusterStage:
             told = str(view.get("message", ""))
             return view if view.get("reason") == reason and all(part in told for part in parts) else None
 
-        return eventually(f"{group} with reason {reason} {parts}, now {self.view(group).get('message')}", find, seconds)
+        try:
+            return eventually(f"{group} with reason {reason} {parts}", find, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._explain(group)}") from None
 
     def list_groups(self) -> list[Raw]:
         """The PodGroups."""

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.e2e.promises.test_repair import ONE_LEVEL, WHOLE_NODE, others_of_rack, run_gang
+from tests.e2e.waiting.test_cache_diff import compare
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
 
 pytestmark = pytest.mark.e2e
@@ -97,6 +98,7 @@ def test_a_late_member_is_not_bound_to_a_node_that_has_left_the_rack(stage: Clus
         stage.create_pods(["pair-2"], "pair", cpu=WHOLE_NODE)
         eventually("the late member's slot", stage.held_in_ledger)
         stage.cluster.kubectl("label", "node", free, f"{RACK}={other}", "--overwrite")
+        eventually("a cache that has seen it", lambda: compare(stage)["equal"])
     try:
         stage.await_reason("pair", "DomainFull", seconds=40.0)
         assert not stage.bound("pair-2")
