@@ -24,6 +24,7 @@ _SHORT_BESIDE = frozenset(
 _NOT_BESIDE = {
     "test_bad_input": "nobody is scheduled there",
     "test_page": "the page shows what all other stories read on /debug",
+    "test_questions": "questions are answered, and decisions made again, without it",
     "test_preemption_kills": "each kill takes seconds, and those of test_preemption.py are told beside",
 }
 """The files whose stories are not told beside native gang scheduling, and why."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.e2e.promises.test_repair import ONE_LEVEL_AND_BESIDE, WHOLE_NODE, others_of_rack, run_gang
+from tests.e2e.promises.test_repair import ONE_LEVEL, WHOLE_NODE, others_of_rack, run_gang
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
 
 pytestmark = pytest.mark.e2e
@@ -105,7 +105,7 @@ def test_a_late_member_is_not_bound_to_a_node_that_has_left_the_rack(stage: Clus
     eventually("the late member", lambda: stage.bound("pair-2") == {"pair-2": free}, 60.0)
 
 
-@ONE_LEVEL_AND_BESIDE
+@ONE_LEVEL
 def test_a_lease_that_nobody_renews_ends_the_round_without_a_write_and_the_next_term_takes_it_up(
     stage: ClusterStage,
 ) -> None:
