@@ -25,7 +25,7 @@ from extender.debug.selfcheck import SelfCheck
 from extender.debug.sketch import Sketch
 from extender.endpoint_slice import EndpointSlice
 from extender.gate_switch import HoldSwitch
-from extender.http.handlers import Verbs
+from extender.http.handlers import Reach, Verbs
 from extender.http.server import Listener, Security
 from extender.idleness import Idleness
 from extender.isolation import Isolation
@@ -125,7 +125,8 @@ class Extender:
         )
         self.endpoint_slice = self._make_endpoint_slice(leading)
         self._security = security
-        self.verbs = Verbs(self.core.service, self.leadership.leads, metrics, clock)
+        reach = Reach.BY_SERVICE if settings.lease_mode == "hold" else Reach.BESIDE
+        self.verbs = Verbs(self.core.service, self.leadership.leads, metrics, clock, reach)
         self._idleness = Idleness(
             leads=lambda: self.leadership.active,
             refused=lambda: self.verbs.refused,

@@ -28,10 +28,14 @@ _READY_SECONDS = 60.0
 
 
 class Pairs:
-    """What runs Pods on a cluster that was started without Serried. ``directory`` is for files and logs."""
+    """What runs Pods on a cluster that was started without Serried. ``directory`` is for files and logs.
 
-    def __init__(self, cluster: Cluster, directory: Path) -> None:
+    Who leads is who holds the Lease ``elected_by``.
+    """
+
+    def __init__(self, cluster: Cluster, directory: Path, elected_by: str = components.LEASE) -> None:
         self.cluster = cluster
+        self.elected_by = elected_by
         self.pods: dict[str, Kubelet] = {}
         """The pairs, by name."""
         self.controllers: dict[str, Kubelet] = {}
@@ -47,16 +51,17 @@ class Pairs:
         wait_for("our CRDs", lambda: installation.established(cluster.api), {}, _READY_SECONDS)
         port = int(cluster.server.rpartition(":")[2])
         pki = cluster.kubeconfig.parent / "pki" / "ca.crt"
-        self._kubeconfigs = installation.write_kubeconfigs(cluster.api, port, pki, directory / "credentials")
+        self.kubeconfigs = installation.write_kubeconfigs(cluster.api, port, pki, directory / "credentials")
+        """By process: what is written there counts for those that are started from then on."""
 
     def run(self, name: str) -> Kubelet:
         """Start a pair in a Pod of this name."""
         found = self._pick(_MANIFEST_PORTS)
         containers = read_pod("serried.yaml", "serried")
         config = self._directory / f"{name}.yaml"
-        config.write_text(installation.scheduler_config(self.cluster.spec, self._kubeconfigs["scheduler"], found))
+        config.write_text(installation.scheduler_config(self.cluster.spec, self.kubeconfigs["scheduler"], found))
         scheduler = components.run_scheduler(
-            self.cluster.spec, found, self._kubeconfigs["scheduler"], self._program, config
+            self.cluster.spec, found, self.kubeconfigs["scheduler"], self._program, config
         )
         here = {_MANIFEST_PORTS[port]: number for port, number in found.items()}
         (extender,) = [each for each in containers if each.name == "extender"]
@@ -89,7 +94,7 @@ class Pairs:
     def run_scheduler(self, name: str, config: Mapping[str, Any]) -> Kubelet:
         """Start a scheduler alone, with this config but for its credentials."""
         found = self._pick({"scheduler": _MANIFEST_PORTS["scheduler"]})
-        kubeconfig = self._kubeconfigs["scheduler"]
+        kubeconfig = self.kubeconfigs["scheduler"]
         path = self._directory / f"{name}.yaml"
         path.write_text(yaml.safe_dump({**config, "clientConnection": {"kubeconfig": str(kubeconfig)}}))
         command = components.run_scheduler(self.cluster.spec, found, kubeconfig, self._program, path)
@@ -108,6 +113,10 @@ class Pairs:
         self.controllers[name] = self._start(name, containers, commands, here)
         return self.controllers[name]
 
+    def delete_lease(self) -> None:
+        """Somebody deletes the Lease of who leads."""
+        self.cluster.api.delete(self._find_lease())
+
     def close(self) -> None:
         """End everything."""
         for pod in (*self.pods.values(), *self.controllers.values(), *self.schedulers.values()):
@@ -115,12 +124,12 @@ class Pairs:
 
     # --- what is seen ------------------------------------------------------------------------------------------
 
-    def lease(self, name: str = components.LEASE) -> Mapping[str, Any]:
-        """The spec of a Lease."""
-        spec: Mapping[str, Any] = self.cluster.api.get(f"{_LEASES}/{name}")["spec"]
+    def lease(self, name: str = "") -> Mapping[str, Any]:
+        """The spec of a Lease; "" is that of who leads."""
+        spec: Mapping[str, Any] = self.cluster.api.get(self._find_lease(name))["spec"]
         return spec
 
-    def holder(self, name: str = components.LEASE) -> str:
+    def holder(self, name: str = "") -> str:
         """The Pod that holds a Lease; "" for none."""
         try:
             return str(self.lease(name).get("holderIdentity") or "").rpartition("_")[0]
@@ -129,7 +138,7 @@ class Pairs:
                 raise
             return ""
 
-    def renewed(self, name: str = components.LEASE) -> datetime:
+    def renewed(self, name: str = "") -> datetime:
         """When a Lease was renewed last."""
         return datetime.fromisoformat(self.lease(name)["renewTime"])
 
@@ -153,6 +162,9 @@ class Pairs:
 
     # --- steps -------------------------------------------------------------------------------------------------
 
+    def _find_lease(self, name: str = "") -> str:
+        return f"{_LEASES}/{name or self.elected_by}"
+
     def _pick(self, named: Mapping[str, int]) -> dict[str, int]:
         found = ports.pick(list(named), self._taken)
         self._taken.update(found.values())
@@ -162,7 +174,7 @@ class Pairs:
         """The container's command with this machine's ports, and what is asked of the cluster."""
         spec = self.cluster.spec
         more = ["--hold", "filter", *spec.serried_args] if module == "extender" else []
-        flags = ["--kubeconfig", str(self._kubeconfigs[module]), "--api", spec.api, *more]
+        flags = ["--kubeconfig", str(self.kubeconfigs[module]), "--api", spec.api, *more]
         arguments = [re.sub(r"(?<=:)\d+", lambda port: str(here[int(port[0])]), each) for each in container.arguments]
         return [sys.executable, "-m", module, *arguments, *flags]
 

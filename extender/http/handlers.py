@@ -7,6 +7,7 @@ it has one. Nothing here raises: an exception would be a traceback to us and a b
 import logging
 import math
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import Protocol
 
 from extender.answers import Answer, BindRequest, Candidate
@@ -44,16 +45,36 @@ class Service(Protocol):
         """The error of the bind, "" for success."""
 
 
+class Reach(StrEnum):
+    """How the scheduler reaches this instance."""
+
+    BESIDE = "beside"
+    """It is beside this instance, and has no other."""
+
+    BY_SERVICE = "by service"
+    """Its next connection may lead to another instance.
+
+    So none is left open behind a bind call: an instance that stands still, or whose node has lost its power, would
+    get later calls on it, which wait until the connection is given up. That takes minutes, and a gang waits with them.
+    """
+
+
 class Verbs:
     """Handlers over one service. ``active`` says whether this instance may answer at all, ``clock`` gives seconds."""
 
     def __init__(
-        self, service: Service, active: Callable[[], bool], metrics: ExtenderMetrics, clock: Callable[[], float]
+        self,
+        service: Service,
+        active: Callable[[], bool],
+        metrics: ExtenderMetrics,
+        clock: Callable[[], float],
+        reach: Reach = Reach.BESIDE,
     ) -> None:
         self._service = service
         self._active = active
         self._metrics = metrics
         self._clock = clock
+        self._reach = reach
 
         self.refused = -math.inf
         """When a call was last refused because this instance is not active, in seconds of the clock."""
@@ -98,7 +119,8 @@ class Verbs:
         start = self._clock()
         try:
             args = read_bind(self._admit(body))
-            return Reply(write_error(await self._service.bind(args, hangup)))
+            said = await self._service.bind(args, hangup)
+            return Reply(write_error(said), close=self._reach is Reach.BY_SERVICE)
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("bind", error, 200)
         finally:

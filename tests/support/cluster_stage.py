@@ -51,6 +51,8 @@ class ClusterStage:
         self.namespace = namespace
         self.native = cluster.spec.api == "native"
         self.inline = cluster.spec.api_version.endswith("/v1alpha1")
+        self.beside_native = bool(cluster.spec.scheduler_gates)
+        """Whether kube-scheduler schedules gangs itself, too."""
         self.whole: Any = "PodGroup" if cluster.spec.api_version.endswith("/v1alpha2") else {"all": {}}
         """The disruptionMode of a group that goes whole or not at all, as the API has it."""
         self._debug = httpx.Client(base_url=cluster.ops_url, timeout=10.0)

@@ -18,10 +18,17 @@ def on_kubernetes(version: str, *values: Any) -> Any:
     return pytest.param(values or version, marks=pytest.mark.kubernetes(version))
 
 
-def at_one_level(level: Api, fixture: str = "cluster") -> pytest.MarkDecorator:
-    """For stories in which the API level has no part: `make test` tells them at this one, `make test-full` at both."""
+BESIDE = pytest.param("beside", marks=pytest.mark.full)
+"""The cluster of the promises in which these gates are on, told of in `make test-full`."""
+
+
+def at_one_level(level: Api, *others: Any, fixture: str = "cluster") -> pytest.MarkDecorator:
+    """For stories in which the API level has no part: `make test` tells them at this one, `make test-full` at both.
+
+    ``others`` are more clusters in which they are told.
+    """
     told = [each if each == level else pytest.param(each, marks=pytest.mark.full) for each in ("native", "fallback")]
-    return pytest.mark.parametrize(fixture, told, indirect=True)
+    return pytest.mark.parametrize(fixture, [*told, *others], indirect=True)
 
 
 @contextmanager

@@ -7,8 +7,9 @@ from unittest.mock import Mock
 import httpx
 import pytest
 
-from extender.http.handlers import Verbs
+from extender.http.handlers import Reach, Verbs
 from extender.http.server import Listener
+from tests.support.builders import pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 
 
@@ -23,8 +24,13 @@ async def world() -> AsyncIterator[Harness]:
 
 
 @pytest.fixture
-async def http(world: Harness) -> AsyncIterator[httpx.AsyncClient]:
-    listener = Listener(Verbs(world.service, lambda: True, Mock(), world.clock).routes())
+def reach() -> Reach:
+    return Reach.BESIDE
+
+
+@pytest.fixture
+async def http(world: Harness, reach: Reach) -> AsyncIterator[httpx.AsyncClient]:
+    listener = Listener(Verbs(world.service, lambda: True, Mock(), world.clock, reach).routes())
     port = await listener.open("127.0.0.1", 0)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         yield client
@@ -58,3 +64,22 @@ async def test_a_member_whose_scheduler_hangs_up_leaves_the_barrier(world: Harne
     await until_at_bind(world)
     await world.settle()
     assert world.api.said("bind") == []
+
+
+@pytest.mark.parametrize(
+    ("reach", "told"),
+    [
+        pytest.param(Reach.BESIDE, None, id="beside keeps its connection"),
+        pytest.param(Reach.BY_SERVICE, "close", id="elsewhere makes a new one, to whoever leads by then"),
+    ],
+)
+async def test_after_its_bind_call_a_scheduler(http: httpx.AsyncClient, told: str | None) -> None:
+    for call in [bind(http, "m0"), bind(http, "m1")]:
+        assert (await call).headers.get("connection") == told
+
+
+@pytest.mark.parametrize("reach", [Reach.BY_SERVICE])
+async def test_one_elsewhere_keeps_the_connection_of_its_filter_calls(http: httpx.AsyncClient) -> None:
+    answer = await http.post("/filter", json={"Pod": pod("p").cpu(1).raw(), "Nodes": None, "NodeNames": ["n1"]})
+    assert answer.json()["NodeNames"] == ["n1"]
+    assert "connection" not in answer.headers

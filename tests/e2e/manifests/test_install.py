@@ -12,7 +12,7 @@ from bench.cluster import ClusterError
 from tests.e2e.manifests.server import EXTENDER, KUSTOMIZE, NAMESPACE, Json, Server, eventually
 from tests.support.clusters import at_one_level
 
-pytestmark = [pytest.mark.e2e, at_one_level("fallback", "bare")]
+pytestmark = [pytest.mark.e2e, at_one_level("fallback", fixture="bare")]
 
 POLICIES = {
     "serried-extender-deletions",

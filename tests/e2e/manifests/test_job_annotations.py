@@ -21,7 +21,7 @@ from tests.e2e.manifests.annotations import (
 from tests.e2e.manifests.server import Json, Server, eventually
 from tests.support.clusters import at_one_level
 
-pytestmark = [pytest.mark.e2e, at_one_level("fallback", "bare")]
+pytestmark = [pytest.mark.e2e, at_one_level("fallback", fixture="bare")]
 
 
 @pytest.fixture

@@ -1,23 +1,33 @@
 """Clusters for all stories: 12 nodes of 32 CPU in 4 racks, 384 CPU in all.
 
-Two of them for the two API levels. In the third, ``beside``, kube-scheduler's own gates for gangs and racks are on.
+Two of them for the two API levels. In the third, ``beside``, Kubernetes' own gates for gangs and racks are on, also in
+Serried's kube-scheduler: the promises hold there, too. What is otherwise is told in test_beside.py.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from bench.cluster import Cluster, Spec
-from tests.support.clusters import GANG_GATES, running
+from tests.support.clusters import BESIDE, GANG_GATES, running
 
-_BESIDE = frozenset(
+_SHORT_BESIDE = frozenset(
     {
         "test_a_gang_without_quorum_waits_whole_and_says_so_and_its_last_member_starts_it_in_one_rack",
         "test_late_members_go_to_the_gangs_rack_and_never_elsewhere_when_it_is_full",
         "test_a_gang_gets_one_rack_of_lower_pods_and_is_bound_whole",
     }
 )
-"""The stories that are told beside native gang scheduling, too."""
+"""What `make test` tells beside native gang scheduling; `make test-full` tells the other stories there, too."""
+
+_NOT_BESIDE = {
+    "test_bad_input": "nobody is scheduled there",
+    "test_page": "the page shows what all other stories read on /debug",
+    "test_questions": "questions are answered, and decisions made again, without it",
+    "test_preemption_kills": "each kill takes seconds, and those of test_preemption.py are told beside",
+}
+"""The files whose stories are not told beside native gang scheduling, and why."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -25,8 +35,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     named = {str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize")}
     if "cluster" not in metafunc.fixturenames or "cluster" in named:
         return
-    beside = ["beside"] if metafunc.function.__name__ in _BESIDE else []
-    metafunc.parametrize("cluster", ["native", "fallback", *beside], indirect=True, scope="package")
+    metafunc.parametrize("cluster", ["native", "fallback", *_beside(metafunc)], indirect=True, scope="package")
+
+
+def _beside(metafunc: pytest.Metafunc) -> list[Any]:
+    """The cluster beside native gang scheduling, where the story is told there."""
+    if metafunc.definition.path.stem in _NOT_BESIDE:
+        return []
+    return ["beside" if metafunc.function.__name__ in _SHORT_BESIDE else BESIDE]
 
 
 @pytest.fixture(scope="package")
@@ -40,6 +56,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         api="fallback" if request.param == "fallback" else "native",
         hold="filter",
         server_gates=gates,
+        manager_gates=gates,
         scheduler_gates=gates,
         serried_args=("--barrier-idle", "8"),
     )

@@ -1,24 +1,28 @@
-"""The ground changes under gangs that wait, run, rest and grow: gates go on and off, minors follow each other.
+"""The ground changes under gangs: gates go on and off, minors follow each other.
 
-The control plane is restarted over the same etcd. Extender and controller are killed as well, as a new node image would
-do; that they notice a change by themselves is told in tests/sim. 12 nodes of 32 CPU in 4 racks of 3.
+Meanwhile gangs wait, are planned, run, rest and grow. The control plane is restarted over the same etcd. Extender and
+controller are killed as well, as a new node image would do; that they notice a change by themselves is told in
+tests/sim. 12 nodes of 32 CPU in 4 racks of 3.
 """
 
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from bench.cluster import Spec
 from bench.cluster.components import Name
 from tests.e2e.jobs.stage import JobStage
+from tests.e2e.promises.test_record_formats import count_taken_up
 from tests.support.cluster_stage import RACK, Raw, eventually, names
 from tests.support.clusters import running
 
 pytestmark = pytest.mark.e2e
 
 WHOLE_NODE = "30"
+HALF_A_NODE = "16"
 OURS: tuple[Name, ...] = ("extender", "controller")
 GANG = "scheduling.serried.dev/gang"
 NO_FINALIZERS = '{"metadata": {"finalizers": null}}'
@@ -50,12 +54,34 @@ class Ground(JobStage):
 
     def run_job(self, name: str, size: int) -> dict[str, str]:
         """A gang of a Job, each member on a node of its own in one rack; where they run."""
+        self.submit_for_a_rack(name, size, WHOLE_NODE)
+        self.await_bound(f"{name}-", size)
+        return self.bound(f"{name}-")
+
+    def submit_for_a_rack(self, name: str, size: int, cpu: str) -> None:
+        """A Job whose gang wants to be in one rack."""
         asks = {"annotations": {"scheduling.serried.dev/required-topology": RACK}}
         # Of each index alone the Job controller waits for 10 s; failures of a whole Job would make it wait longer.
         sizes: Raw = {"parallelism": size, "completions": size, "backoffLimitPerIndex": 9}
-        self.submit_job(name, cpu=WHOLE_NODE, metadata=asks, **sizes)
-        self.await_bound(f"{name}-", size)
-        return self.bound(f"{name}-")
+        self.submit_job(name, cpu=cpu, metadata=asks, **sizes)
+
+    def plan_job(self, name: str) -> None:
+        """A gang of a Job is planned. The extender is killed before the scheduler comes for the first of its three."""
+        with self.asleep("scheduler"):
+            self.submit_for_a_rack(name, 3, HALF_A_NODE)
+            (phase,) = eventually(f"a plan for {name}", partial(self.phases, self.group_of_job(name)))
+            self.cluster.kill("extender", signal.SIGKILL)
+        assert phase == "Planned"
+
+    def phases(self, group: str) -> list[str]:
+        """How far the record of a group has come, if there is one."""
+        specs = [each["spec"] for each in self.reservations()]
+        return [spec["phase"] for spec in specs if spec["podGroup"] == group]
+
+    def await_rack(self, job: str) -> None:
+        """The three of a Job's gang are bound, in one rack."""
+        self.await_bound(f"{job}-", 3)
+        assert len(self.racks(f"{job}-")) == 1
 
     def held(self, prefix: str) -> list[str]:
         """The pods that kube-scheduler has tried in vain."""
@@ -96,22 +122,30 @@ def test_gangs_go_on_when_the_native_api_is_turned_on_and_off_again(ground: Grou
     native = replace(fallback, api="native")
     begin_at_the_fallback(ground)
     carried = ground.group_of_job("train")
+    before = count_taken_up(ground)
 
+    ground.plan_job("due")
     ground.stand_on(native)
+    ground.await_rack("due")
+    assert count_taken_up(ground) == before + 1
     go_on_beside(ground)
     assert ground.view(carried)["object"]["apiVersion"] == "scheduling.serried.dev/v1beta1"
     assert ground.list_groups() == []  # all of them have kept their objects
     mine = begin_at_the_native_level(ground)
     group = ground.group_of_job("fresh")
 
+    ground.plan_job("next")
     # Off again: nobody can read the objects of the native level any more.
     ground.stand_on(fallback, "extender")
     lost = ground.lose("fresh")
     ground.await_reason("job:fresh", "PodGroupMissing")
     ground.await_reason("half", "PodGroupMissing")
+    ground.await_reason("job:next", "PodGroupMissing")
     eventually("a replacement that is held", lambda: ground.held("fresh-"))
     assert len(ground.bound("fresh-").keys() - {lost[0]}) == 2
+    assert not ground.bound("next-")
     ground.begin("controller")
+    ground.await_rack("next")
     ground.await_repair("fresh", 3, lost)
     assert ground.group_of_job("fresh") == group
     ground.await_repair("train", 3, ground.lose("train"))
@@ -150,7 +184,7 @@ def go_on_beside(ground: Ground) -> None:
     eventually("ring whole", lambda: ground.bound("ring") == ring)
     create_labelled(ground, "late-2", "late")
     ground.await_bound("late", 3)
-    ground.change_job("grows", parallelism=3, completions=3)
+    ground.resize_job("grows", 3)
     ground.await_bound("grows-", 3)
     ground.change_job("rests", suspend=False)
     ground.await_bound("rests-", 2)
@@ -176,6 +210,8 @@ def create_labelled(ground: Ground, name: str, group: str) -> None:
 
 
 OLDEST = Spec(name="minors", nodes=12, racks=4, kubernetes="1.35.4", api="native", hold="filter")
+LATER = (("1.36.4", "due"), ("1.37.1", "next"))
+"""The minors that follow, and for each the gang that is planned as it comes."""
 MINORS = pytest.param(OLDEST, marks=[pytest.mark.kubernetes(minor) for minor in ("1.35.4", "1.36.4", "1.37.1")])
 
 
@@ -183,13 +219,45 @@ MINORS = pytest.param(OLDEST, marks=[pytest.mark.kubernetes(minor) for minor in 
 @pytest.mark.parametrize("ground", [MINORS], indirect=True, ids=["from 1.35"])
 def test_gangs_go_on_from_minor_to_minor(ground: Ground) -> None:
     """Each minor has a version of its own and knows no other: the objects are deleted before, as upgrades ask for."""
+    begin_at_the_oldest(ground)
+    for minor, planned in LATER:
+        ground.plan_job(planned)
+        clear_objects(ground)
+        ground.stand_on(replace(ground.cluster.spec, kubernetes=minor), "extender")
+        for job in (planned, "late"):
+            ground.await_reason(f"job:{job}", "PodGroupMissing")
+        assert not ground.bound(f"{planned}-")
+        ground.begin("controller")
+        go_on(ground, planned)
+    end_at_the_newest(ground)
+
+
+def begin_at_the_oldest(ground: Ground) -> None:
+    """One that runs, one that rests, one that will grow, one that waits for four nodes of a rack, which has three."""
     ground.run_job("train", 3)
     ground.submit_job("rests", suspend=True)
-    for minor in ("1.36.4", "1.37.1"):
-        clear_objects(ground)
-        ground.stand_on(replace(ground.cluster.spec, kubernetes=minor))
-        ground.await_group("train")
-        ground.await_repair("train", 3, ground.lose("train"))
+    ground.submit_job("grows")
+    ground.await_bound("grows-", 2)
+    ground.submit_for_a_rack("late", 4, WHOLE_NODE)
+    ground.await_reason(ground.group_of_job("late"), "NoDomainFits")
+
+
+def go_on(ground: Ground, planned: str) -> None:
+    """The planned one is bound whole, one that runs is repaired, and one that waits goes on waiting."""
+    ground.await_rack(planned)
+    ground.await_group("train")
+    ground.await_repair("train", 3, ground.lose("train"))
+    ground.await_reason(ground.group_of_job("late"), "NoDomainFits")
+    assert not ground.bound("late-")
+
+
+def end_at_the_newest(ground: Ground) -> None:
+    """One grows, one shrinks to what fits, one rests no longer."""
+    ground.resize_job("grows", 3)
+    ground.await_count("grows", 3)
+    ground.await_bound("grows-", 3)
+    ground.resize_job("late", 3)
+    ground.await_rack("late")
     ground.change_job("rests", suspend=False)
     ground.await_bound("rests-", 2)
 
@@ -212,15 +280,16 @@ def clear_objects(ground: Ground) -> None:
 @pytest.mark.parametrize("ground", [MINORS], indirect=True, ids=["from 1.35"])
 def test_gangs_go_on_though_the_next_minors_serve_no_native_api(ground: Ground) -> None:
     """Nobody has deleted the objects of 1.35. With the gate on, later API servers would not become ready over them."""
-    ground.run_job("train", 3)
+    begin_at_the_oldest(ground)
     ground.create_group("half", 3)
     ground.create_pods(names("half", 2), "half")
     ground.await_reason("half/half", "QuorumMissing")
 
-    for minor in ("1.36.4", "1.37.1"):
+    for minor, planned in LATER:
+        ground.plan_job(planned)
         ground.stand_on(replace(OLDEST, kubernetes=minor, api="fallback"))
-        ground.await_group("train")
-        ground.await_repair("train", 3, ground.lose("train"))
+        go_on(ground, planned)
+    end_at_the_newest(ground)
     # What upstream loses: from 1.36 on pods have no workloadRef, so these are of no group.
     assert [pod["spec"].get("workloadRef") for pod in ground.pods("half")] == [None, None]
     ground.await_bound("half", 2)

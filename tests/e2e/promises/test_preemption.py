@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.promises.test_crashes import revive
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names, pod_spec
-from tests.support.clusters import at_one_level
+from tests.support.clusters import BESIDE, at_one_level
 
 pytestmark = pytest.mark.e2e
 
@@ -164,7 +164,7 @@ def test_a_rack_that_another_gang_has_for_itself_is_cleared_of_that_gang_alone(s
     assert len(stage.bound("low")) == 12
 
 
-@at_one_level("native")
+@at_one_level("native", BESIDE)
 def test_a_kill_while_others_end_ends_whole(stage: ClusterStage, high: str) -> None:
     run_low(stage, 12, end_after="8s")
     submit(stage, "ring", 6, high)

@@ -12,12 +12,14 @@ import pytest
 from bench.cluster.nodes import node_name, node_object
 from serried.decode.times import write_time
 from tests.support.cluster_stage import RACK, SCHEDULER, ClusterStage, eventually, indexed_spec, names
+from tests.support.clusters import BESIDE
 
 pytestmark = pytest.mark.e2e
 
 HOSTNAME = "kubernetes.io/hostname"
 WHOLE_NODE = "30"
 ONE_LEVEL = pytest.mark.parametrize("cluster", ["fallback"], indirect=True)
+ONE_LEVEL_AND_BESIDE = pytest.mark.parametrize("cluster", ["fallback", BESIDE], indirect=True)
 
 
 def run_gang(
@@ -112,7 +114,7 @@ def test_the_slot_of_a_dead_member_is_kept_for_the_next_though_another_gang_wait
 
 
 @pytest.mark.full
-@ONE_LEVEL
+@ONE_LEVEL_AND_BESIDE
 def test_a_kill_does_not_forget_the_slot_of_a_member_that_failed(stage: ClusterStage) -> None:
     ring = run_gang(stage, "ring", 12)
     wait_for_room(stage, "next")
@@ -129,7 +131,7 @@ def test_a_kill_does_not_forget_the_slot_of_a_member_that_failed(stage: ClusterS
     assert not stage.bound("next")
 
 
-@ONE_LEVEL
+@ONE_LEVEL_AND_BESIDE
 def test_pods_of_a_job_that_die_together_come_back_to_their_nodes_with_their_ranks(stage: ClusterStage) -> None:
     # Of each index alone the Job controller waits for 10 s; three failures of a whole Job would make it wait for 40.
     spec = indexed_spec(SCHEDULER, WHOLE_NODE) | {"backoffLimitPerIndex": 3}
@@ -183,7 +185,7 @@ def test_a_member_that_its_kubelet_refuses_is_replaced_on_another_node_of_the_ra
     assert stage.bound(other) == {other: pair[other]}
 
 
-@ONE_LEVEL
+@ONE_LEVEL_AND_BESIDE
 def test_a_broken_gang_is_reported_and_gets_room_before_one_that_waits_for_longer(stage: ClusterStage) -> None:
     with told(stage, broken_grace=("2", "300")):
         stage.create_pods(names("plain", 10), cpu=WHOLE_NODE)
@@ -207,7 +209,7 @@ def test_a_broken_gang_is_reported_and_gets_room_before_one_that_waits_for_longe
         assert not stage.bound("older")
 
 
-@ONE_LEVEL
+@ONE_LEVEL_AND_BESIDE
 def test_what_is_left_of_a_broken_gang_is_evicted_if_that_is_asked_for(stage: ClusterStage) -> None:
     with told(stage, broken_grace=("2", "300"), broken_gangs=("evict", "report")):
         run_gang(stage, "ring", 12)

@@ -1,6 +1,6 @@
 """What one user writes costs the others no more than a bounded share of the loop, or is refused with a sentence.
 
-Bounds are counted here, not timed: `python -m bench.tenancy` has the times.
+Bounds are counted here, not timed: `python -m bench.loop --only "one namespace"` has the times.
 """
 
 import time

@@ -1,0 +1,30 @@
+"""How much room a namespace may keep from others while its first gang waits: 80 % of 4 nodes are 3."""
+
+import pytest
+
+from tests.e2e.queue.stage import QueueStage
+from tests.support.cluster_stage import staged
+
+pytestmark = pytest.mark.e2e
+
+
+def test_nothing_is_kept_from_other_namespaces_for_a_gang_that_wants_more_than_the_share_of_its_own(
+    stage: QueueStage,
+) -> None:
+    stage.occupy_rack()
+    stage.run_gang("large", 4)
+    large = stage.group_of_job("large")
+    stage.await_reason(large, "NoCapacity", "4 nodes are kept for it")
+    with staged(QueueStage, stage.cluster) as other:
+        other.run_gang("small", 2)
+        other.await_bound("small", 2)
+        other.run_gang("wide", 3)
+        other.await_reason(other.group_of_job("wide"), "NoCapacity", "3 nodes are kept for it")
+        said = "4 of 4 nodes would have to be kept for it, and 3 may be for one namespace, so none are"
+        stage.await_reason(large, "NoCapacity", said)
+        assert other.queue()["head"]["namespace"] == other.namespace
+
+        stage.delete_job("early")
+        other.delete_job("small")
+        other.await_bound("wide", 3)
+    stage.await_bound("large", 4)
