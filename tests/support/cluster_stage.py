@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -63,11 +63,11 @@ class ClusterStage:
 
     def close(self) -> None:
         """Clear the stage: everything in the namespace goes, at once, and its room is seen to be free."""
-        for path in (self._jobs(), self._groups(), self._pods()):
-            self.delete_all(path)
-        eventually("an empty namespace", lambda: not self.pods())
-        eventually("no reservation", lambda: not self.reservations())
-        self._debug.close()
+        with closing(self._debug):
+            for path in (self._jobs(), self._groups(), self._pods()):
+                self.delete_all(path)
+            eventually("an empty namespace", lambda: not self.pods())
+            eventually("no reservation", lambda: not self.reservations())
 
     # --- what people do ----------------------------------------------------------------------------------------
 
@@ -263,14 +263,15 @@ class ClusterStage:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self._explain(prefix)}") from error
 
-    def _explain(self, group: str) -> str:
-        """What the extender says of a group that did not become what it should."""
+    def _explain(self, name: str) -> str:
+        """What the extender says of a group, or of that of a Job, that did not become what it should."""
         try:
+            group = self._find_group(name) or name
             view, decisions = self.view(group), self.decisions(group)[:10]
         except httpx.TransportError as error:
             return f"the extender does not answer: {error}"
         parts = {key: view.get(key) for key in ("message", "members", "placed", "waiting", "timeline")}
-        return "\n".join([f"bound: {sorted(self.bound(group))}", f"{group}: {parts}", *decisions])
+        return "\n".join([f"bound: {sorted(self.bound(name))}", f"{group}: {parts}", *decisions])
 
     def group_of_job(self, job: str) -> str:
         """The name of the PodGroup that was made for a Job."""
@@ -406,8 +407,10 @@ def staged(kind: type[S], cluster: Cluster) -> Iterator[S]:
     _restart_scheduler(cluster)
     stage = kind(cluster, f"story-{next(_SERIAL)}")
     stage.await_ready()
-    yield stage
-    stage.close()
+    try:
+        yield stage
+    finally:
+        stage.close()
 
 
 def _restart_scheduler(cluster: Cluster) -> None:
