@@ -86,6 +86,7 @@ bench: control-plane ## the numbers of README and docs: an hour and more, on a m
 	$(BIN)/python -m bench.preemption
 	-$(BIN)/python -m bench.victims
 	-$(BIN)/python -m bench.failover
+	-$(BIN)/python -m bench.cold_start
 	$(BIN)/python -m bench.http_client
 	$(BIN)/python -m bench.page
 	$(MAKE) numbers
