@@ -164,14 +164,16 @@ class Preemptions:
         """
         group = waiting.group
         now = self._clock()
-        self.forget(group)
+        self._searches.pop(group, None)
         freed = self._snapshots.count_freed()
         self._refused[group] = search = Search(ask, waiting, refusal, now + opens_in, freed=freed)
         if self._mode is Mode.OFF:
             return refusal
         if now < gang.no_preemption_before:
+            # If its last search was in vain, what has been freed since still wakes it sooner.
             gang.retry_at = min(gang.retry_at, gang.no_preemption_before)
             return refusal
+        self._vain.forget(group)
         if self.find_objection(search):
             self._vain.note(group, 0.0, freed)
             return refusal

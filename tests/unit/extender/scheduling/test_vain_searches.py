@@ -43,6 +43,17 @@ async def test_half_of_the_room_is_freed_and_the_other_half_is_taken_from_a_lowe
     assert list_evicted(refused) == ["low"]
 
 
+async def test_a_member_that_comes_in_the_pause_does_not_prolong_it(refused: Harness) -> None:
+    planned = len(refused.heard.plans)
+    refused.add(members(2)[1].cpu(4).priority(HIGH))
+    await refused.go()
+    assert len(refused.heard.plans) == planned + 1
+    refused.delete("higher")
+    await refused.go()
+    await refused.pass_time(2)
+    assert list_evicted(refused) == ["low"]
+
+
 async def test_where_nothing_of_lower_priority_ran_at_first_it_is_taken_from_one_that_came_later(
     world: Harness,
 ) -> None:
