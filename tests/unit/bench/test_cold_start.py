@@ -6,7 +6,9 @@ import pytest
 
 from bench.cold_start import Start, find_defects, render_table, summarize
 
-GOOD = Start(answers=2.0, listed=12.0, gang_bound=13.0, early=0, plain=40, plain_slowest=0.4, peak_mib=900.0)
+GOOD = Start(
+    answers=2.0, listed=12.0, gang_bound=13.0, early=0, plain=40, plain_slowest=0.4, tried_slowest=9.0, peak_mib=900.0
+)
 
 
 @pytest.mark.parametrize(
@@ -17,9 +19,14 @@ GOOD = Start(answers=2.0, listed=12.0, gang_bound=13.0, early=0, plain=40, plain
             replace(GOOD, early=3), ["3 members were bound before all was listed"], id="a gang that does not wait"
         ),
         pytest.param(
-            replace(GOOD, plain_slowest=10.5),
-            ["a plain pod waited 10.5 s, and the lists took 10.0 s"],
+            replace(GOOD, plain_slowest=9.5),
+            ["a plain pod waited 9.5 s"],
             id="a plain pod that waits for the lists",
+        ),
+        pytest.param(
+            replace(GOOD, tried_slowest=16.0),
+            ["a plain pod that was tried before waited 16.0 s"],
+            id="a plain pod that is not tried again in time",
         ),
         pytest.param(
             replace(GOOD, plain=0, plain_slowest=0.0),
