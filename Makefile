@@ -75,6 +75,7 @@ picture: setup ## the picture of the live page in README, in a real browser
 bench: control-plane ## the numbers of README and docs: an hour and more, on a machine that does nothing else
 	$(BIN)/python -m bench.throughput
 	$(BIN)/python -m bench.throughput --nodes 5000 --name throughput-plain-5000 --only plain plain-isolated plain-asked
+	$(BIN)/python -m bench.throughput --name throughput-beside --only native serried serried-beside
 	$(BIN)/python -m bench.latency
 	$(BIN)/python -m bench.jobs --only steady flood
 	$(BIN)/python -m bench.jobs --only running --name jobs-running
@@ -83,6 +84,8 @@ bench: control-plane ## the numbers of README and docs: an hour and more, on a m
 	-$(BIN)/python -m bench.loop
 	$(BIN)/python -m bench.questions
 	$(BIN)/python -m bench.questions --only nobody cache --name questions-cache
+	$(BIN)/python -m bench.readers
+	$(BIN)/python -m bench.advice
 	$(BIN)/python -m bench.cycle
 	$(BIN)/python -m bench.placement --only offline --small-seeds 0 --mixed 0
 	$(BIN)/python -m bench.placement --only offline --seeds 0 --large-seeds 0 --name placement-small
