@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
@@ -108,12 +109,12 @@ class Weather:
         # What takes seconds is drawn less often, or there would be time for little else.
         return self._count(self.source.choice(kinds) if found in _SLOW else found)
 
-    def draw_change(self, *, doubles: bool) -> Mishap | None:
-        """What happens to a change that a watch brings; ``doubles`` says whether it can be sent twice."""
+    def draw_change(self, barred: Container[Mishap] = ()) -> Mishap | None:
+        """What happens to a change that a watch brings; nothing where what is drawn is ``barred``."""
         if self.source.random() >= self.changes:
             return None
         found = self.source.choice(_CHANGE)
-        return self._count(None if found is Mishap.DUPLICATED and not doubles else self._spare(found))
+        return self._count(None if found in barred else self._spare(found))
 
     def _spare(self, mishap: Mishap) -> Mishap | None:
         spared = mishap in _ENDS and self.ends < 1.0 and self.source.random() >= self.ends

@@ -6,8 +6,10 @@ chunk. It works in a thread of its own.
 
 import asyncio
 import json
+import math
 import ssl
 import threading
+import time
 from asyncio import IncompleteReadError, StreamReader, StreamWriter
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,6 +33,9 @@ _RETRY_AFTER_SECONDS = 1
 _TIMEOUT_SECONDS = (1.0, 4.0)
 _SILENT_SECONDS = (2.0, 8.0)
 _DELAY_SECONDS = (0.1, 1.2)
+_DELAY_EACH = 5.0
+"""A watch is held up once in so many seconds: held up at each fortieth change, a busy one would never catch up."""
+
 _SLOW_PARTS = 8
 _SLOW_SECONDS = (0.02, 0.25)
 _LONGEST_HEAD = 1 << 20
@@ -251,10 +256,14 @@ class Proxy:
             await asyncio.gather(passing, leaving, return_exceptions=True)
 
     async def _pass_changes(self, request: Request, answers: StreamWriter, far: StreamReader, *, is_json: bool) -> None:
+        held_up = -math.inf
         while chunk := await _read_chunk(far):
             data = chunk.partition(b"\r\n")[2]
             doubles = is_json and data.startswith(b'{"type":"MODIFIED"') and data.endswith(b"}\n\r\n")
-            mishap = self.weather.draw_change(doubles=doubles)
+            barred = set() if doubles else {Mishap.DUPLICATED}
+            if time.monotonic() < held_up + _DELAY_EACH:
+                barred.add(Mishap.DELAYED)
+            mishap = self.weather.draw_change(barred)
             if mishap is not None:
                 self._tell(request, mishap)
             if mishap is Mishap.CUT:
@@ -264,6 +273,7 @@ class Proxy:
                 await answers.drain()
                 raise _EndError(abruptly=False)  # the server's side of it is not at its end
             if mishap is Mishap.DELAYED:
+                held_up = time.monotonic()
                 await asyncio.sleep(self.weather.source.uniform(*_DELAY_SECONDS))
             answers.write(chunk * 2 if mishap is Mishap.DUPLICATED else chunk)
             await answers.drain()

@@ -166,6 +166,14 @@ def test_what_happens_to_watched_changes(
     assert stage.watch().content == content
 
 
+def test_a_busy_watch_is_not_held_up_at_each_change(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.befall(monkeypatch, Mishap.DELAYED)
+    stage.proxy.weather.requests = 0.0
+    stage.proxy.weather.changes = 1.0
+    assert stage.watch().content == CHANGE * 3
+    assert stage.proxy.weather.counted == {Mishap.DELAYED: 1}
+
+
 def test_a_watch_is_cut(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.befall(monkeypatch, Mishap.CUT)
     stage.proxy.weather.requests = 0.0
@@ -221,11 +229,11 @@ def test_a_client_can_be_spared_the_ends_of_its_watches() -> None:
     weather = Weather(Random(1), requests=1.0, changes=1.0, ends=0.0)
     for _ in range(300):
         weather.draw_request(Request("GET", "/x?watch=true"))
-        weather.draw_change(doubles=True)
+        weather.draw_change()
     assert set(weather.counted) == {Mishap.TOO_MANY, Mishap.DELAYED, Mishap.DUPLICATED}
 
 
 def test_what_cannot_be_sent_twice_is_left_as_it_is() -> None:
     weather = Weather(Random(1), changes=1.0)
-    drawn = {weather.draw_change(doubles=False) for _ in range(100)}
+    drawn = {weather.draw_change({Mishap.DUPLICATED}) for _ in range(100)}
     assert drawn == {Mishap.DELAYED, Mishap.CUT, Mishap.ENDED, None}
