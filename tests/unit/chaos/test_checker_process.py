@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from bench.cluster import Cluster
-from tests.chaos import checker_process
 from tests.chaos.checker_process import CheckerProcess
 
 
@@ -35,7 +34,7 @@ def dying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CheckerPr
     def die(_: list[str], **settings: Any) -> subprocess.Popen[str]:
         return start([sys.executable, "-c", "raise SystemExit(3)"], **settings)
 
-    monkeypatch.setattr(checker_process.subprocess, "Popen", die)
+    monkeypatch.setattr("tests.chaos.checker_process.subprocess.Popen", die)
     process = CheckerProcess(cast("Cluster", Somewhere(tmp_path)), tmp_path)
     yield process
     process.close()
