@@ -9,7 +9,8 @@ from extender.status.conditions import tell_time
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound
 from serried.kube.wire import PODS
-from serried.model.pod import DISRUPTION_TARGET, PREEMPTED, Pod
+from serried.model.group import GroupKey
+from serried.model.pod import DISRUPTION_TARGET, FOR_A_GANG, PREEMPTED, Pod
 from serried.model.reservation import Victim
 
 Item = TypeVar("Item")
@@ -36,6 +37,11 @@ def find_running(pods: Mapping[str, Pod], victim: Victim) -> Pod | None:
     """A victim's pod if it is still to be ended."""
     pod = pods.get(victim.uid)
     return pod if pod is not None and pod.bound and not pod.deleting else None
+
+
+def describe_end(group: GroupKey) -> str:
+    """What is said on a pod that ends for this gang. A restart goes by it (`extender.binding.reach`)."""
+    return f"{FOR_A_GANG}{group.kind} {group} of higher priority"
 
 
 async def mark(client: ApiClient, pod: Pod | Victim, text: str) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 
-from extender.binding.disrupting import do_each, find_running, mark, unmark
+from extender.binding.disrupting import describe_end, do_each, find_running, mark, unmark
 from extender.binding.effects import Effects
 from extender.binding.rehearsal import Rehearsal
 from extender.binding.reservations import Records
@@ -41,7 +41,7 @@ from serried.kube.errors import ApiError, BudgetRefusal, Conflict, Fenced, NotFo
 from serried.kube.wire import PODS
 from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey
-from serried.model.pod import FOR_A_GANG, PREEMPTED, Pod
+from serried.model.pod import PREEMPTED, Pod
 from serried.model.reservation import Reservation, Victim
 from serried.model.verdict import Reason, Verdict
 from serried.observe.log import name_group
@@ -214,7 +214,7 @@ class Preempting:
         # The API server has put a reason of its own into the condition (EvictionByEvictionAPI); by ours
         # kube-scheduler knows that the pod ends for a nominated one
         # (pkg/scheduler/framework/preemption/preemption.go: PodTerminatingByPreemption). Most are gone by now.
-        text = _describe(course.cycle)
+        text = describe_end(course.group)
         evicted = [victim for victim, end in zip(due, ended, strict=True) if end is _End.EVICTED]
         await do_each(evicted, lambda victim: self._mark_ending(victim, text))
 
@@ -327,7 +327,7 @@ class Preempting:
 
     async def _announce(self, course: "_Course") -> None:
         """Say it first: a condition on each victim and each group that goes whole, and events that name both sides."""
-        text, victims = _describe(course.cycle), course.victims
+        text, victims = describe_end(course.group), course.victims
         names = name_some(victims)
         self._status.report_preemption(
             course.group, f"{len(victims)} pods of lower priority are evicted for it: {names}"
@@ -349,7 +349,7 @@ class Preempting:
             return _End.REFUSED  # a member was deleted under the evictions
         if victim.uid in course.again:
             # It was refused before, maybe for want of the condition, which could not be written then.
-            await self._mark_running(victim, _describe(course.cycle))
+            await self._mark_running(victim, describe_end(course.group))
         pod = self._find(victim)
         if pod is None or self._is_over(course.cycle):
             return _End.GONE
@@ -466,8 +466,3 @@ class _End(Enum):
 def _describe_rest(victims: Sequence[Victim], left: Sequence[Victim]) -> Verdict:
     names = ", ".join(f"{victim.namespace}/{victim.name}" for victim in left[:3])
     return Verdict(Reason.VICTIMS_REMAIN, have=len(victims) - len(left), need=len(victims), detail=f"left are {names}")
-
-
-def _describe(cycle: BindingCycle) -> str:
-    group = cycle.reservation.group
-    return f"{FOR_A_GANG}{group.kind} {group} of higher priority"

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Collection
 
 from extender.binding.preempting import Preempting
+from extender.binding.reach import confine
 from extender.binding.reservations import Records
 from extender.binding.run import CycleRunner
 from extender.binding.stray_nominations import StrayNominations
@@ -29,6 +30,9 @@ from serried.model.reservation import Reservation
 from serried.observe.log import name_group
 
 log = logging.getLogger(__name__)
+
+_MAX_NAMED = 3
+"""How many pods are named in a line of the log."""
 
 
 class Recovery:
@@ -72,7 +76,7 @@ class Recovery:
         self._runner.carry_out()
         self._term.recovering = True  # its cycles are driven on before anybody may plan
         try:
-            taken = await self._records.take_over()
+            taken = await self._records.take_over(self._confine)
             self._repairs.catch_up({slot.node for each in taken for slot in each.slots.values()})
             if not self._term.leads():
                 return False
@@ -87,6 +91,17 @@ class Recovery:
             return self._term.leads()
         finally:
             self._term.recovering = False
+
+    def _confine(self, record: Reservation) -> Reservation:
+        """What counts of a record: it may name pods that it cannot speak for."""
+        ended = {vacancy.pod.uid: vacancy.pod for vacancy in self._store.vacancies}
+        confined = confine(record, lambda uid: self._store.pods.get(uid) or ended.get(uid))
+        if confined is not record:
+            kept = confined.slots.keys() | confined.victims.keys()
+            dropped = sorted((record.slots.keys() | record.victims.keys()) - kept)
+            named = {"uids": dropped[:_MAX_NAMED], "pods": len(dropped)}
+            log.warning("a Reservation names pods that it cannot speak for", extra=name_group(record.group) | named)
+        return confined
 
     def _take(self, reservation: Reservation) -> bool:
         """Hold a record's slots and drive its cycle on; whether there was anything left to drive."""

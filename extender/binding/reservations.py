@@ -188,8 +188,12 @@ class Records:
             return False
         return True
 
-    async def take_over(self) -> list[Reservation]:
+    async def take_over(
+        self, confine: Callable[[Reservation], Reservation] = lambda record: record
+    ) -> list[Reservation]:
         """Every record there is, at the start of a term: each is this term's from now on. Raises ApiError.
+
+        ``confine`` gives what counts of a record that was read.
 
         Each is written with the new term, and so with a new version, before anybody acts on it: whatever an earlier
         leader still sends for it is refused. A record that cannot be read is deleted, but not one of a later release,
@@ -204,7 +208,7 @@ class Records:
 
         async def take(item: JSON) -> Reservation | None:
             async with few:
-                return await self._take(item)
+                return await self._take(item, confine)
 
         items = await self._client.list_all(RESERVATIONS)
         for item in items:
@@ -217,7 +221,7 @@ class Records:
                 task.cancel()  # if one has failed, the others must not go on beside the next attempt
         return [reservation for reservation in taken if reservation is not None]
 
-    async def _take(self, item: JSON) -> Reservation | None:
+    async def _take(self, item: JSON, confine: Callable[[Reservation], Reservation]) -> Reservation | None:
         found: JSON | None = item
         while found is not None:
             self._check_term(f"take over Reservation {found['metadata']['name']}")
@@ -228,7 +232,8 @@ class Records:
             if reservation is None or name_record(reservation.group) != meta["name"]:
                 await self._delete(key.namespace, meta["name"], _read_seen(found))
                 return None
-            if _term_of(found) == self.term:  # our own write, whose answer was lost
+            if _term_of(found) == self.term:  # our own write
+                reservation = confine(reservation)
                 self._note(reservation.group, found)
                 self._latest[reservation.group] = reservation
                 return reservation
@@ -237,6 +242,7 @@ class Records:
                 claimed = await self._claim(found)
             except Invalid as error:
                 log.warning("a Reservation cannot be written", extra={"record": str(key), "err": str(error)})
+                reservation = confine(reservation)
                 if await self._hold_unclaimed(found, reservation):
                     return reservation
             found = claimed or await self._read_again(key)

@@ -3,7 +3,8 @@
     python -m tests.chaos.checker --server URL --pki DIRECTORY --ops URL --report FILE
 
 On standard input it reads what the harness does, a JSON object a line: ``note`` says what, ``about`` whom. It writes
-each violation to standard output when it is found first, and the report when the input ends.
+each violation to standard output when it is found first, and the report when the input ends. If a part of it ends
+before, that is a violation, too: nobody would find any more what that part looks for.
 """
 
 import argparse
@@ -12,8 +13,10 @@ import json
 import ssl
 import sys
 import time
+import traceback
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ _DEBUG_SECONDS = 1.0
 _PAUSE_SECONDS = 0.3
 _WATCH_SECONDS = 240
 _LONGEST_LINE = 8 * 1024 * 1024
+_SHOWN_CHARACTERS = 300
 _SHOWN_SECONDS = 60.0
 """That a rule found nothing says little if it was in force for less."""
 
@@ -47,8 +51,15 @@ def list_paths(api_version: str) -> dict[str, str]:
     }
 
 
+class Unseen(Exception):
+    """An object that the checker could not take in: whatever is judged from now on is judged without it."""
+
+
 class Follower:
-    """Keeps one kind of objects equal to the API server: lists, watches, and lists again whenever a watch ends."""
+    """Keeps one kind of objects equal to the API server: lists, watches, and lists again whenever a watch ends.
+
+    What breaks off on the way is listed again; an object that cannot be taken in raises Unseen.
+    """
 
     def __init__(self, kind: str, path: str, session: aiohttp.ClientSession, seen: Observed) -> None:
         self._kind = kind
@@ -90,6 +101,12 @@ class Follower:
                 self._take(event["type"], event["object"])
 
     def _take(self, kind: str, raw: dict[str, Any]) -> None:
+        try:
+            self._note(kind, raw)
+        except Exception as error:
+            raise Unseen(f"{self._kind}: {str(raw)[:_SHOWN_CHARACTERS]}") from error
+
+    def _note(self, kind: str, raw: dict[str, Any]) -> None:
         name = read_name(raw)
         known = self._known.get(name)
         now = time.monotonic()
@@ -176,10 +193,17 @@ class Checker:
         self._looked = now
         self.recoveries.look(self.seen.bindings, now)
         for violation in judge(self.seen, now):
-            key = (violation.rule, violation.subject)
-            if key not in self.found:
-                self.found[key] = (now, violation)
-                self._say(json.dumps(self._show(now, violation)))
+            self._find(violation, now)
+
+    def _find(self, violation: Violation, now: float) -> None:
+        key = (violation.rule, violation.subject)
+        if key not in self.found:
+            self.found[key] = (now, violation)
+            self._say(json.dumps(self._show(now, violation)))
+
+    def lose(self, part: str, why: str, now: float) -> None:
+        """A part of the checker has ended: it is blind for what that one looks for."""
+        self._find(Violation("checker", part, f"has ended, so nobody looks for what it finds: {why}"), now)
 
     def _show(self, at: float, violation: Violation) -> dict[str, Any]:
         return {
@@ -224,6 +248,41 @@ async def follow_debug(session: aiohttp.ClientSession, ops: str, seen: Observed)
         await asyncio.sleep(_DEBUG_SECONDS)
 
 
+@asynccontextmanager
+async def at_work(parts: Mapping[str, Coroutine[Any, Any, None]], checker: Checker) -> AsyncIterator[None]:
+    """All parts of the checker are at work for as long as the body runs; the checker hears of one that is not."""
+    tasks = {asyncio.create_task(work, name=part) for part, work in parts.items()}
+
+    def hear(task: asyncio.Task[None]) -> None:
+        if task in tasks:
+            tasks.remove(task)
+            checker.lose(task.get_name(), _tell_end(task), time.monotonic())
+
+    for task in list(tasks):
+        task.add_done_callback(hear)
+    try:
+        yield
+    finally:
+        for task in [each for each in tasks if each.done()]:
+            hear(task)  # it has ended just now
+        left = list(tasks)
+        tasks.clear()
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+
+def _tell_end(task: asyncio.Task[None]) -> str:
+    """Why a task has ended; the log has all of it."""
+    if task.cancelled():
+        return "it was cancelled"
+    error = task.exception()
+    if error is None:
+        return "it came to its end"
+    traceback.print_exception(error)
+    return repr(error)
+
+
 async def read_lines() -> AsyncIterator[str]:
     """The lines of standard input."""
     reader = asyncio.StreamReader()
@@ -248,16 +307,11 @@ async def check(options: argparse.Namespace) -> dict[str, Any]:
         aiohttp.ClientSession() as plain,
     ):
         paths = list_paths(options.api_version)
-        followers = [Follower(kind, path, api, checker.seen).run() for kind, path in paths.items()]
-        tasks = [
-            asyncio.create_task(work)
-            for work in (*followers, checker.judge(), follow_debug(plain, options.ops, checker.seen))
-        ]
-        async for line in read_lines():
-            checker.note(json.loads(line), time.monotonic())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        parts = {kind: Follower(kind, path, api, checker.seen).run() for kind, path in paths.items()}
+        parts |= {"judge": checker.judge(), "/debug": follow_debug(plain, options.ops, checker.seen)}
+        async with at_work(parts, checker):
+            async for line in read_lines():
+                checker.note(json.loads(line), time.monotonic())
     return checker.report()
 
 

@@ -18,6 +18,7 @@ class CheckerProcess:
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         self._report = directory / "checker.json"
+        self._report.unlink(missing_ok=True)  # one of an earlier run would pass for that of a checker that died
         command = [
             sys.executable, "-m", "tests.chaos.checker", "--server", cluster.server, "--pki", str(cluster.pki),
             "--ops", cluster.ops_url, "--api-version", cluster.spec.api_version, "--report", str(self._report),
@@ -43,11 +44,13 @@ class CheckerProcess:
             self._process.stdin.flush()
 
     def end(self) -> dict[str, Any]:
-        """Its report."""
+        """Its report. RuntimeError if it has died without one: nobody has looked then."""
         assert self._process.stdin is not None
         with self._lock:
             self._process.stdin.close()
-        self._process.wait(_END_SECONDS)
+        code = self._process.wait(_END_SECONDS)
+        if not self._report.exists():
+            raise RuntimeError(f"the checker has ended with {code} and left no report; see {self._log.name}")
         report: dict[str, Any] = json.loads(self._report.read_text())
         return report
 

@@ -84,6 +84,8 @@ class Observed:
     """The reasons on ``/debug``."""
 
     told_at: float = 0.0
+    """When they were read last."""
+
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     rest_since: float | None = None
     excuses: Excuses = field(default_factory=Excuses)

@@ -12,6 +12,9 @@ RACE_SECONDS = 2.0
 
 ORPHAN_SECONDS = 15.0
 REASON_SECONDS = 10.0
+FRESH_SECONDS = 5.0
+"""For how long what was read on ``/debug`` counts. It is read every second."""
+
 FINALIZER_SECONDS = 75.0
 """The controller looks again after pauses of up to 30 s."""
 
@@ -132,7 +135,8 @@ def _name_groups(seen: Observed, pod: Pod) -> set[str]:
 
 
 def find_silent(seen: Observed, now: float) -> Iterator[Violation]:
-    """Promise 4: a gang that waits has a reason, in its condition and on ``/debug``."""
+    """Promise 4: a gang that waits has a reason, in its condition and on ``/debug``, and ``/debug`` answers."""
+    fresh = now - seen.told_at <= FRESH_SECONDS
     for group in seen.list_gangs():
         waits = any(_is_waiting(pod) for pod in seen.members(group.name)) and group.name not in seen.climbs
         root = seen.composites.get((group.name[0], group.parent))
@@ -140,10 +144,11 @@ def find_silent(seen: Observed, now: float) -> Iterator[Violation]:
         took = _count_held(seen, "unsaid", group.name, now, holds=waits and not said)
         if took > REASON_SECONDS:
             yield Violation("silent", _show(group.name), f"waits for {took:.0f} s, and no condition says why")
-        shown = group.parent or seen.told.get(group.name) or seen.told_at < now - REASON_SECONDS / 2
+        shown = group.parent or (fresh and seen.told.get(group.name))
         took = _count_held(seen, "unshown", group.name, now, holds=waits and not shown)
         if took > REASON_SECONDS:
-            yield Violation("silent", _show(group.name), f"waits for {took:.0f} s, and /debug does not say why")
+            why = "does not say why" if fresh else f"was read {now - seen.told_at:.0f} s ago for the last time"
+            yield Violation("silent", _show(group.name), f"waits for {took:.0f} s, and /debug {why}")
 
 
 def find_leaked(seen: Observed, now: float) -> Iterator[Violation]:

@@ -13,6 +13,7 @@ POLICIES = {
     "serried-extender-pods": "the extender's right to change pods has no limit",
     "serried-job-gang-policy": "annotations of Jobs may be wrong, and may change while they run",
     "serried-pod-group-label": "a pod's group may be changed while it waits",
+    "serried-reservations": "anybody with all rights in a namespace may stop all plans by a Reservation there",
 }
 """The policies that every installation has, and what follows where one is missing."""
 

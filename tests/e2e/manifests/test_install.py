@@ -21,6 +21,7 @@ POLICIES = {
     "serried-group-priority",
     "serried-job-gang-policy",
     "serried-pod-group-label",
+    "serried-reservations",
 }
 
 

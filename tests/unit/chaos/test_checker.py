@@ -1,8 +1,16 @@
 """What the checker does with notes, and what it counts."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
 
-from tests.chaos.checker import Checker, Recoveries, list_paths, summarize
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tests.chaos.checker import Checker, Follower, Recoveries, Unseen, at_work, list_paths, summarize
 from tests.chaos.excuses import SPLIT_BRAIN
 from tests.unit.chaos.test_rules import BROKEN
 
@@ -149,3 +157,115 @@ def test_composites_have_a_version_of_their_own() -> None:
     native = list_paths("scheduling.k8s.io/v1beta1")
     assert native["podgroups"] == "/apis/scheduling.k8s.io/v1beta1/podgroups"
     assert native["compositepodgroups"] == "/apis/scheduling.k8s.io/v1alpha3/compositepodgroups"
+
+
+# --- parts of the checker that end ---------------------------------------------------------------------------------
+
+Work = Coroutine[Any, Any, None]
+
+
+async def go_on() -> None:
+    """As it should be: until it is cancelled."""
+    await asyncio.Event().wait()
+
+
+async def come_to_an_end() -> None:
+    """Without a word."""
+
+
+async def break_down() -> None:
+    raise KeyError("spec")
+
+
+async def be_cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+class Told:
+    """What a checker says, and when it says something."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._said = asyncio.Event()
+
+    def take(self, line: str) -> None:
+        self.lines.append(line)
+        self._said.set()
+
+    async def hear_of(self, parts: dict[str, Work], checker: Checker) -> None:
+        """The checker is at work until it has told of something."""
+        async with asyncio.timeout(10), at_work(parts, checker):
+            await self._said.wait()
+
+
+@pytest.mark.parametrize(
+    ("work", "why"),
+    [
+        pytest.param(break_down, "KeyError('spec')", id="by an error"),
+        pytest.param(come_to_an_end, "it came to its end", id="without a word"),
+        pytest.param(be_cancelled, "it was cancelled", id="cancelled by nobody of ours"),
+    ],
+)
+async def test_a_part_that_ends_is_a_violation_at_once(work: Callable[[], Work], why: str) -> None:
+    told = Told()
+    checker = Checker(told.take)
+    await told.hear_of({"judge": go_on(), "pods": work()}, checker)
+    (found,) = checker.report()["violations"]
+    assert (found["rule"], found["subject"]) == ("checker", "pods")
+    assert why in found["text"]
+    assert [json.loads(line) for line in told.lines] == [found]
+
+
+async def test_one_that_ends_with_the_input_is_a_violation_too() -> None:
+    checker = Checker(lambda _: None)
+    async with at_work({"pods": come_to_an_end()}, checker):
+        await asyncio.sleep(0)
+    assert [each["subject"] for each in checker.report()["violations"]] == ["pods"]
+
+
+async def test_parts_that_are_cancelled_when_the_input_ends_are_none() -> None:
+    checker = Checker(lambda _: None)
+    async with at_work({"judge": go_on(), "pods": go_on()}, checker):
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert checker.report()["violations"] == []
+
+
+async def test_a_judge_that_fails_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    told = Told()
+    checker = Checker(told.take)
+    monkeypatch.setattr("tests.chaos.checker.judge", fail)
+    await told.hear_of({"judge": checker.judge()}, checker)
+    assert "ZeroDivisionError" in told.lines[0]
+
+
+@asynccontextmanager
+async def serving(*items: dict[str, Any]) -> AsyncIterator[aiohttp.ClientSession]:
+    """An API server that lists these pods."""
+
+    async def list_pods(_: web.Request) -> web.Response:
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+
+    app = web.Application()
+    app.router.add_get("/api/v1/pods", list_pods)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        async with aiohttp.ClientSession(site.name) as session:
+            yield session
+    finally:
+        await runner.cleanup()
+
+
+async def test_an_object_that_cannot_be_taken_in_ends_its_follower() -> None:
+    """Its next list would pass it over: it is known by then, and nobody would ever judge it."""
+    checker = Checker(lambda _: None)
+    broken: dict[str, Any] = {"metadata": {"name": "a", "namespace": "ns", "uid": "a", "resourceVersion": "1"}}
+    async with serving(broken) as session, asyncio.timeout(10):
+        with pytest.raises(Unseen, match="pods"):
+            await Follower("pods", "/api/v1/pods", session, checker.seen).run()

@@ -20,6 +20,7 @@ class Scene:
     def __init__(self) -> None:
         self.seen = Observed()
         self.now = 100.0
+        self.debug_answers = True
         self.found: list[Violation] = []
         for name in ("n1", "n2"):
             self.node(name)
@@ -94,7 +95,8 @@ class Scene:
         self.judge()
         while self.now < end:
             self.now = min(end, self.now + 1.0)
-            self.seen.told_at = self.now
+            if self.debug_answers:
+                self.seen.told_at = self.now
             self.judge()
 
     @property
@@ -259,6 +261,17 @@ def no_reason_on_debug(scene: Scene) -> None:
     scene.wait(13)
 
 
+def debug_answers_no_more(scene: Scene) -> None:
+    scene.wait(5)
+    scene.debug_answers = False
+    scene.wait(17)
+
+
+def debug_has_never_answered(scene: Scene) -> None:
+    scene.debug_answers = False
+    scene.wait(11)
+
+
 def a_finalizer_that_stays(scene: Scene) -> None:
     metadata = {"deletionTimestamp": "now", "finalizers": ["scheduling.k8s.io/protection"]}
     scene.group("g", metadata=metadata)
@@ -325,6 +338,8 @@ BROKEN: list[tuple[Tale, str]] = [
     (no_condition, "silent"),
     (no_condition_of_a_tree, "silent"),
     (no_reason_on_debug, "silent"),
+    (debug_answers_no_more, "silent"),
+    (debug_has_never_answered, "silent"),
     (a_finalizer_that_stays, "leaked finalizer"),
     (a_write_at_rest, "write at rest"),
     (a_gang_that_fits_is_left_waiting, "overlooked"),
@@ -461,6 +476,26 @@ def a_restart_has_no_reason_yet(scene: Scene) -> None:
     scene.wait(5)
 
 
+def debug_does_not_answer_for_a_moment(scene: Scene) -> None:
+    scene.wait(5)
+    scene.debug_answers = False
+    scene.wait(14)
+    scene.debug_answers = True
+    scene.wait(5)
+
+
+def debug_does_not_answer_while_its_extender_is_down(scene: Scene) -> None:
+    scene.group("g", 5)
+    scene.wait(5)
+    scene.debug_answers = False
+    scene.seen.excuses.fall("extender", scene.now)
+    scene.wait(30)
+    scene.seen.excuses.rise("extender", scene.now)
+    scene.wait(8)
+    scene.debug_answers = True
+    scene.wait(5)
+
+
 def a_tree_that_ran_loses_a_group(scene: Scene) -> None:
     scene.tree("t", 2)
     for leaf in ("a", "b"):
@@ -559,6 +594,8 @@ SOUND: list[Tale] = [
     a_nomination_beyond_the_quorum,
     a_nomination_of_a_tree,
     a_restart_has_no_reason_yet,
+    debug_does_not_answer_for_a_moment,
+    debug_does_not_answer_while_its_extender_is_down,
     a_tree_that_ran_loses_a_group,
     a_tree_whose_root_says_it,
     a_finalizer_for_a_pod_that_runs,

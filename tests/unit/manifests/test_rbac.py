@@ -60,6 +60,49 @@ def test_only_the_extender_deletes_pods_and_a_policy_says_which(documents: Seque
     assert (rule["resources"], rule["operations"]) == (["pods"], ["DELETE"])
 
 
+RESERVATION_WRITES = {"create", "update", "delete"}
+
+
+def grants_on_reservations(document: Document) -> set[str]:
+    """The verbs that a role has on Reservations, beside reading them."""
+    rules = [rule for rule in document.content["rules"] if "reservations" in rule.get("resources", ())]
+    return {verb for rule in rules for verb in rule["verbs"]} - {"get", "list", "watch"}
+
+
+def test_only_the_extender_writes_reservations_and_in_the_whole_cluster(documents: Sequence[Document]) -> None:
+    """The policy asks for the right in the whole cluster: a Role would not do, whatever the shape of installation."""
+    roles = [document for document in documents if document.kind in {"Role", "ClusterRole"}]
+    writing = {(role.kind, role.name): grants_on_reservations(role) for role in roles if grants_on_reservations(role)}
+    assert writing == {("ClusterRole", "serried-extender"): RESERVATION_WRITES}
+    bound = [
+        each.content for each in documents if each.kind == "ClusterRoleBinding" and each.name == "serried-extender"
+    ]
+    ((subject,),) = [each["subjects"] for each in bound if each["roleRef"]["name"] == "serried-extender"]
+    pods = [each.content["spec"]["template"]["spec"] for each in documents if each.kind == "Deployment"]
+    extenders = {
+        pod["serviceAccountName"]
+        for pod in pods
+        for container in (*pod.get("initContainers", ()), *pod["containers"])
+        if "extender" in str(container.get("command", ()))
+    }
+    assert extenders == {subject["name"]}
+
+
+def test_a_policy_asks_for_each_write_of_a_reservation(documents: Sequence[Document]) -> None:
+    (policy,) = [each for each in documents if each.name == "serried-reservations" and each.kind[-6:] == "Policy"]
+    spec = policy.content["spec"]
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    assert (rule["apiGroups"], rule["apiVersions"]) == (["scheduling.serried.dev"], ["*"])
+    assert (rule["resources"], rule["operations"]) == (["reservations"], ["CREATE", "UPDATE", "DELETE"])
+    assert spec["failurePolicy"] == "Fail"
+    assert not spec.get("matchConditions")
+    (validation,) = spec["validations"]
+    # Without a namespace a check is about the whole cluster; a role in a namespace does not give it.
+    assert "authorizer.group('scheduling.serried.dev').resource('reservations').check(" in validation["expression"]
+    assert ".namespace(" not in validation["expression"]
+    assert not validation["expression"].startswith("true")
+
+
 def test_single_objects_are_named(documents: Sequence[Document]) -> None:
     for rule in rules(documents):
         if {"leases", "configmaps"} & set(rule["resources"]):

@@ -337,6 +337,13 @@ MISTAKES = [
         id="no policy for the statuses that the extender writes",
     ),
     pytest.param(
+        without_policy("serried-reservations"),
+        WARNING,
+        "there is no such policy: anybody with all rights in a namespace may stop all plans by a Reservation there",
+        "manifests/kustomize/policies",
+        id="no policy for the Reservations",
+    ),
+    pytest.param(
         lambda seen: replace(seen, bound_policies=seen.bound_policies - {"serried-pod-group-label"}),
         WARNING,
         "the policy has no binding",
