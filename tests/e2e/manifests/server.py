@@ -76,6 +76,14 @@ class Server:
         headers = {"Authorization": f"Bearer {self.token(account)}", "Content-Type": "application/merge-patch+json"}
         return httpx.patch(f"{self._url}{path}", content=json.dumps(patch), headers=headers, verify=self._tls)
 
+    def refuses(self, said: str, verb: str, *objects: Json, options: tuple[str, ...] = ()) -> bool:
+        """Whether such a write is refused by now, with this in what is said: a policy comes into force after a while."""
+        try:
+            self.write(verb, *objects, options=options)
+        except ClusterError as error:
+            return said in str(error)
+        return False
+
     def refusal(self, verb: str, *objects: Json, options: tuple[str, ...] = ()) -> str:
         with pytest.raises(ClusterError) as refused:
             self.write(verb, *objects, options=options)

@@ -34,7 +34,8 @@ def tenant(server: Server) -> Iterator[None]:
     """Somebody who may do anything in one namespace, by a role that has nothing but wildcards."""
     server.run("create", "rolebinding", "tenant", "--clusterrole=cluster-admin", "--user=tenant", "-n", "default")
     eventually(lambda: server.run("auth", "can-i", "create", f"podgroups.{GROUP}", *AS_TENANT).strip() == "yes")
-    eventually(lambda: FORBIDDEN in server.refusal("create", group("PodGroup", "probe", priority=1), options=DRY))
+    probe = group("PodGroup", "probe", priority=1)
+    eventually(lambda: server.refuses(FORBIDDEN, "create", probe, options=DRY))
     yield
     server.run("delete", "rolebinding", "tenant", "-n", "default")
 

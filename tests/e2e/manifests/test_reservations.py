@@ -27,7 +27,7 @@ def tenant(server: Server) -> Iterator[None]:
     """Somebody who may do anything in one namespace, by a role that has nothing but wildcards."""
     server.run("create", "rolebinding", "tenant", "--clusterrole=cluster-admin", "--user=tenant", "-n", "default")
     eventually(lambda: server.run("auth", "can-i", "create", f"reservations.{GROUP}", *AS_TENANT).strip() == "yes")
-    eventually(lambda: FORBIDDEN in server.refusal("create", record("probe"), options=DRY))
+    eventually(lambda: server.refuses(FORBIDDEN, "create", record("probe"), options=DRY))
     yield
     server.run("delete", "rolebinding", "tenant", "-n", "default")
 
