@@ -6,15 +6,16 @@ open by the hundred and must not stand in the way of filter; operations (probes,
 
 import asyncio
 import logging
+import math
 import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from fastapi import APIRouter
 
 from extender.binding.reservations import Records
+from extender.candidacy import Candidacy
 from extender.core import Core, Options
 from extender.debug.broadcast import Broadcast
 from extender.debug.gauges import Gauges
@@ -50,7 +51,7 @@ from serried.cluster.vacancies import Vacancy
 from serried.drift import Comparison
 from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
 from serried.kube.client import ApiClient
-from serried.kube.election import TIMING, Election, LeaseLostError, Unopposed
+from serried.kube.election import TIMING, Election, Unopposed
 from serried.kube.events import EventWriter
 from serried.model.eligibility import GangJobs
 from serried.model.group import GroupKey
@@ -131,15 +132,13 @@ class Extender:
         self._security = security
         reach = Reach.BY_SERVICE if settings.lease_mode == "hold" else Reach.BESIDE
         self.verbs = Verbs(self.core.service, self.leadership.leads, metrics, clock, reach)
-        self._idleness = Idleness(
-            leads=lambda: self.leadership.active,
-            refused=lambda: self.verbs.refused,
-            planned=lambda: self.core.loop.planned,
-            clock=clock,
-        )
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
         self.feed = Feed(client, level, self.store, ALL_KINDS, on_change=self._note, optional=optional)
+        self._idleness = self._make_idleness(clock)
+        self._candidacy = Candidacy(
+            self._election, self.leadership, self._idleness.may_go_on, self.core.tasks.close, clock
+        )
         self.selfcheck = SelfCheck(
             self.core, self.feed, level, self.leadership, holding=self.holding, isolation=self.isolation
         )
@@ -168,6 +167,18 @@ class Extender:
             return Unopposed()
         holder = self.settings.lease_holder_prefix
         return Election(self._client, self.settings.lease, holder, clock=clock, wall=time.time, timing=TIMING)
+
+    def _make_idleness(self, clock: Callable[[], float]) -> Idleness:
+        holds = self.settings.lease_mode == "hold"
+        return Idleness(
+            # One that holds the Lease and cannot see it plans as little as one that is stuck. And a scheduler elsewhere
+            # also calls those that do not lead: that says nothing.
+            leads=self._election.leads if holds else lambda: self.leadership.active,
+            refused=(lambda: -math.inf) if holds else lambda: self.verbs.refused,
+            planned=lambda: self.core.loop.planned,
+            synced=self.feed.synced.is_set,
+            clock=clock,
+        )
 
     def _make_endpoint_slice(self, leading: ApiClient) -> EndpointSlice | None:
         settings = self.settings
@@ -248,10 +259,7 @@ class Extender:
     async def _hold(self) -> None:
         """Take part in the extenders' own election; whether we lead is read off the Lease, as where it is another's."""
         await self.feed.synced.wait()
-        while True:
-            await self._election.acquire()
-            with suppress(LeaseLostError):
-                await self._election.keep()
+        await self._candidacy.run()
 
     @property
     def _home(self) -> str:
