@@ -2,6 +2,8 @@
 
 A scheduler renews its Lease beside an extender that cannot plan, too: then no gang starts, and the other pair waits.
 An extender that looks at groups is not idle, even if it can only tell them what keeps them waiting.
+
+Where the extenders hold the Lease themselves, what is said here of the scheduler beside it is true of the extender.
 """
 
 import math
@@ -25,7 +27,7 @@ class Idleness:
 
     ``leads`` says whether we see that the scheduler beside us holds the Lease. ``refused`` is when it was last told
     that it does not: it calls nobody without the Lease, so then it is we who cannot see. ``planned`` is when groups
-    were last looked at.
+    were last looked at, which counts while the caches are ``synced``.
     """
 
     def __init__(
@@ -33,12 +35,17 @@ class Idleness:
         leads: Callable[[], bool],
         refused: Callable[[], float],
         planned: Callable[[], float],
+        synced: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
         self._leads = leads
         self._refused = refused
         self._planned = planned
+        self._synced = synced
         self._clock = clock
+
+        self._worked = -math.inf
+        """When groups were last looked at by caches that follow the cluster."""
 
         self._since = math.inf
         """Since when the scheduler leads, infinity while it does not."""
@@ -58,8 +65,9 @@ class Idleness:
             self._since = math.inf
             return True
         self._since = min(self._since, now)
-        planned = self._planned()
-        if planned >= self._since:
+        if self._synced():
+            self._worked = self._planned()
+        if self._worked >= self._since:
             self._turns = 0
-        self._too_long = now - max(self._since, planned) >= PATIENCE.delay(self._turns + 1)
+        self._too_long = now - max(self._since, self._worked) >= PATIENCE.delay(self._turns + 1)
         return not self._too_long

@@ -69,6 +69,9 @@ class Leadership:
         self._lapsed = False
         """Whether somebody was told that we do not lead any more, while that turn is not told yet."""
 
+        self._willing = True
+        """Whether we lead if the Lease says so."""
+
     @property
     def holder(self) -> str:
         """Who holds the Lease by what was seen last, "" for nobody."""
@@ -98,6 +101,16 @@ class Leadership:
         self._lease = lease
         self.review()
 
+    def lay_down(self) -> None:
+        """Lead no more from this moment, before the Lease shows it, until ``take_up``."""
+        self._willing = False
+        self.review()
+
+    def take_up(self) -> None:
+        """Lead again, if the Lease says so."""
+        self._willing = True
+        self.review()
+
     def leads(self) -> bool:
         """Whether the scheduler beside us holds the Lease at this moment, for all that anybody can know.
 
@@ -110,7 +123,7 @@ class Leadership:
     def _holds(self) -> bool:
         lease = self._lease
         ours = lease.holder == self._prefix or lease.holder.startswith(self._prefix + "_")
-        if not ours or lease.renewed is None:
+        if not ours or lease.renewed is None or not self._willing:
             return False
         share = _SHARE * lease.duration
         return self._wall() < lease.renewed + share and self._clock() < self._seen + share
@@ -126,7 +139,7 @@ class Leadership:
     def _turn(self, *, active: bool) -> None:
         self.active = active
         self._lapsed = False
-        if not active and self._lease.holder.startswith(self._prefix):
+        if not active and self._willing and self._lease.holder.startswith(self._prefix):
             log.warning("the Lease was not renewed in time, or clocks differ", extra={"holder": self.holder})
         self._changed(active)
 

@@ -6,15 +6,16 @@ open by the hundred and must not stand in the way of filter; operations (probes,
 
 import asyncio
 import logging
+import math
 import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from fastapi import APIRouter
 
 from extender.binding.reservations import Records
+from extender.candidacy import Candidacy
 from extender.core import Core, Options
 from extender.debug.broadcast import Broadcast
 from extender.debug.gauges import Gauges
@@ -46,10 +47,11 @@ from extender.takeover import Takeover
 from serried import __version__
 from serried.callers.certificates import CertificateError, CertificateFiles, ReloadingContext, list_names
 from serried.cluster.store import EndedMembers, Store
+from serried.cluster.vacancies import Vacancy
 from serried.drift import Comparison
 from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
 from serried.kube.client import ApiClient
-from serried.kube.election import TIMING, Election, LeaseLostError, Unopposed
+from serried.kube.election import TIMING, Election, Unopposed
 from serried.kube.events import EventWriter
 from serried.model.eligibility import GangJobs
 from serried.model.group import GroupKey
@@ -67,7 +69,8 @@ log = logging.getLogger(__name__)
 class Extender:
     """The wired parts of one process. ``client`` is open, ``level`` is what discovery found.
 
-    ``security`` is how callers of the verbs are known; None for plain HTTP.
+    ``security`` is how callers of the verbs are known; None for plain HTTP. ``kept`` are the slots that the extender of
+    this process for another API level has kept to its end.
     """
 
     def __init__(
@@ -77,12 +80,14 @@ class Extender:
         level: ApiLevel,
         metrics: PrometheusExtenderMetrics,
         security: Security | None = None,
+        kept: Sequence[Vacancy] = (),
     ) -> None:
         clock = asyncio.get_running_loop().time
         self.settings = settings
         self.level = level
         self._client = client
         self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs), EndedMembers.KEEP_SLOTS, level)
+        self._inherited = kept
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         self.leadership = self._make_leadership()
         self._election = self._make_election(clock)
@@ -127,15 +132,13 @@ class Extender:
         self._security = security
         reach = Reach.BY_SERVICE if settings.lease_mode == "hold" else Reach.BESIDE
         self.verbs = Verbs(self.core.service, self.leadership.leads, metrics, clock, reach)
-        self._idleness = Idleness(
-            leads=lambda: self.leadership.active,
-            refused=lambda: self.verbs.refused,
-            planned=lambda: self.core.loop.planned,
-            clock=clock,
-        )
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
         self.feed = Feed(client, level, self.store, ALL_KINDS, on_change=self._note, optional=optional)
+        self._idleness = self._make_idleness(clock)
+        self._candidacy = Candidacy(
+            self._election, self.leadership, self._idleness.may_go_on, self.core.tasks.close, clock
+        )
         self.selfcheck = SelfCheck(
             self.core, self.feed, level, self.leadership, holding=self.holding, isolation=self.isolation
         )
@@ -164,6 +167,18 @@ class Extender:
             return Unopposed()
         holder = self.settings.lease_holder_prefix
         return Election(self._client, self.settings.lease, holder, clock=clock, wall=time.time, timing=TIMING)
+
+    def _make_idleness(self, clock: Callable[[], float]) -> Idleness:
+        holds = self.settings.lease_mode == "hold"
+        return Idleness(
+            # One that holds the Lease and cannot see it plans as little as one that is stuck. And a scheduler elsewhere
+            # also calls those that do not lead: that says nothing.
+            leads=self._election.leads if holds else lambda: self.leadership.active,
+            refused=(lambda: -math.inf) if holds else lambda: self.verbs.refused,
+            planned=lambda: self.core.loop.planned,
+            synced=self.feed.synced.is_set,
+            clock=clock,
+        )
 
     def _make_endpoint_slice(self, leading: ApiClient) -> EndpointSlice | None:
         settings = self.settings
@@ -215,10 +230,21 @@ class Extender:
             tasks.create_task(holding, name="hold switch")
             tasks.create_task(self.selfcheck.check_group_field(self._client, self._home), name="selfcheck")
             await self.feed.synced.wait()
+            self._inherit()
             self.core.service.synced = True
             settle_memory()
             log.info("caches are filled", extra={"nodes": len(self.store.nodes), "pods": len(self.store.pods)})
             await self.takeover.run()
+
+    def _inherit(self) -> None:
+        # Before the first term: what it takes over is judged by what is kept, and what it plans goes around that.
+        self.store.earlier_slots.inherit(self._inherited)
+        self._inherited = ()
+
+    @property
+    def kept(self) -> Sequence[Vacancy]:
+        """The slots that it keeps for replacements, and those that it is to keep once it sees the cluster."""
+        return [*self._inherited, *self.store.vacancies]
 
     async def _lead(self) -> None:
         if self.settings.lease is not None and self.settings.lease_mode == "hold":
@@ -233,10 +259,7 @@ class Extender:
     async def _hold(self) -> None:
         """Take part in the extenders' own election; whether we lead is read off the Lease, as where it is another's."""
         await self.feed.synced.wait()
-        while True:
-            await self._election.acquire()
-            with suppress(LeaseLostError):
-                await self._election.keep()
+        await self._candidacy.run()
 
     @property
     def _home(self) -> str:
@@ -276,6 +299,20 @@ class Extender:
                 self.settings.client_ca_file,
             ).routes(),
         ]
+
+
+class Succession:
+    """Builds the extender of each API level that the cluster turns to: slots that one keeps, the next one keeps on."""
+
+    def __init__(self, make: Callable[[ApiClient, ApiLevel, Sequence[Vacancy]], Extender]) -> None:
+        self._make = make
+        self._last: Extender | None = None
+
+    def build(self, client: ApiClient, level: ApiLevel) -> Extender:
+        """The next one. The one before it must have ended."""
+        kept = self._last.kept if self._last is not None else ()
+        self._last = self._make(client, level, kept)
+        return self._last
 
 
 def secure_verbs(settings: ExtenderSettings) -> Security | None:
@@ -355,10 +392,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"serried extender: {error}\n")
         return 2
 
-    def build(client: ApiClient, level: ApiLevel) -> Extender:
-        extender = Extender(settings, client, level, metrics, security)
+    def make(client: ApiClient, level: ApiLevel, kept: Sequence[Vacancy]) -> Extender:
+        extender = Extender(settings, client, level, metrics, security, kept)
         if traces is not None:
             extender.core.timelines.on_bound = trace_with(traces)
         return extender
 
-    return run_process("extender", settings, settings.ops_listen, metrics, build)
+    return run_process("extender", settings, settings.ops_listen, metrics, Succession(make).build)

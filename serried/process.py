@@ -1,7 +1,7 @@
 """How a process of ours lives: credentials, discovery, the work, the listeners, a signal, the end.
 
 The work is built for the API that the cluster serves. When that changes, it is ended like by a signal and built anew:
-everything that must survive is in the API.
+everything that must survive is in the API, but for what whoever builds it hands over.
 
 The operations listener is open from the first moment: ``/livez`` must not depend on the API server, or an outage of it
 would make the kubelet restart a process that no restart can help.
@@ -66,7 +66,7 @@ class Work(Protocol):
 
 
 Build = Callable[[ApiClient, ApiLevel], Work]
-"""Makes the work for the API that the cluster serves."""
+"""Makes the work for the API that the cluster serves; that for another API has ended by then."""
 
 
 def run_process(name: str, settings: CommonSettings, ops: Address, metrics: PrometheusMetrics, build: Build) -> int:

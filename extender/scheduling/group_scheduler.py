@@ -161,6 +161,7 @@ class GroupScheduler:
                 self._repairs.review(key, state)
             if self._planning.is_due(state):
                 due.add(key)
+        self._repairs.review_awaiting()
         self._store.touched.update(self._store.vacancies.groups())  # their time passes without any change
         # Held before its Job or its own object was known here, or while the caches were filled: it is no gang's.
         self._held.review(now)

@@ -2,7 +2,8 @@
 
 A member that ends without success leaves a vacancy (`serried.cluster.vacancies`), which the Store opens in the same
 step. Here it is dated, given to the member that comes in its place, and closed when nobody wants it any more. All of
-that is memory. A standby has the same; a restart finds the slots of members whose pods are still there (decision 31).
+that is memory. A standby has the same, and the next Store of this process gets it (`serried.cluster.earlier_slots`); a
+restart finds the slots of members whose pods are still there (decision 31).
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -218,6 +219,11 @@ class Repairs:
             state.stood = None
         self._age(list(self._store.vacancies))
 
+    def review_awaiting(self) -> None:
+        """Slots of gangs that have no object yet are looked at with no group: see that their time ends as well."""
+        vacancies = self._store.vacancies
+        self._age([each for key in self._store.earlier_slots.awaiting for each in vacancies.of_group(key)])
+
     def _age(self, vacancies: Iterable[Vacancy]) -> None:
         now = self._clock()
         for vacancy in vacancies:
@@ -236,7 +242,9 @@ class Repairs:
             if vacancy.pod.disruption == PREEMPTED and vacancy.pod.node in promised:
                 self._store.vacancies.close(vacancy)
         for key in self._store.vacancies.groups():
-            group = self._store.groups[key]
+            group = self._store.groups.get(key)
+            if group is None:
+                continue  # it still waits for its object
             group_members = self._store.members.classify(key)
             self._close_taken(key, group_members.bound)
             wanted = count_wanted(self._store, group, group_members)
@@ -265,7 +273,7 @@ class Repairs:
         for pod in [pod for pod in self._store.pods.values() if pod.phase is Phase.FAILED and pod.node]:
             ended = pod.ends or pod.disrupted
             if ended is not None and now - ended < self._rules.seconds and pod.uid not in known:
-                self._store.recall_slot(pod, self._clock() - max(0.0, now - ended))
+                self._store.earlier_slots.recall(pod, self._clock() - max(0.0, now - ended))
 
     def note_filled(self) -> None:
         """Count the repairs that are done."""

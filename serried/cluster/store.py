@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from enum import Enum
 
+from serried.cluster.earlier_slots import EarlierSlots
 from serried.cluster.endings import Endings
 from serried.cluster.exclusives import Exclusives
 from serried.cluster.forest import Forest
@@ -33,7 +34,6 @@ from serried.model.node import Node
 from serried.model.parent import JOB, REPLICA, OwnerKey, Parent, owner_key_of
 from serried.model.pod import Phase, Pod
 from serried.model.priority import PriorityClass
-from serried.model.resources import count_slots
 from serried.model.volume import Volume, VolumeClaim
 from serried.plan.capacity import Capacity
 
@@ -122,6 +122,18 @@ class Store:
 
         self.touched = Touched()
         self.yields = Yields(self.touched, self.pods)
+        self.earlier_slots = EarlierSlots(
+            self.nodes,
+            self.pods,
+            self.groups,
+            self.occupancy,
+            vacancies=self.vacancies,
+            members=self.members,
+            membership=self.membership,
+            forest=self.forest,
+            owners=self.owners,
+            yields=self.yields.uids,
+        )
 
     # --- what cannot be seen -----------------------------------------------------------------------------------
 
@@ -152,7 +164,7 @@ class Store:
     def put_node(self, node: Node) -> None:
         """A node came or changed; a heartbeat that changes nothing of ours frees nothing."""
         old = self.nodes.get(node.name)
-        if old is not None and _same_room(old, node):
+        if old is not None and _room(old) == _room(node):
             return
         self.nodes[node.name] = node
         self.capacity.note_node(old, node)
@@ -213,24 +225,14 @@ class Store:
         self._rejoin(turned)
         self.yields.note(uid)
 
-    def recall_slot(self, pod: Pod, since: float) -> None:
-        """A member has ended at ``since``, before this Store saw it: its slot is kept if nobody has the room by now."""
-        node = self.nodes.get(pod.node)
-        used = self.occupancy.used.get(pod.node, {})
-        if node is None or not count_slots(node.allocatable, used, dict(pod.shape.requests)):
-            return
-        self.occupancy.claim(pod.uid, ClaimKind.BOUND, pod.node, pod.shape.requests)
-        self._vacate(pod, pod.refusal, since)
-        self.occupancy.forget(pod.uid)
-
-    def _vacate(self, pod: Pod, refusal: str = "", since: float | None = None) -> None:
+    def _vacate(self, pod: Pod, refusal: str = "") -> None:
         # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
         if self._ended is EndedMembers.FREE_SLOTS or pod.uid in self.yields:
             return  # of a victim, the room is the gang's that it ends for
         key = self.members.group_of(pod.uid)
         group = self.groups.get(key) if key is not None else None
         if group is not None and group.policy.is_gang and not group.deleting and pod.scheduler in self.schedulers:
-            self.vacancies.open(group.key, pod, refusal, self.members.leaf_of(pod.uid), since=since)
+            self.vacancies.open(group.key, pod, refusal, self.members.leaf_of(pod.uid))
 
     def _count_priority(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and new.bound:
@@ -312,6 +314,7 @@ class Store:
         moved = old is None or (old.parent, old.deleting) != (group.parent, group.deleting)
         self._replant(self.forest.index_group(old, group), *([group.key] if moved else []))
         self._sort_strangers(old, group)
+        self.earlier_slots.settle()
 
     def drop_group(self, key: GroupKey) -> None:
         """A PodGroup went: its unbound members are held again, with reason PodGroupMissing."""
@@ -367,6 +370,7 @@ class Store:
         elif old is not None and old.inline:
             self._drop_inline(workload.key)
         self._rejoin(self.membership.index_workload(old, workload))
+        self.earlier_slots.settle()
 
     def drop_workload(self, key: Key) -> None:
         """A Workload went."""
@@ -475,13 +479,8 @@ class Store:
             self._rejoin([owner_key])
 
 
-def _same_room(old: Node, new: Node) -> bool:
-    return (old.allocatable, old.labels, old.taints, old.unschedulable) == (
-        new.allocatable,
-        new.labels,
-        new.taints,
-        new.unschedulable,
-    )
+def _room(node: Node) -> tuple[object, ...]:
+    return node.allocatable, node.labels, node.taints, node.unschedulable
 
 
 def _group_facts(group: PodGroup) -> tuple[object, ...]:

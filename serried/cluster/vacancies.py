@@ -110,16 +110,25 @@ class Vacancies:
             self.close(vacancy)
             self.filled.append((vacancy, node))
 
+    def move(self, vacancy: Vacancy, group: GroupKey, leaf: str) -> None:
+        """The slot is kept for another group of the same namespace: the member's group has this key now."""
+        self._take_out(vacancy)
+        vacancy.group, vacancy.leaf = group, leaf
+        self._by_group.setdefault(group, {})[vacancy.pod.uid] = vacancy
+
     def close(self, vacancy: Vacancy) -> None:
         """The slot is kept no longer. What its replacement got by a plan stays the replacement's."""
-        those = self._by_group[vacancy.group]
-        del those[vacancy.pod.uid]
-        if not those:
-            del self._by_group[vacancy.group]
+        self._take_out(vacancy)
         self._by_replacement.pop(vacancy.replacement, None)
         if not vacancy.replacement:
             self._note_taken(vacancy)
         self._occupancy.release(vacancy.claimant, ClaimKind.VACANT)
+
+    def _take_out(self, vacancy: Vacancy) -> None:
+        those = self._by_group[vacancy.group]
+        del those[vacancy.pod.uid]
+        if not those:
+            del self._by_group[vacancy.group]
 
     def _note_free(self, vacancy: Vacancy) -> None:
         if not vacancy.refusal:

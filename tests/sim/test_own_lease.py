@@ -2,15 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 
 import pytest
 
-from extender import process
+from extender import idleness, process
 from extender.process import Extender
 from serried.kube.election import Timing
 from serried.kube.wire import LEASES, NODES
+from serried.model.backoff import Backoff
 from serried.model.lease import Lease
 from serried.model.level import FALLBACK
 from serried.observe.prometheus import PrometheusExtenderMetrics
@@ -90,6 +91,46 @@ async def test_the_one_that_leads_goes_on_when_its_wall_clock_is_set(server: Fak
     assert second.extender.leadership.holder.startswith("a_")
     for pod in (first, second):
         await pod.end()
+
+
+def never_end() -> Iterator[None]:
+    while True:
+        yield
+
+
+async def test_one_whose_decision_never_ends_gives_the_lease_to_the_other(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Pod(server, "a")
+    await until(first.is_ready)
+    second = Pod(server, "b")
+    await until(lambda: second.extender.leadership.holder.startswith("a_"))
+    first.extender.core.group_scheduler.tick = never_end  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(idleness, "PATIENCE", Backoff(first=1.5, cap=1.5))  # the loop of the other looks each 0.5 s
+    await until(second.is_ready)
+    assert second.extender.core.term.plans
+    assert not first.extender.leadership.active
+    for pod in (first, second):
+        await pod.end()
+
+
+async def test_so_does_one_that_holds_the_lease_and_cannot_see_that(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idleness, "PATIENCE", Backoff(first=0.3, cap=0.3))
+    server.refuse(lambda request: request.path.endswith("/leases"), 10**6, status=403)  # no list and no watch of it
+    first = Pod(server, "a")
+    lease = first.extender.settings.lease
+    assert lease is not None
+
+    def look() -> str:
+        return str((server.look(LEASES, lease.namespace, lease.name) or {"spec": {}})["spec"].get("holderIdentity"))
+
+    server.add(LEASES, {"metadata": {"name": lease.name, "namespace": lease.namespace}, "spec": {}})
+    await until(lambda: look().startswith("a_"))
+    assert not first.extender.leadership.active
+    await until(lambda: look() == "")
+    await first.end()
 
 
 async def test_what_another_leader_may_have_set_meanwhile_is_known_no_more(server: FakeApiServer) -> None:

@@ -18,7 +18,10 @@ class Scene:
         self.leads = False
         self.refused = -math.inf
         self.planned = -math.inf
-        self._idleness = Idleness(lambda: self.leads, lambda: self.refused, lambda: self.planned, self.clock)
+        self.synced = True
+        self._idleness = Idleness(
+            lambda: self.leads, lambda: self.refused, lambda: self.planned, lambda: self.synced, self.clock
+        )
 
     def probe(self) -> bool:
         return self._idleness.may_go_on()
@@ -81,6 +84,20 @@ def test_one_that_plans_again_in_time_is_not(scene: Scene) -> None:
     scene.ends_after()
     assert not scene.probe()
     scene.planned = scene.clock()
+    assert scene.probe()
+
+
+def test_plans_from_caches_that_do_not_follow_the_cluster_any_more_are_none(scene: Scene) -> None:
+    scene.leads = True
+    scene.planned = scene.clock()
+    assert scene.probe()
+    scene.synced = False
+    for _ in range(int(PATIENCE)):
+        assert scene.probe()
+        scene.clock.advance(1)
+        scene.planned = scene.clock()
+    assert not scene.probe()
+    scene.synced = True
     assert scene.probe()
 
 

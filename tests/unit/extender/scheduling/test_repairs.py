@@ -1,6 +1,7 @@
 """Life after binding: slots of dead members are kept for their replacements, and broken gangs go first."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -812,6 +813,52 @@ class TestARestart:
     async def test_room_that_another_has_by_now_is_nobody_elses(self, world: Harness) -> None:
         await begin_with_failed(world, 10, pod("p").cpu(1).on("n1"))
         assert len(world.store.vacancies) == 0
+
+
+class TestAnotherApiLevel:
+    """The extender begins anew at a level at which a Job's objects are still to be made, and is given a kept slot."""
+
+    async def test_room_that_waits_for_the_objects_is_nobody_elses(self, world: Harness) -> None:
+        await begin_without_objects(world)
+        await wait_for_room(world)
+        await world.add(gang(2).uid("anew").controlled_by("Job", "train", "job-train")).go()
+        await world.add(running_pod(0, generation="b", gone=True)).go()
+        assert slot(world, "train-0b") == "n1"
+
+    @pytest.mark.parametrize("leads", [True, False], ids=["a leader", "a standby"])
+    async def test_it_is_nobodys_for_no_longer_than_a_slot_is_kept(self, world: Harness, leads: bool) -> None:  # noqa: FBT001
+        await begin_without_objects(world)
+        world.term.active = leads
+        for seconds, kept in ((119.0, 1), (1.0, 0)):
+            world.clock.advance(seconds)
+            await world.go() if leads else world.group_scheduler.stand_by()
+            assert len(world.store.vacancies) == kept
+
+    async def test_a_term_that_begins_meanwhile_leaves_it_waiting(self, world: Harness) -> None:
+        await begin_without_objects(world)
+        world.core.end_term()
+        assert await world.recovery.recover()
+        assert len(world.store.vacancies) == 1
+
+
+def running_pod(index: int, generation: str = "", *, gone: bool = False) -> PodBuilder:
+    """A pod of Job train that names no group."""
+    made = pod(f"train-{index}{generation}").of_job("train", index).cpu(1).scheduler(SCHEDULER)
+    return made if gone else made.on(f"n{index + 1}")
+
+
+async def begin_without_objects(world: Harness) -> None:
+    """Job train of two has lost the pod on n1, whose slot is kept; its PodGroup is out of sight by now."""
+    earlier = Harness()
+    group = gang(2).controlled_by("Job", "train", "job-train")
+    earlier.add(*small_nodes(2, 1), job_gang(2), group, running_pod(0), running_pod(1))
+    earlier.store.drop_pod("pod-train-0")
+    for each in earlier.store.vacancies:
+        each.since = world.clock()
+    world.add(*small_nodes(2, 1), job_gang(2))
+    world.store.put_pod(replace(running_pod(1).value(), told=True, stranded=True))
+    world.store.earlier_slots.inherit(earlier.store.vacancies)
+    await world.go()
 
 
 async def begin_with_failed(world: Harness, ago: int, *others: PodBuilder) -> None:

@@ -1,0 +1,112 @@
+"""A slot is kept for the replacement of a deleted member while the cluster turns to another API level."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from extender.process import Extender, Succession
+from serried import process
+from serried.cluster.vacancies import Vacancy
+from serried.kube.client import ApiClient
+from serried.kube.wire import NODES, PODS, pod_groups
+from serried.model.level import FALLBACK, NATIVE, ApiLevel
+from serried.observe.prometheus import PrometheusExtenderMetrics
+from serried.process import Process
+from serried.settings import extender_settings
+from tests.support.apiserver import NATIVE_SERVED, FakeApiServer
+from tests.support.builders import PodBuilder, node, pod, pod_group
+from tests.support.controller_harness import until
+
+FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
+GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
+
+
+class House:
+    """An extender's process over a fake API server; only its operations listener is missing."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self.extenders: list[Extender] = []
+        self._settings = extender_settings(FLAGS, {})
+        self._metrics = PrometheusExtenderMetrics()
+        self._process = Process("extender", self._settings, self._metrics)
+        self.task = asyncio.create_task(self._process.work_on(client, Succession(self._make).build))
+
+    def _make(self, client: ApiClient, level: ApiLevel, kept: Sequence[Vacancy]) -> Extender:
+        self.extenders.append(Extender(self._settings, client, level, self._metrics, kept=kept))
+        return self.extenders[-1]
+
+    @property
+    def extender(self) -> Extender:
+        """The one at work."""
+        return self.extenders[-1]
+
+    async def turns_to(self, level: ApiLevel) -> None:
+        """Wait until it plans at this level."""
+        await until(lambda: self.extenders and self.extender.level == level and self.extender.core.term.plans)
+
+    @property
+    def kept(self) -> list[tuple[str, str | None]]:
+        """The members whose slots are kept, each with the node on which its room is."""
+        store = self.extender.store
+        return [(each.pod.name, store.occupancy.node_of(each.claimant)) for each in store.vacancies]
+
+    def slot(self, name: str) -> str:
+        """The node that a member is to have, "" for none."""
+        found = self.extender.core.ledger.slot_of(f"pod-{name}")
+        return found.node if found is not None else ""
+
+
+def member(name: str, group: str) -> PodBuilder:
+    return pod(name).cpu(1).scheduler("serried").labelled_group(group)
+
+
+@asynccontextmanager
+async def keeping(server: FakeApiServer) -> AsyncIterator[House]:
+    """A gang of two on two full nodes has lost a member, whose slot is kept, at the fallback level."""
+    for place, name in enumerate(("m0", "m1")):
+        server.add(NODES, node(f"n{place}").cpu(1).raw())
+        server.add(PODS, member(name, "g").on(f"n{place}").raw())
+    server.add(GROUPS, pod_group("g").gang(2).condition("True", "Scheduled").raw())
+    async with server.client() as client:
+        house = House(client)
+        try:
+            await house.turns_to(FALLBACK)
+            server.remove(PODS, "default", "m0")
+            await until(lambda: house.kept == [("m0", "n0")])
+            yield house
+        finally:
+            house.task.cancel()
+            await asyncio.gather(house.task, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_SECONDS_BETWEEN_DISCOVERIES", 0.01)
+
+
+async def test_the_replacement_gets_it_at_the_next_level_although_another_gang_waits_for_the_room() -> None:
+    async with FakeApiServer() as server, keeping(server) as house:
+        server.served.update(NATIVE_SERVED)
+        await house.turns_to(NATIVE)
+        assert house.kept == [("m0", "n0")]
+        server.add(GROUPS, pod_group("h").gang(1).raw())
+        server.add(PODS, member("h0", "h").raw())
+        await until(lambda: len(house.extender.core.groups.states) == 2)
+        server.add(PODS, member("m2", "g").raw())
+        await until(lambda: house.slot("m2"))
+        assert (house.slot("m2"), house.slot("h0")) == ("n0", "")
+
+
+async def test_it_survives_a_level_at_which_the_cluster_was_never_seen() -> None:
+    """The API level changes twice, and between these nothing could be listed."""
+    async with FakeApiServer() as server, keeping(server) as house:
+        gate = server.hold(lambda request: request.path.endswith("/nodes"))
+        server.served.update(NATIVE_SERVED)
+        await until(lambda: house.extender.level == NATIVE)
+        server.served.difference_update(NATIVE_SERVED)
+        await until(lambda: len(house.extenders) == 3)
+        gate.open()
+        await house.turns_to(FALLBACK)
+        assert house.kept == [("m0", "n0")]
