@@ -82,9 +82,9 @@ active at once may over-commit a node, as any two schedulers may, because the AP
 
 The soak sets the wall clocks of extender and controller back or ahead by up to an hour, for a few seconds.
 `tests/sim/test_death_anywhere.py` and `tests/sim/test_clock_jumps.py` move the clocks of the extender's core, and
-`tests/e2e/promises/test_clocks.py` those of both processes. The soak has one extender and no standby: failovers are tested by
-`tests/e2e/promises/test_failover.py` and measured by `python -m bench.failover`. The soak does not test a network that
-separates two nodes, a full disk, or a loss of etcd's data.
+`tests/e2e/promises/test_clocks.py` those of both processes. The soak has one extender and no standby:
+`tests/e2e/promises/test_failover.py` tests failovers, and `python -m bench.failover` measures them. The soak does not
+test a network that separates two nodes, a full disk, or a loss of etcd's data.
 """
 
 
