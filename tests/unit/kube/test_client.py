@@ -340,6 +340,38 @@ async def test_what_is_asked_before_a_binding_is_asked_before_it_is_sent_again(
     assert len(server.requests) == 1
 
 
+async def test_what_is_asked_before_a_binding_is_asked_when_it_has_its_connection(server: FakeApiServer) -> None:
+    gate = server.hold(calls("GET"))
+    heard: list[bool] = []
+    async with ApiClient(Credentials(server.url), component="test", connections=1) as client:
+        read = asyncio.create_task(client.get(PODS, "ns", "a"))
+        await gate.reached.wait()
+        fence = Fence()
+        fenced = client.fenced(fence.may_write)
+
+        def before() -> None:
+            heard.append(gate.opened.is_set())
+
+        write = asyncio.create_task(fenced.bind("ns", "a", "u1", "n1", before=before))
+        await fence.asked.wait()
+        gate.open()
+        await write
+        await read
+    assert heard == [True]
+
+
+class Fence:
+    """Whether somebody may write, and whether anybody has asked."""
+
+    def __init__(self) -> None:
+        self.down = False
+        self.asked = asyncio.Event()
+
+    def may_write(self) -> bool:
+        self.asked.set()
+        return not self.down
+
+
 class TestAFence:
     """Whoever may not write any more sends nothing more, whatever it is at."""
 
@@ -355,6 +387,22 @@ class TestAFence:
         with pytest.raises(Fenced):
             await ask(client.fenced(lambda: len(server.requests) < 2), verb)
         assert len(server.requests) == 2
+
+    @pytest.mark.parametrize("verb", ["create", "patch", "bind", "evict", "replace", "delete"])
+    async def test_is_asked_again_when_a_connection_is_free_at_last(self, server: FakeApiServer, verb: str) -> None:
+        gate = server.hold(calls("GET"))
+        fence = Fence()
+        async with ApiClient(Credentials(server.url), component="test", connections=1) as client:
+            read = asyncio.create_task(client.get(PODS, "ns", "a"))
+            await gate.reached.wait()
+            write = asyncio.create_task(ask(client.fenced(fence.may_write), verb))
+            await fence.asked.wait()
+            fence.down = True
+            gate.open()
+            with pytest.raises(Fenced):
+                await write
+            await read
+            assert len(server.requests) == 1
 
     @pytest.mark.parametrize("verb", ["patch", "bind", "replace", "delete"])
     async def test_is_asked_again_where_the_connection_ended_without_an_answer(
