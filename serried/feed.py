@@ -134,8 +134,11 @@ GROUP_KINDS = frozenset({Kind.WORKLOADS, Kind.POD_GROUPS})
 
 _WATCH_TIMING = WatchTiming()
 
-_OPTIONAL_WATCH_TIMING = WatchTiming(unserved=15.0)
-"""Nothing waits for a kind that need not be there, so it is asked for less often."""
+_OPTIONAL_WATCH_TIMING = WatchTiming(unserved=15.0, absent_after=0.0)
+"""Nothing waits for a kind that need not be there, so it is asked for less often.
+
+Most clusters lack some of these kinds, and no start is to wait until that is certain.
+"""
 
 _MAX_PROBLEMS = 1000
 """How many problems are remembered, so that each is reported once."""

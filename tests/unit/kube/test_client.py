@@ -71,6 +71,26 @@ async def test_each_refusal_has_its_class_and_says_what_was_asked(
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("page", "kind"),
+    [
+        ('{"kind":"Status","code":404,"reason":"NotFound","message":"no such pod"}', NotFound),
+        ("404 page not found\n", NotFound),
+        ("<html>no such page</html>", Unavailable),
+        ('{"error":"no such page"}', Unavailable),
+        ("", Unavailable),
+    ],
+)
+async def test_a_404_counts_only_in_the_words_of_an_api_server(
+    server: FakeApiServer, client: ApiClient, page: str, kind: type[ApiError]
+) -> None:
+    server.intercept(calls(), times=9, status=404, page=page)
+    with pytest.raises(ApiError) as caught:
+        await client.get(PODS, "ns", "a")
+    assert (type(caught.value), caught.value.status) == (kind, 404)
+    assert len(server.requests) == 1
+
+
 POST_BODY = {"metadata": {"name": "new", "namespace": "ns"}}
 
 
