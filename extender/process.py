@@ -106,7 +106,6 @@ class Extender:
             clock=clock,
             options=_read_options(settings),
         )
-        self.takeover = Takeover(self.core.term, self.core.group_scheduler, self.leadership, self.core.recovery)
         self.holding = HoldSwitch(
             leading,
             settings.hold_switch,
@@ -136,6 +135,9 @@ class Extender:
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
         self.feed = Feed(client, level, self.store, ALL_KINDS, on_change=self._note, optional=optional)
+        self.takeover = Takeover(
+            self.core.term, self.core.group_scheduler, self.leadership, self.core.recovery, synced=self.feed.synced
+        )
         self.selfcheck = SelfCheck(
             self.core, self.feed, level, self.leadership, holding=self.holding, isolation=self.isolation
         )
