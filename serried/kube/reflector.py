@@ -90,7 +90,7 @@ class WatchTiming:
     """The longest waits after ends without progress; each has full jitter."""
 
     unserved: float = 3.0
-    """The wait after a 404 that counts, or a 403."""
+    """The wait after a 404 that counts, or a 403; the longest one after a 404 that does not count."""
 
     unserved_after: float = 5.0
     """For how long every answer must be 404 until the resource counts as not served any more.
@@ -196,7 +196,10 @@ class Reflector:
             return self._timing.unserved
         if cause in _RESUMED_AT_ONCE and self._fruitless <= 1:
             return 0.0
-        return random.uniform(0.0, self._timing.backoff.delay(self._fruitless + 1))  # noqa: S311
+        longest = self._timing.backoff.delay(self._fruitless + 1)
+        if cause is Cause.MISSING:
+            longest = min(longest, self._timing.unserved)  # the next server may serve it
+        return random.uniform(0.0, longest)  # noqa: S311
 
     async def _end_of_follow(self) -> tuple[Cause, float]:
         """Follow until an end; its cause and the seconds that the server asked to wait."""

@@ -52,11 +52,9 @@ async def following(server: FakeApiServer) -> AsyncIterator[Scene]:
 
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
-    monkeypatch.setattr(
-        feed_room,
-        "_OPTIONAL_WATCH_TIMING",
-        WatchTiming(unserved=0.01, unserved_after=0.02, absent_after=0.0, backoff=Backoff(0.005, cap=0.02)),
-    )
+    timing = WatchTiming(unserved=0.01, unserved_after=0.02, absent_after=0.0, backoff=Backoff(0.005, cap=0.02))
+    monkeypatch.setattr(feed_room, "_WATCH_TIMING", timing)
+    monkeypatch.setattr(feed_room, "_OPTIONAL_WATCH_TIMING", timing)
     async with FakeApiServer() as server:
         yield server
 
@@ -96,7 +94,7 @@ async def test_it_goes_while_running_and_comes_back(server: FakeApiServer) -> No
         await scene.until(lambda: scene.feed.unserved)
         assert not scene.store.jobs
         assert scene.feed.synced.is_set()
-        assert scene.ends("unserved")
+        await scene.until(lambda: scene.ends("unserved"))
         server.served.add(JOBS)
         await scene.until(lambda: scene.store.jobs)
 
