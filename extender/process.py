@@ -111,7 +111,6 @@ class Extender:
             clock=clock,
             options=_read_options(settings),
         )
-        self.takeover = Takeover(self.core.term, self.core.group_scheduler, self.leadership, self.core.recovery)
         self.holding = HoldSwitch(
             leading,
             settings.hold_switch,
@@ -138,6 +137,9 @@ class Extender:
         self._idleness = self._make_idleness(clock)
         self._candidacy = Candidacy(
             self._election, self.leadership, self._idleness.may_go_on, self.core.tasks.close, clock
+        )
+        self.takeover = Takeover(
+            self.core.term, self.core.group_scheduler, self.leadership, self.core.recovery, synced=self.feed.synced
         )
         self.selfcheck = SelfCheck(
             self.core, self.feed, level, self.leadership, holding=self.holding, isolation=self.isolation

@@ -90,7 +90,7 @@ class ExtenderService:
         cycle = self._groups.cycle_of(pod.uid)
         group = self._store.groups.get(key)
         tried = find_tried_domain(group, pod, names, self._store)
-        if cycle is None or cycle.reservation.group != key:
+        if cycle is None or cycle.reservation.group != key or self._store.obstacles.needed:
             self._held.note(pod.uid, self._clock())
             if tried is None:
                 self._note_offer(pod, names)

@@ -31,12 +31,15 @@ class Takeover:
         leadership: Leadership,
         recovery: Recovery,
         *,
+        synced: asyncio.Event,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._term = term
         self._group_scheduler = group_scheduler
         self._leadership = leadership
         self._recovery = recovery
+        self._synced = synced
+        """Set while all caches are whole: the records are judged by them."""
         self._wall = wall
         self._turned = asyncio.Event()
 
@@ -45,7 +48,7 @@ class Takeover:
         self._turned.set()
 
     async def run(self) -> None:
-        """Begin terms until cancelled. To be called once all caches are listed."""
+        """Begin terms until cancelled."""
         while True:
             await self._turned.wait()
             self._turned.clear()
@@ -54,6 +57,7 @@ class Takeover:
     async def _begin(self) -> None:
         attempts = Attempts(_BACKOFF)
         while self._leadership.active and not self._term.plans:
+            await self._synced.wait()
             try:
                 if not await self._recovery.recover():
                     continue  # the term ended under it; if the next one is ours, too, it begins at the beginning

@@ -134,8 +134,11 @@ GROUP_KINDS = frozenset({Kind.WORKLOADS, Kind.POD_GROUPS})
 
 _WATCH_TIMING = WatchTiming()
 
-_OPTIONAL_WATCH_TIMING = WatchTiming(unserved=15.0)
-"""Nothing waits for a kind that need not be there, so it is asked for less often."""
+_OPTIONAL_WATCH_TIMING = WatchTiming(unserved=15.0, absent_after=0.0)
+"""Nothing waits for a kind that need not be there, so it is asked for less often.
+
+Most clusters lack some of these kinds, and no start is to wait until that is certain.
+"""
 
 _MAX_PROBLEMS = 1000
 """How many problems are remembered, so that each is reported once."""
@@ -146,7 +149,8 @@ class Feed:
 
     Each kind may be narrowed to a selection; an object that leaves it looks like one that was deleted. An optional kind
     that is not served, or not granted, counts as listed with no objects, and is asked for again. Where the API server
-    does not show us GROUP_KINDS, or the PodGroups of scheduler-plugins, the Store's ``obstacles`` say why.
+    does not show us GROUP_KINDS, or the PodGroups of scheduler-plugins, or does not serve a kind that is not
+    optional, the Store's ``obstacles`` say why.
     """
 
     def __init__(
@@ -280,17 +284,21 @@ class Feed:
         self._unlisted.discard(kind)
         if not self._unlisted:
             self.synced.set()
+            self._store.meet_gap("")
 
     def _note_unserved(self, kind: Kind, resource: Resource) -> None:
         if kind in self.unserved:
             return  # reported again after each try
         self.unserved.add(kind)
-        self._note_obstacle(kind, f"the API server does not serve {resource} ({resource.version})")
+        what = f"the API server does not serve {resource} ({resource.version})"
+        self._note_obstacle(kind, what)
         if kind in self._optional:
             self._note_absent(kind)
             return
         self._unlisted.add(kind)
         self.synced.clear()
+        if kind not in GROUP_KINDS:  # these have an obstacle of their own, which says what it keeps from whom
+            self._store.meet_gap(what)
         log.error("resource is not served", extra={"resource": str(resource), "version": resource.version})
 
     def _note_malformed(self, kind: Kind, problem: Malformed, obj: JSON) -> None:

@@ -247,7 +247,8 @@ class Sketch:
 
     def _describe_extender(self) -> Message:
         term = self._core.term
-        return {"synced": self._core.service.synced, "plans": term.plans, "obstacle": term.obstacle}
+        synced = self._core.service.synced and not self._core.store.obstacles.needed
+        return {"synced": synced, "plans": term.plans, "obstacle": term.obstacle}
 
     # --- one group ---------------------------------------------------------------------------------------------
 

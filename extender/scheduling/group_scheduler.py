@@ -134,6 +134,8 @@ class GroupScheduler:
 
     def take_woken(self) -> set[GroupKey]:
         """The waiting groups that freed room could help."""
+        if self._store.obstacles.needed:
+            return set()
         states = self._groups.states
         return {key for key in self._queue.take_woken() if key in states and states[key].cycle is None}
 
@@ -144,6 +146,8 @@ class GroupScheduler:
         """
         now = self._clock()
         due: set[GroupKey] = set()
+        if self._store.obstacles.needed:
+            return due
         yield from self._queue.review()
         self._plain_pods.review()
         self._refused_preemptors.review()
@@ -192,6 +196,9 @@ class GroupScheduler:
 
     def consider(self, key: GroupKey) -> None:
         """Look at one group and do what its state asks for."""
+        if self._store.obstacles.needed:
+            self._tell_gap(key)
+            return
         group = self._store.groups.get(key)
         self._repairs.note_filled()
         if group is None and not self._store.members.of_group(key):
@@ -214,6 +221,16 @@ class GroupScheduler:
             verdict = self._assess(key, state, group, members)
         if verdict is not None:
             self._groups.say(key, verdict)
+
+    def _tell_gap(self, key: GroupKey) -> None:
+        """A kind has left the Store: those who wait hear of it, and nothing else follows. All are looked at later."""
+        group, members = self._store.groups.get(key), self._store.members.of_group(key)
+        if (group is not None and group.parent is not None) or is_foreign(group, members, self._store):
+            return
+        if any(pod.pending for pod in members):
+            state = self._groups.states.setdefault(key, GroupState(self._clock()))
+            if state.cycle is None:
+                self._groups.say(key, Verdict(Reason.API_MISSING, detail=self._store.obstacles.needed))
 
     def _forget(self, key: GroupKey) -> None:
         state = self._groups.states.get(key)

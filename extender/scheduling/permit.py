@@ -91,7 +91,12 @@ class Permit:
         return found if found is not None and not found.deleting and found.uid == cycle.group.uid else None
 
     def _find_void(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
-        """Why these members have no gang to be bound with: its PodGroup is another, or its quorum does not stand."""
+        """Why these members have no gang to be bound with: its PodGroup is another, or its quorum does not stand.
+
+        While nobody can say which gangs there are, there is none.
+        """
+        if self._store.obstacles.needed:
+            return Refusal(Obstacle.GROUP, self._store.obstacles.needed)
         group = self.find_group(cycle)
         if group is None:
             return Refusal(Obstacle.GROUP, "the PodGroup is gone, or was made anew")

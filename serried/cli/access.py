@@ -20,7 +20,7 @@ from serried.cli.exits import CommandError, ExitCode
 from serried.cli.output import note
 from serried.kube.auth import Credentials, CredentialsError, load_credentials
 from serried.kube.client import ONCE, ApiClient
-from serried.kube.errors import ApiError, Forbidden, NotFound
+from serried.kube.errors import ApiError, Forbidden
 from serried.kube.transport import Response
 from serried.kube.wire import JSON, PODS, Resource, Selection
 
@@ -138,10 +138,11 @@ class DebugApi:
 
     def _explain(self, path: str, error: ApiError) -> CommandError:
         said = error.message or error.reason
-        if isinstance(error, NotFound) and said == "Not Found":
+        # Its own 404 is not that of an API server, which alone is NotFound.
+        if error.status == 404 and said == "Not Found":
             older = f"{self._name} has no /debug/{path}: it is of another version than this command"
             return CommandError(ExitCode.UNREACHABLE, older)
-        if isinstance(error, NotFound):
+        if error.status == 404:
             return CommandError(ExitCode.NOT_FOUND, said)
         if error.status in {400, 422}:
             return CommandError(ExitCode.USAGE, said)

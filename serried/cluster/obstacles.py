@@ -16,6 +16,9 @@ class Obstacles:
         self.compatible = ""
         """Of the PodGroups of scheduler-plugins."""
 
+        self.needed = ""
+        """Of a kind without which nothing is planned, such as Jobs: what it has shown before has left the Store."""
+
     def to(self, group: GroupKey) -> str:
         """What keeps us from seeing the object of a group."""
         return self.compatible if group.kind is GroupKind.COMPATIBLE else self.native or self.unread

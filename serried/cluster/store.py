@@ -145,6 +145,12 @@ class Store:
             self._rejoin(self.owners.with_pods())
         self._touch_missing()
 
+    def meet_gap(self, what: str) -> None:
+        """What keeps us from seeing a kind without which nothing is planned, a phrase; "" for nothing (any more)."""
+        if self.obstacles.needed != what:
+            self.obstacles.needed = what
+            self.touched.update(self.groups, self.members.groups())
+
     def note_unread(self, what: str) -> None:
         """Why the PodGroups of the cluster's own API cannot be read, a phrase; "" if they can, or there are none."""
         if self.obstacles.unread != what:

@@ -69,13 +69,13 @@ class ApiClient:
         self._transport = Transport(credentials, agent=f"serried/{__version__} ({component})", connections=connections)
 
         self._may_write: Callable[[], bool] = lambda: True
-        """Asked whenever a change is about to be sent."""
+        """Asked whenever a change is about to be sent, before and after the wait for a connection."""
 
     def fenced(self, may_write: Callable[[], bool]) -> "ApiClient":
         """This client, over the same connections, for whoever may not write at every moment.
 
-        ``may_write`` is asked whenever a change is about to be sent, for the first time or again, for whatever reason;
-        without it the call raises Fenced.
+        ``may_write`` is asked whenever a change is about to be sent, for the first time or again, for whatever reason,
+        and last when it has its connection; without it the call raises Fenced.
         """
         other = copy.copy(self)
         other._may_write = may_write  # noqa: SLF001 - it is one of these
@@ -131,11 +131,11 @@ class ApiClient:
     async def _repeat(self, call: Call, policy: RetryPolicy, before: Callable[[], None] = lambda: None) -> Response:
         def check() -> None:
             before()
-            if call.method != "GET" and not self._may_write():
-                raise Fenced(str(call), Failure(0, "NotLeading", "not sent, for this instance does not lead any more"))
+            self._ask_fence(call)
 
         attempts = Attempts(policy.backoff, spread=full_jitter)
         while True:
+            self._ask_fence(call)  # whoever may not write need not wait for a connection first
             try:
                 return await self._transport.send(call, check)
             except Fenced:
@@ -147,6 +147,10 @@ class ApiClient:
                 if attempts.failures + 1 >= policy.attempts or not _may_repeat(call, err):
                     raise
                 await attempts.rest(asked_seconds=err.retry_after or 0.0)
+
+    def _ask_fence(self, call: Call) -> None:
+        if call.method != "GET" and not self._may_write():
+            raise Fenced(str(call), Failure(0, "NotLeading", "not sent, for this instance does not lead any more"))
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -281,8 +285,8 @@ class ApiClient:
     ) -> None:
         """Bind the pod of this ``uid`` to ``node``; done also if it is bound there already.
 
-        ``before`` is called whenever it is about to be sent; what it raises ends the call. Raises Conflict if the pod
-        is another one, is bound elsewhere, is being deleted or is gated.
+        ``before`` is called whenever it has a connection and is about to be sent; what it raises ends the call. Raises
+        Conflict if the pod is another one, is bound elsewhere, is being deleted or is gated.
         """
         body = {
             "apiVersion": "v1",

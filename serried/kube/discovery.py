@@ -3,9 +3,11 @@
 No version is taken for granted: the group says which there are, and each one's schema whether it can be used.
 """
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 import orjson
 
@@ -24,6 +26,11 @@ _DEFAULTS = {"auto": FALLBACK, NATIVE.name: NATIVE, FALLBACK.name: FALLBACK}
 """The level by the value of ``--api``, where no native version can be used."""
 
 _GROUP_PATH = f"/apis/{NATIVE_GROUP}"
+
+_AGAIN_SECONDS = 5.0
+"""The pause before what was answered with 404 is asked for again."""
+
+T = TypeVar("T")
 
 _Served = Mapping[str, set[str]]
 """The plurals that each version of the native group serves, the version to be preferred first."""
@@ -59,9 +66,8 @@ class Discovery:
         return replace(level, refused=tuple(refused))
 
     async def _list_served(self) -> _Served:
-        try:
-            group = await self._client.read(_GROUP_PATH)
-        except NotFound:
+        group = await _ask_again(lambda: self._client.read(_GROUP_PATH))
+        if group is None:
             return {}
         try:
             versions = read_versions(group)
@@ -70,10 +76,8 @@ class Discovery:
         return {version: await self._list_plurals(f"{_GROUP_PATH}/{version}") for version in versions}
 
     async def _list_plurals(self, path: str) -> set[str]:
-        try:
-            return _read_names(path, await self._client.read(path))
-        except NotFound:
-            return set()
+        document = await _ask_again(lambda: self._client.read(path))
+        return _read_names(path, document) if document is not None else set()
 
     async def _choose(self, served: _Served, refused: list[str]) -> ApiLevel | None:
         for version, plurals in served.items():
@@ -146,11 +150,24 @@ def _read_names(path: str, document: JSON) -> set[str]:
     return {str(entry.get("name")) for entry in entries if isinstance(entry, dict)}
 
 
+async def _ask_again(ask: Callable[[], Awaitable[T]]) -> T | None:
+    """What is answered; None for 404 twice, some seconds apart.
+
+    A single one may be that of one API server of several, which does not serve the API yet, or any more.
+    """
+    try:
+        return await ask()
+    except NotFound:
+        await asyncio.sleep(_AGAIN_SECONDS)
+    try:
+        return await ask()
+    except NotFound:
+        return None
+
+
 async def _answers(client: ApiClient, resource: Resource) -> bool:
     try:
-        await client.page(resource.path(), {"limit": "1"})
-    except NotFound:
-        return False
+        return await _ask_again(lambda: client.page(resource.path(), {"limit": "1"})) is not None
     except Forbidden:
         # The API server checks rights before it looks for the resource. The reflector will report what RBAC lacks.
         return True
@@ -159,4 +176,3 @@ async def _answers(client: ApiClient, resource: Resource) -> bool:
             raise
         log.error("the API server cannot read what is stored of this API", extra={"err": str(error)})
         return False
-    return True

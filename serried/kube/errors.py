@@ -1,5 +1,7 @@
 """How the API server refuses: one exception class per refusal that callers tell apart."""
 
+from dataclasses import replace
+
 from serried.kube.wire import Failure
 
 
@@ -20,7 +22,7 @@ class ApiError(Exception):
 
 
 class NotFound(ApiError):
-    """404: no such object, or no such resource."""
+    """404 of an API server: no such object, or no such resource."""
 
 
 class Conflict(ApiError):
@@ -64,7 +66,7 @@ class BudgetRefusal(ApiError):
 
 
 class Unavailable(ApiError):
-    """5xx, a timeout, no connection, or an answer that is no API server's (then ``status`` may be any)."""
+    """5xx, a timeout, no connection, or an answer that is no API server's (then ``status`` may be any, also 404)."""
 
     def __init__(self, call: str, failure: Failure, *, unsent: bool = False) -> None:
         super().__init__(call, failure)
@@ -84,6 +86,9 @@ def misread(call: str, status: int, said: str) -> Unavailable:
     """The exception for an answer that is not the API server's, such as a proxy's page; ``said`` is what is wrong."""
     return Unavailable(call, Failure(status, "NoAnswer", f"not an answer of an API server: {said}"))
 
+
+_NO_SUCH_PATH = "404 page not found"
+"""What an API server says, without a Status, of a path under which it serves nothing (Go's http.NotFound)."""
 
 _BUDGET_CAUSE = "DisruptionBudget"
 """Upstream's policyv1.DisruptionBudgetCause."""
@@ -106,6 +111,9 @@ def api_error(call: str, failure: Failure) -> ApiError:
         return AlreadyExists(call, failure)
     if failure.code == 429 and _BUDGET_CAUSE in failure.causes:
         return BudgetRefusal(call, failure)
+    if failure.code == 404 and failure.reason != "NotFound" and failure.message != _NO_SUCH_PATH:
+        # A proxy on the way has no such page: that says nothing of what the API server has.
+        return Unavailable(call, replace(failure, reason=failure.reason or "NoAnswer"))
     if failure.code >= 500:
         return Unavailable(call, failure)
     return _BY_STATUS.get(failure.code, ApiError)(call, failure)

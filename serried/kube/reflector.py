@@ -54,6 +54,8 @@ class Cause(StrEnum):
     GONE = "gone"
     """The resourceVersion is too old: a new list follows."""
     BAD_LINE = "bad_line"
+    MISSING = "missing"
+    """A 404 that does not count yet (`WatchTiming.unserved_after`)."""
     UNSERVED = "unserved"
     FORBIDDEN = "forbidden"
     REFUSED = "refused"
@@ -68,7 +70,7 @@ _RESUMED_AT_ONCE = frozenset(
 # With these the server is there and answers, but not with changes after our version.
 _SUSPICIOUS = frozenset({Cause.ENDED, Cause.BAD_LINE, Cause.REFUSED, Cause.DEFECT})
 # With these a list was never begun, so its way is not to blame.
-_KEPT_OUT = frozenset({Cause.UNSERVED, Cause.FORBIDDEN})
+_KEPT_OUT = frozenset({Cause.MISSING, Cause.UNSERVED, Cause.FORBIDDEN})
 
 
 _BACKOFF = Backoff(first=0.2, cap=30.0)
@@ -88,7 +90,17 @@ class WatchTiming:
     """The longest waits after ends without progress; each has full jitter."""
 
     unserved: float = 3.0
-    """The wait after a 404 or 403."""
+    """The wait after a 404 that counts, or a 403; the longest one after a 404 that does not count."""
+
+    unserved_after: float = 5.0
+    """For how long every answer must be 404 until the resource counts as not served any more.
+
+    A single one may be that of one API server of several: in an upgrade one of them serves the API, another one does
+    not, or not yet. In the core group no 404 ever counts: every API server serves it.
+    """
+
+    absent_after: float = 5.0
+    """The same before the first list; with 0.0 the first 404 counts."""
 
     page: int = 500
     """How many objects a page has at first."""
@@ -136,6 +148,7 @@ class Reflector:
         self.selection = selection
         self._timing = timing
         self._path = resource.path(selection.namespace)
+        self._absence = _Absence(resource, timing)
         self._version = ""
         """The resourceVersion to resume from; "" if a list is needed."""
         self._listing = False
@@ -183,7 +196,10 @@ class Reflector:
             return self._timing.unserved
         if cause in _RESUMED_AT_ONCE and self._fruitless <= 1:
             return 0.0
-        return random.uniform(0.0, self._timing.backoff.delay(self._fruitless + 1))  # noqa: S311
+        longest = self._timing.backoff.delay(self._fruitless + 1)
+        if cause is Cause.MISSING:
+            longest = min(longest, self._timing.unserved)  # the next server may serve it
+        return random.uniform(0.0, longest)  # noqa: S311
 
     async def _end_of_follow(self) -> tuple[Cause, float]:
         """Follow until an end; its cause and the seconds that the server asked to wait."""
@@ -201,13 +217,14 @@ class Reflector:
             self._slice.reset()
 
     async def _judge(self, err: ApiError) -> Cause:
+        if isinstance(err, NotFound):
+            return await self._judge_absence(err)
+        self._absence.end()
         if isinstance(err, Gone):
             return Cause.GONE
         if isinstance(err, Unavailable) and not err.status:
             self._reached = not err.unsent
             return self._complain(Cause.LOST, str(err))
-        if isinstance(err, NotFound):
-            return await self._end_service()
         if isinstance(err, Forbidden):
             group = self.resource.group or '""'
             self._version = ""  # a new list says when it is over
@@ -218,6 +235,11 @@ class Reflector:
             # The server was restored from a backup: the version that we hold will not come for long.
             return Cause.GONE
         return self._complain(Cause.REFUSED, str(err))
+
+    async def _judge_absence(self, err: NotFound) -> Cause:
+        if self._absence.counts(time.monotonic()):
+            return await self._end_service()
+        return self._complain(Cause.MISSING, f"{err}; the known objects are kept, and it is asked again")
 
     async def _end_service(self) -> Cause:
         self._version = ""
@@ -260,6 +282,7 @@ class Reflector:
         self._begin_list()
         async with aclosing(self._client.pages(self._path, self.selection, self._ways.page)) as pages:
             async for page in pages:
+                self._absence.end()
                 self._slice.resume()
                 for obj in page.items:
                     self._count()
@@ -275,6 +298,7 @@ class Reflector:
         for _ in self.known.drop_unseen():
             await self._slice.pause()
         self._listing = False
+        self._absence.forbid_at_once()
         self._version = version
         self._complaint = ""
         self._ways.complete()
@@ -294,6 +318,7 @@ class Reflector:
                 asyncio.timeout(self._timing.silence) as limit,
                 self._client.stream(self._path, params) as chunks,
             ):
+                self._absence.end()
                 async for chunk in chunks:
                     self._slice.resume()
                     for line in lines.feed(chunk):
@@ -324,6 +349,33 @@ class Reflector:
     def _count(self) -> None:
         self.last_event_monotonic = time.monotonic()
         self._client.metrics.watch_received(self.resource.plural, 1)
+
+
+class _Absence:
+    """Since when every answer is 404, and whether that counts by now."""
+
+    def __init__(self, resource: Resource, timing: WatchTiming) -> None:
+        self._possible = bool(resource.group)
+        self._timing = timing
+        self._wait = timing.absent_after
+        """For how long every answer must be 404."""
+        self._since: float | None = None
+        """The monotonic time of the first 404; None if the last answer was another."""
+
+    def end(self) -> None:
+        """There was another answer."""
+        self._since = None
+
+    def forbid_at_once(self) -> None:
+        """A list is complete: from now on there is something to lose."""
+        self._wait = self._timing.unserved_after
+
+    def counts(self, now: float) -> bool:
+        """The answer is 404: whether the resource counts as not served."""
+        if self._since is None:
+            self._since = now
+            return self._possible and self._wait <= 0
+        return self._possible and now - self._since >= self._wait
 
 
 class _Ways:

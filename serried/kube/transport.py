@@ -9,8 +9,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
+from typing import cast
 
 import aiohttp
+from aiohttp.connector import Connection
 from yarl import URL
 
 from serried.kube.auth import TOKEN_LIFETIME_SECONDS, Credentials
@@ -40,7 +42,8 @@ _LARGE_BODY_BYTES = 2**19
 Check = Callable[[], None]
 """Called whenever a call is about to be sent, for the first time or again; what it raises ends the call.
 
-That must be no OSError and no error of aiohttp: those are taken for a connection that was lost.
+It is called when the call has its connection, for which it may have waited long. What it raises must be no OSError and
+no error of aiohttp: those are taken for a connection that was lost.
 """
 
 
@@ -140,7 +143,7 @@ class Transport:
             server_hostname=self._credentials.server_name or None,
             proxy=self._credentials.proxy or None,
             allow_redirects=False,
-            middlewares=(_ahead(check),),
+            middlewares=(_carrying(check),),
         ) as answer:
             body = await answer.read()
             if answer.status >= 300:
@@ -192,6 +195,7 @@ class Transport:
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
+                request_class=_CheckedRequest,
                 headers={"User-Agent": self._agent, "Accept": JSON_TYPE},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=("Accept-Encoding",),
@@ -226,14 +230,26 @@ class Transport:
         self._token_until = time.monotonic() + TOKEN_LIFETIME_SECONDS
 
 
-def _ahead(check: Check) -> aiohttp.ClientMiddlewareType:
-    """What aiohttp runs ahead of each sending, its own second one included."""
+class _CheckedRequest(aiohttp.ClientRequest):
+    """A request that is checked when it has its connection, right before its first byte."""
 
-    async def ask(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        check()
+    check: Check | None = None
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        """As aiohttp's own, unless the check raises."""
+        if self.check is not None:
+            self.check()
+        return await super().send(conn)
+
+
+def _carrying(check: Check) -> aiohttp.ClientMiddlewareType:
+    """What aiohttp runs ahead of each sending, its own second one included: each request is another object."""
+
+    async def give(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        cast("_CheckedRequest", request).check = check
         return await send(request)
 
-    return ask
+    return give
 
 
 def _stream_if_large(body: bytes | None) -> bytes | BytesIO | None:

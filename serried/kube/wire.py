@@ -266,7 +266,10 @@ def decode_failure(code: int, body: bytes) -> Failure:
 
 
 def read_failure(status: Mapping[str, Any], code: int = 0) -> Failure:
-    """The failure in a decoded Status. ``code`` is the HTTP status; 0 takes the one that the Status names."""
+    """The failure in a decoded Status. ``code`` is the HTTP status; 0 takes the one that the Status names.
+
+    Any other object has no reason, whatever it calls one.
+    """
     found = status.get("details")
     details = found if isinstance(found, dict) else {}
     seconds = details.get("retryAfterSeconds")
@@ -274,7 +277,7 @@ def read_failure(status: Mapping[str, Any], code: int = 0) -> Failure:
     stated = status.get("code")
     return Failure(
         code=code or (stated if isinstance(stated, int) else 0),
-        reason=str(status.get("reason") or ""),
+        reason=str(status.get("reason") or "") if status.get("kind") == "Status" else "",
         # The extender's own routes, through a pod proxy, say it under the second name.
         message=str(status.get("message") or status.get("detail") or ""),
         retry_after=float(seconds) if isinstance(seconds, int) and seconds > 0 else None,

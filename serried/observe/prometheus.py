@@ -33,8 +33,9 @@ class PrometheusMetrics(Metrics):
         GCCollector(registry=self.registry)
         self._watch_restarts = self._counter(
             "serried_watch_restarts",
-            "Watches that ended, by cause. `scheduled` is the regular end after 5 to 10 minutes. `unserved`: the API"
-            " server no longer serves the resource. `defect`: an error in Serried, which the log shows.",
+            "Watches that ended, by cause. `scheduled` is the regular end after 5 to 10 minutes. `missing`: a 404"
+            " that may be that of one API server of several. `unserved`: the API server no longer serves the resource."
+            " `defect`: an error in Serried, which the log shows.",
             "resource",
             "cause",
         )

@@ -31,7 +31,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that waits for seconds waits for moments."""
     monkeypatch.setattr(loop, "_SECONDS_BETWEEN_OBSTACLE_REPORTS", 0.02)
     monkeypatch.setattr(loop, "PROBE_SECONDS", 0.05)
-    monkeypatch.setattr(feed, "_WATCH_TIMING", WatchTiming(unserved=0.02))
+    monkeypatch.setattr(feed, "_WATCH_TIMING", WatchTiming(unserved=0.02, unserved_after=0.02, absent_after=0.02))
 
 
 def told(server: FakeApiServer) -> dict[str, int]:

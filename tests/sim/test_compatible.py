@@ -67,7 +67,9 @@ async def running(server: FakeApiServer) -> AsyncIterator[Scene]:
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
     monkeypatch.setattr(
-        feed_room, "_OPTIONAL_WATCH_TIMING", WatchTiming(unserved=0.02, backoff=Backoff(0.005, cap=0.02))
+        feed_room,
+        "_OPTIONAL_WATCH_TIMING",
+        WatchTiming(unserved=0.02, unserved_after=0.02, absent_after=0.0, backoff=Backoff(0.005, cap=0.02)),
     )
     async with FakeApiServer() as server:
         yield server

@@ -84,7 +84,7 @@ async def running(server: FakeApiServer, holder: str) -> AsyncIterator[Scene]:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idleness, "PATIENCE", Backoff(first=PATIENCE, cap=2.0))
-    monkeypatch.setattr(feed, "_WATCH_TIMING", WatchTiming(unserved=0.02))
+    monkeypatch.setattr(feed, "_WATCH_TIMING", WatchTiming(unserved=0.02, unserved_after=0.02, absent_after=0.02))
     monkeypatch.setattr(takeover, "_BACKOFF", Backoff(first=0.02, cap=0.05))
 
 

@@ -10,7 +10,7 @@ from serried import feed as feed_room
 from serried.cluster.store import Store
 from serried.feed import Feed, Kind
 from serried.kube.reflector import WatchTiming
-from serried.kube.wire import JOBS, PODS
+from serried.kube.wire import DEVICE_CLASSES, JOBS, PODS
 from serried.model.backoff import Backoff
 from serried.model.group import Key
 from serried.model.level import FALLBACK
@@ -18,6 +18,9 @@ from serried.observe.prometheus import PrometheusMetrics
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import job, pod
 from tests.support.faults import calls
+
+USUAL_TIMING = feed_room._OPTIONAL_WATCH_TIMING  # noqa: SLF001
+"""As it is before a test makes it quicker."""
 
 
 class Scene:
@@ -49,9 +52,9 @@ async def following(server: FakeApiServer) -> AsyncIterator[Scene]:
 
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
-    monkeypatch.setattr(
-        feed_room, "_OPTIONAL_WATCH_TIMING", WatchTiming(unserved=0.01, backoff=Backoff(0.005, cap=0.02))
-    )
+    timing = WatchTiming(unserved=0.01, unserved_after=0.02, absent_after=0.0, backoff=Backoff(0.005, cap=0.02))
+    monkeypatch.setattr(feed_room, "_WATCH_TIMING", timing)
+    monkeypatch.setattr(feed_room, "_OPTIONAL_WATCH_TIMING", timing)
     async with FakeApiServer() as server:
         yield server
 
@@ -68,16 +71,30 @@ async def test_it_is_found_when_it_comes_after_the_start(server: FakeApiServer) 
         assert not scene.feed.unserved
 
 
+async def test_no_start_waits_until_its_absence_is_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_room, "_OPTIONAL_WATCH_TIMING", USUAL_TIMING)
+    async with FakeApiServer() as server:
+        server.served.discard(DEVICE_CLASSES)
+        async with server.client() as client:
+            feed = Feed(client, FALLBACK, Store({"serried"}), (Kind.PODS, Kind.DEVICE_CLASSES))
+            task = asyncio.create_task(feed.run())
+            try:
+                await asyncio.wait_for(feed.synced.wait(), USUAL_TIMING.unserved_after)
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_it_goes_while_running_and_comes_back(server: FakeApiServer) -> None:
     server.add(JOBS, job("first").raw())
     async with following(server) as scene:
-        await scene.until(lambda: scene.store.jobs)
+        await scene.until(scene.feed.reflectors[Kind.JOBS].listed.is_set)
         server.served.discard(JOBS)
         server.end_watches(JOBS)
         await scene.until(lambda: scene.feed.unserved)
         assert not scene.store.jobs
         assert scene.feed.synced.is_set()
-        assert scene.ends("unserved")
+        await scene.until(lambda: scene.ends("unserved"))
         server.served.add(JOBS)
         await scene.until(lambda: scene.store.jobs)
 

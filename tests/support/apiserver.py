@@ -177,6 +177,10 @@ class FakeApiServer:
         """Do what the next matching requests ask, then answer them with a page that no API server writes."""
         return self._order(Fault(Mishap.GARBLE, when, times, status=status, message=page))
 
+    def intercept(self, when: When, times: int = 1, *, status: int, page: str = "<html>a proxy</html>") -> Fault:
+        """Answer the next matching requests with a page that no API server writes, and do nothing that they ask."""
+        return self._order(Fault(Mishap.INTERCEPT, when, times, status=status, message=page))
+
     def cut_streams(self, after: int, times: int = 1_000_000, *, abruptly: bool = False) -> None:
         """End the next streaming lists after so many objects."""
         self._cut = Cut(after, times, abruptly)
@@ -236,6 +240,8 @@ class FakeApiServer:
         request = Request(raw.method, raw.path, dict(raw.query), _parse(text), headers)
         self.requests.append(request)
         fault = next((fault for fault in self._faults if fault.takes(request)), None)
+        if fault is not None and fault.mishap is Mishap.INTERCEPT:
+            return web.Response(status=fault.status, text=fault.message, content_type="text/html")
         try:
             if fault is not None:
                 await _suffer(fault)
@@ -410,7 +416,7 @@ async def _suffer(fault: Fault) -> None:
         case Mishap.WAIT:
             fault.gate.reached.set()
             await fault.gate.opened.wait()
-        case Mishap.LOSE_ANSWER | Mishap.GARBLE:
+        case Mishap.LOSE_ANSWER | Mishap.GARBLE | Mishap.INTERCEPT:
             return
 
 

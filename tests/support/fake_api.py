@@ -26,7 +26,7 @@ _GANG = GroupKey("default", "g")
 
 def error(status: int, reason: str = "") -> ApiError:
     """A refusal of the API server; status 0 is no answer."""
-    failure = Failure(status, reason, "said the server")
+    failure = Failure(status, reason or ("NotFound" if status == 404 else ""), "said the server")
     return api_error("CALL /path", failure) if status else Unavailable("CALL /path", failure)
 
 

@@ -47,6 +47,8 @@ class Mishap(StrEnum):
     """It has its effect, then the connection closes."""
     GARBLE = "garble"
     """It has its effect, and somebody on the way answers it with a page of his own."""
+    INTERCEPT = "intercept"
+    """It has no effect: somebody on the way answers it with a page of his own."""
     WAIT = "wait"
     """It waits at its gate, then goes on as ever."""
 

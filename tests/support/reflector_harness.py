@@ -16,7 +16,7 @@ from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
 from tests.support.memory import read_memory
 
-QUICK = WatchTiming(backoff=Backoff(0.005, cap=0.02), unserved=0.01)
+QUICK = WatchTiming(backoff=Backoff(0.005, cap=0.02), unserved=0.01, unserved_after=0.02, absent_after=0.02)
 """Pauses that no story waits for."""
 
 EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}'

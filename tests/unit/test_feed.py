@@ -148,6 +148,18 @@ def test_an_unserved_resource_is_reported_until_it_is_served() -> None:
     assert not watched.feed.unserved
 
 
+def test_a_needed_kind_that_is_not_served_any_more_is_an_obstacle_until_all_are_listed_again() -> None:
+    watched = Watched(Kind.JOBS, Kind.PODS)
+    watched.list_all(Kind.JOBS)
+    watched.list_all(Kind.PODS)
+    watched.unserve(Kind.JOBS)
+    assert watched.store.obstacles.needed == "the API server does not serve jobs.batch (v1)"
+    watched.list_all(Kind.PODS)
+    assert watched.store.obstacles.needed
+    watched.list_all(Kind.JOBS)
+    assert not watched.store.obstacles.needed
+
+
 def test_an_optional_kind_is_awaited_until_it_is_listed_or_found_unserved_or_not_granted() -> None:
     for settle in (Watched.list_all, Watched.unserve, Watched.deny):
         watched = Watched(Kind.PODS, Kind.JOBS, optional={Kind.JOBS})
@@ -165,6 +177,7 @@ def test_an_optional_kind_that_goes_takes_its_objects_along_and_holds_nothing_up
     assert not watched.store.jobs
     assert watched.feed.synced.is_set()
     assert watched.feed.unserved == {Kind.JOBS}
+    assert not watched.store.obstacles.needed
 
 
 def test_a_needed_kind_that_is_not_granted_is_waited_for() -> None:

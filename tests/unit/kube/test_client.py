@@ -71,6 +71,26 @@ async def test_each_refusal_has_its_class_and_says_what_was_asked(
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("page", "kind"),
+    [
+        ('{"kind":"Status","code":404,"reason":"NotFound","message":"no such pod"}', NotFound),
+        ("404 page not found\n", NotFound),
+        ("<html>no such page</html>", Unavailable),
+        ('{"error":"no such page"}', Unavailable),
+        ("", Unavailable),
+    ],
+)
+async def test_a_404_counts_only_in_the_words_of_an_api_server(
+    server: FakeApiServer, client: ApiClient, page: str, kind: type[ApiError]
+) -> None:
+    server.intercept(calls(), times=9, status=404, page=page)
+    with pytest.raises(ApiError) as caught:
+        await client.get(PODS, "ns", "a")
+    assert (type(caught.value), caught.value.status) == (kind, 404)
+    assert len(server.requests) == 1
+
+
 POST_BODY = {"metadata": {"name": "new", "namespace": "ns"}}
 
 
@@ -340,6 +360,38 @@ async def test_what_is_asked_before_a_binding_is_asked_before_it_is_sent_again(
     assert len(server.requests) == 1
 
 
+async def test_what_is_asked_before_a_binding_is_asked_when_it_has_its_connection(server: FakeApiServer) -> None:
+    gate = server.hold(calls("GET"))
+    heard: list[bool] = []
+    async with ApiClient(Credentials(server.url), component="test", connections=1) as client:
+        read = asyncio.create_task(client.get(PODS, "ns", "a"))
+        await gate.reached.wait()
+        fence = Fence()
+        fenced = client.fenced(fence.may_write)
+
+        def before() -> None:
+            heard.append(gate.opened.is_set())
+
+        write = asyncio.create_task(fenced.bind("ns", "a", "u1", "n1", before=before))
+        await fence.asked.wait()
+        gate.open()
+        await write
+        await read
+    assert heard == [True]
+
+
+class Fence:
+    """Whether somebody may write, and whether anybody has asked."""
+
+    def __init__(self) -> None:
+        self.down = False
+        self.asked = asyncio.Event()
+
+    def may_write(self) -> bool:
+        self.asked.set()
+        return not self.down
+
+
 class TestAFence:
     """Whoever may not write any more sends nothing more, whatever it is at."""
 
@@ -355,6 +407,22 @@ class TestAFence:
         with pytest.raises(Fenced):
             await ask(client.fenced(lambda: len(server.requests) < 2), verb)
         assert len(server.requests) == 2
+
+    @pytest.mark.parametrize("verb", ["create", "patch", "bind", "evict", "replace", "delete"])
+    async def test_is_asked_again_when_a_connection_is_free_at_last(self, server: FakeApiServer, verb: str) -> None:
+        gate = server.hold(calls("GET"))
+        fence = Fence()
+        async with ApiClient(Credentials(server.url), component="test", connections=1) as client:
+            read = asyncio.create_task(client.get(PODS, "ns", "a"))
+            await gate.reached.wait()
+            write = asyncio.create_task(ask(client.fenced(fence.may_write), verb))
+            await fence.asked.wait()
+            fence.down = True
+            gate.open()
+            with pytest.raises(Fenced):
+                await write
+            await read
+            assert len(server.requests) == 1
 
     @pytest.mark.parametrize("verb", ["patch", "bind", "replace", "delete"])
     async def test_is_asked_again_where_the_connection_ended_without_an_answer(

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from serried.kube import discovery as discovery_room
 from serried.kube.discovery import Discovery, keeps_group
 from serried.kube.errors import ApiError
 from serried.kube.wire import POD_TEMPLATES, PRIORITY_CLASSES, Resource, composites, pod_groups, workloads
@@ -23,6 +24,12 @@ GROUPS = pod_groups("scheduling.k8s.io", "v1beta1")
 V1ALPHA1_LEVEL = ApiLevel("native", "scheduling.k8s.io", "v1alpha1")
 V1ALPHA2_LEVEL = ApiLevel("native", "scheduling.k8s.io", "v1alpha2")
 V1ALPHA3_LEVEL = ApiLevel("native", "scheduling.k8s.io", "v1alpha3")
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for seconds before a 404 is asked about again."""
+    monkeypatch.setattr(discovery_room, "_AGAIN_SECONDS", 0.0)
 
 
 def served(version: str) -> tuple[Resource, Resource]:
@@ -92,6 +99,33 @@ async def test_a_server_that_cannot_answer_is_not_taken_for_a_stock_cluster() ->
     async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
         server.refuse(calls(), times=99, status=503)
         with pytest.raises(ApiError):
+            await Discovery(client).find()
+
+
+DISCOVERED = ("/apis/scheduling.k8s.io", "/v1beta1", "/workloads", "/podgroups")
+"""How the paths end that are asked for."""
+
+
+@pytest.mark.parametrize("part", DISCOVERED)
+async def test_one_404_of_one_api_server_of_several_says_nothing(part: str) -> None:
+    async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
+        order = server.refuse(lambda request: request.path.endswith(part), status=404, reason="NotFound")
+        assert await Discovery(client).find() == NATIVE
+        assert not order.left
+
+
+@pytest.mark.parametrize("part", DISCOVERED)
+async def test_404_again_says_that_the_api_is_not_served(part: str) -> None:
+    async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
+        server.refuse(lambda request: request.path.endswith(part), times=2, status=404, reason="NotFound")
+        assert await Discovery(client).find() == FALLBACK
+
+
+@pytest.mark.parametrize("part", DISCOVERED)
+async def test_a_404_of_a_proxy_is_not_taken_for_a_stock_cluster(part: str) -> None:
+    async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
+        server.intercept(lambda request: request.path.endswith(part), times=99, status=404)
+        with pytest.raises(ApiError, match="404 NoAnswer"):
             await Discovery(client).find()
 
 
@@ -222,7 +256,8 @@ async def test_a_schema_is_read_once_as_long_as_it_stays_the_same() -> None:
 @pytest.mark.parametrize("status", [403, 404])
 async def test_where_schemas_are_not_shown_known_names_are_taken_and_others_refused(status: int) -> None:
     async with FakeApiServer((*SERVED, *served("v1"), *NATIVE_SERVED)) as server, server.client() as client:
-        server.refuse(lambda request: request.path.startswith("/openapi"), times=99, status=status)
+        reason = "NotFound" if status == 404 else ""
+        server.refuse(lambda request: request.path.startswith("/openapi"), times=99, status=status, reason=reason)
         found = await Discovery(client).find()
     assert found == NATIVE
     assert len(found.refused) == 1
@@ -251,7 +286,8 @@ async def test_a_version_that_was_refused_by_its_schema_stays_refused_while_that
         server.schemas = {"v1beta1": ODD_KINDS}
         discovery = Discovery(client)
         before = await discovery.find()
-        server.refuse(lambda request: request.path.startswith("/openapi"), times=99, status=status)
+        reason = "NotFound" if status == 404 else ""
+        server.refuse(lambda request: request.path.startswith("/openapi"), times=99, status=status, reason=reason)
         after = await discovery.find()
     assert (before, after) == (FALLBACK, FALLBACK)
     assert after.refused == before.refused

@@ -1,0 +1,155 @@
+"""What a 404 means to a reflector: mostly nothing, for it may come from a proxy, or from one API server of several."""
+
+import asyncio
+
+import pytest
+
+from serried.kube.changes import Deleted, Listed, Unserved
+from serried.kube.reflector import WatchTiming
+from serried.kube.wire import PODS, RESERVATIONS
+from serried.model.backoff import Backoff
+from tests.support.apiserver import FakeApiServer
+from tests.support.faults import Fault, calls
+from tests.support.reflector_harness import following, pod, until_true
+
+EVER = 1_000_000
+
+
+def timing(seconds: float) -> WatchTiming:
+    """404 counts after so many seconds; with next to none, the second in a row counts."""
+    pauses = Backoff(0.001, cap=0.005)
+    return WatchTiming(backoff=pauses, unserved=0.01, unserved_after=seconds, absent_after=seconds)
+
+
+AT_THE_SECOND = timing(1e-9)
+AT_ONCE = timing(0.0)
+
+
+@pytest.fixture
+def server(server: FakeApiServer) -> FakeApiServer:
+    for name in ("a", "b"):
+        server.add(RESERVATIONS, pod(name))
+    return server
+
+
+def answer_404(server: FakeApiServer, times: int = 1) -> Fault:
+    """As an API server that does not serve what is asked for."""
+    return server.refuse(calls("GET"), times, status=404, reason="NotFound")
+
+
+async def test_one_404_of_a_served_kind_ends_nothing(either: FakeApiServer) -> None:
+    async with following(either, RESERVATIONS, AT_THE_SECOND) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        await asyncio.wait_for(either.watched(RESERVATIONS), 10)
+        lists = scene.lists
+        answer_404(either)
+        either.end_watches()
+        either.add(RESERVATIONS, pod("c"))
+        await scene.sink.knows("a", "b", "c")
+        assert scene.metrics.causes == ["ended", "missing"]
+        assert (scene.sink.count(Deleted), scene.sink.count(Unserved)) == (0, 0)
+        assert scene.reflector.listed.is_set()
+        assert scene.lists == lists, "the watch was resumed"
+
+
+async def test_404s_with_another_answer_between_them_do_not_add_up(server: FakeApiServer) -> None:
+    async with following(server, RESERVATIONS, AT_THE_SECOND) as scene:
+        for number in range(3):
+            await until_true(lambda: bool(server.watches))
+            answer_404(server)
+            server.end_watches()
+            server.add(RESERVATIONS, pod(f"c{number}"))
+            await scene.sink.until(lambda number=number: f"c{number}" in scene.sink.state)  # type: ignore[misc]
+        assert scene.metrics.causes.count("missing") == 3
+        assert scene.sink.count(Unserved) == 0
+
+
+async def test_a_connection_that_is_lost_between_two_404s_says_that_they_are_not_in_a_row(
+    server: FakeApiServer,
+) -> None:
+    async with following(server, RESERVATIONS, AT_THE_SECOND) as scene:
+        await until_true(lambda: bool(server.watches))
+        for _ in range(3):
+            answer_404(server)
+            server.hang_up(calls("GET"), times=2)  # aiohttp itself tries once more
+        server.end_watches()
+        server.add(RESERVATIONS, pod("c"))
+        await scene.sink.knows("a", "b", "c")
+        assert scene.sink.count(Unserved) == 0
+        assert scene.metrics.causes.count("lost") == 3
+
+
+async def test_many_404s_in_a_moment_do_not_count(server: FakeApiServer) -> None:
+    async with following(server, RESERVATIONS, timing(3600.0)) as scene:
+        await until_true(lambda: bool(server.watches))
+        order = answer_404(server, times=20)
+        server.end_watches()
+        server.add(RESERVATIONS, pod("c"))
+        await scene.sink.knows("a", "b", "c")
+        assert (order.left, scene.sink.count(Unserved), scene.sink.count(Deleted)) == (0, 0, 0)
+
+
+async def test_404s_that_last_end_the_kind(either: FakeApiServer) -> None:
+    async with following(either, RESERVATIONS, timing(0.05)) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        await asyncio.wait_for(either.watched(RESERVATIONS), 10)
+        either.served.discard(RESERVATIONS)
+        either.end_watches()
+        await scene.sink.until(lambda: scene.sink.count(Unserved) == 1)
+        await scene.sink.knows()
+        assert set(scene.metrics.causes) == {"ended", "missing", "unserved"}
+        assert not scene.reflector.listed.is_set()
+
+
+async def test_in_the_core_group_no_404_ever_counts(either: FakeApiServer) -> None:
+    async with following(either, PODS, AT_ONCE) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        await asyncio.wait_for(either.watched(PODS), 10)
+        order = answer_404(either, times=20)
+        either.end_watches()
+        either.add(PODS, pod("c"))
+        await scene.sink.knows("a", "b", "c")
+        assert (order.left, scene.sink.count(Unserved), scene.sink.count(Deleted)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param("<html>a proxy</html>", id="a page"),
+        pytest.param("", id="nothing"),
+        pytest.param("404 page not found: try the other port", id="nearly the words of an API server"),
+        pytest.param('{"reason":"NotFound"}', id="an object that is no Status"),
+        pytest.param('{"kind":"Status","code":404,"reason":"Unknown"}', id="a Status for another reason"),
+    ],
+)
+async def test_a_404_that_is_no_api_servers_never_counts(either: FakeApiServer, page: str) -> None:
+    async with following(either, RESERVATIONS, AT_ONCE) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        await asyncio.wait_for(either.watched(RESERVATIONS), 10)
+        order = either.intercept(calls("GET"), times=12, status=404, page=page)
+        either.end_watches()
+        either.add(RESERVATIONS, pod("c"))
+        await scene.sink.knows("a", "b", "c")
+        assert (order.left, scene.sink.count(Unserved), scene.sink.count(Deleted)) == (0, 0, 0)
+        assert "refused" in scene.metrics.causes
+
+
+async def test_the_text_of_an_api_server_for_a_path_without_handlers_counts(server: FakeApiServer) -> None:
+    async with following(server, RESERVATIONS, AT_THE_SECOND) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        server.intercept(calls("GET"), times=EVER, status=404, page="404 page not found\n")
+        server.end_watches()
+        await scene.sink.until(lambda: scene.sink.count(Unserved) == 1)
+
+
+async def test_before_the_first_list_the_first_404_may_count(server: FakeApiServer) -> None:
+    absent = WatchTiming(unserved=0.01, unserved_after=3600.0, absent_after=0.0, backoff=Backoff(0.001, cap=0.005))
+    answer_404(server)
+    async with following(server, RESERVATIONS, absent) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Unserved) == 1)
+        await scene.sink.knows("a", "b")
+        order = answer_404(server, times=5)
+        server.end_watches()
+        server.add(RESERVATIONS, pod("c"))
+        await scene.sink.knows("a", "b", "c")
+        assert (order.left, scene.sink.count(Unserved)) == (0, 1)
