@@ -97,10 +97,10 @@ def _is_small(whole: int, fraction: int, two: int) -> bool:
 def _shift(amount: int, power: int) -> int:
     """``amount * 10**power`` as upstream's int64 has it, rounded away from zero (int64Amount.AsScaledInt64)."""
     if power < 0:
-        size = -(-abs(amount) // 10**-power)
+        size: int = -(-abs(amount) // 10**-power)
         return -size if amount < 0 else size
     power = _wrap(power, 32)
-    product = amount * 10 ** max(0, min(power, _SAFE_POWER))
+    product: int = amount * 10 ** max(0, min(power, _SAFE_POWER))
     if power in _UNCHECKED:
         return _wrap(product, 64)
     return product if abs(product) <= _MOST else 0
@@ -120,15 +120,17 @@ def _round_up(digits: str, scale: int, two: int) -> int:
         digits = "1" + digits[-_SAFE_DIGITS:]
     amount = int(digits or "0") << two
     power = min(scale, _SAFE_POWER) - _NANO
-    return amount * 10**power if power >= 0 else -(-amount // 10**-power)
+    factor: int = 10 ** abs(power)
+    return amount * factor if power >= 0 else -(-amount // factor)
 
 
 def _shift_down(amount: int, places: int) -> int:
     """``amount / 10**places`` as upstream rounds it: up where it is positive, and by chance where not (scaledValue)."""
+    divisor: int = 10**places
     if amount >= _MOST:
-        return _wrap(-(-amount // 10**places), 64)
+        return _wrap(-(-amount // divisor), 64)
     left = _wrap(amount, 64)
-    size, rest = divmod(abs(left), 10**places)
+    size, rest = divmod(abs(left), divisor)
     return (-size if left < 0 else size) + bool(rest)
 
 
