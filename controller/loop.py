@@ -16,7 +16,7 @@ from controller.priorities import Priorities
 from controller.protection import Protection
 from controller.queue import WorkQueue
 from controller.reconciler import Reconciler, Result
-from controller.retries import PROBE_SECONDS, Retries
+from controller.retries import BLAMED_SECONDS, PROBE_SECONDS, Retries
 from serried.cluster.membership import owner_key_in
 from serried.cluster.store import Store
 from serried.feed import Item
@@ -214,7 +214,7 @@ class Loop:
 
     def _put_off(self, task: Task, error: Exception) -> None:
         failures = self._retries.refuse(task, error)
-        plan = "will try again when it changes" if failures is None else "will try again"
+        plan = f"will try again when it changes, or in {BLAMED_SECONDS:g} s" if failures is None else "will try again"
         log.info(plan, extra={"task": str(task), "failures": failures, "err": str(error)})
 
     async def _look(self, task: Task) -> Result:

@@ -16,6 +16,9 @@ K = TypeVar("K", bound=Hashable)
 PROBE_SECONDS = 5.0
 """The time between two tries out of turn. Objects are to be created within 10 s of the API server's return."""
 
+BLAMED_SECONDS = 300.0
+"""The time until a task is tried again whose own objects are to blame: what refuses them may be an admission policy."""
+
 
 class Retries(Generic[K]):
     """The refused tasks of a queue, oldest try first."""
@@ -37,12 +40,13 @@ class Retries(Generic[K]):
     def refuse(self, task: K, error: Exception) -> int | None:
         """The task failed: it comes again after its backoff. Returns how often it has failed in a row.
 
-        Returns None if the task comes again only when its objects change: the API server calls it invalid while others
-        succeed, so its objects are to blame.
+        Returns None if the task comes again when its objects change, or after BLAMED_SECONDS: the API server calls it
+        invalid while others succeed, so its objects are to blame.
         """
         before = self._refused.pop(task, None)
         if isinstance(error, Invalid) and before is not None and before < self._last_success:
             self._queue.forget(task)
+            self._queue.add_after(task, BLAMED_SECONDS)
             return None
         self._refused[task] = self._clock()
         return self._queue.retry(task)

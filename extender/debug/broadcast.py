@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
@@ -31,6 +32,8 @@ _SECONDS_TO_SIGN = 15.0
 
 _SIGN = b": nothing new\n\n"
 
+_RENEW = b"event: renew\ndata: {}\n\n"
+"""The time of a reader is over. A browser that does not know this event comes back by itself, too."""
 
 Reader = asyncio.Queue[bytes | None]
 """What a reader has yet to get; None is the end."""
@@ -53,8 +56,9 @@ class Broadcast:
         self._wall = wall
         self._stopwatch = stopwatch
         self._rest = rest
-        self._readers: set[Reader] = set()
-        self._behind: set[Reader] = set()
+        self._readers: dict[Reader, float] = {}
+        """Until when each may read, by the stopwatch."""
+        self._ended: set[Reader] = set()
         """Those who get no more news; they count as readers until they are gone, for they still hold a connection."""
         self._work: asyncio.Task[None] | None = None
         self._sketch: Sketch | None = None
@@ -70,11 +74,14 @@ class Broadcast:
         """How many read."""
         return len(self._readers)
 
-    async def follow(self) -> AsyncIterator[bytes]:
-        """Everything for one more reader: the whole state, then what changes. It ends at once where all is full."""
+    async def follow(self, seconds: float = math.inf) -> AsyncIterator[bytes]:
+        """Everything for one more reader: the whole state, then what changes. It ends at once where all is full.
+
+        With the first look after ``seconds`` it ends as well: the reader has to come again, and be let in again.
+        """
         if self.readers >= MAX_READERS:
             return
-        reader = self._join()
+        reader = self._join(seconds)
         try:
             await self._looked.wait()
             for message in await self._tell_whole():
@@ -91,18 +98,18 @@ class Broadcast:
         except TimeoutError:
             return _SIGN
 
-    def _join(self) -> Reader:
+    def _join(self, seconds: float) -> Reader:
         # From here on a reader gets what changes, also while the whole state is still being sent.
         reader: Reader = asyncio.Queue()
-        self._readers.add(reader)
+        self._readers[reader] = self._stopwatch() + seconds
         if self._work is None:
             self._work = asyncio.create_task(self._look_on())
         return reader
 
     def _leave(self, reader: Reader) -> None:
         # With the last one the work ends, and what it remembered is forgotten.
-        self._readers.discard(reader)
-        self._behind.discard(reader)
+        self._readers.pop(reader, None)
+        self._ended.discard(reader)
         if not self._readers and self._work is not None:
             self._work.cancel()
             self._forget()
@@ -147,6 +154,7 @@ class Broadcast:
         if change and self._looked.is_set():
             self._tell(_encode(change | {"now": self._wall()}))
         self._looked.set()
+        self._end_what_is_over()
 
     async def _work_in_slices(self, work: Iterator[None]) -> None:
         begun = self._stopwatch()
@@ -156,12 +164,22 @@ class Broadcast:
                 begun = self._stopwatch()
 
     def _tell(self, news: bytes) -> None:
-        for reader in self._readers - self._behind:
+        for reader in self._readers.keys() - self._ended:
             if reader.qsize() < _MAX_BEHIND:
                 reader.put_nowait(news)
             else:
-                reader.put_nowait(None)
-                self._behind.add(reader)
+                self._end(reader)
+
+    def _end_what_is_over(self) -> None:
+        now = self._stopwatch()
+        for reader in self._readers.keys() - self._ended:
+            if self._readers[reader] <= now:
+                reader.put_nowait(_RENEW)
+                self._end(reader)
+
+    def _end(self, reader: Reader) -> None:
+        reader.put_nowait(None)
+        self._ended.add(reader)
 
     async def _tell_whole(self) -> list[bytes]:
         if self._sketch is None:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import StreamingResponse
 
 from extender.debug.broadcast import MAX_READERS, Broadcast
+from serried.callers.guard import read_seconds
 
 _FOLDER = Path(__file__).with_name("page")
 _INDEX = "index.html"
@@ -70,17 +71,21 @@ def live_routes(broadcast: Broadcast) -> APIRouter:
         return _answer(files[name], request)
 
     @router.get("/stream", response_class=Response, responses=_STREAM)
-    async def follow() -> Response:
+    async def follow(request: Request) -> Response:
         """The state of `/debug/` as server-sent events: the whole once, in parts, then what changes.
 
         Each event is a JSON object. `columns` names the columns of the rows, whose first one is their number; a row of
         a known number takes the place of the one before. Rows whose numbers are in `nodesGone` or `gangsGone` are gone.
         Every other field is whole. `reset` comes first, `complete` ends the first state.
+
+        For a reader who has shown a token it ends after `--ops-auth-cache`, with the event `renew`. Whoever asks again
+        is let in again if the token is still good.
         """
         if broadcast.readers >= MAX_READERS:
             raise HTTPException(503, f"{MAX_READERS} readers follow already", {"Retry-After": "10"})
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(broadcast.follow(), media_type="text/event-stream", headers=headers)
+        stream = broadcast.follow(read_seconds(request.scope))
+        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
     return router
 

@@ -6,6 +6,7 @@ comes over the network comes by TLS and shows a bearer token whose owner may ask
 
 import ipaddress
 import logging
+import math
 from collections.abc import Mapping
 from enum import Enum
 
@@ -25,6 +26,9 @@ TOKEN_HEADER = b"x-serried-token"
 
 _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
 """From where those come who are in this pod."""
+
+_SECONDS = "serried.seconds"
+"""Where a request's scope says how long the answer to it may take."""
 
 _MAX_PATH = 1000
 _MAX_TOKEN = 16_384
@@ -74,6 +78,7 @@ class Guard:
             return _refuse(401, "a bearer token is needed here: " + _HOW)
         if len(token) > _MAX_TOKEN:
             return _refuse(401, f"the token is longer than {_MAX_TOKEN} characters, which no token is")
+        scope[_SECONDS] = self._reviews.kept_seconds
         return await self._review(token, scope["method"].lower(), scope["path"])
 
     def _demands(self, scope: Scope) -> bool:
@@ -104,6 +109,14 @@ def read_token(headers: list[tuple[bytes, bytes]]) -> str:
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
     return found.get(TOKEN_HEADER, b"").decode("latin-1").strip()
+
+
+def read_seconds(scope: Scope) -> float:
+    """For how long the caller of a request may be answered; without end for who needs no token.
+
+    An answer that takes longer has to end then: the token may have been taken away.
+    """
+    return float(scope.get(_SECONDS, math.inf))
 
 
 def is_loopback(scope: Scope) -> bool:

@@ -54,6 +54,8 @@ class Reviews:
     """
 
     def __init__(self, client: ApiClient, kept_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.kept_seconds = kept_seconds
+        """For how long an answer counts."""
         self._client = client
         self._salt = secrets.token_bytes(32)
         self._callers: _Kept[Caller | None] = _Kept(kept_seconds, clock)

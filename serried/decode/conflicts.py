@@ -55,10 +55,11 @@ def _read_terms(terms: list[Raw], metadata: Raw) -> Iterator[str]:
     Three sorts of terms are left to the scheduler: terms with another topology key, terms that do not select their own
     pod, and terms that choose namespaces by label.
     """
+    labels = read_labels(metadata, "labels") if terms else {}
     for term in terms:
         if read_text(term, "topologyKey") == HOSTNAME and (scope := _read_scope(term, metadata)):
             requirements = read_label_selector(term, "labelSelector")
-            if requirements is not None and selects(requirements, read_labels(metadata, "labels")):
+            if requirements is not None and selects(requirements, labels):
                 yield f"apart:{scope}/{_name_requirements(requirements)}"
 
 

@@ -6,7 +6,6 @@ that the kubelet has granted and put into effect count as well (KEP-1287). Not c
 resize of pod-level resources in flight, and our markers, which the scheduler ignores.
 """
 
-from collections.abc import Iterable, Mapping
 from sys import intern
 
 from serried.decode.fields import Raw, read_map, read_objects, read_text
@@ -28,7 +27,7 @@ def pod_requests(pod: Raw) -> tuple[tuple[str, int], ...]:
     status = read_map(pod, "status")
     containers = read_objects(spec, "containers")
     inits = read_objects(spec, "initContainers")
-    asked = _aggregate(_requests_of(containers), _requests_of(inits), inits)
+    asked = _aggregate([*map(_requests_of, containers)], [*map(_requests_of, inits)], inits)
     asked = _with_resize(asked, containers, inits, status)
     for resource, amount in read_amounts(read_map(spec, "resources"), "requests").items():
         if resource in {"cpu", "memory"} or resource.startswith("hugepages-"):
@@ -48,8 +47,8 @@ def is_marked(spec: Raw) -> bool:
     return named >= MARKERS
 
 
-def _requests_of(containers: Iterable[Raw]) -> list[Amounts]:
-    return [read_amounts(read_map(container, "resources"), "requests") for container in containers]
+def _requests_of(container: Raw) -> Amounts:
+    return read_amounts(read_map(container, "resources"), "requests")
 
 
 def _aggregate(main: list[Amounts], init: list[Amounts], inits: list[Raw]) -> Amounts:
@@ -60,14 +59,12 @@ def _aggregate(main: list[Amounts], init: list[Amounts], inits: list[Raw]) -> Am
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container, amounts in zip(inits, init, strict=True):
+        # What a container does not ask for is at its peak already: the sidecars before it have raised that.
+        beside = {resource: sidecars.get(resource, 0) + amount for resource, amount in amounts.items()}
+        _raise_to(peak, beside)
         if container.get("restartPolicy") == "Always":
-            _add(asked, amounts)
-            _add(sidecars, amounts)
-            _raise_to(peak, sidecars)
-        else:
-            running = dict(sidecars)
-            _add(running, amounts)
-            _raise_to(peak, running)
+            sidecars.update(beside)
+    _add(asked, sidecars)
     _raise_to(asked, peak)
     return asked
 
@@ -79,23 +76,22 @@ def _with_resize(asked: Amounts, containers: list[Raw], inits: list[Raw], status
         for field in ("containerStatuses", "initContainerStatuses")
         for entry in read_objects(status, field)
     }
-    if not known or all(_is_settled(container, known) for container in (*containers, *inits)):
+    if not known:
+        return asked
+    # Names are unique. Where they are not, nobody has checked the pod, and no status is read a thousand times.
+    groups = [[(each, known.pop(read_text(each, "name"), {})) for each in group] for group in (containers, inits)]
+    if all(_is_settled(container, said) for group in groups for container, said in group):
         return asked
     refused = _resize_refused(status)
-    groups = [list(zip(group, _requests_of(group), strict=True)) for group in (containers, inits)]
     result: Amounts = {} if refused else asked
     for read in (_granted, _effective):
-        main, init = (
-            [read(known.get(read_text(container, "name"), {}), {} if refused else spec) for container, spec in group]
-            for group in groups
-        )
+        main, init = ([read(said, {} if refused else _requests_of(each)) for each, said in group] for group in groups)
         _raise_to(result, _aggregate(main, init, inits))
     return result
 
 
-def _is_settled(container: Raw, known: Mapping[str, Raw]) -> bool:
+def _is_settled(container: Raw, status: Raw) -> bool:
     """Whether the kubelet reports the amounts of the spec. Both are written alike, so their texts are compared."""
-    status = known.get(read_text(container, "name"), {})
     asked = read_map(container, "resources").get("requests")
     reports = status.get("allocatedResources"), read_map(status, "resources").get("requests")
     return all(report is None or report == asked for report in reports)

@@ -1,5 +1,6 @@
 """The part of a pod that decides where it fits. Equal shapes are one object: thousands of pods have the same."""
 
+from collections import Counter
 from functools import lru_cache
 
 from serried.decode.conflicts import read_conflicts
@@ -27,7 +28,7 @@ def decode_shape(pod: Raw) -> Shape:
     requests = pod_requests(pod)
     others = read_conflicts(pod)
     if claims := read_device_claims(spec):
-        others = {**others, **{PROVIDED + claim: claims.count(claim) for claim in claims}}
+        others = {**others, **{PROVIDED + claim: count for claim, count in Counter(claims).items()}}
     terms = _read_affinity(spec)
     # What is large is kept for as long as a pod has it, and not in the cache: few pods are alike in that.
     share = _shared_shape if _is_usual(terms) and len(others) <= _MAX_SHARED else Shape

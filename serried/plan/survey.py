@@ -4,6 +4,7 @@ The units go in the order of their priority, as the endings of a forecast in the
 which a domain holds the quorum it is a prospect: with units of lower priorities alone it never is.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -246,7 +247,7 @@ class Survey:
 
     def _is_harmful(self, unit: Unit) -> bool:
         allowed = self._allowances.budgets
-        if any(unit.budgets.count(budget) > allowed.get(budget, len(unit.pods)) for budget in unit.budgets):
+        if any(count > allowed.get(budget, len(unit.pods)) for budget, count in Counter(unit.budgets).items()):
             return True
         spare = self._allowances.gangs.get(unit.gang) if unit.gang is not None else None
         return spare is not None and len(unit.pods) > spare.count

@@ -2,10 +2,12 @@
 
 import asyncio
 from typing import Literal
+from unittest.mock import Mock
 
 import pytest
 from playwright.async_api import Page, Route, expect
 
+from extender.debug import live
 from extender.debug.broadcast import Broadcast
 from extender.debug.sketch import COLUMNS, DecisionRow, Message
 from tests.support.browser import open_browser, open_page
@@ -81,13 +83,37 @@ async def test_a_page_that_was_refused_while_it_was_hidden_does_not_rest_before_
         await turn(page, "hidden")
         hidden.set()
         link = page.locator("#link")
-        await expect(link).to_have_text("no room for one more reader, trying again")
+        await expect(link).to_have_text("not let in, trying again")
         await page.unroute(STREAM)
         await turn(page, "visible")
         await expect(link).to_have_text("live")
         await page.clock.fast_forward(MINUTE)
         assert await link.text_content() == "live"
         assert [text for text in errors if "status of 503" not in text] == []
+
+
+WATCH = """() => {
+  const link = document.getElementById("link");
+  globalThis.said = [];
+  const watch = new MutationObserver(() => said.push(link.textContent));
+  watch.observe(link, { childList: true, characterData: true, subtree: true });
+}"""
+"""Notes all that the page says of its connection from now on."""
+
+
+async def test_a_page_whose_reader_has_to_show_again_who_it_is_comes_back_without_a_word(
+    page: Page, broadcast: Broadcast, world: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "read_seconds", lambda _: 0.5)
+    follow = Mock(side_effect=broadcast.follow)
+    monkeypatch.setattr(broadcast, "follow", follow)
+    await page.reload()
+    await expect(page.locator("#link")).to_have_text("live")
+    await page.evaluate(WATCH)
+    await until(lambda: follow.call_count > 2)
+    world.add(node("node-999"))
+    await expect(page.locator("#sums")).to_contain_text("241")
+    assert await page.evaluate("said") == []
 
 
 async def test_a_page_that_was_opened_in_the_background_rests_too(page: Page, broadcast: Broadcast) -> None:

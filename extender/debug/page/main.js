@@ -17,7 +17,7 @@ const SECONDS_BETWEEN_CLOCKS = 10;
 const LINKS = {
   connecting: "connecting",
   live: "live",
-  refused: "no room for one more reader, trying again",
+  refused: "not let in, trying again",
   resting: "resting",
 };
 

@@ -17,6 +17,8 @@ export function followStream(url, state, tell) {
       state.apply(message);
       if (state.complete) tell("live");
     };
+    // The extender asks now and then who reads: to come anew at once is no error, and nobody has to be told.
+    source.addEventListener("renew", open);
     source.onerror = () => {
       // A connection that broke is tried again by the browser itself; one that was refused is not.
       const refused = source.readyState === EventSource.CLOSED;

@@ -88,6 +88,14 @@ def test_what_a_running_job_says_of_its_gang_is_immutable(
     server.patch(running, {"metadata": {"annotations": {"example.com/note": "x"}, "labels": {"a": "b"}}})
 
 
+@pytest.mark.parametrize("name", [POLICY, TOPOLOGY])
+def test_nor_can_it_be_changed_with_the_status(server: Server, running: str, name: str) -> None:
+    said = {"metadata": {"annotations": {name: "NoGang"}}}
+    with pytest.raises(ClusterError, match="Invalid value: it is immutable"):
+        server.patch(running, said, "--subresource=status")
+    server.patch(running, {"metadata": {"annotations": {"example.com/note": "x"}}}, "--subresource=status")
+
+
 @pytest.mark.parametrize("name", ANOTHER)
 def test_nothing_can_be_said_of_its_gang_once_a_job_runs(server: Server, name: str) -> None:
     server.write("create", resumed(suspended("silent", {"example.com/note": "x"})))

@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 
-from serried.callers.guard import Guard, TokenDemand
+from serried.callers.guard import Guard, TokenDemand, read_seconds
 from serried.callers.reviews import Reviews
 from serried.kube.errors import Forbidden, Unavailable
 from serried.kube.wire import Failure
@@ -29,15 +29,23 @@ class House:
         self.court = Court()
         self.clock = Clock()
         self.court.users[TOKEN] = READER
-        self.court.grants |= {(READER, "get", "/metrics"), (READER, "get", "/debug/queue")}
+        self.court.grants |= {
+            (READER, "get", "/metrics"),
+            (READER, "get", "/debug/queue"),
+            (READER, "get", "/debug/stream"),
+        }
         app = FastAPI()
         for path in ("/livez", "/readyz", "/metrics", "/debug/queue", "/debug/nodes"):
             app.get(path)(self._answer)
         app.post("/debug/queue")(self._answer)
+        app.get("/debug/stream")(self._tell_seconds)
         self.guard = Guard(app, demand, Reviews(self.court.client(), KEPT, self.clock))
 
     async def _answer(self) -> str:
         return "answered"
+
+    async def _tell_seconds(self, request: Request) -> str:
+        return str(read_seconds(request.scope))
 
     async def ask(
         self,
@@ -68,6 +76,9 @@ def refusal(status: int, message: str) -> Unavailable:
 class TestWhoComesFromElsewhere:
     async def test_may_look_with_the_token_of_one_who_may(self, house: House) -> None:
         assert (await house.ask()).json() == "answered"
+
+    async def test_may_look_for_as_long_as_the_answer_about_the_token_counts(self, house: House) -> None:
+        assert (await house.ask("/debug/stream")).json() == str(KEPT)
 
     @pytest.mark.parametrize("path", ["/livez", "/readyz"])
     async def test_probes_need_no_token(self, house: House, path: str) -> None:
@@ -129,6 +140,9 @@ class TestWhoIsThereAlready:
     @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
     async def test_loopback_needs_nothing(self, house: House, address: str) -> None:
         assert (await house.ask(token="", peer=(address, 1), scheme="http")).status_code == 200
+
+    async def test_and_may_look_for_ever(self, house: House) -> None:
+        assert (await house.ask("/debug/stream", "", peer=("127.0.0.1", 1))).json() == "inf"
 
     @pytest.mark.parametrize("address", ["127.0.0.6", "::ffff:127.0.0.6", "127.8.9.1"])
     async def test_the_proxy_of_a_mesh_does_not_lend_its_place_to_those_it_speaks_for(

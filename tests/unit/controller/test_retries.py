@@ -1,7 +1,7 @@
 import pytest
 
 from controller.queue import WorkQueue
-from controller.retries import PROBE_SECONDS, Retries
+from controller.retries import BLAMED_SECONDS, PROBE_SECONDS, Retries
 from serried.kube.errors import ApiError, Forbidden, Invalid
 from serried.kube.wire import Failure
 from serried.model.backoff import Backoff
@@ -71,16 +71,34 @@ def test_a_task_that_was_never_refused_wakes_nobody(world: RetryHarness) -> None
     assert world.taken() == []
 
 
-def test_what_is_wrong_while_others_succeed_waits_for_its_own_change(world: RetryHarness) -> None:
-    world.refuse("bad", kind=Invalid)
-    world.now = 1.0
+def blame(world: RetryHarness, task: str) -> None:
+    """The task is invalid twice, while another one succeeds."""
+    world.refuse(task, kind=Invalid)
+    world.now += 60.0
+    assert world.taken() == [task]
     world.retries.accept("good", wrote=True)
-    assert world.refuse("bad", kind=Invalid) == [None]
-    world.now = 1000.0
-    assert world.taken() == ["bad"]  # the backoff of the first refusal
+    assert world.refuse(task, kind=Invalid) == [None]
+
+
+def test_what_is_wrong_while_others_succeed_is_left_alone(world: RetryHarness) -> None:
+    blame(world, "bad")
     assert len(world.retries) == 0
     world.retries.probe()
+    world.now += BLAMED_SECONDS - 1
     assert world.taken() == []
+
+
+def test_but_not_for_ever_as_a_policy_may_have_refused_it(world: RetryHarness) -> None:
+    for _ in range(3):
+        blame(world, "bad")
+        world.now += BLAMED_SECONDS
+        assert world.taken() == ["bad"]
+
+
+def test_and_its_own_change_comes_first(world: RetryHarness) -> None:
+    blame(world, "bad")
+    world.queue.add("bad")
+    assert world.taken() == ["bad"]
 
 
 def test_what_is_wrong_for_all_is_tried_again(world: RetryHarness) -> None:

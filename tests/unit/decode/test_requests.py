@@ -49,6 +49,19 @@ def running(raw: Raw, *statuses: Raw, **more: Any) -> Raw:
             id="an init container does not run beside the sidecars after it",
         ),
         pytest.param(
+            spec(
+                container(memory="1"),
+                init=(
+                    container(restart="Always", cpu="1"),
+                    container(memory="4"),
+                    container(restart="Always", cpu="2", memory="1"),
+                    container(cpu="4"),
+                ),
+            ),
+            {"cpu": 7000, "memory": 4},
+            id="each resource has a peak of its own",
+        ),
+        pytest.param(
             spec(container(cpu="1"), overhead={"cpu": "250m", "memory": "1"}),
             {"cpu": 1250, "memory": 1},
             id="overhead comes on top",

@@ -4,7 +4,7 @@ Bounds are counted here, not timed: `python -m bench.loop --only "one namespace"
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
@@ -18,18 +18,21 @@ from serried.decode.groups import decode_pod_group
 from serried.decode.identity import is_label_key
 from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
+from serried.decode.pods import decode_pod
 from serried.decode.preferences import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY
-from serried.model.group import GroupKey, Job
+from serried.model.group import GroupKey, Job, Key
 from serried.model.node import Node
 from serried.model.plan import PlanRequest
-from serried.model.pod import Shape
+from serried.model.pod import Pod, Shape
 from serried.model.selectors import NodeSelectorTerm, Requirement
 from serried.model.verdict import Reason, Verdict, render
+from serried.model.victim import Preemption
 from serried.plan.capacity import Capacity
 from serried.plan.fit import weigh
 from tests.support.builders import PodBuilder, job, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
+from tests.support.preemption import occupied
 from tests.unit.cluster.test_membership import tell
 
 MOST = 2**31 - 1
@@ -120,6 +123,58 @@ def test_a_chain_of_3000_groups_is_refused_with_a_sentence_and_costs_little(stor
     assert time.process_time() - begun < 3.0
     assert tree not in store.groups
     assert store.forest.find_gap(tree) == f"the tree of CompositePodGroup {tree.name} is too deep"
+
+
+# --- pods -------------------------------------------------------------------------------------------------------------
+
+
+def ask_for(place: int, **fields: object) -> dict[str, object]:
+    """A container that asks for a resource of its own."""
+    return {"name": f"c{place}", "resources": {"requests": {f"example.com/r{place}": "1"}}, **fields}
+
+
+def with_sidecars() -> PodBuilder:
+    """All of its init containers are sidecars, but for every tenth."""
+    inits = [ask_for(place, **({"restartPolicy": "Always"} if place % 10 else {})) for place in range(20_000)]
+    return pod("p").having(inits, "spec", "initContainers")
+
+
+def with_labels_and_terms() -> PodBuilder:
+    """Each of its terms has to be compared with its labels."""
+    made = pod("p").having({f"l{place}": "" for place in range(5_000)}, "metadata", "labels")
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+    terms = "requiredDuringSchedulingIgnoredDuringExecution"
+    return made.having([term] * 5_000, "spec", "affinity", "podAntiAffinity", terms)
+
+
+def with_claims() -> PodBuilder:
+    claims = [{"name": f"c{place}", "resourceClaimTemplateName": f"t{place}"} for place in range(20_000)]
+    return pod("p").having(claims, "spec", "resourceClaims")
+
+
+def with_one_name() -> PodBuilder:
+    """All its containers have one name, and one status, which the API server would not let pass."""
+    granted = {f"example.com/r{place}": "1" for place in range(5_000)}
+    made = pod("p").having([{"name": "c"}] * 5_000, "spec", "containers")
+    return made.having([{"name": "c", "allocatedResources": granted}], "status", "containerStatuses")
+
+
+@pytest.mark.parametrize("make", [with_sidecars, with_labels_and_terms, with_claims, with_one_name])
+def test_a_pod_with_thousands_of_anything_is_read_in_one_go(make: Callable[[], PodBuilder]) -> None:
+    raw = make().raw()
+    begun = time.process_time()
+    assert isinstance(decode_pod(raw), Pod)
+    assert time.process_time() - begun < 1.0
+
+
+def test_victims_under_thousands_of_budgets_are_weighed_in_one_go() -> None:
+    field = occupied(node("n1").cpu(4)).running(pod("p").cpu(4).on("n1"))
+    unit = replace(field.units[0], budgets=tuple(Key("default", f"b{place}") for place in range(10_000)))
+    begun = time.process_time()
+    found = replace(field, units=(unit,)).plan(PlanRequest([pod("m").cpu(4).value()], 1))
+    assert time.process_time() - begun < 1.0
+    assert isinstance(found, Preemption)
+    assert found.victims == (unit,)
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------

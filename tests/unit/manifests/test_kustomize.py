@@ -97,6 +97,18 @@ def test_policies_that_are_bound_exist(documents: Sequence[Document]) -> None:
             assert ("ConfigMap", parameters["name"]) in existing
 
 
+def test_metadata_that_a_policy_keeps_is_kept_in_writes_of_the_status_too(documents: Sequence[Document]) -> None:
+    kept: dict[str, set[str]] = {}
+    for document in documents:
+        spec = document.content.get("spec", {})
+        if document.kind == "ValidatingAdmissionPolicy" and "oldObject.metadata" in str(spec):
+            of = kept.setdefault(str(spec.get("matchConditions")), set())  # several may be about the same writes
+            of.update(*(rule["resources"] for rule in spec["matchConstraints"]["resourceRules"]))
+    assert {"jobs", "pods"} <= set().union(*kept.values())
+    for resources in kept.values():
+        assert {f"{each}/status" for each in resources if "/" not in each} <= resources
+
+
 def test_everything_namespaced_is_in_our_namespace_or_binds_a_role_of_kube_system(
     documents: Sequence[Document],
 ) -> None:

@@ -1,6 +1,7 @@
 """Who reads the page's news, and what that costs the others."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -21,8 +22,11 @@ class Town:
         self.world.add(*small_nodes(2), gang(2), *members(1))
         self.looks = 0
         self.rests: list[float] = []
+        self.now = 0.0
         self._go = asyncio.Event()
-        self.broadcast = Broadcast(self._make, {"version": "1"}, lambda: 7.0, stopwatch=lambda: 0.0, rest=self._rest)
+        self.broadcast = Broadcast(
+            self._make, {"version": "1"}, lambda: 7.0, stopwatch=lambda: self.now, rest=self._rest
+        )
 
     def _make(self) -> Sketch:
         assert isinstance(self.world.heard, Listener)
@@ -60,8 +64,8 @@ class CountedSketch(Sketch):
 class Reader:
     """One open page."""
 
-    def __init__(self, broadcast: Broadcast) -> None:
-        self._stream = broadcast.follow()
+    def __init__(self, broadcast: Broadcast, seconds: float = math.inf) -> None:
+        self._stream = broadcast.follow(seconds)
 
     async def next(self) -> Message:
         """The next event."""
@@ -77,6 +81,10 @@ class Reader:
         while "complete" not in found[-1]:
             found.append(await self.next())
         return found
+
+    async def asked_to_renew(self) -> bool:
+        """Whether the next event asks for a new request, and is the last one."""
+        return await anext(self._stream) == b"event: renew\ndata: {}\n\n" and await self.ended()
 
     async def close(self) -> None:
         """The page is closed."""
@@ -170,6 +178,33 @@ async def test_a_reader_that_is_far_behind_is_sent_away_and_the_others_go_on(tow
     assert town.broadcast.readers == 2
     assert await slow.ended()
     assert town.broadcast.readers == 1
+
+
+async def test_a_reader_whose_time_is_over_has_to_come_again_and_the_others_go_on(town: Town) -> None:
+    passing, staying = Reader(town.broadcast, 30.0), Reader(town.broadcast)
+    await passing.whole()
+    await staying.whole()
+    town.now = 29.0
+    await town.world.go()
+    await town.pass_second()
+    assert "gangs" in await passing.next()
+    town.now = 30.0
+    await town.pass_second()
+    assert await passing.asked_to_renew()
+    assert town.broadcast.readers == 1
+    assert "gangs" in await staying.next()
+    assert await Reader(town.broadcast, 30.0).whole()
+
+
+async def test_who_does_not_read_is_asked_once(town: Town) -> None:
+    reader = Reader(town.broadcast, 1.0)
+    await reader.whole()
+    town.now = 1.0
+    for _ in range(3):
+        await town.pass_second()
+    town.world.add(*small_nodes(3))
+    await town.pass_second()
+    assert await reader.asked_to_renew()
 
 
 async def test_the_end_of_the_process_ends_every_reader(town: Town) -> None:

@@ -1,5 +1,6 @@
 """The page's files and its stream, over HTTP."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,7 +9,13 @@ import pytest
 
 import extender.debug
 from extender.debug.broadcast import MAX_READERS
-from tests.support.page_stage import Town, make_broadcast, make_world, serving
+from serried.callers.guard import Guard, TokenDemand
+from serried.callers.reviews import Reviews
+from tests.support.court import Court
+from tests.support.page_stage import Town, make_app, make_broadcast, make_world, serving
+
+SOON = 1e-6
+"""In seconds: with the first look it is over."""
 
 FOLDER = Path(extender.debug.__file__).with_name("page")
 
@@ -69,3 +76,18 @@ async def test_readers_that_leave_make_room_for_others(page: httpx.AsyncClient) 
             await stream.__aexit__(None, None, None)
         async with page.stream("GET", "stream") as answer:
             assert answer.status_code == 200
+
+
+async def test_a_stream_that_a_token_has_opened_ends_when_the_token_has_to_be_shown_again() -> None:
+    world = make_world()
+    await Town(world).settle()
+    court = Court()
+    court.users["token"] = "reader"
+    court.grants.add(("reader", "get", "/debug/stream"))
+    guard = Guard(make_app(world, make_broadcast(world)), TokenDemand.REMOTE, Reviews(court.client(), SOON))
+    transport = httpx.ASGITransport(guard, client=("10.0.0.9", 40000))
+    async with asyncio.timeout(20), httpx.AsyncClient(transport=transport, base_url="https://serried") as http:
+        answer = await http.get("/debug/stream", headers={"Authorization": "Bearer token"})
+    assert "complete" in answer.text
+    assert answer.text.endswith("event: renew\ndata: {}\n\n")
+    await world.close()
