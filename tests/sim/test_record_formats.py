@@ -73,7 +73,7 @@ async def is_held(api: FakeApi) -> bool:
     ],
 )
 async def test_a_death_at_any_turn_ends_whole(
-    monkeypatch: pytest.MonkeyPatch, dying: Release, next_one: Release, most_listed: int, kept: bool
+    monkeypatch: pytest.MonkeyPatch, dying: Release, next_one: Release, most_listed: int, *, kept: bool
 ) -> None:
     monkeypatch.setattr(decoder, "_MAX_LISTED_BYTES", most_listed)
     seen = set()
