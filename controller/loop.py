@@ -77,6 +77,7 @@ class Loop:
         clock: Callable[[], float],
         synced: asyncio.Event,
         is_obstructed: Callable[[], bool],
+        note_finished: Callable[[], None],
         metrics: ControllerMetrics,
     ) -> None:
         self.queue = queue
@@ -91,6 +92,8 @@ class Loop:
         """Set while the Store is complete; tasks wait for it."""
         self._is_obstructed = is_obstructed
         """Whether everything but Workloads and PodGroups is listed, and the API server does not show these."""
+        self._note_finished = note_finished
+        """Called when a look has ended."""
         self._metrics = metrics
         self._retries: Retries[Task] = Retries(queue, clock)
 
@@ -195,6 +198,7 @@ class Loop:
             if task.subject is Subject.JOB:
                 self._metrics.synced(result, self._clock() - begun)
             self.queue.done(task)
+            self._note_finished()
 
     async def _try(self, task: Task) -> str:
         try:

@@ -15,6 +15,7 @@ from controller.diff.owner import Follow
 from controller.diff.sentences import tell_malformed
 from controller.diff.templates import resolve_class
 from controller.expectations import Expectations
+from controller.idleness import Idleness
 from controller.loop import Loop, Task
 from controller.priorities import Priorities
 from controller.protection import RELEASE_TIMING, Protection, ReleaseTiming
@@ -37,6 +38,9 @@ from serried.settings import ControllerSettings, controller_settings
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.5
+
+_IDLENESS_SECONDS = 1.0
+"""How often whoever holds the Lease looks whether it works."""
 
 
 class Controller:
@@ -61,6 +65,8 @@ class Controller:
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
         self.events = self._make_events(leading)
         self.feed = self._make_feed(client, level)
+        # The reflectors' clock, whatever the event loop's is.
+        self._idleness = Idleness(lambda: self.feed.blind_since, self._has_work, time.monotonic)
         expectations = Expectations(self.store, clock)
         writes = Writes(leading, level, self.events)
         self.loop = Loop(
@@ -73,18 +79,25 @@ class Controller:
                 follow=_follow(gang_settings, level),
                 resolve_class=partial(resolve_class, classes=self.store.priority_classes),
                 read_pods=partial(read_pods_of, client, level),
+                note_finished=self._idleness.note_finished,
                 metrics=metrics,
                 clock=clock,
             ),
             expectations,
             self.queue,
             protection=Protection(
-                self.store, partial(read_named_groups, client), writes.remove_finalizer, clock, timing=timing
+                self.store,
+                partial(read_named_groups, client),
+                writes.remove_finalizer,
+                clock,
+                note_finished=self._idleness.note_finished,
+                timing=timing,
             ),
             priorities=Priorities(self.store, writes),
             clock=clock,
             synced=self.feed.synced,
             is_obstructed=self._is_obstructed,
+            note_finished=self._idleness.note_finished,
             metrics=metrics,
         )
         self._metrics = metrics
@@ -132,11 +145,16 @@ class Controller:
     def _is_obstructed(self) -> bool:
         return bool(self.store.obstacles.native) and self.feed.unlisted <= GROUP_KINDS
 
+    def _has_work(self) -> bool:
+        # Without the API of gangs each worker holds a task and waits; Jobs are told so. Nobody else could do more.
+        return self.feed.synced.is_set() and not self.queue.idle
+
     async def run(self) -> None:
-        """Feed until cancelled; reconcile and write while the Lease is ours. Raises LeaseLostError in a group.
+        """Feed until cancelled; reconcile and write while the Lease is ours.
 
         A standby notes every change, too, and carries none out: its queue has all that may be left to do when its turn
         comes. Whoever loses the Lease ends, as Kubernetes' own controllers do: what it has half done is not remembered.
+        So does whoever holds it and does no work. Raises LeaseLostError or IdleError in a group.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -146,8 +164,15 @@ class Controller:
                 tasks.create_task(self.election.keep())
                 tasks.create_task(self.events.run())
                 tasks.create_task(self.loop.run(self._settings.workers))
+                tasks.create_task(self._check_idleness())
         finally:
             await self.election.release()
+
+    async def _check_idleness(self) -> None:
+        self._idleness.note_finished()  # what has waited for our turn has not waited for our workers
+        while True:
+            await asyncio.sleep(_IDLENESS_SECONDS)
+            self._idleness.check()
 
     async def _await_sight(self) -> None:
         """Return when there is something to do: whoever sees nothing yet lets others lead."""

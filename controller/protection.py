@@ -73,6 +73,7 @@ class Protection:
         remove: Callable[[RemoveFinalizer], Awaitable[None]],
         clock: Callable[[], float],
         *,
+        note_finished: Callable[[], None],
         timing: ReleaseTiming = RELEASE_TIMING,
     ) -> None:
         self._store = store
@@ -82,6 +83,8 @@ class Protection:
         """Removes the finalizer (`writes.Writes.remove_finalizer`)."""
         self._clock = clock
         """The monotonic time in seconds."""
+        self._note_finished = note_finished
+        """Called when a write was answered."""
         self._timing = timing
         self._waits: dict[str, dict[GroupKey, _Wait]] = {}
         """The PodGroups that are being deleted, by namespace."""
@@ -143,6 +146,8 @@ class Protection:
             pass  # it has gone meanwhile
         except ApiError as error:
             return error
+        finally:
+            self._note_finished()
         self._forget(group.key)
         return None
 

@@ -75,6 +75,7 @@ class Reconciler:
         follow: Follow,
         resolve_class: Callable[[Template, ApiLevel], Template],
         read_pods: Callable[[Parent], Awaitable[Sequence[Pod]]],
+        note_finished: Callable[[], None],
         metrics: ControllerMetrics,
         clock: Callable[[], float],
     ) -> None:
@@ -88,6 +89,8 @@ class Reconciler:
         """Adds to a template what its PodGroup has to say of its PriorityClass (`diff.templates.resolve_class`)."""
         self._read_pods = read_pods
         """Reads the pods of a parent from the API server (`reads.read_pods_of`)."""
+        self._note_finished = note_finished
+        """Called when a write was answered."""
         self._metrics = metrics
         self._clock = clock
         """The monotonic time in seconds."""
@@ -263,6 +266,8 @@ class Reconciler:
         except ApiError as error:
             self._reported.report_failure(write.owner, describe(write), error, failures)
             return error
+        finally:
+            self._note_finished()
         return None
 
     async def _write(self, write: Write) -> None:

@@ -5,6 +5,7 @@ The sinks are synchronous: when one returns, the Store has the change and the ow
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -205,6 +206,15 @@ class Feed:
     def unlisted(self) -> frozenset[Kind]:
         """The kinds that ``synced`` waits for."""
         return frozenset(self._unlisted)
+
+    @property
+    def blind_since(self) -> float:
+        """Since when a kind is not followed that we cannot do without, on the monotonic clock; infinity for none.
+
+        GROUP_KINDS that are not shown to us do not count: the Store's obstacles say so.
+        """
+        needed = self.reflectors.keys() - self._optional - {kind for kind, what in self._obstacles.items() if what}
+        return min((self.reflectors[kind].blind_since_monotonic for kind in needed), default=math.inf)
 
     def show(self, now: float) -> None:
         """Set the gauges of caches and watches; ``now`` is of the monotonic clock, as the reflectors'."""

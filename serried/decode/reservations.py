@@ -33,7 +33,8 @@ MAX_RECORD_BYTES = 1_500_000
 _MAX_LISTED_BYTES = MAX_RECORD_BYTES - 10_000
 """How long the lists are as JSON before they are packed. The rest of a record is for its names.
 
-A release that cannot unpack takes a packed record for an empty one: so it reads all that it could have written.
+A release that cannot unpack takes a packed record for an empty one, and deletes it. It reads all that it could have
+written, and docs/operations.md says what to do about the rest.
 """
 
 _MAX_UNPACKED_BYTES = 1 << 27

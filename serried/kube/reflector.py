@@ -144,6 +144,8 @@ class Reflector:
         """What the sink knows by now."""
         self.last_event_monotonic = 0.0
         """When the server last sent anything, bookmarks included; 0.0 for never."""
+        self.blind_since_monotonic = time.monotonic()
+        """Since when changes do not reach us: a list or a watch is still to come. Infinity while they do."""
         self._client = client
         self.selection = selection
         self._timing = timing
@@ -176,6 +178,7 @@ class Reflector:
             followed = self._followed
             listed = self.listed.is_set()
             cause, retry_after = await self._end_of_follow()
+            self.blind_since_monotonic = min(self.blind_since_monotonic, time.monotonic())
             lived = time.monotonic() - self._since
             steady = lived >= _STEADY_SECONDS or (self._followed > followed and cause is not Cause.GONE)
             # Half a list is no progress, however long it took: the next one begins with the first object again.
@@ -305,6 +308,7 @@ class Reflector:
         if not self._forced:
             self._fruitless = 0  # an outage is over; a list that we forced is no sign that watches last now
         self._since = time.monotonic()
+        self.blind_since_monotonic = math.inf
         self.known.end_list(version)
         self.listed.set()
 
@@ -319,6 +323,8 @@ class Reflector:
                 self._client.stream(self._path, params) as chunks,
             ):
                 self._absence.end()
+                if not self._listing:
+                    self.blind_since_monotonic = math.inf
                 async for chunk in chunks:
                     self._slice.resume()
                     for line in lines.feed(chunk):

@@ -113,5 +113,5 @@ def test_the_weather_is_that_of_the_soak() -> None:
     for _ in range(500):
         weather.draw_request(Request("PUT", "/x"))
         weather.draw_request(Request("GET", "/x?watch=true"))
-        weather.draw_change(doubles=True)
+        weather.draw_change()
     assert set(weather.counted) == set(Mishap)

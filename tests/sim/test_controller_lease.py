@@ -1,26 +1,39 @@
 """Two controllers: one works, one knows everything and writes nothing until its turn comes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Collection
 
 import pytest
 
-from controller import process
+from controller import idleness, process
+from controller.idleness import IdleError, Idleness
 from controller.process import Controller
+from serried import feed
 from serried.kube.election import LeaseLostError, Timing
-from serried.kube.wire import JOBS, LEASES
+from serried.kube.reflector import WatchTiming
+from serried.kube.wire import JOBS, LEASES, Resource, parents
 from serried.model.level import FALLBACK
+from serried.model.parent import ParentKind
 from serried.observe.prometheus import PrometheusControllerMetrics
 from serried.settings import controller_settings
 from tests.support.apiserver import FakeApiServer
-from tests.support.controller_harness import CREATES_GROUP, GROUPS, WORKLOADS, gang, until
+from tests.support.controller_harness import CREATES_GROUP, CREATES_WORKLOAD, GROUPS, WORKLOADS, gang, until
+from tests.support.faults import calls
+from tests.support.watching import Watch
 
 NAMESPACE, NAME = "serried-system", "serried-controller"
+PATIENCE = 0.3
+FOR_EVER = 1_000_000
 
 
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
     monkeypatch.setattr(process, "TIMING", Timing(retry=0.01))
+    monkeypatch.setattr(process, "_IDLENESS_SECONDS", 0.01)
+    monkeypatch.setattr(idleness, "BLIND_SECONDS", PATIENCE)
+    monkeypatch.setattr(idleness, "STUCK_SECONDS", PATIENCE)
+    monkeypatch.setattr(feed, "_WATCH_TIMING", WatchTiming(unserved=0.02))
     async with FakeApiServer() as made:
         yield made
 
@@ -42,6 +55,11 @@ class Pod:
         """What its metrics say of whether it is active."""
         text = self._metrics.render().decode()
         return next(line for line in text.splitlines() if line.startswith("serried_controller_active"))
+
+    async def end_by_itself(self) -> None:
+        """Raises what has ended it."""
+        async with asyncio.timeout(10):
+            await self.task
 
     async def end(self) -> None:
         self.task.cancel()
@@ -76,3 +94,173 @@ async def test_whoever_loses_the_lease_ends(server: FakeApiServer) -> None:
     assert caught.group_contains(LeaseLostError)
     assert not pod.leads()
     await pod.end()
+
+
+def lease_holder(server: FakeApiServer) -> str:
+    found = server.look(LEASES, NAMESPACE, NAME)
+    return "" if found is None else str(found["spec"]["holderIdentity"])
+
+
+async def outlasts_patience(pod: Pod) -> None:
+    """The controller holds the Lease for longer than one may that does no work."""
+    begun = time.monotonic()
+    await until(lambda: time.monotonic() > begun + 3 * PATIENCE)
+    assert pod.leads()
+    assert not pod.task.done()
+
+
+async def asks_for_jobs_in_vain(server: FakeApiServer) -> None:
+    """Somebody does, again and again."""
+    before = len(server.requests)
+    await until(lambda: sum("/jobs" in request.path for request in server.requests[before:]) >= 3)
+
+
+def hide(server: FakeApiServer, resource: Resource, watches: Collection[Watch]) -> None:
+    """Controllers may not list or watch these any more, and these watches of them end; others go on."""
+    server.refuse(calls("GET", f"/{resource.plural}"), FOR_EVER, status=403, reason="Forbidden")
+    for watch in watches:
+        if watch.resource == resource:
+            watch.end()
+
+
+async def test_whoever_sees_nothing_any_more_gives_the_lease_up_and_asks_for_it_when_it_sees_again(
+    server: FakeApiServer,
+) -> None:
+    blind = Pod(server, "a")
+    await until(blind.leads)
+    hide(server, JOBS, server.watches)
+    server.add(JOBS, gang("one").raw())
+    with pytest.raises(ExceptionGroup) as caught:
+        await blind.end_by_itself()
+    assert caught.group_contains(IdleError, match="no changes of what is watched")
+    assert lease_holder(server) == ""
+    restarted = Pod(server, "a")
+    await asks_for_jobs_in_vain(server)
+    assert lease_holder(server) == ""
+    server.recover()
+    await until(lambda: server.all(GROUPS))
+    assert restarted.leads()
+    await restarted.end()
+    await blind.end()
+
+
+async def test_a_standby_that_still_sees_takes_over_from_one_that_does_not(server: FakeApiServer) -> None:
+    blind = Pod(server, "a")
+    await until(blind.leads)
+    its_watches = set(server.watches)
+    standby = Pod(server, "b")
+    await until(standby.controller.feed.synced.is_set)
+    hide(server, JOBS, its_watches)
+    server.add(JOBS, gang("one").raw())
+    await until(lambda: server.all(GROUPS))
+    assert standby.leads()
+    assert blind.task.done()
+    await standby.end()
+    await blind.end()
+
+
+async def test_what_need_not_be_there_may_be_hidden(server: FakeApiServer) -> None:
+    job_sets = parents(ParentKind.JOB_SET)
+    server.served.add(job_sets)
+    pod = Pod(server, "a")
+    await until(pod.leads)
+    hide(server, job_sets, server.watches)
+    await outlasts_patience(pod)
+    await pod.end()
+
+
+@pytest.mark.parametrize("gone", [GROUPS, WORKLOADS], ids=str)
+async def test_without_the_api_of_gangs_whoever_tells_jobs_so_keeps_the_lease(
+    server: FakeApiServer, gone: Resource
+) -> None:
+    pod = Pod(server, "a")
+    await until(pod.leads)
+    server.served.discard(gone)
+    server.end_watches(gone)
+    await until(lambda: pod.controller.store.obstacles.native)
+    server.add(JOBS, gang("one").raw())
+    await until(lambda: not pod.controller.queue.idle)
+    await outlasts_patience(pod)
+    await pod.end()
+
+
+async def test_whoever_is_refused_keeps_the_lease(server: FakeApiServer) -> None:
+    pod = Pod(server, "a")
+    await until(pod.leads)
+    server.refuse(CREATES_GROUP, FOR_EVER, status=500)
+    server.add(JOBS, gang("one").raw())
+    await until(lambda: server.seen(CREATES_GROUP))
+    await outlasts_patience(pod)
+    await pod.end()
+
+
+async def test_each_write_that_is_answered_counts_not_only_the_end_of_a_look(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Idleness] = []
+
+    def note(idleness: Idleness) -> None:
+        seen.append(idleness)
+
+    monkeypatch.setattr(Idleness, "note_finished", note)
+    pod = Pod(server, "a")
+    await until(pod.leads)
+    await until(lambda: seen)
+    before = len(seen)
+    group = server.hold(CREATES_GROUP)
+    server.add(JOBS, gang("one").raw())
+    await group.reached.wait()
+    assert len(seen) == before + 1
+    group.open()
+    await until(lambda: server.all(GROUPS) and len(seen) > before + 2)
+    await pod.end()
+
+
+async def test_whoever_does_not_get_on_gives_the_lease_up_and_the_next_one_does_its_work(
+    server: FakeApiServer,
+) -> None:
+    stuck = Pod(server, "a")
+    await until(stuck.leads)
+    standby = Pod(server, "b")
+    await until(standby.controller.feed.synced.is_set)
+    never_answered = server.hold(CREATES_WORKLOAD)
+    server.add(JOBS, gang("one").raw())
+    with pytest.raises(ExceptionGroup) as caught:
+        await stuck.end_by_itself()
+    assert caught.group_contains(IdleError, match="nothing was finished")
+    never_answered.open()
+    await until(lambda: server.all(GROUPS))
+    assert standby.leads()
+    await standby.end()
+    await stuck.end()
+
+
+def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[Idleness]:
+    """Grows whenever somebody looks from now on whether a controller works."""
+    looks: list[Idleness] = []
+    look = Idleness.check
+
+    def check(idleness: Idleness) -> None:
+        looks.append(idleness)
+        look(idleness)
+
+    monkeypatch.setattr(Idleness, "check", check)
+    return looks
+
+
+async def test_the_time_as_a_standby_does_not_count(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Pod(server, "a")
+    await until(first.leads)
+    standby = Pod(server, "b")
+    await outlasts_patience(first)
+    slow = server.hold(CREATES_WORKLOAD)
+    server.add(JOBS, gang("one").raw())
+    await until(lambda: server.seen(CREATES_WORKLOAD) and len(standby.controller.queue) > 0)
+    await first.end()
+    await until(lambda: len(server.seen(CREATES_WORKLOAD)) == 2)
+    looks = count_looks(monkeypatch)
+    await until(lambda: len(looks) > 1)
+    slow.open()
+    await until(lambda: server.all(GROUPS))
+    assert standby.leads()
+    await standby.end()

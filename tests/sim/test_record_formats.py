@@ -1,25 +1,31 @@
 """A rolling update from a release that knew no formats: whichever dies at any turn, the other one takes over."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from extender.binding import reservations as records
 from extender.scheduling.nomination import NominationPolicy
+from serried.decode import reservations as decoder
 from tests.sim.test_death_anywhere import MOST_TURNS, NAMES, Play, begin, finish, inherit
 from tests.support.fake_api import FakeApi
+from tests.support.older_records import OLDER
 
 POLICY = NominationPolicy.AUTO
-Write = Callable[[Mapping[str, Any]], None]
+Release = Mapping[str, Callable[..., Any]]
+THIS: Release = MappingProxyType({})
 
 
-def say_no_format(record: Mapping[str, Any]) -> None:
-    """As a release that knew no formats."""
-    record["spec"].pop("format", None)
-
-
-def write_as_ever(_record: Mapping[str, Any]) -> None:
-    """As this release."""
+@contextmanager
+def running(release: Release) -> Iterator[None]:
+    """The extender of a release is the one that runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, function in release.items():
+            patch.setattr(records, name, function)
+        yield
 
 
 async def count_turns() -> int:
@@ -31,25 +37,56 @@ async def count_turns() -> int:
     return turns
 
 
+async def die(turn: int) -> FakeApi:
+    """What an extender leaves behind that dies at this turn."""
+    first = begin(FakeApi(), POLICY)
+    await Play(first).run(turn)
+    api = inherit(first.api)
+    await first.close()
+    return api
+
+
+def count_bound(api: FakeApi) -> int:
+    return sum(bool(raw["spec"].get("nodeName")) for raw in api.pods.values())
+
+
+async def is_held(api: FakeApi) -> bool:
+    """Whether an extender that takes over keeps the room that was promised, before it plans anything."""
+    heir = begin(inherit(api), POLICY)
+    heir.term.active = False
+    await heir.recovery.recover()
+    held = not heir.nothing_reserved
+    await heir.close()
+    return held
+
+
 @pytest.mark.parametrize(
-    ("dying", "next_one"),
+    ("dying", "next_one", "most_listed", "kept"),
     [
-        pytest.param(say_no_format, write_as_ever, id="from a release that knew no formats"),
-        pytest.param(write_as_ever, say_no_format, id="back to it"),
+        pytest.param(OLDER, THIS, 1_000_000, True, id="from a release that knew no formats"),
+        pytest.param(THIS, OLDER, 1_000_000, True, id="back to it"),
+        pytest.param(THIS, THIS, 0, True, id="from this one to this one, where the record is packed"),
+        pytest.param(
+            *(THIS, OLDER, 0, False),
+            id="back, where the record is packed: it is empty to the older release, which plans the gang anew",
+        ),
     ],
 )
-async def test_a_death_at_any_turn_ends_whole(dying: Write, next_one: Write) -> None:
+async def test_a_death_at_any_turn_ends_whole(
+    monkeypatch: pytest.MonkeyPatch, dying: Release, next_one: Release, most_listed: int, *, kept: bool
+) -> None:
+    monkeypatch.setattr(decoder, "_MAX_LISTED_BYTES", most_listed)
     seen = set()
     for turn in range(await count_turns() + 1):
-        first = begin(FakeApi(), POLICY)
-        first.api.before_write = dying
-        await Play(first).run(turn)
-        api = inherit(first.api)
-        await first.close()
-        seen.add(api.phase())
-        bound = sum(bool(raw["spec"].get("nodeName")) for raw in api.pods.values())
+        with running(dying):
+            api = await die(turn)
+        assert all(("packed" in record["spec"]) == (most_listed == 0) for record in api.records.values())
+        bound = count_bound(api)
         assert bound in {0, len(NAMES)} or api.phase() == "Committed"
-        api.before_write = next_one
-        await finish(api, POLICY, f"turn {turn}, left {api.phase()} with {bound} bound")
+        seen.add(api.phase())
+        with running(next_one):
+            if api.phase() == "Committed" and bound < len(NAMES):
+                assert await is_held(api) == kept
+            await finish(api, POLICY, f"turn {turn}, left {api.phase()} with {bound} bound")
     # Else no record was ever taken over.
     assert seen == {None, "Planned", "Committed"}

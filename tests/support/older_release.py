@@ -1,18 +1,9 @@
-"""An extender of the release before Reservations said their format: those that it writes say none.
+"""An extender of the release before Reservations said their format and were packed: it writes and reads as that one.
 
 `tests.support.starting` has a process import this at its start; nobody else may.
 """
 
-from typing import Any
-
 from extender.binding import reservations
-from serried.decode.reservations import encode_reservation
-from serried.model.reservation import Reservation
+from tests.support.older_records import OLDER
 
-
-def encode_without_format(reservation: Reservation, term: str) -> dict[str, Any]:
-    """The object's spec as that release wrote it."""
-    return {name: value for name, value in encode_reservation(reservation, term).items() if name != "format"}
-
-
-vars(reservations)["encode_reservation"] = encode_without_format
+vars(reservations).update(OLDER)

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Collection, Sized
 from types import SimpleNamespace
 from typing import Any, cast
@@ -184,6 +185,19 @@ def test_a_needed_kind_that_is_not_granted_is_waited_for() -> None:
     watched = Watched(Kind.PODS)
     watched.deny(Kind.PODS)
     assert not watched.feed.synced.is_set()
+
+
+def test_it_is_blind_without_a_kind_that_it_needs_and_is_shown() -> None:
+    watched = Watched(Kind.PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.JOB_SETS, optional={Kind.JOB_SETS})
+    begun = {kind: reflector.blind_since_monotonic for kind, reflector in watched.feed.reflectors.items()}
+    assert watched.feed.blind_since == min(begun[kind] for kind in begun if kind is not Kind.JOB_SETS)
+    watched.feed.reflectors[Kind.PODS].blind_since_monotonic = math.inf
+    watched.feed.reflectors[Kind.JOBS].blind_since_monotonic = math.inf
+    assert watched.feed.blind_since == begun[Kind.POD_GROUPS]
+    watched.deny(Kind.POD_GROUPS)
+    assert watched.feed.blind_since == math.inf
+    watched.list_all(Kind.POD_GROUPS)
+    assert watched.feed.blind_since == begun[Kind.POD_GROUPS]
 
 
 def test_groups_are_followed_at_the_level_in_use(watched: Watched) -> None:

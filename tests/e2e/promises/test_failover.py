@@ -3,6 +3,7 @@
 kwok has no kubelets, so a stand-in runs the containers as the manifests say (`bench.failover.kubelet`).
 """
 
+import itertools
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -14,12 +15,14 @@ import httpx
 import pytest
 
 from bench.cluster import Cluster, Spec
+from bench.failover.kubelet import Kubelet
 from bench.failover.pairs import Pairs
 from bench.failover.rolling import roll
 from bench.failover.run import await_leader, strike
 from bench.failover.ways import WAYS
 from serried.decode.reservations import FORMAT
-from tests.support.cluster_stage import eventually
+from serried.kube import election
+from tests.support.cluster_stage import ClusterStage, eventually, staged
 from tests.support.clusters import running
 from tests.support.starting import import_first
 
@@ -35,6 +38,15 @@ IDLE_SECONDS = 180.0
 
 SHORT_SECONDS = 15.0
 """Shorter than the Lease: whoever goes in good order gives it up, and nobody waits until it has run out."""
+
+CONTROLLERS = "serried-controller"
+"""Their Lease."""
+
+_SLACK_SECONDS = 5.0
+"""For a machine with other work: from the Lease to a Workload and a PodGroup that are seen."""
+
+SUCCESSION_SECONDS = election.TIMING.lease + 5.0 + _SLACK_SECONDS
+"""From the death of whoever works until a Job has its objects: the Lease, and 5 s for who sees its end late."""
 
 
 @pytest.fixture(scope="module")
@@ -177,14 +189,97 @@ def test_an_extender_that_comes_back_and_may_not_see_pods_costs_its_scheduler_th
     await_leader(pairs)
 
 
-@pytest.mark.full
-def test_controllers_take_turns(pairs: Pairs) -> None:
-    for name in ("controller-a", "controller-b"):
-        pairs.run_controller(name)
-    holder = eventually("a controller that works", lambda: pairs.holder("serried-controller"))
-    pairs.controllers[holder].vanish()
-    del pairs.controllers[holder]
-    eventually("the other one works", lambda: pairs.holder("serried-controller") in pairs.controllers, LONG_SECONDS)
+_POD = itertools.count()
+
+
+def run_controller(pairs: Pairs) -> Kubelet:
+    """One more controller, in a Pod whose name none had."""
+    return pairs.run_controller(f"controller-{next(_POD)}")
+
+
+def controller_at_work(pairs: Pairs) -> Kubelet | None:
+    """The controller that holds the Lease."""
+    return pairs.controllers.get(pairs.holder(CONTROLLERS))
+
+
+@pytest.fixture
+def controllers(pairs: Pairs) -> Iterator[None]:
+    """Two controllers, both warm; those that there are at the end give the Lease up."""
+    for made in [run_controller(pairs) for _ in range(2)]:
+        eventually("a warm controller", made.is_ready, LONG_SECONDS)
+    eventually("a controller that works", lambda: controller_at_work(pairs))
+    yield
     for controller in pairs.controllers.values():
         controller.delete()
-    assert pairs.lease("serried-controller")["holderIdentity"] == ""
+    pairs.controllers.clear()
+    assert pairs.lease(CONTROLLERS)["holderIdentity"] == ""
+
+
+@pytest.fixture
+def stage(bare: Cluster) -> Iterator[ClusterStage]:
+    with staged(ClusterStage, bare) as made:
+        yield made
+
+
+def objects_of(stage: ClusterStage, job: str) -> dict[str, list[str]]:
+    """The UIDs of what controllers have made for a Job, by kind."""
+    found = {"Workload": stage.workloads_of(job), "PodGroup": stage.groups_of(job)}
+    return {kind: [each["metadata"]["uid"] for each in objects] for kind, objects in found.items()}
+
+
+def is_served(stage: ClusterStage, job: str) -> bool:
+    """Whether a Job has its Workload and its PodGroup. Nothing may be there twice."""
+    counts = {len(uids) for uids in objects_of(stage, job).values()}
+    assert counts <= {0, 1}
+    return counts == {1}
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("controllers")
+def test_a_controller_that_stands_still_is_replaced_and_writes_nothing_when_it_goes_on(
+    pairs: Pairs, stage: ClusterStage
+) -> None:
+    frozen = eventually("a controller that works", lambda: controller_at_work(pairs))
+    frozen.send("controller", signal.SIGSTOP)
+    stage.submit_job("meanwhile")
+    eventually("its objects", lambda: is_served(stage, "meanwhile"), SUCCESSION_SECONDS)
+    assert controller_at_work(pairs) not in {frozen, None}
+    before = objects_of(stage, "meanwhile")
+    frozen.send("controller", signal.SIGCONT)
+    eventually("it finds its Lease lost, ends and is started again", lambda: frozen.restarts("controller") == 1)
+    eventually("it is warm again", frozen.is_ready, LONG_SECONDS)
+    stage.submit_job("later")
+    eventually("the objects of a later Job", lambda: is_served(stage, "later"))
+    assert controller_at_work(pairs) is not frozen
+    assert objects_of(stage, "meanwhile") == before
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("controllers")
+def test_a_controller_whose_node_dies_is_replaced(pairs: Pairs, stage: ClusterStage) -> None:
+    dead = eventually("a controller that works", lambda: controller_at_work(pairs))
+    del pairs.controllers[dead.pod]
+    dead.vanish()
+    stage.submit_job("meanwhile")
+    eventually("its objects", lambda: is_served(stage, "meanwhile"), SUCCESSION_SECONDS)
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("controllers")
+def test_a_rolling_update_of_the_controllers_has_no_gap(pairs: Pairs, stage: ClusterStage) -> None:
+    jobs: list[str] = []
+    old = list(pairs.controllers.values())
+    with ThreadPoolExecutor(1) as thread:
+        for each in old:
+            made = run_controller(pairs)
+            eventually("a warm controller", made.is_ready, LONG_SECONDS)
+            jobs += [f"before-{each.pod}", f"after-{each.pod}"]
+            stage.submit_job(jobs[-2])
+            del pairs.controllers[each.pod]
+            deleted = thread.submit(each.delete)
+            stage.submit_job(jobs[-1])
+            for job in jobs[-2:]:
+                eventually("its objects", lambda job=job: is_served(stage, job), SHORT_SECONDS)  # type: ignore[misc]
+            deleted.result()
+    assert controller_at_work(pairs) is not None
+    assert all(is_served(stage, job) for job in jobs)

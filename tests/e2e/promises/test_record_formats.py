@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from serried.decode import reservations as decoder
 from serried.decode.reservations import encode_reservation, name_record
 from serried.model.group import GroupKey
 from serried.model.reservation import Reservation, Slot
@@ -63,7 +64,8 @@ def leave_record(stage: ClusterStage, group: str, nodes: Mapping[str, str], phas
     slots = {found[name]: Slot(found[name], name, node) for name, node in nodes.items()}
     held = Reservation(GroupKey(stage.namespace, group), uid, rack_of(stage, *nodes.values()), len(slots), slots)
     spec = encode_reservation(held, "earlier_1/1") | {"phase": phase}
-    del spec["format"]
+    if "packed" not in spec:
+        del spec["format"]
     version = stage.cluster.spec.api_version
     body = {
         "apiVersion": "scheduling.serried.dev/v1beta1",
@@ -136,6 +138,39 @@ def test_half_a_burst_of_a_release_that_knew_no_formats_is_finished(stage: Clust
     stage.cluster.await_ready("extender")
     stage.await_bound("ring", 4)
     assert stage.bound("ring") == nodes
+    eventually("the record's end", lambda: not stage.reservations())
+
+
+@pytest.mark.parametrize(
+    ("successor", "kept"),
+    [
+        pytest.param("this", True, id="this release goes on with a packed record"),
+        pytest.param("older", False, id="one that cannot unpack takes it for an empty one, and plans the rest anew"),
+    ],
+)
+def test_half_a_burst_of_a_packed_record(
+    stage: ClusterStage,
+    releases: Mapping[str, Mapping[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    successor: str,
+    *,
+    kept: bool,
+) -> None:
+    monkeypatch.setattr(decoder, "_MAX_LISTED_BYTES", 0)
+    first, second, third = nodes_of_a_rack(stage)
+    nodes = {"ring-0": first, "ring-1": first, "ring-2": second, "ring-3": third}
+    stage.cluster.kill("extender", signal.SIGKILL)
+    stage.create_group("ring", 4, RACK)
+    stage.create_pods(names("ring", 4), "ring")
+    stage.bind("ring-0", first)
+    left = leave_record(stage, "ring", nodes, "Committed")
+    assert "slots" not in left["spec"]
+    before = count_taken_up(stage)
+    start(stage, releases[successor])
+    stage.await_bound("ring", 4, 60)
+    assert (count_taken_up(stage) > before) == kept
+    assert stage.racks("ring") == {rack_of(stage, first)}
+    assert not kept or stage.bound("ring") == nodes
     eventually("the record's end", lambda: not stage.reservations())
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import math
+import time
 from typing import Any
 from unittest.mock import Mock
 
@@ -211,6 +213,32 @@ async def test_forbidden_says_what_rbac_lacks(server: FakeApiServer, caplog: pyt
     said = [vars(record)["err"] for record in caplog.records if vars(record).get("cause") == "forbidden"]
     assert len(said) == 1
     assert "grant list and watch on reservations in API group scheduling.serried.dev" in said[0]
+
+
+async def test_it_says_since_when_changes_do_not_reach_it(server: FakeApiServer) -> None:
+    async with following(server) as scene:
+        assert scene.reflector.blind_since_monotonic <= time.monotonic()
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        assert scene.reflector.blind_since_monotonic == math.inf
+        refused = server.refuse(calls("GET"), times=1_000_000, status=403, reason="Forbidden")
+        before = time.monotonic()
+        server.end_watches()
+        await until_true(lambda: scene.reflector.blind_since_monotonic < math.inf)
+        since = scene.reflector.blind_since_monotonic
+        await until_true(lambda: refused.left < 1_000_000 - 3)
+        assert before <= since == scene.reflector.blind_since_monotonic
+        server.recover()
+        await until_true(lambda: scene.reflector.blind_since_monotonic == math.inf)
+
+
+async def test_a_watch_that_is_resumed_is_not_blind_although_nothing_happens(server: FakeApiServer) -> None:
+    async with following(server) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        await until_true(lambda: bool(server.watches))
+        server.end_watches()
+        await until_true(lambda: bool(scene.metrics.causes))
+        await until_true(lambda: scene.reflector.blind_since_monotonic == math.inf)
+        assert scene.sink.count(Relisted) == 0
 
 
 async def test_outages_are_outlived(server: FakeApiServer) -> None:

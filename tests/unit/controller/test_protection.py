@@ -28,7 +28,15 @@ class Cluster:
         self.reading = asyncio.Event()
         self.answer = asyncio.Event()
         self.answer.set()
-        self.protection = Protection(self.store, self._read, self._remove, lambda: self.now, timing=RELEASE_TIMING)
+        self.answered: list[float] = []
+        self.protection = Protection(
+            self.store,
+            self._read,
+            self._remove,
+            lambda: self.now,
+            note_finished=lambda: self.answered.append(self.now),
+            timing=RELEASE_TIMING,
+        )
 
     async def _read(self, namespace: str) -> frozenset[GroupKey]:
         assert namespace == "default"
@@ -65,6 +73,15 @@ def cluster() -> Cluster:
 
 def refusal(kind: type[ApiError]) -> ApiError:
     return kind("call", Failure(500))
+
+
+async def test_each_write_that_is_answered_is_a_sign_of_life(cluster: Cluster) -> None:
+    cluster.refused["a"] = refusal(Conflict)
+    for name in ("a", "b", "c"):
+        cluster.delete(name)
+    with pytest.raises(Conflict):
+        await cluster.pass_time(5.0)
+    assert cluster.answered == [105.0] * 3
 
 
 async def test_a_group_that_nobody_names_is_freed_after_its_grace(cluster: Cluster) -> None:

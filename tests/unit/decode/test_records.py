@@ -14,6 +14,7 @@ import yaml
 from serried.decode.reservations import FORMAT, PACKED_FORMAT, decode_reservation, encode_reservation
 from serried.model.group import GroupKey, GroupKind
 from serried.model.reservation import Reservation, Slot, Victim
+from tests.support.older_records import OLDER
 
 RECORDS = Path(__file__).parents[2] / "records"
 CRD = Path(__file__).parents[3] / "manifests/kustomize/crds/reservations.yaml"
@@ -74,6 +75,20 @@ def test_a_record_that_does_not_say_its_format_is_of_the_first(name: str) -> Non
     raw = json.loads((RECORDS / "1" / f"{name}.json").read_text())
     del raw["spec"]["format"]
     assert describe(decode_reservation(raw)) == describe(WRITTEN[name])
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_release_that_knew_no_formats_reads_what_is_written_and_its_own_records_are_read(name: str) -> None:
+    said = describe(WRITTEN[name])
+    assert describe(OLDER["decode_reservation"](write(WRITTEN[name]))) == said
+    older = write(WRITTEN[name]) | {"spec": OLDER["encode_reservation"](WRITTEN[name], "host_1/1")}
+    assert "format" not in older["spec"]
+    assert describe(decode_reservation(older)) == said
+
+
+def test_a_packed_record_is_an_empty_one_to_it() -> None:
+    found = OLDER["decode_reservation"](json.loads((RECORDS / str(PACKED_FORMAT) / "planned.json").read_text()))
+    assert (found.group, found.need, found.slots, found.committed) == (GroupKey("default", "train"), 3, {}, frozenset())
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -13,6 +13,7 @@ from serried.kube.wire import Resource
 from serried.model.reservation import Reservation, Victim
 from tests.support.extender_harness import GANG, gang
 from tests.support.fake_api import FakeApi
+from tests.support.older_records import OLDER
 from tests.support.records import Names, large_reservation
 
 GROUP = gang(2).value()
@@ -73,14 +74,24 @@ async def test_victims_and_the_parts_of_a_tree_are_packed_with_it(api: FakeApi, 
     assert (found.victims, found.parts) == (held.victims, parts)
 
 
-@pytest.mark.parametrize("members", [1_000, 6_000])
+@pytest.mark.parametrize(
+    ("members", "names"),
+    [
+        pytest.param(1_000, Names.LABEL, id="1,000 members"),
+        pytest.param(12_000, Names.SHORT, id="as many as fit with names of 20 characters"),
+        pytest.param(7_000, Names.LABEL, id="as many as fit with names of 63 characters"),
+        pytest.param(2_500, Names.LONGEST, id="as many as fit with names of 253 characters"),
+    ],
+)
 async def test_what_fits_can_be_read_by_people_and_by_a_release_that_does_not_unpack(
-    api: FakeApi, records: Records, members: int
+    api: FakeApi, records: Records, members: int, names: Names
 ) -> None:
-    await records.write(GROUP, large_reservation(GANG, GROUP.uid, members, Names.LABEL))
+    held = large_reservation(GANG, GROUP.uid, members, names)
+    await records.write(GROUP, held)
     ((_, record),) = api.records.items()
     assert "packed" not in record["spec"]
     assert len(record["spec"]["slots"]) == members
+    assert OLDER["decode_reservation"](record).slots == held.slots
 
 
 async def test_a_record_of_a_later_format_is_neither_read_nor_deleted(api: FakeApi, records: Records) -> None:
