@@ -33,7 +33,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer
     monkeypatch.setattr(process, "_IDLENESS_SECONDS", 0.01)
     monkeypatch.setattr(idleness, "BLIND_SECONDS", PATIENCE)
     monkeypatch.setattr(idleness, "STUCK_SECONDS", PATIENCE)
-    monkeypatch.setattr(feed, "_WATCH_TIMING", WatchTiming(unserved=0.02))
+    monkeypatch.setattr(feed, "_WATCH_TIMING", WatchTiming(unserved=0.02, unserved_after=0.02, absent_after=0.02))
     async with FakeApiServer() as made:
         yield made
 
