@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 
 import aiohttp
+from aiohttp.connector import Connection
 from yarl import URL
 
 from serried.kube.auth import TOKEN_LIFETIME_SECONDS, Credentials
@@ -38,7 +39,8 @@ _LARGE_BODY_BYTES = 2**19
 
 
 Check = Callable[[], None]
-"""Called whenever a call is about to be sent, for the first time or again; what it raises ends the call.
+"""Called whenever a call is about to be sent, for the first time or again, before it waits for a connection and when it
+has one; what it raises ends the call.
 
 That must be no OSError and no error of aiohttp: those are taken for a connection that was lost.
 """
@@ -195,6 +197,7 @@ class Transport:
                 headers={"User-Agent": self._agent, "Accept": JSON_TYPE},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=("Accept-Encoding",),
+                request_class=_Request,
             )
         return self._session
 
@@ -226,11 +229,24 @@ class Transport:
         self._token_until = time.monotonic() + TOKEN_LIFETIME_SECONDS
 
 
+class _Request(aiohttp.ClientRequest):
+    """A request for which `check` is called once more when it has its connection: it may have waited for that."""
+
+    check: Check | None = None
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        if self.check is not None:
+            self.check()
+        return await super().send(conn)
+
+
 def _ahead(check: Check) -> aiohttp.ClientMiddlewareType:
     """What aiohttp runs ahead of each sending, its own second one included."""
 
     async def ask(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         check()
+        if isinstance(request, _Request):
+            request.check = check
         return await send(request)
 
     return ask
