@@ -4,10 +4,14 @@ One election, not two: kube-scheduler's holderIdentity is its hostname (in a Pod
 the watch showed last is not enough: it may be late, and by then another instance may lead. So leadership runs out by
 the Lease's own renewTime, a while before others may take the Lease: what is on its way then arrives in time. A wall
 clock that is set back would prolong that, so leadership runs out by a clock that nobody sets as well.
+
+A Lease that is given up does not run out: others have it at once. The scheduler gives it up when our probe has failed
+for long enough. So who has stood still for about that long leads again only when a renewal has come after that.
 """
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 
@@ -29,6 +33,12 @@ kube-scheduler itself gives up after 10 seconds without a renewal (renewDeadline
 """
 
 _LOOK_SECONDS = 0.5
+
+STILL_SECONDS = 4.0
+"""Standing still for longer than this may have cost the scheduler the Lease: its probe takes longer to fail."""
+
+_UNREAD_SECONDS = 1.0
+"""What the watch shows so soon after standing still may be older: it was kept for us meanwhile."""
 
 WATCH_TIMING = WatchTiming(silence=10.0)
 """A Lease is renewed every few seconds: a watch that shows nothing for so long has lost its connection.
@@ -65,6 +75,12 @@ class Leadership:
 
         self._seen = 0.0
         """The monotonic time at which its last renewal was seen first."""
+
+        self._looked: float | None = None
+        """The monotonic time of the last look at the Lease; None while nobody looks all the time."""
+
+        self._believed_from = -math.inf
+        """The monotonic time from which on a renewal that is seen is believed."""
 
         self._lapsed = False
         """Whether somebody was told that we do not lead any more, while that turn is not told yet."""
@@ -125,8 +141,13 @@ class Leadership:
         ours = lease.holder == self._prefix or lease.holder.startswith(self._prefix + "_")
         if not ours or lease.renewed is None or not self._willing:
             return False
+        if self._stood_still() or self._seen < self._believed_from:
+            return False
         share = _SHARE * lease.duration
         return self._wall() < lease.renewed + share and self._clock() < self._seen + share
+
+    def _stood_still(self) -> bool:
+        return self._looked is not None and self._clock() > self._looked + STILL_SECONDS
 
     def review(self) -> None:
         """Look whether the state has turned: with a change of the Lease, or with time alone."""
@@ -144,10 +165,23 @@ class Leadership:
         self._changed(active)
 
     async def watch_time(self) -> None:
-        """Notice the end of a Lease that nobody renews, until cancelled."""
+        """Notice the end of a Lease that nobody renews, and that we stood still, until cancelled."""
+        self.begin_to_look()
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            self.review()
+            self.look()
+
+    def begin_to_look(self) -> None:
+        """From now on `look` is called all the time."""
+        self._looked = self._clock()
+
+    def look(self) -> None:
+        """Look at the Lease, and at how long ago the last look was."""
+        if self._stood_still():
+            log.warning("this process stood still for long: the Lease may be another's by now")
+            self._believed_from = self._clock() + _UNREAD_SECONDS
+        self._looked = self._clock()
+        self.review()
 
 
 class AlwaysActive(Leadership):

@@ -2,8 +2,9 @@
 
 Two pairs of scheduler and extender run on a control plane, each under a stand-in of a kubelet. A gang is created, the
 leader struck while it is under way, and another gang created: what is told is the time to its first Binding, and to the
-last of both. Several control planes are struck at the same time, for most of the time is waiting. JSON goes to
-`bench/results/`, the table to standard output.
+last of both. The API server's audit log says whether a pod was bound twice, and how many Bindings were refused. Several
+control planes are struck at the same time, for most of the time is waiting. JSON goes to `bench/results/`, the table to
+standard output.
 
     python -m bench.failover                      all ways, 4 repetitions on each of 3 control planes
     python -m bench.failover --only frozen loop   some ways
@@ -28,6 +29,7 @@ from bench.cluster import Cluster, ClusterError, Spec
 from bench.cluster.api import ApiError
 from bench.cluster.cluster import down
 from bench.cluster.progress import Report, stderr_report
+from bench.failover.bindings import note_bindings
 from bench.failover.bounds import bounds, read_pace
 from bench.failover.pairs import Pairs
 from bench.failover.rolling import Rolled, roll
@@ -43,9 +45,9 @@ _TROUBLES = (ClusterError, ApiError, OSError, http.client.HTTPException)
 """What ends one strike, and no other."""
 
 
-def spec_of(lane: int) -> Spec:
-    """A small cluster."""
-    return Spec(name=f"failover-{lane}", nodes=12, racks=4, serried=False, hold="filter")
+def spec_of(lane: int, flags: tuple[str, ...] = ()) -> Spec:
+    """A small cluster, with these flags of its API server."""
+    return Spec(name=f"failover-{lane}", nodes=12, racks=4, serried=False, hold="filter", server_flags=flags)
 
 
 @dataclass(slots=True)
@@ -64,9 +66,9 @@ class Lane:
 def run_lane(lane: Lane, ways: Sequence[str], repetitions: int, until: float, report: Report) -> None:
     """All strikes on one control plane; none begins after ``until`` on the monotonic clock."""
     try:
-        cluster = Cluster.up(spec_of(lane.number))
-        try:
-            with tempfile.TemporaryDirectory(prefix="serried-failover-") as directory:
+        with tempfile.TemporaryDirectory(prefix="serried-failover-") as directory:
+            cluster = Cluster.up(spec_of(lane.number, note_bindings(Path(directory))))
+            try:
                 pairs = Pairs(cluster, Path(directory))
                 try:
                     pairs.replace()
@@ -75,8 +77,8 @@ def run_lane(lane: Lane, ways: Sequence[str], repetitions: int, until: float, re
                     report(f"{lane.number}: {lane.rolled[-1]}")
                 finally:
                     pairs.close()
-        finally:
-            cluster.down()
+            finally:
+                cluster.down()
     except _TROUBLES as error:
         lane.failures.append(f"control plane {lane.number}: {error}")
         report(f"error: {lane.failures[-1]}")
@@ -119,6 +121,7 @@ def summarize(seen: Sequence[Strike], ways: Sequence[str], bounds: Mapping[str, 
                 "whole_p99": max(each.whole for each in found),
                 "half_longest": max(each.half for each in found),
                 "leader_changed": sum(each.leader_changed for each in found),
+                "refused": sum(each.refused for each in found),
             }
         )
     return rows
@@ -134,6 +137,7 @@ def summarize_rolled(rolled: Sequence[Rolled]) -> dict[str, Any]:
         "slowest": max(each.slowest for each in rolled),
         "pause": max(each.pause for each in rolled),
         "half_longest": max(each.half for each in rolled),
+        "refused": sum(each.refused for each in rolled),
     }
 
 

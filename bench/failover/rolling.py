@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -32,6 +33,8 @@ class Rolled:
     """The longest time in seconds for which a gang was seen bound in part."""
 
     defects: tuple[str, ...] = ()
+    refused: int = 0
+    """Bindings of pods that were bound already."""
 
 
 class Load:
@@ -85,7 +88,7 @@ class Seen:
                 self._half_since.pop(gang, None)
                 self.whole.setdefault(gang, now)
 
-    def summarize(self, created: dict[str, float], defects: list[str]) -> Rolled:
+    def summarize(self, created: dict[str, float], defects: Sequence[str], refused: int = 0) -> Rolled:
         """All gangs are whole: how long it took them."""
         ends = sorted(self.whole.values())
         return Rolled(
@@ -94,6 +97,7 @@ class Seen:
             round(max((later - earlier for earlier, later in pairwise(ends)), default=0.0), 2),
             round(self.half, 2),
             tuple(defects),
+            refused,
         )
 
 
@@ -119,7 +123,7 @@ def roll(pairs: Pairs, namespace: str) -> Rolled:
         seen.take(witness.count_each(), time.monotonic())
         time.sleep(LOOK_SECONDS)
     await_leader(pairs)
-    rolled = seen.summarize(load.created, witness.defects)
+    rolled = seen.summarize(load.created, witness.find_defects(), witness.count_refused())
     witness.clear()
     return rolled
 

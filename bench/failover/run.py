@@ -36,6 +36,8 @@ class Strike:
     """The longest time in seconds for which the gang that was under way was seen bound in part."""
     leader_changed: bool
     defects: tuple[str, ...] = ()
+    refused: int = 0
+    """Bindings of pods that were bound already."""
 
 
 def strike(pairs: Pairs, name: str, way: Way, namespace: str) -> Strike:
@@ -52,8 +54,9 @@ def strike(pairs: Pairs, name: str, way: Way, namespace: str) -> Strike:
     way.heal(pairs, leader)
     await_leader(pairs)
     _await(f"no record after {way.title}", lambda: not _records(pairs, namespace))
+    defects, refused = witness.find_defects(), witness.count_refused()
     witness.clear()
-    return Strike(name, first, whole, half, after != leader.pod, tuple(witness.defects))
+    return Strike(name, first, whole, half, after != leader.pod, defects, refused)
 
 
 def _observe(witness: Witness, begun: float) -> tuple[float, float, float]:

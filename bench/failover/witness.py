@@ -1,23 +1,29 @@
-"""A namespace in which gangs are created, and what is seen of their Bindings, at every look."""
+"""A namespace in which gangs are created, and what is seen of their pods and of their Bindings."""
 
 import time
 from collections import Counter
 from typing import Any
 
 from bench.cluster import Cluster, ClusterError
+from bench.cluster.audit import AuditLog
+from bench.failover.bindings import Answer, count_accepted, judge, read_answers
 
 LOOK_SECONDS = 0.1
 """The pause between two looks: no time that is told is more exact."""
 
 _CLEAR_SECONDS = 30.0
 
+_LAG_SECONDS = 5.0
+"""The API server writes into its audit log after it has answered."""
+
 
 class Witness:
-    """Creates gangs, and looks. Times are of the monotonic clock."""
+    """Creates gangs, and looks. The API server has to note Bindings (`note_bindings`)."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
-        self.defects: list[str] = []
-        """What must never be: a pod that is bound twice, or once more in vain."""
+        self._remade: list[str] = []
+        self._log = AuditLog.of(cluster.spec)
+        self._mark = self._log.mark()
         self._api = cluster.api
         self._version = cluster.spec.api_version
         self._native = cluster.spec.api == "native"
@@ -63,11 +69,27 @@ class Witness:
     def _note(self, pod: dict[str, Any]) -> None:
         name, uid, node = pod["metadata"]["name"], pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
         if self._names.setdefault(name, uid) != uid:
-            self.defects.append(f"pod {name} was made anew")
-        if uid in self._nodes and self._nodes[uid] != node:
-            self.defects.append(f"pod {name} was on {self._nodes[uid]}, then on {node or 'none'}")
+            self._remade.append(f"pod {name} was made anew")
         if node:
             self._nodes[uid] = node
+
+    def find_defects(self) -> tuple[str, ...]:
+        """What must never be: a pod that is made anew, bound twice, or planned for two nodes."""
+        deadline = time.monotonic() + _LAG_SECONDS
+        while self._nodes.keys() - {each.uid for each in self._answers()} and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+        return (*self._remade, *judge(self._answers(), self._nodes))
+
+    def count_accepted(self) -> dict[str, int]:
+        """How many Bindings of each pod were accepted, by UID."""
+        return dict(count_accepted(self._answers()))
+
+    def count_refused(self) -> int:
+        """How many Bindings were refused: those of pods that were bound already, in most cases."""
+        return sum(each.refused for each in self._answers())
+
+    def _answers(self) -> list[Answer]:
+        return list(read_answers(self._log.read(self._mark), self._namespace))
 
     def clear(self) -> None:
         """Everything that was created goes."""

@@ -1,10 +1,10 @@
 """The API server's audit log: what the accounts of Serried ask for, and what of it RBAC refuses."""
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.cluster.audit import AuditLog, make_flags
 from tests.e2e.roles.rights import NAMESPACE, PROCESSES, Grant
 from tests.support.cluster_stage import Raw
 
@@ -28,32 +28,21 @@ class Use(NamedTuple):
         return self.asked == (grant if grant.name else grant._replace(name=self.asked.name))
 
 
-class Audit:
-    """The log of one API server."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def mark(self) -> int:
-        """Where the log ends now."""
-        return self._path.stat().st_size
+class Audit(AuditLog):
+    """What the log of one API server says of rights."""
 
     def count_refused(self, mark: int, grant: Grant) -> int:
         """How often this has been refused since then."""
-        return len({use.id for use in self._read(mark) if use.refused and use.is_of(grant)})
+        return len({use.id for use in self._find_uses(mark) if use.refused and use.is_of(grant)})
 
     def find_unused(self, mark: int, grants: Iterable[Grant]) -> list[Grant]:
         """Those of these rights that nobody has made use of since then."""
-        allowed = [use for use in self._read(mark) if not use.refused]
+        allowed = [use for use in self._find_uses(mark) if not use.refused]
         return [grant for grant in grants if not any(use.is_of(grant) for use in allowed)]
 
-    def _read(self, mark: int) -> Iterator[Use]:
-        with self._path.open("rb") as log:
-            log.seek(mark)
-            lines = log.read().splitlines(keepends=True)
-        for line in lines:
-            if line.endswith(b"\n"):  # else it is being written
-                yield from _read_use(json.loads(line))
+    def _find_uses(self, mark: int) -> Iterator[Use]:
+        for event in self.read(mark):
+            yield from _read_use(event)
 
 
 def _read_use(event: Raw) -> Iterator[Use]:
@@ -66,8 +55,8 @@ def _read_use(event: Raw) -> Iterator[Use]:
     yield Use(event["auditID"], asked, event["responseStatus"].get("code") == _FORBIDDEN)
 
 
-def make_policy() -> Raw:
-    """An audit policy that notes what our accounts do, and nothing else."""
+def note_our_accounts(directory: Path) -> tuple[str, ...]:
+    """Flags of an API server that notes in this directory what our accounts do, and nothing else."""
     users = [f"system:serviceaccount:{NAMESPACE}:{account}" for account in PROCESSES]
     rules: list[dict[str, Any]] = [{"level": "Metadata", "users": users}, {"level": "None"}]
-    return {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
+    return make_flags(directory, rules)

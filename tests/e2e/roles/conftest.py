@@ -7,16 +7,14 @@ list that is streamed needs no right to list, and OwnerReferencesPermissionEnfor
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-import yaml
 
 from bench.cluster import Cluster, Spec
 from bench.cluster.installation import MANIFESTS
 from tests.e2e.compatible.stage import Shape, install
 from tests.e2e.kinds.operators import at_work
-from tests.e2e.roles.audit import Audit, make_policy
+from tests.e2e.roles.audit import Audit, note_our_accounts
 from tests.e2e.roles.stage import RoleStage
 from tests.support.clusters import GANG_GATES, running
 
@@ -26,19 +24,10 @@ _IMPATIENT = ("--barrier-idle", "8")
 
 
 @pytest.fixture(scope="package")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where an API server writes its audit log."""
-    return tmp_path_factory.mktemp("audit") / "audit.log"
-
-
-@pytest.fixture(scope="package")
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, log: Path) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Each story names its cluster: a parameter beside another one that is no fixture starts a cluster a story."""
-    policy = log.with_name("policy.yaml")
-    policy.write_text(yaml.safe_dump(make_policy()))
     flags = (
-        f"audit-policy-file={policy}",
-        f"audit-log-path={log}",
+        *note_our_accounts(tmp_path_factory.mktemp("audit")),
         "enable-admission-plugins=OwnerReferencesPermissionEnforcement",
     )
     begin = _begin_native if request.param == "native" else _begin_fallback
@@ -81,8 +70,8 @@ def _begin_fallback(flags: tuple[str, ...], directories: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="package")
-def audit(cluster: Cluster, log: Path) -> Audit:
-    return Audit(log)
+def audit(cluster: Cluster) -> Audit:
+    return Audit.of(cluster.spec)
 
 
 @pytest.fixture(scope="package")

@@ -3,8 +3,9 @@ from dataclasses import replace
 
 import pytest
 
+from bench.failover.bounds import read_pace
 from extender import leader as module
-from extender.leader import AlwaysActive, Leadership
+from extender.leader import STILL_SECONDS, AlwaysActive, Leadership
 from serried.decode.times import write_time
 from serried.kube.changes import Deleted, Upserted
 from serried.kube.wire import LEASES
@@ -232,3 +233,76 @@ def test_without_a_lease_it_is_active_from_the_beginning(turns: Turns, clock: Cl
     alone.begin()
     alone.review()
     assert (alone.active, alone.leads(), turns.seen) == (True, True, [True])
+
+
+class TestAProcessThatStoodStill:
+    """Its scheduler may have given the Lease up meanwhile, and what the watch shows next may be from before that."""
+
+    @pytest.fixture
+    def steady(self) -> Clock:
+        return Clock()
+
+    @pytest.fixture
+    def leadership(self, turns: Turns, clock: Clock, steady: Clock) -> Leadership:
+        made = Leadership(HERE, turns, clock, steady)
+        made.begin_to_look()
+        made.take(held_by("serried-0_a"))
+        return made
+
+    @pytest.fixture(autouse=True)
+    def stop(self, leadership: Leadership, clock: Clock, steady: Clock) -> None:
+        """Longer than the scheduler's probe takes to fail, and not long enough for the Lease to run out."""
+        for each in (clock, steady):
+            each.advance(6)
+
+    def test_does_not_lead_before_anybody_has_looked(self, leadership: Leadership) -> None:
+        assert not leadership.leads()
+
+    def test_tells_that_turn(self, leadership: Leadership, turns: Turns) -> None:
+        leadership.look()
+        assert (leadership.leads(), turns.seen) == (False, [True, False])
+
+    def test_is_not_persuaded_by_renewals_that_were_kept_for_it(self, leadership: Leadership, turns: Turns) -> None:
+        leadership.look()
+        leadership.take(held_by("serried-0_a", NOW + 4))
+        assert (leadership.leads(), turns.seen) == (False, [True, False])
+
+    def test_leads_again_when_the_lease_is_renewed_after_that(
+        self, leadership: Leadership, turns: Turns, clock: Clock, steady: Clock
+    ) -> None:
+        leadership.look()
+        for each in (clock, steady):
+            each.advance(1.5)
+        leadership.take(held_by("serried-0_a", NOW + 7))
+        assert (leadership.leads(), turns.seen) == (True, [True, False, True])
+
+
+def test_a_pause_that_costs_no_scheduler_the_lease_is_no_reason_to_doubt(turns: Turns, clock: Clock) -> None:
+    steady = Clock()
+    leadership = Leadership(HERE, turns, clock, steady)
+    leadership.begin_to_look()
+    leadership.take(held_by("serried-0_a"))
+    steady.advance(STILL_SECONDS - 0.1)
+    leadership.look()
+    assert (leadership.leads(), turns.seen) == (True, [True])
+
+
+async def test_a_process_that_is_slow_and_looks_now_and_then_does_not_stand_still(
+    turns: Turns, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.0)
+    steady = Clock()
+    leadership = Leadership(HERE, turns, clock, steady)
+    leadership.take(held_by("serried-0_a"))
+    looking = asyncio.create_task(leadership.watch_time())
+    for _ in range(3):
+        for _ in range(5):
+            await asyncio.sleep(0)
+        steady.advance(STILL_SECONDS - 0.5)
+    assert (leadership.leads(), turns.seen) == (True, [True])
+    looking.cancel()
+
+
+def test_whoever_stood_still_doubts_before_the_probe_of_its_scheduler_can_have_failed() -> None:
+    probe = read_pace().liveness
+    assert (probe.failures - 1) * probe.period > STILL_SECONDS
