@@ -178,6 +178,15 @@ def test_a_token_that_is_taken_away_opens_nothing_when_its_time_is_over(remote: 
     assert time.monotonic() - begun < KEPT_SECONDS + API_SERVER_KEEPS_SECONDS + 3
 
 
+def test_a_right_that_is_taken_away_opens_nothing_when_its_time_is_over(remote: Remote) -> None:
+    token = remote.create_account("demoted", "serried-debug-reader")
+    eventually("the right", lambda: remote.ask(QUEUE, token).status_code == 200)
+    remote.cluster.kubectl("delete", "clusterrolebinding", "demoted")
+    begun = time.monotonic()
+    eventually("no way in", lambda: remote.ask(QUEUE, token).status_code == 403)
+    assert time.monotonic() - begun < KEPT_SECONDS + 3
+
+
 @pytest.mark.full
 def test_while_the_api_server_hangs_readers_go_on_for_a_time_and_probes_for_ever(remote: Remote, reader: str) -> None:
     assert remote.ask(QUEUE, reader).status_code == 200

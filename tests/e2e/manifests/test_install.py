@@ -72,19 +72,62 @@ def _without(pod: Json, path: str) -> Json:
     return changed
 
 
-@pytest.mark.parametrize("beside", ["base", "overlays/gate", "overlays/isolated"])
-def test_the_network_policies_are_valid_beside(server: Server, tmp_path: Path, beside: str) -> None:
+BESIDE = {
+    "base": "network-policy",
+    "overlays/gate": "network-policy",
+    "overlays/isolated": "network-policy",
+    "overlays/control-plane": "network-policy-control-plane",
+}
+"""What is installed, and the component of network policies that goes with it."""
+
+
+@pytest.fixture(params=BESIDE)
+def fenced(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A kustomization of an installation and its network policies."""
     home = os.path.relpath(KUSTOMIZE, tmp_path)
     content = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": [f"{home}/{beside}"],
-        "components": [f"{home}/network-policy"],
+        "resources": [f"{home}/{request.param}"],
+        "components": [f"{home}/{BESIDE[request.param]}"],
     }
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(content))
-    said = server.run("apply", "-k", str(tmp_path), "--dry-run=server")
+    return tmp_path
+
+
+def test_an_installation_with_its_network_policies_is_valid(server: Server, fenced: Path) -> None:
+    said = server.run("apply", "-k", str(fenced), "--dry-run=server")
     assert "networkpolicy.networking.k8s.io/serried created" in said
     assert "networkpolicy.networking.k8s.io/serried-controller created" in said
+
+
+def test_network_policies_come_and_go_and_shut_no_port_of_the_pods_out(server: Server, fenced: Path) -> None:
+    objects = list(yaml.safe_load_all(server.run("kustomize", str(fenced))))
+    policies = [each for each in objects if each["kind"] == "NetworkPolicy"]
+    stored = server.write("apply", *policies)
+    try:
+        for pod in (each["spec"]["template"] for each in objects if each["kind"] == "Deployment"):
+            ports = _ports(pod["spec"])
+            let_in = {port for policy in stored if _selects(policy, pod) for port in _let_in(policy)}
+            assert set(ports.values()) <= {ports.get(port, port) for port in let_in}
+    finally:
+        server.run("delete", "networkpolicies", "-n", NAMESPACE, *(each["metadata"]["name"] for each in policies))
+    assert server.get("networkpolicies", "-n", NAMESPACE)["items"] == []
+
+
+def _ports(pod: Json) -> dict[str, int]:
+    """The numbers of a pod's ports, by name."""
+    containers = (*pod.get("initContainers", ()), *pod["containers"])
+    return {port["name"]: port["containerPort"] for container in containers for port in container["ports"]}
+
+
+def _selects(policy: Json, pod: Json) -> bool:
+    wanted: Json = policy["spec"]["podSelector"]["matchLabels"]
+    return bool(wanted.items() <= pod["metadata"]["labels"].items())
+
+
+def _let_in(policy: Json) -> set[str | int]:
+    return {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
 
 
 def test_the_shape_for_the_cluster_s_own_scheduler_is_valid(server: Server) -> None:

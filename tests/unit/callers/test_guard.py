@@ -185,6 +185,14 @@ class TestWhatIsKept:
         house.clock.advance(1)
         assert (await house.ask()).status_code == 401
 
+    async def test_a_right_that_is_taken_away_is_refused_when_that_time_is_over(self, house: House) -> None:
+        await house.ask()
+        house.court.grants.clear()
+        house.clock.advance(KEPT - 1)
+        assert (await house.ask()).status_code == 200
+        house.clock.advance(1)
+        assert (await house.ask()).status_code == 403
+
     async def test_a_right_that_is_given_counts_sooner(self, house: House) -> None:
         assert (await house.ask("/debug/nodes")).status_code == 403
         house.court.grants.add((READER, "get", "/debug/nodes"))

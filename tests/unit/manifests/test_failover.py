@@ -74,3 +74,19 @@ def test_each_deployment_of_two_has_a_budget_that_lets_one_go(documents: Sequenc
     for deployment in deployments:
         (budget,) = [each for each in budgets if each["selector"] == deployment["spec"]["selector"]]
         assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+
+
+@pytest.mark.parametrize("name", ["serried", "serried-controller"])
+def test_pods_may_run_beside_the_control_plane_and_leave_a_node_that_is_gone_after_half_a_minute(
+    documents: Sequence[Document], name: str
+) -> None:
+    (found,) = [each.content for each in documents if (each.kind, each.name) == ("Deployment", name)]
+    tolerations = found["spec"]["template"]["spec"]["tolerations"]
+    assert {(each["key"], each.get("effect", ""), each.get("tolerationSeconds")) for each in tolerations} == {
+        ("CriticalAddonsOnly", "", None),
+        ("node-role.kubernetes.io/control-plane", "NoSchedule", None),
+        ("node.kubernetes.io/not-ready", "NoExecute", 30),
+        ("node.kubernetes.io/unreachable", "NoExecute", 30),
+    }
+    assert {each["operator"] for each in tolerations} == {"Exists"}
+    assert len(tolerations) == 4

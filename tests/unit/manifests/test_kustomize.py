@@ -49,7 +49,7 @@ def test_a_kustomization_lists_existing_files_and_leaves_none_beside_it_out(kust
 def test_the_base_takes_in_every_part_but_those_to_ask_for() -> None:
     components = (
         *("compatible", "control-plane", "elastic-refuse", "evict-broken", "evict-disrupted"),
-        *("marker", "isolated", "monitoring", "network-policy"),
+        *("marker", "isolated", "monitoring", "network-policy", "network-policy-control-plane"),
     )
     asked_for = {MANIFESTS / "kustomize" / name for name in ("base", "gate", *components)}
     overlays = set((MANIFESTS / "kustomize" / "overlays").iterdir())

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.unit.manifests.shipped import Document
+from tests.unit.manifests.shipped import MANIFESTS, Document
+
+KUSTOMIZE = MANIFESTS / "kustomize"
 
 
 def find(documents: Sequence[Document], kind: str, name: str) -> dict[str, Any]:
@@ -35,6 +38,25 @@ def test_what_may_be_reached_are_ports_that_the_pod_has_and_the_verbs_are_none_o
     assert all(rule["from"] for rule in rules)
 
 
+def test_beside_the_cluster_s_scheduler_the_verbs_are_let_in_wherever_it_calls_from(
+    documents: Sequence[Document],
+) -> None:
+    patches = yaml.safe_load((KUSTOMIZE / "control-plane" / "kustomization.yaml").read_text())["patches"]
+    (patch,) = [yaml.safe_load(each["patch"]) for each in patches if each["target"]["kind"] == "Deployment"]
+    opened = [step["value"] for step in patch if step["path"].endswith("/ports/-")]
+    verbs = find(documents, "NetworkPolicy", "serried-verbs")["spec"]
+    assert verbs["podSelector"] == find(documents, "NetworkPolicy", "serried")["spec"]["podSelector"]
+    (rule,) = verbs["ingress"]
+    assert rule == {"ports": [{"protocol": "TCP", "port": port["name"]} for port in opened]}
+    # What Serried may reach is the other policy's to say: this one takes nothing away.
+    assert verbs["policyTypes"] == ["Ingress"]
+
+
+def test_the_policies_beside_the_cluster_s_scheduler_are_the_others_and_one_more() -> None:
+    component = yaml.safe_load((KUSTOMIZE / "network-policy-control-plane" / "kustomization.yaml").read_text())
+    assert component["components"] == ["../network-policy"]
+
+
 def test_every_deployment_has_a_policy(documents: Sequence[Document]) -> None:
     named = {kind: {each.name for each in documents if each.kind == kind} for kind in ("Deployment", "NetworkPolicy")}
-    assert named["Deployment"] == named["NetworkPolicy"]
+    assert named["Deployment"] == named["NetworkPolicy"] - {"serried-verbs"}

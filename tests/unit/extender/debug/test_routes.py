@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from extender.debug.broadcast import Broadcast
+from extender.debug.config import conceal
 from extender.debug.live import live_routes
 from extender.debug.profile import profile_routes
 from extender.debug.routes import debug_routes, process_routes
@@ -97,6 +98,23 @@ async def test_the_settings_are_shown_as_a_command_line_would_have_them(http: ht
     assert settings["--ops-listen"]["value"] == ":8912"
     assert settings["--kubeconfig"]["value"] == ""
     assert settings["--lease-holder-prefix"]["value"] == "serried-0"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        pytest.param("http://collector:4318/v1/traces", "http://collector:4318/v1/traces", id="a URL without secrets"),
+        pytest.param("https://me:open-sesame@collector/v1", "https://***@collector/v1", id="user and password"),
+        pytest.param("https://token@collector", "https://***@collector", id="a token for a user"),
+        pytest.param("https://me:a@b/c?d@collector/v1", "https://***@collector/v1", id="a password of any characters"),
+        pytest.param("https://collector/v1?key=open-sesame", "https://collector/v1?***", id="a key in the query"),
+        pytest.param("https://me:a@collector?key=b@c", "https://***@c", id="rather too much than too little"),
+        pytest.param("/etc/serried/tls@1.key", "/etc/serried/tls@1.key", id="a file"),
+        pytest.param("a,b", "a,b", id="names"),
+    ],
+)
+def test_a_url_is_shown_without_what_lets_somebody_in(value: str, shown: str) -> None:
+    assert conceal(value) == shown
 
 
 @pytest.mark.parametrize("read", [extender_settings, controller_settings])
