@@ -100,7 +100,7 @@ async def test_what_is_planted_is_in_no_answer(extender: Extender) -> None:
 async def test_what_is_planted_is_not_on_the_live_page(extender: Extender) -> None:
     told = ""
     async for event in extender.broadcast.follow():
-        told += event if isinstance(event, str) else event.decode()
+        told += event.decode()
         if '"complete":true' in told:
             break
     assert "n1" in told
