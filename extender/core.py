@@ -20,6 +20,7 @@ from extender.binding.reservations import Records
 from extender.binding.run import CycleRunner
 from extender.binding.stray_nominations import StrayNominations
 from extender.binding.tasks import Tasks
+from extender.binding.unseen import UnseenMembers
 from extender.loop import SchedulingLoop
 from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.backfill import PATIENCE_SECONDS, Backfill, Mode
@@ -378,6 +379,7 @@ class Core:
             self.groups,
             term,
             records=records,
+            unseen=UnseenMembers(client, store.pods, term),
             stray_nominations=StrayNominations(
                 client, store.pods, store.members, self.ledger, nominator=self.nominator, term=term
             ),
