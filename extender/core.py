@@ -326,6 +326,7 @@ class Core:
             endings=endings,
             outbox=self.outbox,
             clock=clock,
+            wall=wall,
             job_unknown_seconds=options.job_unknown_seconds,
         )
 
