@@ -20,6 +20,7 @@ from extender.binding.reservations import Records
 from extender.binding.run import CycleRunner
 from extender.binding.stray_nominations import StrayNominations
 from extender.binding.tasks import Tasks
+from extender.binding.unseen import UnseenMembers
 from extender.loop import SchedulingLoop
 from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.backfill import PATIENCE_SECONDS, Backfill, Mode
@@ -325,6 +326,7 @@ class Core:
             endings=endings,
             outbox=self.outbox,
             clock=clock,
+            wall=wall,
             job_unknown_seconds=options.job_unknown_seconds,
         )
 
@@ -378,6 +380,7 @@ class Core:
             self.groups,
             term,
             records=records,
+            unseen=UnseenMembers(client, store.pods, term),
             stray_nominations=StrayNominations(
                 client, store.pods, store.members, self.ledger, nominator=self.nominator, term=term
             ),

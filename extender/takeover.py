@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from extender.binding.recovery import Recovery
+from extender.binding.unseen import UnjudgedError
 from extender.leader import Leadership
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.term import Term
@@ -61,7 +62,7 @@ class Takeover:
             try:
                 if not await self._recovery.recover():
                     continue  # the term ended under it; if the next one is ours, too, it begins at the beginning
-            except ApiError as error:
+            except (ApiError, UnjudgedError) as error:
                 self._meet_obstacle(error, attempts.failures + 1)
                 await attempts.rest()
                 continue
@@ -69,17 +70,17 @@ class Takeover:
             self._term.active = self._leadership.active  # it may have turned meanwhile
             self._group_scheduler.meet_obstacle("")
 
-    def _meet_obstacle(self, error: ApiError, failures: int) -> None:
+    def _meet_obstacle(self, error: ApiError | UnjudgedError, failures: int) -> None:
         """Nothing can be planned in this term yet: say so, and let go of whom it does not concern."""
-        log.error("cannot read the Reservations, so nothing is planned yet", extra={"err": str(error)})
+        log.error("cannot take over the Reservations, so nothing is planned yet", extra={"err": str(error)})
         lasting = isinstance(error, NotFound | Forbidden) or failures >= _MAX_FAILURES
         if self._leadership.active and lasting:
             self._term.active = True
             self._group_scheduler.meet_obstacle(_describe(error))
 
 
-def _describe(error: ApiError) -> str:
-    """What keeps us from the records, and what helps."""
+def _describe(error: ApiError | UnjudgedError) -> str:
+    """What keeps us from the records, or from judging them, and what helps."""
     what = f"{RESERVATIONS} ({RESERVATIONS.version})"
     if isinstance(error, NotFound):
         return f"the API server does not serve {what}; install the CRDs"

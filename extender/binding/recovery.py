@@ -3,6 +3,7 @@
 Runs once all caches are listed and before the first plan: a plan made earlier would not see the slots that an
 earlier term has promised. First of all each record gets this term's name (`Records.take_over`), so that no earlier
 leader can write it any more; whether its members may still be bound, the door says (`extender.scheduling.permit`).
+A committed record is judged by all of its members that exist, also by those that the watch shows later (`unseen`).
 """
 
 import logging
@@ -13,6 +14,7 @@ from extender.binding.reach import confine
 from extender.binding.reservations import Records
 from extender.binding.run import CycleRunner
 from extender.binding.stray_nominations import StrayNominations
+from extender.binding.unseen import UnseenMembers
 from extender.scheduling.cycle import BindingCycle, CycleStage
 from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_state import GroupState
@@ -24,6 +26,7 @@ from extender.scheduling.term import Term
 from extender.scheduling.units import is_running
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
+from serried.kube.errors import ApiError
 from serried.model.group import PodGroup, Policy
 from serried.model.pod import Pod
 from serried.model.reservation import Reservation
@@ -46,6 +49,7 @@ class Recovery:
         term: Term,
         *,
         records: Records,
+        unseen: UnseenMembers,
         stray_nominations: StrayNominations,
         scheduling_cycle: SchedulingCycle,
         endings: CycleEndings,
@@ -59,6 +63,7 @@ class Recovery:
         self._groups = groups
         self._term = term
         self._records = records
+        self._unseen = unseen
         self._stray_nominations = stray_nominations
         self._scheduling_cycle = scheduling_cycle
         self._endings = endings
@@ -70,13 +75,15 @@ class Recovery:
     async def recover(self) -> bool:
         """Take every record over, then take stray nominations off; whether the term has lasted until the end of it.
 
-        If not, others may have led meanwhile: what was read is outdated. Raises ApiError if the records cannot be read.
+        If not, others may have led meanwhile: what was read is outdated. Raises ApiError if the records cannot be read,
+        and UnjudgedError if one cannot be judged yet: nobody may be planned before, as its room is not held.
         """
         self._endings.leave_all()  # of an attempt that failed: the records are read anew
         self._runner.carry_out()
         self._term.recovering = True  # its cycles are driven on before anybody may plan
         try:
             taken = await self._records.take_over(self._confine)
+            await self._unseen.wait(taken)
             self._repairs.catch_up({slot.node for each in taken for slot in each.slots.values()})
             if not self._term.leads():
                 return False
@@ -85,7 +92,7 @@ class Recovery:
                 if not self._term.leads():
                     return False
                 await self._preempting.let_off(reservation)
-                await self._records.remove(reservation)
+                await self._remove(reservation)
             await self._preempting.let_off_forgotten()
             await self._stray_nominations.clear()
             return self._term.leads()
@@ -102,6 +109,15 @@ class Recovery:
             named = {"uids": dropped[:_MAX_NAMED], "pods": len(dropped)}
             log.warning("a Reservation names pods that it cannot speak for", extra=name_group(record.group) | named)
         return confined
+
+    async def _remove(self, reservation: Reservation) -> None:
+        try:
+            await self._records.remove(reservation)
+        except ApiError as error:
+            # Everybody waits for the takeover, and this record is in nobody's way.
+            said = name_group(reservation.group) | {"err": str(error)}
+            log.warning("a Reservation that is dropped cannot be deleted yet: it is tried again", extra=said)
+            self._runner.remove_later(reservation)
 
     def _take(self, reservation: Reservation) -> bool:
         """Hold a record's slots and drive its cycle on; whether there was anything left to drive."""

@@ -16,9 +16,11 @@ from serried.decode.reservations import (
     find_later_format,
     name_record,
 )
+from serried.kube.attempts import Attempts
 from serried.kube.client import ApiClient
-from serried.kube.errors import Conflict, Invalid, NotFound
+from serried.kube.errors import ApiError, Conflict, Invalid, NotFound, TooMany, Unavailable
 from serried.kube.wire import JSON, RESERVATIONS, Failure
+from serried.model.backoff import Backoff
 from serried.model.group import GroupKey, Key, PodGroup
 from serried.model.reservation import Reservation
 
@@ -26,6 +28,11 @@ log = logging.getLogger(__name__)
 
 _MAX_WRITES = 16
 """How many records are taken over at the same time."""
+
+_MAX_FAILURES = 3
+"""How many failures to take one record over are outlasted; all that wait for the new leader wait for this."""
+
+_RETRY = Backoff(first=0.5, cap=2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +204,9 @@ class Records:
 
         Each is written with the new term, and so with a new version, before anybody acts on it: whatever an earlier
         leader still sends for it is refused. A record that cannot be read is deleted, but not one of a later release,
-        which may be committed: Invalid says so, and nothing is written. One that can be read, but not written, stops no
-        other. Conflict if this instance does not lead any more: what the next leader has taken over is not taken back.
+        which may be committed: Invalid says so, and nothing is written. One that the API server lets nobody write, or
+        delete, stops no other: its reservation is taken as it is, and each later write or delete of it is another try.
+        Conflict if this instance does not lead any more: what the next leader has taken over is not taken back.
         """
         self._terms += 1
         self._seen.clear()
@@ -223,6 +231,7 @@ class Records:
 
     async def _take(self, item: JSON, confine: Callable[[Reservation], Reservation]) -> Reservation | None:
         found: JSON | None = item
+        attempts = Attempts(_RETRY)
         while found is not None:
             self._check_term(f"take over Reservation {found['metadata']['name']}")
             meta = found["metadata"]
@@ -230,7 +239,10 @@ class Records:
             reservation = decode_reservation(found)
             key = Key(meta["namespace"], meta["name"])
             if reservation is None or name_record(reservation.group) != meta["name"]:
-                await self._delete(key.namespace, meta["name"], _read_seen(found))
+                try:
+                    await self._delete(key.namespace, key.name, _read_seen(found))
+                except ApiError as error:
+                    _pass_over(key, "a Reservation that cannot be read cannot be deleted", error)
                 return None
             if _term_of(found) == self.term:  # our own write
                 reservation = confine(reservation)
@@ -240,22 +252,30 @@ class Records:
             claimed = None
             try:
                 claimed = await self._claim(found)
-            except Invalid as error:
-                log.warning("a Reservation cannot be written", extra={"record": str(key), "err": str(error)})
+            except ApiError as error:
+                _pass_over(key, "a Reservation cannot be written", error)
                 reservation = confine(reservation)
-                if await self._hold_unclaimed(found, reservation):
+                if isinstance(error, TooMany | Unavailable) and attempts.failures < _MAX_FAILURES:
+                    await attempts.rest(error.retry_after or 0.0)
+                elif await self._hold_unclaimed(key, found, reservation):
                     return reservation
             found = claimed or await self._read_again(key)
         return None
 
-    async def _hold_unclaimed(self, found: JSON, reservation: Reservation) -> bool:
+    async def _hold_unclaimed(self, key: Key, found: JSON, reservation: Reservation) -> bool:
         """Go by a record without our term in it; False if it has changed, or gone, since it was read."""
-        meta = found["metadata"]
-        if reservation.committed:
-            self._note(reservation.group, found)
-        # Without the record of its plan no earlier leader can commit that. We can: another one is written then.
-        elif not await self._delete(meta["namespace"], meta["name"], _read_seen(found)):
+        again = await self._read_again(key)  # an error of the API server does not say that nothing was written
+        if again is None or _read_seen(again) != _read_seen(found):
             return False
+        self._note(reservation.group, found)
+        if not reservation.committed:
+            # Without the record of its plan no earlier leader can commit that. We can: another one is written then.
+            try:
+                if not await self._delete(key.namespace, key.name, _read_seen(found)):
+                    return False
+                self._forget(reservation.group)
+            except ApiError as error:
+                _pass_over(key, "a Reservation can be neither written nor deleted", error)
         self._latest[reservation.group] = reservation
         return True
 
@@ -286,6 +306,16 @@ class Records:
             },
             "spec": encode_reservation(reservation, self.term),
         }
+
+
+def _pass_over(record: Key, what: str, error: ApiError) -> None:
+    """Say what the API server refuses of one record, which stops no other.
+
+    Raises the error if nobody has answered, or this instance does not lead: that is no fault of the record.
+    """
+    if not error.status:
+        raise error
+    log.warning(what, extra={"record": str(record), "err": str(error)})
 
 
 def _check_format(record: Mapping[str, Any]) -> None:

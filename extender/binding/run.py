@@ -37,6 +37,7 @@ from serried.kube.errors import ApiError
 from serried.metrics import ExtenderMetrics
 from serried.model.backoff import Backoff
 from serried.model.group import Key
+from serried.model.reservation import Reservation
 from serried.model.verdict import Reason, Verdict
 from serried.observe.log import name_group
 
@@ -122,6 +123,13 @@ class CycleRunner:
         self.carry_out()
         return self._effects.end_term()
 
+    def remove_later(self, reservation: Reservation) -> None:
+        """Delete the record of a reservation that nobody drives, however long it takes: until it is gone, or replaced.
+
+        Nothing more happens at the end of the term.
+        """
+        self._effects.spawn(self._remove_record(reservation))
+
     async def drive(self, cycle: BindingCycle) -> None:
         """Run a cycle from wherever it stands to its end. Never raises but for cancellation."""
         try:
@@ -129,7 +137,7 @@ class CycleRunner:
                 await self._run_safely(cycle)
         finally:
             if cycle.over and self._term.leads():
-                await self._remove_record(cycle)
+                await self._remove_record(cycle.reservation)
 
     async def _run_safely(self, cycle: BindingCycle) -> None:
         try:
@@ -437,12 +445,14 @@ class CycleRunner:
                 store.occupancy.release(uid, ClaimKind.ASSUMED)
         return sent
 
-    async def _remove_record(self, cycle: BindingCycle) -> None:
+    async def _remove_record(self, reservation: Reservation) -> None:
         async for _ in Attempts(_ROLL_FORWARD):
             try:
-                await self._records.remove(cycle.reservation)
+                await self._records.remove(reservation)
             except ApiError as error:
                 # If it stays, the next write of this group replaces it, or its owner reference takes it away.
-                log.warning("cannot delete a Reservation yet", extra=name_group(cycle.group.key) | {"err": str(error)})
+                log.warning(
+                    "cannot delete a Reservation yet", extra=name_group(reservation.group) | {"err": str(error)}
+                )
             else:
                 return

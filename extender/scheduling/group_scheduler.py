@@ -29,7 +29,7 @@ from serried.model.group import GroupKey, GroupKind, PodGroup
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from serried.plan.order import Turn, Waiting
-from serried.plan.quorum import GroupMembers
+from serried.plan.quorum import GroupMembers, date_quorum
 from serried.plan.steps import Work, sort_in_steps
 
 _ERROR_SECONDS = 10.0
@@ -38,12 +38,18 @@ _ERROR_SECONDS = 10.0
 _STATES_PER_STEP = 500
 """How many groups are looked through in one step for those whose time has come."""
 
+_FRESH_SECONDS = 2.0
+"""Of a quorum that is no older, this instance has seen when it came. Creation times are to the second only."""
+
 _GROUPS_PER_STEP = 100
 """Of how many groups is found out in one step where they stand in the queue."""
 
 
 class GroupScheduler:
-    """Looks at groups, one at a time. Every method is synchronous. ``clock`` gives loop seconds."""
+    """Looks at groups, one at a time. Every method is synchronous.
+
+    ``clock`` gives loop seconds, ``wall`` seconds since 1970.
+    """
 
     def __init__(
         self,
@@ -63,6 +69,7 @@ class GroupScheduler:
         endings: CycleEndings,
         outbox: Outbox,
         clock: Callable[[], float],
+        wall: Callable[[], float],
         job_unknown_seconds: float = 30.0,
     ) -> None:
         self._store = store
@@ -80,6 +87,8 @@ class GroupScheduler:
         self._endings = endings
         self._outbox = outbox
         self._clock = clock
+        self._begun = wall() - clock()
+        """The begin of the loop's clock in seconds since 1970: one for all groups, so that equal times stay equal."""
 
         self._job_unknown_seconds = job_unknown_seconds
         """How long a pod is held whose Job is not known."""
@@ -99,6 +108,7 @@ class GroupScheduler:
 
     def begin_term(self, now: float) -> None:
         """This instance leads, and has read the records; ``now`` is in seconds since 1970."""
+        self._begun = now - self._clock()
         self._repairs.recall(now)
 
     def stand_by(self) -> None:
@@ -271,9 +281,11 @@ class GroupScheduler:
         if shortage is not None:
             if not group_members.refused:  # those exist: the gang keeps its place in the queue
                 state.quorum_since = None
+                if shortage.reason is not Reason.QUORUM_MISSING:
+                    state.hindered = self._clock()
             return shortage
         if state.quorum_since is None:
-            state.quorum_since = self._clock()
+            state.quorum_since = self._date_quorum(state, group, group_members)
         if not group_members.waiting:
             return find_conflict(group, group_members, self._store.nodes) or Verdict(
                 Reason.SCHEDULED, have=group_members.placed
@@ -282,6 +294,12 @@ class GroupScheduler:
             self._queue.leave(group.key)
             return Verdict(Reason.RECORDS_UNREADABLE, detail=self._term.obstacle)
         return self._scheduling_cycle.run(state, group, group_members, repair)
+
+    def _date_quorum(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> float:
+        """Since when the quorum is there, in loop seconds: not only since this instance leads, or runs."""
+        now, created = self._clock(), date_quorum(group.tree, group_members)
+        since = now if created is None else created - self._begun
+        return max(state.hindered, now if now - since < _FRESH_SECONDS else since)
 
     def _assess_missing(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict | None:
         if not any(pod.pending for pod in members):

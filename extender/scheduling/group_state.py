@@ -1,5 +1,6 @@
 """What the group scheduler remembers of one group between looks at it."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -41,6 +42,11 @@ class GroupState:
     """Since when it is not Scheduled."""
 
     quorum_since: float | None = None
+    """Since when its members are enough, as far as their creation times tell; None if they are not."""
+
+    hindered: float = -math.inf
+    """When it was seen last that more than members was missing: their creation times say nothing of that."""
+
     cycle: BindingCycle | None = None
     tried: tuple[object, ...] = ()
     not_before: float = 0.0
@@ -74,6 +80,7 @@ class GroupState:
     def end_term(self) -> None:
         """Another instance may lead from now on; what that one does and says, nobody here sees."""
         self.verdict = None  # it may not be told yet
+        self.quorum_since = None  # it may break, and stand again
         self.tried = ()  # else a gang that waits would not be planned when our turn comes again, and nothing said of it
         # Who was to be ended may not be yet, and nobody goes on with it: it follows again.
         self.disrupted.clear()

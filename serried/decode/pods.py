@@ -86,6 +86,7 @@ def _decode(obj: Raw, apis: Collection[str] | None) -> Pod:
         index=_read_index(obj, place),
         deleting=deleting,
         unschedulable=_was_tried_in_vain(status),
+        created=read_time(read_map(obj, "metadata"), "creationTimestamp"),
         started=started,
         lifetime=lifetime,
         grace=read_grace(spec),

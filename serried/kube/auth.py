@@ -31,7 +31,10 @@ class Credentials:
     """None for plain HTTP."""
 
     read_token: Callable[[], str] = field(default=_no_token, repr=False)
-    """Returns the current bearer token, "" if there is none. It may block (files, exec plugins)."""
+    """Returns the current bearer token, "" if there is none. It may block (files, exec plugins).
+
+    Raises CredentialsError if its source fails; that may pass.
+    """
 
     renew_token: Callable[[], str] = field(default=_no_token, repr=False)
     """The same, and reads the source anew, for when the server has refused the token."""
@@ -121,8 +124,12 @@ def _tls(settings: Any, origin: str) -> ssl.SSLContext:
 
 
 def _token(settings: Any) -> str:
-    # Asking runs the configuration's refresh hook: expired exec tokens are renewed, and the in-cluster file is read
-    # again each minute. Releases before 37 keep the token under the second name.
-    value = str(settings.get_api_key_with_prefix("BearerToken", "authorization") or "").strip()
+    try:
+        # Asking runs the configuration's refresh hook: expired exec tokens are renewed, and the in-cluster file is read
+        # again each minute. Releases before 37 keep the token under the second name.
+        value = str(settings.get_api_key_with_prefix("BearerToken", "authorization") or "").strip()
+    # The hook raises whatever files and exec plugins make it stumble over.
+    except Exception as err:
+        raise CredentialsError(f"no token for the API server: {type(err).__name__}: {err}") from err
     scheme, _, token = value.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else value

@@ -18,7 +18,7 @@ class ApiError(Exception):
         self.message = failure.message
         """The message in the Status object, or what was wrong with the answer."""
         self.retry_after = failure.retry_after
-        """How many seconds the server asked to wait; None if it did not."""
+        """How many seconds to wait as the server asked, within limits (`wire.limit_rest`); None if it did not."""
 
 
 class NotFound(ApiError):

@@ -15,9 +15,9 @@ import aiohttp
 from aiohttp.connector import Connection
 from yarl import URL
 
-from serried.kube.auth import TOKEN_LIFETIME_SECONDS, Credentials
+from serried.kube.auth import TOKEN_LIFETIME_SECONDS, Credentials, CredentialsError
 from serried.kube.errors import Unauthorized, Unavailable, api_error
-from serried.kube.wire import Failure, decode_failure
+from serried.kube.wire import Failure, decode_failure, limit_rest
 
 JSON_TYPE = "application/json"
 
@@ -110,12 +110,15 @@ class Transport:
             await session.close()
 
     async def send(self, call: Call, check: Check) -> Response:
-        """One attempt at a call; raises a subclass of ApiError for any answer but 2xx."""
+        """One attempt at a call; raises a subclass of ApiError for any answer but 2xx.
+
+        Without credentials it is Unavailable: their source may have them in a moment again, as a server may be there.
+        """
         try:
             return await self._send_fresh(call, check)
         except Unauthorized:
             # A rotated token that we hold too long looks like this. Once: a wrong one stays wrong.
-            await self._renew_token()
+            await self._renew_token(call)
         return await self._send_fresh(call, check)
 
     async def _send_fresh(self, call: Call, check: Check) -> Response:
@@ -183,7 +186,7 @@ class Transport:
             return answer
         async with answer:
             if answer.status == 401:
-                await self._renew_token()
+                await self._renew_token(call)
             raise api_error(str(call), _failure(answer, await answer.read()))
 
     def _open(self) -> aiohttp.ClientSession:
@@ -210,23 +213,26 @@ class Transport:
         headers = dict(call.headers or {})
         if call.body is not None:
             headers["Content-Type"] = call.content_type
-        if token := await self._current_token():
+        if token := await self._current_token(call):
             headers["Authorization"] = f"Bearer {token}"
         return headers
 
-    async def _current_token(self) -> str:
+    async def _current_token(self, call: Call) -> str:
         if time.monotonic() >= self._token_until:
             async with self._token_lock:
                 if time.monotonic() >= self._token_until:
-                    self._keep(await asyncio.to_thread(self._credentials.read_token))
+                    await self._read_token(call, self._credentials.read_token)
         return self._token
 
-    async def _renew_token(self) -> None:
+    async def _renew_token(self, call: Call) -> None:
         async with self._token_lock:
-            self._keep(await asyncio.to_thread(self._credentials.renew_token))
+            await self._read_token(call, self._credentials.renew_token)
 
-    def _keep(self, token: str) -> None:
-        self._token = token
+    async def _read_token(self, call: Call, source: Callable[[], str]) -> None:
+        try:
+            self._token = await asyncio.to_thread(source)
+        except (CredentialsError, OSError) as err:
+            raise Unavailable(str(call), Failure(0, "NoCredentials", str(err)), unsent=True) from err
         self._token_until = time.monotonic() + TOKEN_LIFETIME_SECONDS
 
 
@@ -282,5 +288,6 @@ def _failure(answer: aiohttp.ClientResponse, body: bytes) -> Failure:
     """What a refusal says. The header Retry-After counts before the body's retryAfterSeconds."""
     failure = decode_failure(answer.status, body)
     header = answer.headers.get("Retry-After", "")
-    seconds = float(header) if header.isdigit() else failure.retry_after
+    stated = header.isascii() and header.isdigit()  # it may be a date as well, or anything
+    seconds = limit_rest(float(header)) if stated else failure.retry_after
     return replace(failure, retry_after=seconds)

@@ -238,6 +238,13 @@ class LineSplitter:
         return bool(self._parts)
 
 
+LONGEST_REST_SECONDS = 60.0
+"""The longest that a server's Retry-After keeps us from asking again.
+
+An API server asks for seconds. A proxy on its way may ask for an hour, in which no cache would follow the cluster.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What a Status object says."""
@@ -250,7 +257,7 @@ class Failure:
     message: str = ""
 
     retry_after: float | None = None
-    """How many seconds the server asks to wait; None if it does not."""
+    """How many seconds to wait as the server asks, LONGEST_REST_SECONDS at most; None if it does not."""
 
     causes: frozenset[str] = frozenset()
     """The reasons in its details, such as ``DisruptionBudget``."""
@@ -280,13 +287,18 @@ def read_failure(status: Mapping[str, Any], code: int = 0) -> Failure:
         reason=str(status.get("reason") or "") if status.get("kind") == "Status" else "",
         # The extender's own routes, through a pod proxy, say it under the second name.
         message=str(status.get("message") or status.get("detail") or ""),
-        retry_after=float(seconds) if isinstance(seconds, int) and seconds > 0 else None,
+        retry_after=limit_rest(seconds) if isinstance(seconds, int) and seconds > 0 else None,
         causes=frozenset(
             str(cause.get("reason") or "")
             for cause in (causes if isinstance(causes, list) else ())
             if isinstance(cause, dict)
         ),
     )
+
+
+def limit_rest(asked_seconds: float) -> float:
+    """How long we wait where the server asks for so many seconds."""
+    return float(min(asked_seconds, LONGEST_REST_SECONDS))
 
 
 def identity(obj: Mapping[str, Any]) -> tuple[str, str, str]:

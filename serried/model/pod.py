@@ -132,6 +132,9 @@ class Pod:
     unschedulable: bool = False
     """The scheduler has tried the pod in vain, and tries it again only after an event."""
 
+    created: int | None = None
+    """When the pod was created, in seconds since 1970."""
+
     started: int | None = None
     """When the kubelet took the pod up, in seconds since 1970."""
 

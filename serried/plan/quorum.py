@@ -1,8 +1,9 @@
 """The members of a group: which count toward minCount, and which have still to be placed."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import chain
 from types import MappingProxyType
 
@@ -151,3 +152,33 @@ def count_missing(tree: Tree, placed: Mapping[str, int]) -> float:
         return max(0, tree.need - placed.get(tree.name, 0))
     missing = sorted(count_missing(each, placed) for each in tree.below)
     return sum(missing[: tree.need]) if len(missing) >= tree.need else math.inf
+
+
+def date_quorum(tree: Tree, group_members: GroupMembers) -> int | None:
+    """Since when the members are there with which a tree could stand, in seconds since 1970.
+
+    It goes by when the pods were created, so every process that is asked says the same. None if it cannot be told: too
+    few members are there, or nothing is left to be placed but what others have left of it.
+    """
+    since = _date(tree, group_members.leaves)
+    return None if math.isinf(since) else int(since)
+
+
+def _date(tree: Tree, leaves: Mapping[str, GroupMembers]) -> float:
+    if isinstance(tree, Leaf):
+        return _date_leaf(tree, leaves[tree.name]) if tree.name in leaves else math.inf
+    return _find_last(tree.need, [_date(each, leaves) for each in tree.below])
+
+
+def _date_leaf(leaf: Leaf, group_members: GroupMembers) -> float:
+    there = chain(group_members.bound, group_members.waiting, group_members.refused)
+    done = group_members.placed - len(group_members.bound)
+    created = [math.inf if pod.created is None else pod.created for pod in there]
+    return _find_last(leaf.need - done, created)
+
+
+def _find_last(need: int, times: Sequence[float]) -> float:
+    """When so many of them were there first."""
+    if need <= 0:
+        return -math.inf
+    return nsmallest(need, times)[-1] if need <= len(times) else math.inf

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -158,6 +159,47 @@ async def test_a_record_of_a_later_release_is_told_of_and_left_alone_until_someb
             server.remove(RESERVATIONS, "default", "other")
             await until(lambda: scene.reason() == "Planned")
             assert scene.extender.readiness() == {"synced": True, "records": True}
+
+
+COMMITTED: dict[str, Any] = {
+    "metadata": {"name": "other", "namespace": "default"},
+    "spec": {
+        "podGroup": "other",
+        "podGroupUID": "u",
+        "phase": "Committed",
+        "minCount": 1,
+        "slots": [{"node": "n1", "members": [{"uid": "u0", "name": "other-0"}]}],
+    },
+}
+"""What an earlier term has promised to a pod that the watch does not show."""
+
+
+async def test_a_record_that_cannot_be_judged_is_told_of_and_nothing_is_planned_before() -> None:
+    async with FakeApiServer() as server:
+        server.add(RESERVATIONS, COMMITTED)
+        server.refuse(calls("GET", "/pods/other-0"), 10**6, status=500)
+        async with running(server) as scene:
+            await until(scene.told)
+            assert scene.told()[0].startswith("RecordsUnreadable: ")
+            assert "cannot tell whether default/other-0, a member of a committed gang, exists" in scene.told()[0]
+            assert len(server.all(RESERVATIONS)) == 1
+
+            server.recover()
+            await until(lambda: scene.reason() == "Planned")
+            await until(lambda: [each["metadata"]["name"] for each in server.all(RESERVATIONS)] == ["g"])
+
+
+async def test_a_record_that_nobody_may_change_keeps_no_gang_from_being_planned() -> None:
+    async with FakeApiServer() as server:
+        server.add(RESERVATIONS, {**COMMITTED, "spec": {**COMMITTED["spec"], "phase": "Planned"}})
+        for method in ("PUT", "DELETE"):
+            server.refuse(calls(method, "/reservations/other"), 10**6, status=403)
+        async with running(server) as scene:
+            await until(lambda: scene.reason() == "Planned")
+            assert scene.extender.readiness() == {"synced": True, "records": True}
+
+            server.recover()
+            await until(lambda: [each["metadata"]["name"] for each in server.all(RESERVATIONS)] == ["g"])
 
 
 async def test_a_failure_of_a_moment_is_not_told() -> None:

@@ -212,6 +212,10 @@ class PodBuilder(Builder):
         """In a phase, as the kubelet writes it."""
         return self.having(phase, "status", "phase")
 
+    def created(self, at: str) -> Self:
+        """Created at a time, RFC 3339."""
+        return self.having(at, "metadata", "creationTimestamp")
+
     def started(self, at: str) -> Self:
         """Taken up by the kubelet at a time, RFC 3339."""
         return self.having(at, "status", "startTime")

@@ -48,9 +48,9 @@ class Call:
 class FakeApi:
     """The objects are in ``pods`` and ``records``, as the API server has them; tests may change them at any time.
 
-    ``fail`` makes the next calls of a verb end with these errors, ``lose`` makes the next one happen but end with an
-    error, ``hold`` keeps calls of a verb waiting until ``let_go``. ``before_bind`` is called before a Binding is done,
-    ``before_write`` before a record.
+    ``fail`` makes the next calls of a verb end with these errors, ``refuse`` all those for one object, ``lose`` makes
+    the next one happen but end with an error, ``hold`` keeps calls of a verb waiting until ``let_go``. ``before_bind``
+    is called before a Binding is done, ``before_write`` before a record.
     """
 
     def __init__(self) -> None:
@@ -71,6 +71,7 @@ class FakeApi:
         self.before_bind: Callable[[Key], None] = lambda _: None
         self.before_write: Callable[[Mapping[str, Any]], None] = lambda _: None
         self._faults: dict[str, deque[tuple[Exception, bool]]] = defaultdict(deque)
+        self._refusals: dict[tuple[str, str], Exception] = {}
         self._open: dict[str, asyncio.Event] = {}
         self._version = 0
 
@@ -83,6 +84,10 @@ class FakeApi:
     def fail(self, verb: str, *errors: Exception) -> None:
         """The next calls of ``verb`` do nothing and raise these."""
         self._faults[verb].extend((each, False) for each in errors)
+
+    def refuse(self, verb: str, key: Key, refusal: Exception) -> None:
+        """All calls of ``verb`` for the object of this name do nothing and raise this, until ``recover``."""
+        self._refusals[verb, key.name] = refusal
 
     def lose(self, verb: str, seen: Exception | None = None) -> None:
         """The next call of ``verb`` is done, and its answer is lost; the caller sees that, or this."""
@@ -103,6 +108,7 @@ class FakeApi:
     def recover(self) -> None:
         """No call fails any more."""
         self._faults.clear()
+        self._refusals.clear()
 
     def said(self, verb: str) -> list[Call]:
         """The calls of a verb so far."""
@@ -128,6 +134,8 @@ class FakeApi:
         if call.verb in self._open:
             await self._open[call.verb].wait()
         await asyncio.sleep(0)
+        if (refusal := self._refusals.get((call.verb, call.name))) is not None:
+            raise refusal
         if not self._faults[call.verb]:
             return _refuse_as_client(call, change)
         fault, done = self._faults[call.verb].popleft()

@@ -22,6 +22,9 @@ QUICK = WatchTiming(backoff=Backoff(0.005, cap=0.02), unserved=0.01, unserved_af
 EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}'
 """The line of a watch whose resourceVersion is too old."""
 
+BUSY = b'{"type":"ERROR","object":{"kind":"Status","code":503,"details":{"retryAfterSeconds":3600}}}'
+"""The line of a watch that is to be made anew in an hour."""
+
 
 class Recorder:
     """A sink that remembers events and keeps the state they amount to."""

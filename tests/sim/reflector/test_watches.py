@@ -9,14 +9,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from serried.kube import reflector
+from serried.kube import reflector, wire
 from serried.kube.changes import Deleted, Event, Listed, Relisted, Unserved, Upserted
 from serried.kube.reflector import Reflector, WatchTiming
 from serried.kube.wire import PODS, RESERVATIONS, Selection, decode_change
 from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import calls, watches
-from tests.support.reflector_harness import EXPIRED, Recorder, following, pod, until_true
+from tests.support.reflector_harness import BUSY, EXPIRED, Recorder, following, pod, until_true
 
 
 async def test_tells_the_state_then_the_mark_then_changes(either: FakeApiServer) -> None:
@@ -247,6 +247,25 @@ async def test_outages_are_outlived(server: FakeApiServer) -> None:
     async with following(server) as scene:
         await scene.sink.knows("a", "b")
         assert {"refused", "lost"} <= set(scene.metrics.causes)
+
+
+async def test_a_server_that_asks_to_stay_away_for_an_hour_is_asked_before(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "LONGEST_REST_SECONDS", 0.01)
+    server.refuse(calls("GET"), times=2, status=503, retry_after=3600)
+    async with following(server) as scene:
+        await scene.sink.knows("a", "b")
+
+
+async def test_so_is_one_that_says_it_in_the_watch(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "LONGEST_REST_SECONDS", 0.01)
+    async with following(server) as scene:
+        await scene.sink.knows("a", "b")
+        server.inject(PODS, BUSY)
+        await asyncio.wait_for(scene.metrics.ended("refused"), 10)
+        server.add(PODS, pod("c"))
+        await scene.sink.knows("a", "b", "c")
 
 
 async def test_a_server_that_cannot_resume_is_listed_again(server: FakeApiServer) -> None:

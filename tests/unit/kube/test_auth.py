@@ -1,5 +1,7 @@
 import subprocess
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -50,6 +52,23 @@ def test_a_pod_uses_its_service_account(tmp_path: Path, certificate: Path, monke
     assert (credentials.host, credentials.read_token()) == ("https://[fd00::1]:443", "mounted")
     (tmp_path / "token").write_text("rotated")
     assert credentials.renew_token() == "rotated"
+
+
+def test_a_token_that_cannot_be_read_any_more_is_said_so(
+    tmp_path: Path, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("mounted")
+    monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_CERT_FILENAME", str(certificate / "cert"))
+    hasty = SimpleNamespace(datetime=datetime, timedelta=lambda **_: timedelta())  # as if a minute had passed
+    monkeypatch.setattr("kubernetes.config.incluster_config.datetime", hasty)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    credentials = load_credentials()
+    for spoil in (lambda token: token.write_text(""), Path.unlink):
+        spoil(tmp_path / "token")
+        with pytest.raises(CredentialsError, match="no token for the API server"):
+            credentials.read_token()
 
 
 def test_certificates_and_token_of_a_kubeconfig(tmp_path: Path, certificate: Path) -> None:

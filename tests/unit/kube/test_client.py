@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from serried import __version__
-from serried.kube.auth import Credentials
+from serried.kube.auth import Credentials, CredentialsError
 from serried.kube.client import ONCE, ApiClient, RetryPolicy
 from serried.kube.errors import (
     AlreadyExists,
@@ -297,6 +297,52 @@ async def test_a_rotated_token_is_read_again(server: FakeApiServer) -> None:
         with pytest.raises(Unauthorized):
             await client.get(PODS, "ns", "a")
     assert server.requests[-1].headers["authorization"] == "Bearer new"
+
+
+class TestASourceOfTokensThatFails:
+    """A file or an exec plugin; it may work again in a moment."""
+
+    async def test_is_like_a_server_that_cannot_be_reached(self, server: FakeApiServer) -> None:
+        credentials = Credentials(server.url, read_token=_fail)
+        async with ApiClient(credentials, component="test", retry=ONCE) as client:
+            with pytest.raises(Unavailable, match="no such file") as caught:
+                await client.create(PODS, "ns", POST_BODY)
+            with pytest.raises(Unavailable, match="no such file"):
+                async with client.stream(PODS.path(""), {}):
+                    pass
+        assert (caught.value.status, caught.value.unsent) == (0, True)
+        assert server.requests == []
+
+    @pytest.mark.parametrize("way", ["call", "stream"])
+    @pytest.mark.parametrize("error", [CredentialsError, PermissionError])
+    async def test_so_is_one_that_fails_when_the_server_has_refused_the_token(
+        self, server: FakeApiServer, way: str, error: type[Exception]
+    ) -> None:
+        server.token = "new"
+        credentials = Credentials(server.url, read_token=lambda: "old", renew_token=lambda: _fail(error))
+        async with ApiClient(credentials, component="test", retry=ONCE) as client:
+            with pytest.raises(Unavailable, match="no such file"):  # noqa: PT012 - one of two ways
+                if way == "call":
+                    await client.get(PODS, "ns", "a")
+                else:
+                    async with client.stream(PODS.path(""), {}):
+                        pass
+
+    async def test_is_asked_again(self, server: FakeApiServer) -> None:
+        failures = 2
+
+        def read() -> str:
+            nonlocal failures
+            failures -= 1
+            return _fail() if failures >= 0 else ""
+
+        policy = RetryPolicy(backoff=Backoff(0.001, 0.001))
+        async with ApiClient(Credentials(server.url, read_token=read), component="test", retry=policy) as client:
+            await client.create(PODS, "ns", POST_BODY)
+
+
+def _fail(error: type[Exception] = CredentialsError) -> str:
+    raise error("no such file")
 
 
 async def test_says_who_it_is(server: FakeApiServer, client: ApiClient) -> None:

@@ -104,6 +104,7 @@ def test_bookmarks(metadata: object, version: str, *, ends_the_list: bool) -> No
             3.0,
             id="a Status",
         ),
+        pytest.param(b'{"details":{"retryAfterSeconds":3600}}', "", "", 60.0, id="an hour is too long to stay away"),
         pytest.param(b"upstream gone\n", "", "upstream gone", None, id="text"),
         pytest.param(b"[1]", "", "", None, id="other JSON"),
         pytest.param(b'{"details":null,"reason":null}', "", "", None, id="a Status of nulls"),

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
-from serried.plan.quorum import classify
+from serried.model.tree import Branch, Leaf
+from serried.plan.quorum import GroupMembers, classify, combine, date_quorum
 from tests.support.builders import JobBuilder, PodBuilder, job, pod
 
 SCHEDULERS = frozenset({"serried"})
@@ -50,3 +53,40 @@ def test_waiting_members_stand_in_the_order_of_their_ranks() -> None:
 
 def test_a_group_of_no_job_counts_its_pods_only() -> None:
     assert classify([member(0).on("n").value(), member(1).phase("Succeeded").value()], SCHEDULERS).placed == 2
+
+
+def at(second: int, index: int = 0) -> PodBuilder:
+    """A member that was created so many seconds after 1970."""
+    return member(index).created(f"1970-01-01T00:00:{second:02}Z")
+
+
+def stand(*pods: PodBuilder) -> GroupMembers:
+    return classify([each.value() for each in pods], SCHEDULERS)
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        pytest.param([at(7), at(3)], 7, id="the second member came"),
+        pytest.param([at(9), at(3), at(5)], 5, id="the second of three"),
+        pytest.param([at(3).on("n"), at(5)], 5, id="bound ones count from their creation"),
+        pytest.param([member(0).phase("Succeeded"), at(5), at(9)], 5, id="completed ones were there before"),
+        pytest.param([at(3)], None, id="too few are there"),
+        pytest.param([at(3), at(5).on("n").deleting()], None, id="one that goes does not count"),
+        pytest.param([at(3), member(1)], None, id="one does not say when it came"),
+        pytest.param([member(0).phase("Succeeded"), member(1).phase("Succeeded"), at(5)], None, id="all is done"),
+    ],
+)
+def test_a_quorum_of_two_is_there_since(pods: list[PodBuilder], expected: int | None) -> None:
+    assert date_quorum(Leaf("", 2), stand(*pods)) == expected
+
+
+def test_a_member_for_which_only_the_scheduler_finds_no_node_is_there_all_the_same() -> None:
+    refused = replace(at(5).value(), device_claims=("gpu",), objection="no node has one")
+    assert date_quorum(Leaf("", 2), classify([at(3).value(), refused], SCHEDULERS)) == 5
+
+
+def test_a_tree_is_there_when_the_last_group_is_that_it_needs() -> None:
+    leaves = {"a": stand(at(3), at(4)), "b": stand(at(8)), "c": stand(at(9))}
+    tree = Branch("root", 2, None, (Leaf("a", 2), Leaf("b", 1), Leaf("c", 1), Leaf("missing", 1)))
+    assert date_quorum(tree, combine(leaves)) == 8

@@ -14,7 +14,8 @@ from serried.kube.errors import Invalid
 from serried.model.reservation import Reservation, Slot
 from tests.support.builders import pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
-from tests.unit.extender.binding.test_recovery import leave_behind, recover
+from tests.support.left_behind import leave_behind
+from tests.unit.extender.binding.test_recovery import recover
 
 Spec = dict[str, Any]
 Rewrite = Callable[[Spec], Spec]

@@ -10,21 +10,13 @@ from extender.binding.reservations import Records
 from extender.scheduling.cycle import CycleStage
 from serried.kube.errors import ApiError
 from serried.model.backoff import Backoff
-from serried.model.group import Key
+from serried.model.group import GroupKey, Key
 from serried.model.reservation import Reservation, Slot, Victim
 from serried.model.verdict import Reason
 from tests.support.builders import PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
-
-
-async def leave_behind(
-    world: Harness, *names: str, committed: bool = False, nodes: str = "n1", domain: str = ""
-) -> None:
-    """An earlier term has written a record with these members on a node, and died."""
-    slots = {f"pod-{name}": Slot(f"pod-{name}", name, nodes) for name in names}
-    left = Reservation(GANG, "podgroup-g", domain, len(names), slots, slots.keys() if committed else ())
-    await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), left)
+from tests.support.left_behind import leave_behind
 
 
 async def recover(world: Harness) -> None:
@@ -220,6 +212,44 @@ async def test_what_is_taken_up_goes_on_though_nothing_may_be_planned_yet(cluste
     cluster.term.active = True
     await cluster.settle()
     assert cluster.cycle().stage is CycleStage.GATHERING
+
+
+class TestARecordThatIsDroppedAndCannotBeDeleted:
+    @pytest.fixture
+    async def stubborn(self, cluster: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
+        """Its plan does not hold any more; the other one, of z, holds."""
+        monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
+        cluster.add(pod_group("z").gang(1), pod("z0").cpu(1).scheduler(SCHEDULER).in_group("z"))
+        await leave_behind(cluster, "m0", "m1", nodes="gone")
+        group = pod_group("z").gang(1).value()
+        left = Reservation(group.key, group.uid, "", 1, {"pod-z0": Slot("pod-z0", "z0", "n2")})
+        await Records(cluster.api.client(), "v1", "earlier").write(group, left)
+        cluster.api.refuse("delete", GANG.object_key, error(403))
+        return cluster
+
+    async def test_keeps_no_other_from_being_taken_up(self, stubborn: Harness) -> None:
+        assert await stubborn.recovery.recover()
+        assert {slot.node for slot in stubborn.cycle(GroupKey("default", "z")).reservation.slots.values()} == {"n2"}
+        assert not stubborn.ledger.of_group(GANG)
+
+    async def test_is_deleted_when_that_is_allowed(self, stubborn: Harness, caplog: pytest.LogCaptureFixture) -> None:
+        await recover(stubborn)
+        assert stubborn.api.phase() == "Planned"
+        assert any("403" in str(vars(record).get("err")) for record in caplog.records)
+        stubborn.api.recover()
+        async with asyncio.timeout(5):
+            while stubborn.api.phase() is not None:
+                await stubborn.settle()
+
+    async def test_keeps_its_gang_from_nothing(self, stubborn: Harness) -> None:
+        await recover(stubborn)
+        stubborn.look()
+        await stubborn.settle()
+        assert {slot.node for slot in stubborn.cycle().reservation.slots.values()} <= {"n1", "n2"}
+        stubborn.api.recover()
+        calls = [stubborn.bind("m0"), stubborn.bind("m1")]
+        await stubborn.go()
+        assert [call.error for call in calls] == ["", ""]
 
 
 async def test_an_error_of_the_api_server_is_the_callers_to_wait_out(cluster: Harness) -> None:

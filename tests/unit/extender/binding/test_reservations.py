@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from extender.binding import reservations
 from extender.binding.reservations import Records
 from serried.cluster.store import Store
 from serried.decode.reservations import name_record
 from serried.kube.errors import ApiError
 from serried.kube.wire import Resource
+from serried.model.backoff import Backoff
 from serried.model.group import GroupKey, GroupKind, PodGroup, Policy, decode_group_key
 from serried.model.reservation import Reservation, Slot
 from tests.support.builders import pod_group
@@ -297,7 +299,37 @@ class TestTheNextLeader:
         assert await Records(api.client(), "v1", "successor").take_over() == []
 
     @pytest.mark.parametrize("committed", [False, True])
+    @pytest.mark.parametrize("status", [422, 403, 500, 503, 429])
     async def test_a_record_that_cannot_be_written_keeps_no_other_from_being_taken_over(
+        self,
+        api: FakeApi,
+        records: Records,
+        held: Reservation,
+        monkeypatch: pytest.MonkeyPatch,
+        committed: bool,  # noqa: FBT001
+        status: int,
+    ) -> None:
+        monkeypatch.setattr(reservations, "_RETRY", Backoff(0.0, 0.0))
+        if committed:
+            held.commit({"a"})
+        await records.write(GROUP, held)
+        other = pod_group("x").value()
+        await records.write(other, Reservation(other.key, "uid", "", 1, {"x": Slot("x", "x", "n1")}))
+        api.refuse("replace", GANG.object_key, error(status))
+        successor = Records(api.client(), "v1", "successor")
+        taken = await successor.take_over()
+        api.recover()
+        assert {each.group: bool(each.committed) for each in taken} == {GANG: committed, other.key: False}
+        assert api.records[other.key.object_key]["spec"]["term"] == successor.term
+        with pytest.raises(ApiError):  # what an earlier leader still sends for it
+            await records.write(other, Reservation(other.key, "uid", "", 1, {"x": Slot("x", "x", "n2")}))
+        assert (GANG.object_key in api.records) is committed
+        for each in taken:
+            await successor.remove(each)
+        assert api.records == {}
+
+    @pytest.mark.parametrize("committed", [False, True])
+    async def test_one_that_cannot_be_deleted_either_is_taken_as_it_is_and_removed_when_that_is_allowed(
         self,
         api: FakeApi,
         records: Records,
@@ -307,19 +339,90 @@ class TestTheNextLeader:
         if committed:
             held.commit({"a"})
         await records.write(GROUP, held)
+        for verb in ("replace", "delete"):
+            api.refuse(verb, GANG.object_key, error(403))
+        successor = Records(api.client(), "v1", "successor")
+        (taken,) = await successor.take_over()
+        assert (taken.slots, bool(taken.committed)) == (held.slots, committed)
+        with pytest.raises(ApiError):
+            await successor.remove(taken)
+        api.recover()
+        await successor.remove(taken)
+        assert api.records == {}
+
+    async def test_one_that_cannot_be_written_may_be_overwritten_when_that_is_allowed(
+        self, api: FakeApi, records: Records, held: Reservation
+    ) -> None:
+        await records.write(GROUP, held)
+        for verb in ("replace", "delete"):
+            api.refuse(verb, GANG.object_key, error(403))
+        successor = Records(api.client(), "v1", "successor")
+        (taken,) = await successor.take_over()
+        taken.commit({"a"})
+        with pytest.raises(ApiError):
+            await successor.write(GROUP, taken)
+        api.recover()
+        await successor.write(GROUP, taken)
+        assert (api.phase(), api.records[GANG.object_key]["spec"]["term"]) == ("Committed", successor.term)
+
+    async def test_one_that_can_be_neither_read_nor_deleted_keeps_no_other_from_being_taken_over(
+        self, api: FakeApi, records: Records, held: Reservation
+    ) -> None:
+        await records.write(GROUP, held)
         other = pod_group("x").value()
         await records.write(other, Reservation(other.key, "uid", "", 1, {"x": Slot("x", "x", "n1")}))
-        api.fail("replace", error(422))
+        del api.records[GANG.object_key]["spec"]["phase"]
+        api.refuse("delete", GANG.object_key, error(500))
+        (taken,) = await Records(api.client(), "v1", "successor").take_over()
+        assert taken.group == other.key
+
+    async def test_a_failure_of_a_moment_is_outlasted(
+        self, api: FakeApi, records: Records, held: Reservation, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(reservations, "_RETRY", Backoff(0.0, 0.0))
+        await records.write(GROUP, held)
+        api.fail("replace", *[error(500)] * 3)
         successor = Records(api.client(), "v1", "successor")
-        taken = await successor.take_over()
-        assert {each.group: bool(each.committed) for each in taken} == {GANG: committed, other.key: False}
-        assert api.records[other.key.object_key]["spec"]["term"] == successor.term
-        with pytest.raises(ApiError):  # what an earlier leader still sends for it
-            await records.write(other, Reservation(other.key, "uid", "", 1, {"x": Slot("x", "x", "n2")}))
-        assert (GANG.object_key in api.records) is committed
-        for each in taken:
-            await successor.remove(each)
+        assert len(await successor.take_over()) == 1
+        assert api.records[GANG.object_key]["spec"]["term"] == successor.term
+
+    async def test_a_plan_that_could_only_be_deleted_is_written_anew(
+        self, api: FakeApi, records: Records, held: Reservation
+    ) -> None:
+        await records.write(GROUP, held)
+        api.fail("replace", error(403))
+        successor = Records(api.client(), "v1", "successor")
+        (taken,) = await successor.take_over()
         assert api.records == {}
+        await successor.write(GROUP, taken)
+        assert api.records[GANG.object_key]["spec"]["term"] == successor.term
+
+    @pytest.mark.parametrize("committed", [False, True])
+    async def test_a_write_that_was_done_though_an_error_came_is_seen_to_be_done(
+        self,
+        api: FakeApi,
+        records: Records,
+        held: Reservation,
+        monkeypatch: pytest.MonkeyPatch,
+        committed: bool,  # noqa: FBT001
+    ) -> None:
+        monkeypatch.setattr(reservations, "_MAX_FAILURES", 0)
+        if committed:
+            held.commit({"a"})
+        await records.write(GROUP, held)
+        api.lose("replace", error(500))
+        successor = Records(api.client(), "v1", "successor")
+        (taken,) = await successor.take_over()
+        await successor.write(GROUP, taken)
+        assert len(api.said("create")) == 1
+
+    async def test_if_nobody_answers_the_takeover_is_to_be_begun_again(
+        self, api: FakeApi, records: Records, held: Reservation
+    ) -> None:
+        await records.write(GROUP, held)
+        api.fail("replace", error(0))
+        with pytest.raises(ApiError):
+            await Records(api.client(), "v1", "successor").take_over()
 
     async def test_a_takeover_whose_answer_was_lost_is_seen_to_be_done(self, api: FakeApi, records: Records) -> None:
         await records.write(GROUP, reservation(a="n1"))
@@ -342,7 +445,7 @@ async def test_an_instance_that_does_not_lead_writes_and_deletes_nothing(api: Fa
 
 
 class HalfDead(FakeApi):
-    """Refuses the first write of one record, and answers that of another only later."""
+    """Does not answer the first write of one record, and answers that of another only later."""
 
     def __init__(self, refused: str) -> None:
         super().__init__()
@@ -355,7 +458,7 @@ class HalfDead(FakeApi):
         if name not in self._tried:
             self._tried.add(name)
             if name == self._refused:
-                raise error(500)
+                raise error(0)
             await self.answers.wait()
         return await super().replace(resource, obj)
 

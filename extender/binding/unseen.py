@@ -1,0 +1,88 @@
+"""Members of committed records that no watch has shown yet: whether they exist is asked of the API server.
+
+A record is read from the API server, its members are looked up in the cache of a watch, which may be behind. Who is
+not there is gone, or not shown yet. If the one were taken for the other, half a gang would be bound, and its record
+deleted.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from extender.binding.disrupting import do_each
+from extender.scheduling.term import Term
+from serried.decode.malformed import Malformed
+from serried.decode.pods import decode_pod
+from serried.kube.attempts import Attempts
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, NotFound
+from serried.kube.wire import PODS
+from serried.model.backoff import Backoff
+from serried.model.group import Key
+from serried.model.pod import Pod
+from serried.model.reservation import Reservation
+
+log = logging.getLogger(__name__)
+
+_PAUSE = Backoff(first=0.05, cap=1.0)
+
+_MAX_LOOKS = 12
+"""How often the cache is looked at for a member that exists. That takes nine seconds; a watch is late by less."""
+
+
+class UnjudgedError(Exception):
+    """What becomes of a committed record cannot be told yet; the message says why."""
+
+
+class UnseenMembers:
+    """Waits for the watch of pods. ``pods`` is the Store's map, which is live."""
+
+    def __init__(self, client: ApiClient, pods: Mapping[str, Pod], term: Term) -> None:
+        self._client = client
+        self._pods = pods
+        self._term = term
+
+    async def wait(self, records: Iterable[Reservation]) -> None:
+        """Return once the cache shows all members of committed records that are to be judged, or the term is over.
+
+        Nothing but the watch puts a pod into the cache: so no older state of it can come after a newer one. Raises
+        UnjudgedError if the API server does not say whether a member exists, or the watch does not show one that does.
+        """
+        unseen = {
+            slot.uid: Key(record.group.namespace, slot.name)
+            for record in records
+            if record.committed
+            for slot in record.slots.values()
+            if slot.uid not in self._pods
+        }
+        async for looks in Attempts(_PAUSE):
+            unseen = {uid: pod for uid, pod in unseen.items() if uid not in self._pods}
+            unseen = await self._list_existing(unseen)
+            if not unseen or not self._term.leads():
+                return
+            if looks == 0:
+                log.info("the watch of pods is behind a Reservation", extra={"pods": len(unseen)})
+            if looks >= _MAX_LOOKS:
+                first = next(iter(unseen.values()))
+                raise UnjudgedError(
+                    f"the watch of pods does not show {first}, a member of a committed gang that exists"
+                )
+
+    async def _list_existing(self, unseen: Mapping[str, Key]) -> dict[str, Key]:
+        """Those that exist, and that the cache does not show by now."""
+        existing = await do_each(unseen.items(), lambda member: self._exists(*member))
+        found = zip(unseen.items(), existing, strict=True)
+        return {uid: pod for (uid, pod), exists in found if exists and uid not in self._pods}
+
+    async def _exists(self, uid: str, pod: Key) -> bool:
+        """Whether a member has a node, or may still get one: else its record does without it, as without one gone."""
+        if uid in self._pods:
+            return True  # the watch has shown it while others were asked for
+        try:
+            found = decode_pod(await self._client.get(PODS, pod.namespace, pod.name))
+        except NotFound:
+            return False
+        except ApiError as error:
+            raise UnjudgedError(f"cannot tell whether {pod}, a member of a committed gang, exists: {error}") from error
+        if isinstance(found, Malformed):
+            return False  # no watch will ever show it
+        return found.uid == uid and (found.pending or found.bound)

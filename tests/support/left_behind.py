@@ -1,0 +1,14 @@
+"""What an earlier term leaves behind when it dies."""
+
+from extender.binding.reservations import Records
+from serried.model.reservation import Reservation, Slot
+from tests.support.extender_harness import GANG, Harness, gang
+
+
+async def leave_behind(
+    world: Harness, *names: str, committed: bool = False, nodes: str = "n1", domain: str = ""
+) -> None:
+    """An earlier term has written a record with these members on a node, and died."""
+    slots = {f"pod-{name}": Slot(f"pod-{name}", name, nodes) for name in names}
+    left = Reservation(GANG, "podgroup-g", domain, len(names), slots, slots.keys() if committed else ())
+    await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), left)
