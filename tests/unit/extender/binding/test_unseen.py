@@ -33,8 +33,8 @@ async def recovering(world: Harness) -> AsyncIterator[asyncio.Task[bool]]:
     """A recovery, as far as it gets with what the watch has shown."""
     task = asyncio.create_task(world.recovery.recover())
     async with asyncio.timeout(5):
-        while not (asked(world) or task.done()):  # noqa: ASYNC110 - it is seen from outside
-            await asyncio.sleep(0)
+        while not (asked(world) or task.done()):
+            await world.settle()
         await world.settle()
         yield task
         await task
