@@ -28,6 +28,9 @@ _MIN_CLASSES_KEPT = 16
 _MAX_ENTRIES_KEPT = 1 << 20
 """How many entries the tables of all classes may have before the oldest ones go: some 60 MB."""
 
+_ENTRIES_OF_A_TABLE = 16
+"""As how many entries a table counts that has none: shapes that fit nowhere take memory, too."""
+
 _MAX_KEYS_KEPT = 16
 _MIN_NAMES_KEPT = 1024
 
@@ -124,6 +127,10 @@ class Capacity:
         self._nodes = nodes
         self._used = used
         self._tables: OrderedDict[Shape, Table] = OrderedDict()
+        self._sizes: dict[Shape, int] = {}
+        """As how many entries each table counts, as it was when it was counted last."""
+        self._entries = 0
+        """Their sum, which with thousands of shapes would take too long to find for each new one."""
         # By recency: what changed since a version is at the end.
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._version = 0
@@ -175,6 +182,8 @@ class Capacity:
         """Bring a table of this capacity up to date, in steps; nothing may change between these."""
         yield from self._recount(table, self._since(table.version))
         table.version = self._version
+        if self._tables.get(table.shape) is table:
+            self._measure(table)
 
     def _recount(self, table: Table, names: Collection[str]) -> Work[None]:
         for place, name in enumerate(names, 1):
@@ -221,11 +230,18 @@ class Capacity:
 
     def _keep(self, table: Table) -> None:
         self._tables[table.shape] = table
+        self._measure(table)
         while len(self._tables) > _MIN_CLASSES_KEPT and self._is_full():
-            self._tables.popitem(last=False)
+            shape, _ = self._tables.popitem(last=False)
+            self._entries -= self._sizes.pop(shape)
+
+    def _measure(self, table: Table) -> None:
+        size = _ENTRIES_OF_A_TABLE + len(table.by_node)
+        self._entries += size - self._sizes.get(table.shape, 0)
+        self._sizes[table.shape] = size
 
     def _is_full(self) -> bool:
-        return sum(1 + len(table.by_node) for table in self._tables.values()) > _MAX_ENTRIES_KEPT
+        return self._entries > _MAX_ENTRIES_KEPT
 
     def _make(self, shape: Shape) -> Work[Table]:
         table = Table(shape)
@@ -257,6 +273,8 @@ class Capacity:
         # Nodes come and go under new names, and no table may have to hear of the old ones for ever.
         self._changed.clear()
         self._tables.clear()
+        self._sizes.clear()
+        self._entries = 0
         self._forgotten = self._version
 
     def homes(self, key: LevelKey) -> Mapping[str, Domain]:

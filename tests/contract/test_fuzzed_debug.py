@@ -4,28 +4,20 @@ Every answer has a status that the document names and, through FastAPI's own che
 a bounded time, and leaves the state as it was.
 """
 
-import asyncio
 import json
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
-from unittest.mock import Mock
 from urllib.parse import quote
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.debug.routes import debug_routes, process_routes
-from extender.process import make_reports
-from serried.kube.events import EventWriter
-from serried.model.level import FALLBACK
-from serried.settings import extender_settings
+from tests.support.debug_stage import DebugStage
 from tests.support.logged import hear_errors
 from tests.support.odd_objects import NUMBERS, TEXTS, Json, odd_objects
-from tests.support.verbs_stage import Extender
 
 SECONDS = 5.0
 """How long an answer may take: the most for what-if is 10 s of work, and this cluster is small."""
@@ -33,39 +25,22 @@ SECONDS = 5.0
 _NOT_OURS = {307, 404, 405, 422}
 """What FastAPI answers by itself; 422 alone it writes into the document."""
 
-_ELSEWHERE = {"/debug/cache/diff", "/debug/stream"}
-"""Told where they have an API server, and where somebody reads a stream."""
+_ELSEWHERE = {"/debug/stream"}
+"""It has no end, and nothing that can be asked of it (`test_fuzzed_operations`)."""
 
 
-class Routes:
-    """The routes over a small cluster, for all examples of one test."""
+class Routes(DebugStage):
+    """The pages, asked without a socket."""
 
     def __init__(self) -> None:
-        self._runner = asyncio.Runner()
-        self.run(self._open())
-
-    async def _open(self) -> None:
-        self.extender = Extender()
-        world = self.extender.world
-        events = EventWriter(world.api.client(), "serried")
-        reports = make_reports(world.api.client(), world.store, events, FALLBACK, world.clock)
-        await world.go()
-        reports.say(*world.heard.verdicts[-1])
-        app = FastAPI()
-        app.include_router(debug_routes(world.core, reports, FALLBACK, lambda: {"version": "x"}))
-        app.include_router(process_routes(extender_settings([], {}), Mock()))
-        self.document: dict[str, Any] = app.openapi()
-        transport = httpx.ASGITransport(cast("Any", app))
+        super().__init__()
+        self.document: dict[str, Any] = self.app.openapi()
+        transport = httpx.ASGITransport(cast("Any", self.app))
         self.http = httpx.AsyncClient(transport=transport, base_url="http://extender")
-        await self.extender.open()
-
-    def run(self, story: Coroutine[Any, Any, None]) -> None:
-        self._runner.run(story)
 
     def close(self) -> None:
         self.run(self.http.aclose())
-        self.run(self.extender.close())
-        self._runner.close()
+        super().close()
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +61,7 @@ WORDS = st.sampled_from(
         "example.com/rack",
         "PodGroup",
         "pod",
+        "nodes",
         "m0",
         "job:j",
         *TEXTS,
@@ -131,7 +107,7 @@ BODIES = (
 def questions(draw: st.DrawFn, document: dict[str, Any]) -> tuple[str, str, str, bytes]:
     """Method, path as the document has it, path as it is asked, and body."""
     paths = sorted(set(document["paths"]) - _ELSEWHERE)
-    template = draw(st.sampled_from(paths) | st.just("/debug/whatif"))
+    template = draw(st.sampled_from(paths) | st.sampled_from(["/debug/whatif", "/debug/whatif", "/debug/cache/diff"]))
     method = draw(st.sampled_from(sorted(document["paths"][template])))
     operation = document["paths"][template][method]
     path = template

@@ -7,7 +7,6 @@ the state is as it was.
 import asyncio
 import json
 import re
-import socket
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
@@ -19,14 +18,12 @@ from hypothesis import strategies as st
 from tests.support.builders import pod
 from tests.support.extender_harness import SCHEDULER, members
 from tests.support.logged import hear_errors
+from tests.support.odd_bytes import Line, requests, streams
 from tests.support.odd_objects import Json, odd_objects
 from tests.support.verbs_stage import ANSWERS, GOOD, Extender
 
 BUDGETS = pytest.mark.parametrize("examples", [200, pytest.param(2_000, marks=pytest.mark.full)])
 """How many examples are tried."""
-
-SECONDS = 5.0
-"""How long anything may take on a busy machine."""
 
 
 class Stage:
@@ -175,53 +172,6 @@ BODIES = st.sampled_from(
     + [json.dumps({**GOOD["bind"], "PodName": "q", "PodUID": "nobody"}).encode(), b"", b"{", b"\x00" * 40]
 )
 TARGETS = st.sampled_from([b"/filter", b"/prioritize", b"/preempt", b"/bind", b"/", b"*", b"//filter", b"/filter?x#y"])
-METHODS = st.sampled_from([b"POST", b"POST", b"POST", b"GET", b"PUT", b"CONNECT", b"PRI", b"post", b""])
-VERSIONS = st.sampled_from([b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2.0", b"HTTP/9.9", b""])
-HEADERS = st.lists(
-    st.sampled_from(
-        [
-            b"Host: x", b"Expect: 100-continue", b"Connection: close", b"Connection: upgrade\r\nUpgrade: websocket",
-            b"Content-Length: 5", b"Content-Length: -1", b"Content-Length: 99999999999999999999",
-            b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip, chunked", b"Transfer-Encoding : chunked",
-            b"X: " + b"x" * 9000, b"X\x00: y", b": no name", b" folded: y", b"X: \xff\xfe", b"no colon",
-        ]
-    ),
-    max_size=4,
-)  # fmt: skip
-
-
-def frame(body: bytes, framing: str) -> tuple[bytes, bytes]:
-    """The header that says how long a body is, truly or not, and the body as it is sent."""
-    if framing == "chunked":
-        half = len(body) // 2
-        chunks = [part for part in (body[:half], body[half:]) if part]
-        sent = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in chunks)
-        return b"Transfer-Encoding: chunked\r\n", sent + b"0\r\n\r\n"
-    if framing == "bad chunks":
-        return b"Transfer-Encoding: chunked\r\n", b"ffffffffffffffffff\r\n" + body + b"\r\nzz\r\n"
-    length = len(body) + {"exact": 0, "short": -1, "long": 7}[framing]
-    return b"Content-Length: %d\r\n" % length, body
-
-
-@st.composite
-def requests(draw: st.DrawFn) -> bytes:
-    """One request, more or less."""
-    framing = draw(st.sampled_from(["exact", "exact", "exact", "chunked", "chunked", "bad chunks", "short", "long"]))
-    length, body = frame(draw(BODIES), framing)
-    line = b" ".join([draw(METHODS), draw(TARGETS), draw(VERSIONS)])
-    return line + b"\r\n" + b"".join(each + b"\r\n" for each in draw(HEADERS)) + length + b"\r\n" + body
-
-
-@st.composite
-def streams(draw: st.DrawFn) -> list[bytes]:
-    """What one connection sends, in the pieces in which it does: requests with some bytes other, more or fewer."""
-    sent = bytearray(b"".join(draw(st.lists(requests(), min_size=1, max_size=3))))
-    for _ in range(draw(st.integers(0, 4))):
-        at = draw(st.integers(0, max(0, len(sent) - 1)))
-        cut = draw(st.integers(0, 3) | st.integers(0, 400))
-        sent[at : at + cut] = draw(st.binary(max_size=4) | st.sampled_from([b"\r\n", b"\r\n\r\n", b"\n", b": "]))
-    places = sorted(draw(st.lists(st.integers(0, len(sent)), max_size=3)))
-    return [bytes(sent[begin:end]) for begin, end in zip([0, *places], [*places, len(sent)], strict=True)]
 
 
 def read_replies(heard: bytes) -> list[tuple[int, Any]]:
@@ -240,40 +190,6 @@ def read_replies(heard: bytes) -> list[tuple[int, Any]]:
     return replies
 
 
-class Line:
-    """A bare connection: it goes on sending, or reading, whatever the other side has done."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._socket = socket.socket()
-        self._socket.settimeout(0)
-
-    async def send(self, port: int, pieces: list[bytes]) -> None:
-        await self._loop.sock_connect(self._socket, ("127.0.0.1", port))
-        try:
-            for piece in pieces:
-                await self._loop.sock_sendall(self._socket, piece)
-                await asyncio.sleep(0)
-        except ConnectionError:
-            pass  # the other side has heard enough
-
-    async def hear(self) -> bytes:
-        """All that comes until the end, which has to come."""
-        heard = b""
-        try:
-            self._socket.shutdown(socket.SHUT_WR)
-            async with asyncio.timeout(SECONDS):
-                while chunk := await self._loop.sock_recv(self._socket, 65536):
-                    heard += chunk
-        except TimeoutError:
-            raise  # there is no end
-        except OSError:
-            pass  # what the other side had not read makes the end a reset
-        finally:
-            self._socket.close()
-        return heard
-
-
 @BUDGETS
 def test_any_bytes_get_whole_answers_or_an_end_and_others_are_served_meanwhile(stage: Stage, examples: int) -> None:
     good = json.dumps(GOOD["filter"]).encode()
@@ -289,7 +205,7 @@ def test_any_bytes_get_whole_answers_or_an_end_and_others_are_served_meanwhile(s
         assert stage.errors == []
 
     @settings(max_examples=examples, deadline=None, derandomize=True)
-    @given(pieces=streams())
+    @given(pieces=streams(requests(st.tuples(st.sampled_from([b"POST", b"POST", b"GET"]), TARGETS, BODIES))))
     def fuzz(pieces: list[bytes]) -> None:
         stage.run(talk(pieces))
 

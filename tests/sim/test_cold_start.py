@@ -86,3 +86,37 @@ async def test_plain_pods_pass_while_the_caches_fill_and_members_are_held_until_
             await until(lambda: len(extender.core.ledger) == 1)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_plain_pod_is_bound_while_nothing_is_listed() -> None:
+    plain = pod("new").cpu(1).scheduler("serried").raw()
+    async with FakeApiServer() as server:
+        fill(server, 4, 10)
+        server.add(PODS, plain)
+        lists = server.hold(lambda request: request.watches or "limit" in request.params)
+        async with server.client() as client:
+            extender = Extender(extender_settings(FLAGS, {}), client, FALLBACK, PrometheusExtenderMetrics())
+            task = asyncio.create_task(extender.run())
+            await asyncio.wait_for(lists.reached.wait(), PATIENCE)
+            await until(lambda: extender.leadership.active)
+            assert ask(extender, plain) == OFFERED
+            assert await asyncio.wait_for(bind(extender, "new"), PATIENCE) == {"Error": ""}
+            assert (len(extender.store.pods), len(extender.store.nodes)) == (0, 0)
+            bound = server.look(PODS, "default", "new")
+            assert bound is not None
+            assert bound["spec"]["nodeName"] == OFFERED[0]
+            lists.open()
+            await until(lambda: len(extender.core.ledger) == 1)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def bind(extender: Extender, name: str) -> Any:
+    """The answer to the bind call of a pod for the first of the nodes."""
+    args = {"PodName": name, "PodNamespace": "default", "PodUID": f"pod-{name}", "Node": OFFERED[0]}
+    return json.loads((await extender.verbs.bind(json.dumps(args).encode(), stay)).body)
+
+
+async def stay() -> None:
+    """The caller does not hang up."""
+    await asyncio.Event().wait()

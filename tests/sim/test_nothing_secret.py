@@ -98,10 +98,9 @@ async def test_what_is_planted_is_in_no_answer(extender: Extender) -> None:
 
 
 async def test_what_is_planted_is_not_on_the_live_page(extender: Extender) -> None:
-    told = ""
-    async for event in extender.broadcast.follow():
-        told += event.decode()
-        if '"complete":true' in told:
-            break
-    assert "n1" in told
-    assert PLANTED not in told
+    events = extender.broadcast.follow()
+    told = b""
+    while b'"complete":true' not in told:
+        told += await anext(events)
+    assert b"n1" in told
+    assert PLANTED.encode() not in told

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bench.cluster.api import ApiError
 from tests.e2e.promises.test_crashes import revive
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names, pod_spec
 from tests.support.clusters import BESIDE, at_one_level
@@ -29,11 +30,22 @@ def create_high_class(stage: ClusterStage) -> str:
 
 
 def create_class(stage: ClusterStage, name: str, policy: str, value: int = 1000) -> str:
-    """A PriorityClass with this preemptionPolicy, made where it does not exist."""
+    """A PriorityClass with this preemptionPolicy, made where it does not exist, and known to the API server."""
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     if all(item["metadata"]["name"] != name for item in stage.cluster.api.get(classes)["items"]):
         stage.cluster.api.post(classes, {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy})
+        eventually(f"admission with class {name}", lambda: is_admitted(stage, name))
     return name
+
+
+def is_admitted(stage: ClusterStage, name: str) -> bool:
+    """Whether a pod of this PriorityClass may be made by now: admission hears of classes by a watch of its own."""
+    pod = {"metadata": {"name": "probe"}, "spec": pod_spec("1") | {"priorityClassName": name}}
+    try:
+        stage.cluster.api.post(f"/api/v1/namespaces/{stage.namespace}/pods?dryRun=All", pod)
+    except ApiError:
+        return False
+    return True
 
 
 def run_low(

@@ -329,6 +329,21 @@ async def test_forecasts_are_made_for_few_gangs_of_a_namespace_in_vain(world: Ha
     assert world.queue.backfill.count_vain("default") == 16
 
 
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.full)])
+async def test_gangs_of_as_many_shapes_that_fit_nowhere_wait_with_a_reason_and_keep_nothing_from_others(
+    world: Harness, count: int
+) -> None:
+    for number, each in enumerate(crowd(count)):
+        group = pod_group(f"g{number}").gang(1).namespace("greedy")
+        world.add(group, each.cpu(f"{10_000 + number}m").namespace("greedy"))
+    await world.add(*small_nodes(2), gang(2), *members(2)).go()
+    said = {group: verdict.reason for group, verdict in world.heard.verdicts if group.namespace == "greedy"}
+    assert len(said) == count
+    assert set(said.values()) == {Reason.NO_CAPACITY}
+    assert [each.group for each in world.ledger] == [GANG]
+    assert world.queue.backfill.count_vain("greedy") == 16
+
+
 async def test_a_gang_is_placed_beside_any_number_that_never_comes_about(world: Harness) -> None:
     for number in range(300):
         world.add(pod_group(f"g{number}").gang(2))

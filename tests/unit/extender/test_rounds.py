@@ -27,16 +27,16 @@ def test_few_groups_are_all_looked_at_in_their_order() -> None:
     assert not rounds
 
 
-def test_of_thousands_a_hundred_go_at_a_time_and_others_go_with_the_first() -> None:
+def test_of_ten_thousand_a_hundred_go_at_a_time_and_others_go_with_the_first() -> None:
     rounds = make_rounds()
-    first = deal(rounds, keys("greedy", 1_000) | keys("modest", 3))
+    first = deal(rounds, keys("greedy", 10_000) | keys("modest", 3))
     assert len(first) == 103
     assert {key for key in first if key.namespace == "modest"} == keys("modest", 3)
     seen = [*first]
     while rounds:
         seen += deal(rounds, set())
-    assert len(seen) == 1_003
-    assert [key for key in seen if key.namespace == "greedy"] == sorted(keys("greedy", 1_000))
+    assert len(seen) == 10_003
+    assert [key for key in seen if key.namespace == "greedy"] == sorted(keys("greedy", 10_000))
 
 
 def test_who_comes_meanwhile_goes_with_the_next_round() -> None:

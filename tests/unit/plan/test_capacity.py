@@ -1,5 +1,9 @@
 """What is counted for a class: all nodes, or those alone that it names."""
 
+from unittest.mock import Mock
+
+import pytest
+
 from serried.model.node import Node
 from serried.model.pod import Shape
 from serried.plan.capacity import Capacity, Fork
@@ -65,6 +69,45 @@ def test_many_classes_stay_counted_while_there_is_room_for_their_tables() -> Non
     shapes = [pod("p").cpu(f"{100 + i}m").value().shape for i in range(200)]
     tables = [capacity.table(shape) for shape in shapes]
     assert all(capacity.table(shape) is table for shape, table in zip(shapes, tables, strict=True))
+
+
+def many_shapes(count: int) -> list[Shape]:
+    return [pod("p").cpu(f"{100_000 + number}m").value().shape for number in range(count)]
+
+
+def test_a_new_class_is_not_weighed_against_all_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    capacity = Capacity(cluster(1), {})
+    for shape in many_shapes(300):
+        capacity.table(shape)
+    measured = Mock(side_effect=len)
+    monkeypatch.setattr("serried.plan.capacity.len", measured, raising=False)
+    capacity.table(pod("p").cpu(1).value().shape)
+    assert measured.call_count < 10
+
+
+def test_classes_that_fit_nowhere_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serried.plan.capacity._MAX_ENTRIES_KEPT", 1_600)
+    capacity = Capacity(cluster(1), {})
+    shapes = many_shapes(300)
+    for shape in shapes:
+        capacity.table(shape)
+    assert capacity.count_missing(shapes) == 200
+
+
+def test_tables_that_have_grown_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serried.plan.capacity._MAX_ENTRIES_KEPT", 1_000)
+    nodes = cluster(1)
+    capacity = Capacity(nodes, {})
+    shapes = [pod("p").cpu(f"{100 + number}m").value().shape for number in range(20)]
+    for shape in shapes:
+        capacity.table(shape)
+    for name, added in cluster(101).items():
+        nodes[name] = added
+        capacity.note_node(None, added)
+    for shape in shapes:
+        capacity.table(shape)
+    capacity.table(pod("p").cpu(1).value().shape)
+    assert capacity.count_missing(shapes) == 5
 
 
 def test_a_fork_goes_its_own_way_and_leaves_the_original_as_it_is() -> None:

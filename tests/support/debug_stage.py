@@ -1,0 +1,71 @@
+"""The debug pages of an extender over a small cluster, those among them that need an API server or have no end."""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+import uvloop
+from fastapi import FastAPI
+
+from extender.debug.broadcast import Broadcast
+from extender.debug.live import live_routes
+from extender.debug.routes import debug_routes, process_routes
+from extender.debug.sketch import Sketch
+from extender.process import make_reports
+from serried.cluster.store import Store
+from serried.drift import Comparison
+from serried.feed import ALL_KINDS, Feed
+from serried.kube.events import EventWriter
+from serried.kube.wire import NODES
+from serried.model.level import FALLBACK
+from serried.settings import extender_settings
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import node
+from tests.support.verbs_stage import Extender
+
+
+class DebugStage:
+    """An extender and the application of its pages, for all examples of one test."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        self._left = AsyncExitStack()
+        self.app = FastAPI()
+        self.run(self._open())
+
+    async def _open(self) -> None:
+        self.extender = Extender()
+        world = self.extender.world
+        events = EventWriter(world.api.client(), "serried")
+        reports = make_reports(world.api.client(), world.store, events, FALLBACK, world.clock)
+        await world.go()
+        reports.say(*world.heard.verdicts[-1])
+        broadcast = Broadcast(lambda: Sketch(world.core, reports.decisions), {"version": "x"})
+        self._left.push_async_callback(broadcast.close)
+        self.app.include_router(debug_routes(world.core, reports, FALLBACK, lambda: {"version": "x"}))
+        self.app.include_router(process_routes(extender_settings([], {}), await self._compare()))
+        self.app.include_router(live_routes(broadcast))
+        await self.extender.open()
+        self._left.push_async_callback(self.extender.close)
+
+    async def _compare(self) -> Comparison:
+        """Of a Store that follows an API server, which differ in one node."""
+        server = await self._left.enter_async_context(FakeApiServer())
+        client = await self._left.enter_async_context(server.client())
+        feed = Feed(client, FALLBACK, Store({"serried"}), ALL_KINDS)
+        following = asyncio.create_task(feed.run())
+        self._left.callback(following.cancel)
+        await feed.synced.wait()
+        server.drop_changes(NODES)
+        server.add(NODES, node("unseen").raw())
+        return Comparison(client, feed, lambda _: asyncio.sleep(0))
+
+    def run(self, story: Coroutine[Any, Any, None]) -> None:
+        """Until it ends."""
+        self._runner.run(story)
+
+    def close(self) -> None:
+        """End everything."""
+        self.run(self._left.aclose())
+        self._runner.close()
