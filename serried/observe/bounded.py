@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -76,7 +76,7 @@ class _Connection(HttpToolsProtocol):
         """When the connection was of use last, in loop seconds."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", _Patient(transport)))
         self._arrival.start(_ARRIVAL_SECONDS)
         if len(self.connections) > _MOST:
             others = [each for each in self.connections if isinstance(each, _Connection) and each is not self]
@@ -139,11 +139,31 @@ class _Connection(HttpToolsProtocol):
     def _refuse_head(self) -> None:
         log.warning("a connection is given up", extra={"why": "the request's head is too large"})
         self._refused = True
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # an earlier request may still be answered, behind the end that is written
         self._arrival.stop()
         self.transport.write(STATUS_LINE[431] + b"content-length: 0\r\nconnection: close\r\n\r\n")
         if self.transport.can_write_eof():  # TLS has no half of a connection
             self.transport.write_eof()
         self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+
+
+class _Patient:
+    """A transport that drops what is written after its end.
+
+    uvicorn learns with the loop's next turn that the client has hung up. uvloop raises until then, and that would be
+    logged as a failure of ours.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
 
 def _find_rank(connection: _Connection) -> tuple[bool, float]:
