@@ -95,7 +95,7 @@ def test_a_gang_gets_one_rack_of_lower_pods_and_is_bound_whole(stage: ClusterSta
     stage.await_bound("ring", 3)
     assert len(stage.racks("ring")) == 1
     assert len(stage.pods("low")) == 9
-    assert not stage.reservations()
+    eventually("the end of the record", lambda: not stage.reservations())
     gone = set(names("low", 12)) - set(stage.bound("low"))
     (said,) = eventually("the event", lambda: stage.messages("ring", "PreemptionBegun"))
     count, _, victims = said.partition(" pods of lower priority are evicted for it: ")

@@ -106,7 +106,7 @@ def test_the_slot_of_a_dead_member_is_kept_for_the_next_though_another_gang_wait
     stage.await_bound("ring", 12)
     assert stage.bound("ring") == ring
     assert not stage.bound("next")
-    assert not stage.reservations()
+    eventually("the end of the record", lambda: not stage.reservations())
 
     # Of a gang that nobody makes anew nothing is kept: its room is everybody's.
     stage.delete_pods(*ring)
