@@ -139,8 +139,6 @@ class _Connection(HttpToolsProtocol):
     def _refuse_head(self) -> None:
         log.warning("a connection is given up", extra={"why": "the request's head is too large"})
         self._refused = True
-        if self.cycle is not None:
-            self.cycle.disconnected = True  # an earlier request may still be answered, behind the end that is written
         self._arrival.stop()
         self.transport.write(STATUS_LINE[431] + b"content-length: 0\r\nconnection: close\r\n\r\n")
         if self.transport.can_write_eof():  # TLS has no half of a connection
