@@ -77,7 +77,7 @@ class Server:
         return httpx.patch(f"{self._url}{path}", content=json.dumps(patch), headers=headers, verify=self._tls)
 
     def refuses(self, said: str, verb: str, *objects: Json, options: tuple[str, ...] = ()) -> bool:
-        """Whether such a write is refused by now, and why: a policy comes into force after a while."""
+        """Whether such a write is refused with these words by now: a policy comes into force after a while."""
         try:
             self.write(verb, *objects, options=options)
         except ClusterError as error:

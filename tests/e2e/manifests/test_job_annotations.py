@@ -152,8 +152,4 @@ def eventually_created(server: Server, job: Json) -> str:
 
 
 def is_refused(server: Server, job: Json) -> bool:
-    try:
-        server.write("create", job, options=("--dry-run=server",))
-    except ClusterError as error:
-        return "denied request" in str(error)
-    return False
+    return server.refuses("denied request", "create", job, options=("--dry-run=server",))
