@@ -27,7 +27,7 @@ class Idleness:
 
     ``leads`` says whether we see that the scheduler beside us holds the Lease. ``refused`` is when it was last told
     that it does not: it calls nobody without the Lease, so then it is we who cannot see. ``planned`` is when groups
-    were last looked at, which counts while the caches are ``synced``.
+    were last looked at, which counts while the caches are ``synced``: full, and shown all changes.
     """
 
     def __init__(

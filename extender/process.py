@@ -178,7 +178,8 @@ class Extender:
             leads=self._election.leads if holds else lambda: self.leadership.active,
             refused=(lambda: -math.inf) if holds else lambda: self.verbs.refused,
             planned=lambda: self.core.loop.planned,
-            synced=self.feed.synced.is_set,
+            # Without changes it goes on planning, by what was true before.
+            synced=lambda: self.feed.synced.is_set() and self.feed.blind_since == math.inf,
             clock=clock,
         )
 

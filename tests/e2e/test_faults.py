@@ -19,7 +19,7 @@ PLAN = Plan(
     storm=8.0,
     quiet=4.0,
     alive=12,
-    rest=0.0,
+    rest=65.0,
 )
 """Without the ends that kube-scheduler waits after for a long time: less than a minute in all."""
 

@@ -14,6 +14,7 @@ from extender import idleness, takeover
 from extender.process import Extender
 from serried import feed
 from serried.decode.times import write_time
+from serried.kube import wire
 from serried.kube.reflector import WatchTiming
 from serried.kube.wire import LEASES, NODES
 from serried.model.backoff import Backoff
@@ -97,6 +98,27 @@ async def test_the_scheduler_of_a_leader_that_may_not_see_pods_is_told() -> None
             assert await scene.probe() == (503, "[+]filter ok\n[+]scheduler ok\n[-]planning not ready\n")
             server.recover()
             await scene.hears(200)
+
+
+async def test_the_scheduler_of_a_leader_that_is_shown_no_changes_any_more_is_told() -> None:
+    async with FakeApiServer() as server, running(server, "here_1") as scene:
+        await until(lambda: scene.extender.core.term.plans)
+        await scene.hears(200)
+        server.refuse(PODS, 10**6, status=403)
+        server.break_watches(wire.PODS)
+        await scene.hears(503)
+        server.recover()
+        await scene.hears(200)
+
+
+async def test_a_watch_that_ends_now_and_then_is_no_reason_to_tell_it() -> None:
+    async with FakeApiServer() as server, running(server, "here_1") as scene:
+        await until(lambda: scene.extender.core.term.plans)
+        begin = scene.extender.core.loop.planned
+        while scene.extender.core.loop.planned < begin + LONGER_THAN_PATIENCE:
+            server.end_watches(wire.PODS)
+            await server.watched(wire.PODS)
+            assert (await scene.probe())[0] == 200
 
 
 async def test_the_scheduler_of_a_standby_that_may_not_see_them_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

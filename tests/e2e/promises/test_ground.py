@@ -141,11 +141,18 @@ def test_gangs_go_on_when_the_native_api_is_turned_on_and_off_again(ground: Grou
     ground.await_reason("job:fresh", "PodGroupMissing")
     ground.await_reason("half", "PodGroupMissing")
     ground.await_reason("job:next", "PodGroupMissing")
-    eventually("a replacement that is held", lambda: ground.held("fresh-"))
+    ground.resize_job("swells", 3)
+    ground.change_job("pauses", suspend=False)
+    for prefix in ("fresh-", "swells-", "pauses-"):
+        eventually(f"one of {prefix} that is held", partial(ground.held, prefix))
     assert len(ground.bound("fresh-").keys() - {lost[0]}) == 2
+    assert len(ground.bound("swells-")) == 2
+    assert not ground.bound("pauses-")
     assert not ground.bound("next-")
     ground.begin("controller")
     ground.await_rack("next")
+    ground.await_bound("swells-", 3)
+    ground.await_bound("pauses-", 2)
     ground.await_repair("fresh", 3, lost)
     assert ground.group_of_job("fresh") == group
     ground.await_repair("train", 3, ground.lose("train"))
@@ -191,8 +198,11 @@ def go_on_beside(ground: Ground) -> None:
 
 
 def begin_at_the_native_level(ground: Ground) -> dict[str, str]:
-    """One that runs, one of a user's own, one that waits; where the second runs."""
+    """One that runs, one of a user's own, one that rests, one that will grow, one that waits; where the second runs."""
     ground.run_job("fresh", 3)
+    ground.submit_job("pauses", suspend=True)
+    ground.submit_job("swells")
+    ground.await_bound("swells-", 2)
     told = {pod["metadata"]["annotations"][GANG] for pod in ground.pods("fresh-")}
     assert told == {f"scheduling.k8s.io/v1beta1 {ground.group_of_job('fresh')}"}
     ground.create_group("mine", 2)
