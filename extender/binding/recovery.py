@@ -101,8 +101,7 @@ class Recovery:
 
     def _confine(self, record: Reservation) -> Reservation:
         """What counts of a record: it may name pods that it cannot speak for."""
-        ended = {vacancy.pod.uid: vacancy.pod for vacancy in self._store.vacancies}
-        confined = confine(record, lambda uid: self._store.pods.get(uid) or ended.get(uid))
+        confined = confine(record, self._find_pod)
         if confined is not record:
             kept = confined.slots.keys() | confined.victims.keys()
             dropped = sorted((record.slots.keys() | record.victims.keys()) - kept)
@@ -110,13 +109,16 @@ class Recovery:
             log.warning("a Reservation names pods that it cannot speak for", extra=name_group(record.group) | named)
         return confined
 
+    def _find_pod(self, uid: str) -> Pod | None:
+        """A pod, or the one that has left a vacancy."""
+        vacancy = None if uid in self._store.pods else self._store.vacancies.find(uid)
+        return vacancy.pod if vacancy is not None else self._store.pods.get(uid)
+
     async def _remove(self, reservation: Reservation) -> None:
         try:
             await self._records.remove(reservation)
-        except ApiError as error:
+        except ApiError:
             # Everybody waits for the takeover, and this record is in nobody's way.
-            said = name_group(reservation.group) | {"err": str(error)}
-            log.warning("a Reservation that is dropped cannot be deleted yet: it is tried again", extra=said)
             self._runner.remove_later(reservation)
 
     def _take(self, reservation: Reservation) -> bool:

@@ -72,6 +72,10 @@ class Vacancies:
         """The vacancies of a group, the oldest first."""
         return list(self._by_group.get(group, {}).values())
 
+    def find(self, uid: str) -> Vacancy | None:
+        """The vacancy that this member has left."""
+        return next((those[uid] for those in self._by_group.values() if uid in those), None)
+
     def of_replacement(self, uid: str) -> Vacancy | None:
         """The vacancy that this member is the replacement of."""
         return self._by_replacement.get(uid)

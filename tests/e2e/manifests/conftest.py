@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 
 from bench.cluster import Spec
-from tests.e2e.manifests.server import Server
+from tests.e2e.manifests.annotations import DISRUPTION, suspended
+from tests.e2e.manifests.server import Server, eventually
 from tests.support.clusters import running
 
 # Off by default upstream: the fields and kinds that the fallback API has as well.
@@ -26,7 +27,9 @@ def bare(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def server(bare: Server) -> Server:
-    """With the base, the gate and the markers installed."""
+    """With the base, the gate and the markers installed, and the policies in force."""
     bare.apply("overlays/isolated")
     bare.run("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
+    wrong = suspended("wrong", {DISRUPTION: "often"})
+    eventually(lambda: bare.refuses("Unsupported value", "create", wrong, options=("--dry-run=server",)))
     return bare

@@ -239,31 +239,30 @@ def lose_by_failure(pairs: Pairs, stage: PairsStage, member: str) -> None:
 def test_the_node_of_a_member_is_kept_over_a_failover_for_the_one_that_replaces_it_if_it(
     pairs: Pairs, kept: PairsStage, lose: Callable[[Pairs, PairsStage, str], None]
 ) -> None:
-    stage = kept
-    ring = run_gang(stage, "ring", 12)
-    lose(pairs, stage, "ring-3")
+    ring = run_gang(kept, "ring", 12)
+    lose(pairs, kept, "ring-3")
     leader = await_leader(pairs)
 
     WAYS["node"].strike(pairs, leader)
-    stage.create_group("rival", 1)
-    stage.create_pods(["rival-0"], "rival", cpu=WHOLE_NODE)
+    kept.create_group("rival", 1)
+    kept.create_pods(["rival-0"], "rival", cpu=WHOLE_NODE)
     successor = eventually("the other pair leads", pairs.leader, LONG_SECONDS)
     WAYS["node"].heal(pairs, leader)
-    stage.ask(successor)
-    stage.await_reason("rival", "NoCapacity")
-    assert await_vacancy(stage, "ring-3")["node"] == ring["ring-3"]
+    kept.ask(successor)
+    kept.await_reason("rival", "NoCapacity")
+    assert await_vacancy(kept, "ring-3")["node"] == ring["ring-3"]
 
-    stage.delete_pods("ring-3")
+    kept.delete_pods("ring-3")
     # Not by the same name: kwok, which saw that pod end, sometimes deletes what has its name a moment later.
-    stage.create_pods(["ring-12"], "ring", cpu=WHOLE_NODE)
-    eventually("its node", lambda: stage.bound("ring-12") == {"ring-12": ring["ring-3"]})
+    kept.create_pods(["ring-12"], "ring", cpu=WHOLE_NODE)
+    eventually("its node", lambda: kept.bound("ring-12") == {"ring-12": ring["ring-3"]})
     others = {name: node for name, node in ring.items() if name != "ring-3"}
-    assert stage.bound("ring") == others | {"ring-12": ring["ring-3"]}
-    assert not stage.bound("rival")
+    assert kept.bound("ring") == others | {"ring-12": ring["ring-3"]}
+    assert not kept.bound("rival")
 
     # It would have fitted there.
-    stage.delete_pods(*stage.bound("ring"))
-    stage.await_bound("rival", 1)
+    kept.delete_pods(*kept.bound("ring"))
+    kept.await_bound("rival", 1)
     assert pairs.holder() == successor.pod
     await_leader(pairs)
 

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from serried.cluster.store import Store
+from serried.cluster.store import EndedMembers, Store
 from serried.cluster.vacancies import Vacancy, match_replacements
 from serried.model.group import GroupKey
 from tests.support.builders import PodBuilder, pod, pod_group
@@ -61,3 +61,13 @@ def test_who_places_nobody_keeps_no_slots() -> None:
     store.put_pod(pod("p").in_group("g").on("n").value())
     store.drop_pod("pod-p")
     assert (len(store.vacancies), store.occupancy.used) == (0, {})
+
+
+def test_a_vacancy_is_found_by_the_member_that_left_it() -> None:
+    vacancies = Store(["default-scheduler"], ended=EndedMembers.KEEP_SLOTS).vacancies
+    for name in ("a", "b"):
+        vacancies.open(GroupKey("default", f"gang-{name}"), pod(name).on("n1").value(), "refused")
+    found = vacancies.find(pod("b").value().uid)
+    assert found is not None
+    assert found.pod.name == "b"
+    assert vacancies.find("nobody") is None
