@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from extender.answers import Candidate, Hold, Steer
 from serried.decode.reservations import decode_reservation
@@ -70,8 +71,8 @@ class Eviction:
 class LongHarness(Harness):
     """For many turns: the watch shows only what has changed since it showed it last."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._shown: dict[Key, Raw] = {}
 
     def watch(self) -> None:
@@ -164,6 +165,7 @@ class Churn:
             self._make_pod(owner)
 
     def _make_gang(self, owner: Owner) -> None:
+        self._drop_group(owner)
         owner.gangs += 1
         group = pod_group(owner.group).uid(f"group-{owner.group}").gang(owner.min_count).priority(owner.priority)
         self.world.add((group.topology() if owner.confined else group).disruption(owner.mode))
@@ -183,9 +185,12 @@ class Churn:
         for name in owner.pods:
             if self.world.pod_key(name) in self.world.api.pods:
                 self.world.delete(name)
+        self._drop_group(owner)
+        owner.pods = []
+
+    def _drop_group(self, owner: Owner) -> None:
         if owner.gangs:
             self.world.store.drop_group(GroupKey("default", owner.group))
-        owner.pods = []
 
     # --- the cluster -------------------------------------------------------------------------------------------
 

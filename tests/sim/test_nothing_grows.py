@@ -1,0 +1,155 @@
+"""Season after season other gangs come and go, and no part of a process holds more than it did seasons ago.
+
+Every container that a process can reach is counted, whoever it belongs to. Each season has names of its own, so what
+is kept by name and never dropped adds up.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from itertools import count
+from string import ascii_letters
+from typing import Any
+
+import pytest
+
+from controller import process
+from extender.scheduling import timeline
+from extender.scheduling.backfill import Mode
+from extender.scheduling.disruption import Disrupted
+from extender.scheduling.plain_pods import PlainRule
+from extender.scheduling.preemption import Method
+from serried.cluster import priorities
+from serried.kube.events import EventWriter
+from serried.kube.wire import JOBS, PODS
+from tests.property.test_evictions import draw_owner
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import pod
+from tests.support.churn import Churn, LongHarness
+from tests.support.containers import count_items, list_grown
+from tests.support.controller_harness import GROUPS, WORKLOADS, controller_on, events, gang, job_pod, settle, until
+from tests.support.extender_harness import SCHEDULER, Harness
+from tests.support.faults import calls
+from tests.support.storm import Storm, take_no_pause
+
+PACKING = "scheduling.serried.dev/packing"
+
+SEASONS = 16
+LATER_SECONDS = 600.0
+"""What is kept for a while is dropped after some of these."""
+
+
+@pytest.fixture(autouse=True)
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may grow up to a bound reaches it in the first season."""
+    take_no_pause(monkeypatch)
+    monkeypatch.setattr(timeline, "_MAX_GROUPS", 1)
+    monkeypatch.setattr(priorities, "_MAX_CHANGED", 1)
+    monkeypatch.setattr(process, "EventWriter", partial(EventWriter, pause=0.0))
+
+
+async def let_time_pass(world: Harness) -> None:
+    for _ in range(10):
+        await world.pass_time(LATER_SECONDS)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_storm_after_storm_the_extender_holds_no_more(seed: int) -> None:
+    storm, looks = Storm(seed), []
+    for season in range(SEASONS):
+        storm.end()
+        storm.begin(ascii_letters[3 * season : 3 * season + 3])
+        await storm.rage()
+        await storm.calm_down()
+        assert any(call.verb == "bind" for call in storm.world.api.calls), "a season in which nothing happens"
+        storm.end()
+        await let_time_pass(storm.world)
+        looks.append(count_items(storm.world.core))
+    await storm.world.close()
+    assert list_grown(looks) == []
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="usual rules"),
+        pytest.param({"plain": PlainRule.WAIT, "share_percent": 34}, id="plain pods that wait and small shares"),
+        pytest.param({"preempt_by": Method.DELETION, "spare_seconds": 30.0}, id="deletion, and newcomers spared"),
+        pytest.param({"stopwatch": partial(next, count(step=0.004))}, id="looks that take long"),
+        pytest.param({"disrupted": Disrupted.ANY, "backfill": Mode.OFF}, id="gangs that go whole, and no backfill"),
+    ],
+)
+async def test_eviction_after_eviction_the_extender_holds_no_more(seed: int, options: dict[str, Any]) -> None:
+    world = LongHarness(**options)
+    churn, looks = Churn(world, nodes=6, seed=seed), []
+    for season in range(SEASONS):
+        for number in range(8):
+            churn.come(draw_owner(churn.source, f"s{season}o{number}"))
+            await churn.run(2)
+            world.filter_unknown(pod(f"unknown-{season}-{number}").scheduler(SCHEDULER))
+        await churn.run(10)
+        for name in list(churn.owners):
+            churn.leave(name)
+        await churn.run(6)
+        assert not world.api.pods
+        await let_time_pass(world)
+        looks.append(count_items(world.core))
+    await world.close()
+    assert len(churn.evictions) >= SEASONS, "a run in which nothing happens shows nothing"
+    assert list_grown(looks) == []
+
+
+async def test_job_after_job_the_controller_holds_no_more(server: FakeApiServer) -> None:
+    looks: list[Counter[str]] = []
+    async with controller_on(server) as controller:
+        for season in range(SEASONS):
+            names = [f"s{season}-{number}" for number in range(4)]
+            await run_jobs(server, names)
+            await settle(controller, server)
+            for name in names:
+                end_job(server, name)
+            await until(partial(collect_garbage, server))
+            await settle(controller, server)
+            looks.append(count_items(controller))
+    assert list_grown(looks) == []
+
+
+async def run_jobs(server: FakeApiServer, names: Sequence[str]) -> None:
+    """Jobs come, now and then a write fails; one gets its objects anew, one changes too late, and one grows."""
+    renewed, late, grown = names[0], names[1], names[2]
+    server.refuse(calls("POST", "/podgroups"))
+    server.lose_answer(calls("POST", "/workloads"))
+    for name in names:
+        server.add(JOBS, (gang(name).suspended() if name == renewed else gang(name)).raw())
+    await until(lambda: len(server.all(GROUPS)) == len(names))
+    for name in set(names) - {renewed}:
+        for index in range(3):
+            server.add(PODS, job_pod(name, index, uid=f"{name}-{index}").raw())
+    for name in (renewed, late):
+        server.change(JOBS, "default", name, {"metadata": {"annotations": {PACKING: "spread"}}})
+    server.change(JOBS, "default", grown, {"spec": {"parallelism": 5, "completions": 5}})
+    await until(lambda: any(PACKING in each["metadata"].get("annotations", ()) for each in server.all(GROUPS)))
+    await until(lambda: tells(server, "GangChangeIgnored", late) and tells(server, "MinCountChanged", grown))
+
+
+def tells(server: FakeApiServer, reason: str, job: str) -> bool:
+    """Whether there is such an event of a Job, or of its objects."""
+    return any(event["involvedObject"]["name"].startswith(job) for event in events(server, reason))
+
+
+def end_job(server: FakeApiServer, name: str) -> None:
+    """A Job is deleted with its pods."""
+    for pod_name in [each["metadata"]["name"] for each in server.all(PODS)]:
+        if pod_name.startswith(f"{name}-"):
+            server.remove(PODS, "default", pod_name)
+    server.remove(JOBS, "default", name)
+
+
+def collect_garbage(server: FakeApiServer) -> bool:
+    """Delete what the Jobs owned; whether all of it is gone. Who has not seen the end of a Job may make it anew."""
+    for kind in (GROUPS, WORKLOADS):
+        for each in server.all(kind):
+            if "deletionTimestamp" not in each["metadata"]:
+                server.remove(kind, "default", each["metadata"]["name"])
+    return not server.all(GROUPS) and not server.all(WORKLOADS)

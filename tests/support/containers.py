@@ -1,0 +1,87 @@
+"""How many items the parts of a process hold, container by container: what grows though the cluster does not is found.
+
+The walk follows every reference from a root into objects of our own packages, into containers, and through bound
+methods, partials and closures, so that a new field is looked at without being named here. What cannot grow beyond a
+size of its own is left out: the caches of cachetools, and a deque with a longest length.
+"""
+
+import types
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import Any
+
+from cachetools import Cache
+
+_OURS = ("serried.", "extender.", "controller.")
+_LEAVES = (str, bytes, bytearray, int, float, complex, type, types.ModuleType, types.CodeType, type(None))
+
+
+def count_items(*roots: object) -> Counter[str]:
+    """The number of items of all containers that are reachable, by the class and the field that holds them."""
+    counts: Counter[str] = Counter()
+    seen: set[int] = set()
+    left: list[tuple[str, Any]] = [("root", root) for root in roots]
+    while left:
+        path, each = left.pop()
+        if isinstance(each, _LEAVES) or id(each) in seen:
+            continue
+        seen.add(id(each))
+        if _is_bounded(each):
+            continue
+        if isinstance(each, (Mapping, AbstractSet, Sequence, deque)) and not isinstance(each, tuple):
+            counts[path] += len(each)
+        left += _list_parts(path, each)
+    return counts
+
+
+def list_grown(looks: Sequence[Counter[str]]) -> list[str]:
+    """What holds more at each of the last quarter of the looks than at any of the second quarter; a line each.
+
+    What has grown by an item at every other look is told. What is kept of nodes goes up and down, and is not.
+    """
+    quarter = len(looks) // 4
+    early, late = looks[quarter : 2 * quarter], looks[-quarter:]
+    return [
+        f"{path}: {[look[path] for look in looks]}"
+        for path in sorted(set().union(*late))
+        if min(look[path] for look in late) >= max(look[path] for look in early) + quarter / 2
+    ]
+
+
+def _is_bounded(each: object) -> bool:
+    return isinstance(each, Cache) or (isinstance(each, deque) and each.maxlen is not None)
+
+
+def _list_parts(path: str, each: object) -> Iterator[tuple[str, Any]]:
+    """What an object refers to, by the path that it is told of under."""
+    if isinstance(each, Mapping):
+        yield from ((path, part) for pair in list(each.items()) for part in pair)
+    elif isinstance(each, (AbstractSet, Sequence, deque)):
+        yield from ((path, part) for part in list(each))
+    elif isinstance(each, types.MethodType):
+        yield path, each.__self__
+    elif isinstance(each, partial):
+        yield from ((path, part) for part in (each.func, *each.args, *each.keywords.values()))
+    elif isinstance(each, types.FunctionType):
+        yield from ((path, part) for part in _list_cells(each))
+    if type(each).__module__.startswith(_OURS):
+        yield from ((f"{type(each).__name__}.{name}", part) for name, part in _list_fields(each))
+
+
+def _list_cells(function: types.FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            continue  # not filled yet
+
+
+def _list_fields(each: object) -> Iterator[tuple[str, Any]]:
+    yield from vars(each).items() if hasattr(each, "__dict__") else ()
+    for kind in type(each).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in {"__dict__", "__weakref__"} and hasattr(each, name):
+                yield name, getattr(each, name)

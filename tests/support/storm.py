@@ -1,0 +1,208 @@
+"""A storm: a scheduler, users, watches and an API server that do anything at any time, in seeded random order."""
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from extender.answers import Steer
+from extender.binding import evictions, nominator
+from extender.binding import run as cycle_runner
+from extender.scheduling.nomination import NominationPolicy
+from serried.model.backoff import Backoff
+from serried.model.group import GroupKey, Key
+from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
+from tests.support.extender_harness import SCHEDULER, BindCall, Harness
+from tests.support.fake_api import error
+
+GANGS = ("a", "b", "c")
+MIN_COUNT, SIZE = 3, 4
+STEPS = 250
+
+
+def take_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is tried again at once."""
+    monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
+    monkeypatch.setattr(nominator, "_RETRY", Backoff(0.0, 0.0))
+    monkeypatch.setattr(evictions, "_RETRY_SECONDS", 0.0)
+
+
+def promised(record: Mapping[str, Any]) -> set[str]:
+    """The members that a record names."""
+    return {member["name"] for slot in record["spec"]["slots"] for member in slot["members"]}
+
+
+class Storm:
+    """Three gangs of 3 to 4 members of one CPU, on nodes that hold all of them."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.world = Harness(window=self.dice.choice([2, 100]), nomination=self.dice.choice(list(NominationPolicy)))
+        self.calls: dict[str, BindCall] = {}
+        self.aside: dict[str, int] = {}
+        self.births = 0
+        self.world.nominate()
+        self.world.add(*[node(f"n{index}").cpu(4) for index in range(4)])
+        self.broken: list[str] = []
+        self.begin(GANGS)
+        self.world.api.before_bind = self._check_binding
+        self.world.api.before_write = self._check_commit
+
+    def begin(self, gangs: Sequence[str]) -> None:
+        """These gangs come, each of a letter."""
+        self.gangs = gangs
+        self.fallen = dict.fromkeys(gangs, 0)
+        self.committed = dict.fromkeys(gangs, frozenset[str]())
+        for name in gangs:
+            self.world.add(self._group(name), *[self._member(name, index) for index in range(SIZE)])
+
+    def end(self) -> None:
+        """All gangs go, with everything of them."""
+        for key in list(self.world.api.pods):
+            self.world.delete(key.name)
+        for name in self.gangs:
+            self.world.store.drop_group(GroupKey("default", name))
+        self.calls.clear()
+        self.aside.clear()
+
+    def _group(self, name: str) -> PodGroupBuilder:
+        self.births += 1
+        return pod_group(name).gang(MIN_COUNT).uid(f"{name}-{self.births}")
+
+    def _member(self, gang: str, index: int) -> PodBuilder:
+        self.births += 1
+        return pod(f"{gang}{index}").uid(f"{gang}{index}-{self.births}").cpu(1).scheduler(SCHEDULER).in_group(gang)
+
+    def _check_binding(self, key: Key) -> None:
+        """Promise 1: not before a commit that names the pod is durable."""
+        gang = key.name[0]
+        if self.bound(gang) + self.fallen[gang] >= MIN_COUNT:
+            return  # it was up: what is late, or takes the place of one that fell, needs no new quorum
+        record = self.world.api.records.get(Key("default", gang))
+        if record is None or record["spec"]["phase"] != "Committed" or key.name not in promised(record):
+            self.broken.append(f"{key} is bound, and no commit names it")
+
+    def _check_commit(self, record: Mapping[str, Any]) -> None:
+        """Promise 1: not before the quorum stands."""
+        gang = record["metadata"]["name"]
+        self.fallen[gang] = 0
+        self.committed[gang] = frozenset(promised(record)) if record["spec"]["phase"] == "Committed" else frozenset()
+        if record["spec"]["phase"] == "Committed" and len(promised(record) | self._bound(gang)) < MIN_COUNT:
+            self.broken.append(f"{gang} is committed with {promised(record)} only")
+
+    def bound(self, gang: str) -> int:
+        """How many members the API server has bound."""
+        return len(self._bound(gang))
+
+    def _bound(self, gang: str) -> set[str]:
+        pods = self.world.api.pods.items()
+        return {key.name for key, raw in pods if key.name[0] == gang and raw["spec"].get("nodeName")}
+
+    # --- what happens ------------------------------------------------------------------------------------------
+
+    async def rage(self) -> None:
+        """Everything at random."""
+        happenings = [self.schedule] * 12 + [self.look] * 6 + [self.watch] * 4 + [self.break_api] * 2
+        happenings += [self.hang_up, self.kill, self.wait, self.remake_group, self.erase_nomination]
+        for _ in range(STEPS):
+            self.dice.choice(happenings)()
+            for _ in range(self.dice.randrange(6)):
+                await asyncio.sleep(0)
+
+    def schedule(self) -> None:
+        """kube-scheduler tries one pod."""
+        waiting = [key.name for key, raw in self.world.api.pods.items() if not raw["spec"].get("nodeName")]
+        waiting = [name for name in waiting if name not in self.calls or not self.calls[name].waiting]
+        if waiting:
+            self._try(self.dice.choice(waiting))
+
+    def _try(self, name: str) -> None:
+        nodes = sorted(self.world.store.nodes)
+        nominated = self.world.pod(name).nominated
+        offered = [nominated] if nominated in nodes else self.dice.sample(nodes, self.dice.randint(3, len(nodes)))
+        answer = self.world.filter(name, *offered)
+        if isinstance(answer, Steer):
+            self.calls[name] = self.world.bind(name, answer.node)
+        else:
+            self._put_aside(name)
+
+    def _put_aside(self, name: str) -> None:
+        """kube-scheduler tries a pod again when that very pod has changed, and says so in its condition."""
+        self.world.give_up(name)
+        self.aside[name] = self._writes(name)
+
+    def _writes(self, name: str) -> int:
+        return sum(
+            call.name == name and call.verb in {"nominate", "activate", "ungate"} for call in self.world.api.calls
+        )
+
+    def _notice_failures(self) -> None:
+        for name, call in list(self.calls.items()):
+            if not call.waiting and call.error:
+                del self.calls[name]
+                if Key("default", name) in self.world.api.pods:
+                    self._put_aside(name)
+
+    def _awake(self, name: str) -> bool:
+        return name not in self.aside or self._writes(name) > self.aside[name]
+
+    def look(self) -> None:
+        """The group scheduler's turn."""
+        self.world.look()
+
+    def watch(self) -> None:
+        """The watch catches up."""
+        self.world.watch()
+
+    def break_api(self) -> None:
+        """The next call of some verb fails, or is done and its answer lost."""
+        verb = self.dice.choice(["create", "replace", "delete", "get", "bind", "bind", "nominate", "activate"])
+        if self.dice.random() < 0.5:
+            self.world.api.lose(verb)
+        else:
+            self.world.api.fail(verb, error(self.dice.choice([0, 409, 429, 500])))
+
+    def hang_up(self) -> None:
+        """kube-scheduler gives up on a bind call."""
+        if self.calls:
+            self.calls[self.dice.choice(sorted(self.calls))].hang_up()
+
+    def kill(self) -> None:
+        """A member is deleted and made anew under its name."""
+        key = self.dice.choice(sorted(self.world.api.pods))
+        self.fallen[key.name[0]] += key.name in self.committed[key.name[0]] or bool(self.world.node_of(key.name))
+        self.world.delete(key.name)
+        self.aside.pop(key.name, None)
+        self.world.add(self._member(key.name[0], int(key.name[1:])))
+
+    def wait(self) -> None:
+        """Time passes."""
+        self.world.clock.advance(self.dice.choice([1.0, 5.0, 70.0]))
+
+    def remake_group(self) -> None:
+        """A PodGroup is deleted, and at times made anew at once."""
+        name = self.dice.choice(self.gangs)
+        self.world.store.drop_group(GroupKey("default", name))
+        if self.dice.random() < 0.5:
+            self.look()
+        self.world.add(self._group(name))
+
+    def erase_nomination(self) -> None:
+        """kube-scheduler clears a nomination."""
+        self.world.api.pods[self.dice.choice(sorted(self.world.api.pods))]["status"] = {}
+
+    async def calm_down(self) -> None:
+        """Nothing fails any more, and everybody goes on until all is done: the scheduler with what it knows of only."""
+        self.world.api.recover()
+        for _ in range(60):
+            if self.world.nothing_reserved and all(self.bound(gang) == SIZE for gang in self.gangs):
+                return
+            await self.world.pass_time(2.0)
+            self._notice_failures()
+            for key in sorted(self.world.api.pods):
+                waiting = key.name in self.calls and self.calls[key.name].waiting
+                if not self.world.node_of(key.name) and not waiting and self._awake(key.name):
+                    self._try(key.name)
+            await self.world.go()
