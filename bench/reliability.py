@@ -70,8 +70,10 @@ at it again every five minutes.
 
 At the end the load stops, and every gang that exists must complete. After that Serried must not remember anything that
 no longer exists. The soak compares the cache of the extender with the API server (`/debug/cache/diff`). The extender
-must have no record, no kept slot, and no group except those that wait. Finally the soak binds one member of a gang of
-two by hand. If the checker does not report it, the checker is blind, and the run has failed.
+must have no record, no kept slot, and no group except those that wait. The controller must have nothing left to do.
+Finally the soak binds one member of a gang of two by hand. If the checker does not report it, the checker is blind, and
+the run has failed. What grows too slowly for a soak is found by `tests/sim/test_nothing_grows.py`: it counts the items
+of every container in the controller and in the extender's core.
 
 A *recovery* begins with the signal to the extender, the scheduler, the API server or etcd. It ends 8 s after the
 process is ready again. While two extenders are active at once, that is a recovery, too. If a write about a gang was

@@ -27,6 +27,8 @@ _LONGEST_LAG_SECONDS = 20.0
 _EQUAL_SECONDS = 30.0
 _DIFFERENCES = ("missing", "extra", "stale", "leftOff", "error")
 GONE_AT_REST = dict.fromkeys(("serried_vacancies", "serried_reservations", "serried_partial_gangs"), 0)
+DONE_AT_REST = {"serried_controller_queue_length": 0}
+"""What the controller has left to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +101,22 @@ class Measures:
             self._complain(f"index: {remains}")
 
     def _find_remains(self, gangs: int) -> list[str]:
-        limits = {**GONE_AT_REST, "serried_groups": gangs}
+        limits = {
+            self._cluster.metrics_url: {**GONE_AT_REST, "serried_groups": gangs},
+            f"{self._cluster.controller_url}/metrics": DONE_AT_REST,
+        }
         try:
             kinds = httpx.get(f"{self._cluster.debug_url}/cache/diff", timeout=30.0).raise_for_status().json()["kinds"]
-            text = httpx.get(self._cluster.metrics_url, timeout=10.0).raise_for_status().text
-            counts = {name: sum_metric(text, name) for name in limits}
+            texts = {url: httpx.get(url, timeout=10.0).raise_for_status().text for url in limits}
+            counts = [(name, sum_metric(texts[url], name), limits[url][name]) for url in limits for name in limits[url]]
         except (httpx.HTTPError, ValueError) as error:
-            return [f"the extender does not say what it remembers: {error!r}"]
+            return [f"extender or controller do not say what they remember: {error!r}"]
         found = [
             f"{each['kind']} are not those of the API server: {each}"
             for each in kinds
             if any(each[what] for what in _DIFFERENCES)
         ]
-        found += [
-            f"{name} is {counts[name]:g} at rest, not {limit}" for name, limit in limits.items() if counts[name] > limit
-        ]
-        return found
+        return found + [f"{name} is {count:g} at rest, not {limit}" for name, count, limit in counts if count > limit]
 
     def describe(self) -> dict[str, Any]:
         """All of it, for the result; memory that grows is complained of."""

@@ -6,9 +6,10 @@ from unittest.mock import Mock
 import httpx
 import pytest
 
-from serried.observe.prometheus import PrometheusExtenderMetrics
+from serried.observe.prometheus import PrometheusControllerMetrics, PrometheusExtenderMetrics
 from tests.chaos import measures
 from tests.chaos.measures import (
+    DONE_AT_REST,
     GONE_AT_REST,
     Measures,
     Sample,
@@ -93,40 +94,51 @@ def test_what_is_compared_at_rest_the_extender_serves(name: str) -> None:
     assert sum_metric(PrometheusExtenderMetrics().render().decode(), name) == 0.0
 
 
+@pytest.mark.parametrize("name", DONE_AT_REST)
+def test_what_is_to_be_done_the_controller_serves(name: str) -> None:
+    assert sum_metric(PrometheusControllerMetrics().render().decode(), name) == 0.0
+
+
 AT_REST = "".join(
     f"# TYPE serried_{name} gauge\nserried_{name} {count}\n"
     for name, count in {"groups": 1, "vacancies": 0, "reservations": 0, "partial_gangs": 0}.items()
 )
+DONE = "# TYPE serried_controller_queue_length gauge\nserried_controller_queue_length 0\n"
+BUSY = DONE.replace("length 0", "length 1")
 SAME: dict[str, Any] = {"kind": "pods", "missing": [], "extra": [], "stale": [], "leftOff": 0, "error": ""}
 
 
 @pytest.mark.parametrize(
-    ("status", "kind", "metrics", "complaint"),
+    ("status", "kind", "metrics", "controller", "complaint"),
     [
-        pytest.param(200, SAME, AT_REST, "", id="nothing beside what there is"),
+        pytest.param(200, SAME, AT_REST, DONE, "", id="nothing beside what there is"),
         pytest.param(
-            200, SAME | {"extra": ["a/b"]}, AT_REST, "pods are not those of the API server", id="one too many"
+            200, SAME | {"extra": ["a/b"]}, AT_REST, DONE, "pods are not those of the API server", id="one too many"
         ),
-        pytest.param(200, SAME | {"error": "no"}, AT_REST, "pods are not those of the API server", id="not compared"),
-        pytest.param(500, SAME, AT_REST, "does not say what it remembers", id="no answer"),
         pytest.param(
-            200, SAME, AT_REST.replace("vacancies 0", "vacancies 2"), "vacancies is 2 at rest", id="a vacancy"
+            200, SAME | {"error": "no"}, AT_REST, DONE, "pods are not those of the API server", id="not compared"
         ),
-        pytest.param(200, SAME, "", "does not say what it remembers", id="no metrics"),
+        pytest.param(500, SAME, AT_REST, DONE, "do not say what they remember", id="no answer"),
+        pytest.param(
+            200, SAME, AT_REST.replace("vacancies 0", "vacancies 2"), DONE, "vacancies is 2 at rest", id="a vacancy"
+        ),
+        pytest.param(200, SAME, "", DONE, "do not say what they remember", id="no metrics"),
+        pytest.param(200, SAME, AT_REST, BUSY, "serried_controller_queue_length is 1", id="a Job to look at"),
     ],
 )
 def test_what_is_remembered_at_rest_is_compared(
-    monkeypatch: pytest.MonkeyPatch, status: int, kind: dict[str, Any], metrics: str, complaint: str
+    monkeypatch: pytest.MonkeyPatch, status: int, kind: dict[str, Any], metrics: str, controller: str, complaint: str
 ) -> None:
     def get(url: str, **_: object) -> httpx.Response:
         request = httpx.Request("GET", url)
         if url.endswith("/metrics"):
-            return httpx.Response(200, text=metrics, request=request)
+            return httpx.Response(200, text=controller if "controller" in url else metrics, request=request)
         return httpx.Response(status, json={"kinds": [kind]}, request=request)
 
     monkeypatch.setattr(httpx, "get", get)
     monkeypatch.setattr(measures, "_EQUAL_SECONDS", 0.0)
-    cluster = Mock(debug_url="http://extender/debug", metrics_url="http://extender/metrics")
+    urls = {"debug_url": "http://extender/debug", "metrics_url": "http://extender/metrics"}
+    cluster = Mock(**urls, controller_url="http://controller")
     complaints: list[str] = []
     Measures(cluster, complaints.append).compare(1)
     assert len(complaints) == bool(complaint)
