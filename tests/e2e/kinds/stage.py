@@ -1,12 +1,15 @@
 """Stories in which people write JobSets and LeaderWorkerSets, and their controllers do the rest."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from serried.decode.identity import GANG_POLICY, REQUIRED_TOPOLOGY
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, pod_spec
 
 Raw = dict[str, Any]
+
+SEEN = "example.com/seen"
 
 JOB_SETS, SETS = "jobsets", "leaderworkersets"
 
@@ -52,6 +55,21 @@ class KindStage(ClusterStage):
     def _patch_set(self, name: str, spec: Raw) -> None:
         patch = json.dumps({"spec": spec})
         self.cluster.kubectl("patch", SETS, name, "-n", self.namespace, "--type", "merge", "-p", patch)
+
+    def delete_seen(self, name: str, seen: Callable[[], bool]) -> None:
+        """A pod is deleted, and stays until its end is ``seen``: whoever restarts its group has to see it end."""
+        self._patch_finalizers(name, [SEEN])
+        self.delete_pods(name)
+        eventually(f"the end of {name} seen", seen)
+        self._patch_finalizers(name, None)
+
+    def _patch_finalizers(self, pod: str, finalizers: list[str] | None) -> None:
+        patch = json.dumps({"metadata": {"finalizers": finalizers}})
+        self.cluster.kubectl("patch", "pods", pod, "-n", self.namespace, "--type", "merge", "-p", patch)
+
+    def is_going(self, name: str) -> bool:
+        """Whether a pod is being deleted, or gone."""
+        return all("deletionTimestamp" in pod["metadata"] for pod in self.pods(name) if pod["metadata"]["name"] == name)
 
     def delete_sets(self) -> None:
         """All of both kinds go, with what their controllers have made."""

@@ -37,7 +37,7 @@ def test_a_replica_that_loses_a_pod_comes_back_whole(stage: KindStage) -> None:
     stage.await_bound("again", 6)
     first = {pod["metadata"]["uid"] for pod in stage.pods("again")}
 
-    stage.delete_pods("again-0-3")
+    stage.delete_seen("again-0-3", lambda: stage.is_going("again-0"))
     eventually("new pods", lambda: not first & {pod["metadata"]["uid"] for pod in stage.pods("again")})
     stage.await_bound("again", 6)
     assert stage.racks_of("again") == 1

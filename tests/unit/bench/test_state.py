@@ -206,7 +206,8 @@ def test_a_spawned_process_outlives_its_parent_and_leads_its_own_session(tmp_pat
         processes.stop([process], signal.SIGKILL)
 
 
-def test_ports_differ_and_avoid_what_is_taken() -> None:
+def test_ports_differ_and_avoid_what_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ports.SHARE, raising=False)  # each process of a run beside others has a share of its own
     taken = set(ports.RANGE) - set(range(20100, 20200))
     with socket.socket() as busy:
         busy.bind((ports.LOOPBACK, 0))
