@@ -101,7 +101,7 @@ class Observed:
     def see(self, kind: str, raw: Raw, now: float, *, gone: bool = False) -> None:
         """An object is so now, or is gone."""
         name = read_name(raw)
-        self.changes.append(Change(now, kind, name, "deleted" if gone else _name_writer(raw)))
+        self.changes.append(Change(now, kind, name, "deleted" if gone else _tell_change(raw)))
         _SEERS[kind](self, raw, now, gone)
 
     def members(self, group: Name) -> list[Pod]:
@@ -259,6 +259,13 @@ def _put(into: dict[K, V], name: K, value: V, gone: bool) -> None:  # noqa: FBT0
         into.pop(name, None)
     else:
         into[name] = value
+
+
+def _tell_change(raw: Raw) -> str:
+    """Who has written last, and what the conditions of the object say now."""
+    conditions = raw.get("status", {}).get("conditions") or ()
+    said = [f"{each.get('reason', '')} {each.get('message', '')}".strip() for each in conditions]
+    return ", ".join([_name_writer(raw), *said])
 
 
 def _name_writer(raw: Raw) -> str:
