@@ -11,6 +11,7 @@ import yaml
 from bench.cluster import ClusterError
 from tests.e2e.manifests.server import EXTENDER, KUSTOMIZE, NAMESPACE, Json, Server, eventually
 from tests.support.clusters import at_one_level
+from tests.support.written import read_block
 
 pytestmark = [pytest.mark.e2e, at_one_level("fallback", fixture="bare")]
 
@@ -70,6 +71,23 @@ def _without(pod: Json, path: str) -> Json:
         place = place[int(step) if step.isdigit() else step]
     del place[last]
     return changed
+
+
+def test_the_kustomization_of_the_page_is_valid_and_sets_what_it_says(server: Server, tmp_path: Path) -> None:
+    written = read_block("docs/install.md", "## A kustomization of your own", "yaml")
+    own = written.replace("serried/manifests/kustomize", os.path.relpath(KUSTOMIZE, tmp_path)).replace(
+        "REGISTRY", "r.io"
+    )
+    (tmp_path / "kustomization.yaml").write_text(own)
+    server.run("apply", "-k", str(tmp_path), "--dry-run=server")
+    objects = yaml.safe_load_all(server.run("kustomize", str(tmp_path)))
+    pods = {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in objects if each["kind"] == "Deployment"
+    }
+    (extender,), (scheduler,) = pods["serried"]["initContainers"], pods["serried"]["containers"]
+    assert {"--isolated=on", "--broken-gangs=evict", "--preemption=advice"} <= set(extender["args"])
+    assert extender["image"] == pods["serried-controller"]["containers"][0]["image"] == "r.io/serried:0.1.0"
+    assert scheduler["image"] == "registry.k8s.io/kube-scheduler:v1.36.4"
 
 
 BESIDE = {

@@ -1,0 +1,14 @@
+"""What the pages for people say in code blocks, to be run or read as they say it."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def read_block(page: str, heading: str, language: str) -> str:
+    """The first block of a language below a heading of a page."""
+    below = (ROOT / page).read_text().split(f"\n{heading}\n", 1)[1]
+    block = re.search(rf"^```{language}\n(.*?)^```", below, re.MULTILINE | re.DOTALL)
+    assert block is not None, f"{page}, {heading}: no block of {language}"
+    return block.group(1)
