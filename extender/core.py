@@ -239,6 +239,7 @@ class Core:
             outbox=self.outbox,
             status=status,
             rule=options.disrupted,
+            method=options.preempt_by,
         )
         refused_preemptors = RefusedPreemptors(store.pods, self.groups, self.outbox)
         candidates = Candidates(
