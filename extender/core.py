@@ -226,7 +226,15 @@ class Core:
         offers = Offers(
             store.pods, store.nodes, store.members, store.uncounted, groups=self.groups, moves=moves, clock=clock
         )
-        endings = CycleEndings(store, self.ledger, self.groups, self.queue, outbox=self.outbox, clock=clock)
+        endings = CycleEndings(
+            store,
+            self.ledger,
+            self.groups,
+            self.queue,
+            activity=self.activity,
+            outbox=self.outbox,
+            clock=clock,
+        )
         companies = Companies(store.pods, store.groups, store.members)
         disruptions = Disruptions(
             store.pods,
@@ -239,6 +247,7 @@ class Core:
             outbox=self.outbox,
             status=status,
             rule=options.disrupted,
+            method=options.preempt_by,
         )
         refused_preemptors = RefusedPreemptors(store.pods, self.groups, self.outbox)
         candidates = Candidates(

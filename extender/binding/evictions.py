@@ -152,7 +152,8 @@ class Evictions:
         staying = self._list_running(uids)
         if gang is not None and staying:
             gang.leaving.difference_update(pod.uid for pod in staying)
-            gang.disrupted.difference_update(pod.uid for pod in staying if not pod.disruption)
+            let_off = self._store.yields.was_let_off  # what a victim says of itself is just being taken back
+            gang.disrupted.difference_update(pod.uid for pod in staying if not pod.disruption or let_off(pod.uid))
             self._groups.look_again(key)
 
     async def _each(self, pods: Iterable[Pod], do: Callable[[Pod], Awaitable[object]]) -> list[object]:

@@ -48,10 +48,14 @@ class SchedulerActivity:
         cycle.count_idle(now, idle)
 
     def _lacks_refused(self, cycle: BindingCycle) -> bool:
-        refused = {uid for uid, member in cycle.list_members() if self._was_refused(cycle, uid, member)}
+        refused = self.find_refused(cycle)
         if not refused:
             return False
         return cycle.reservation.lacks((cycle.reservation.slots.keys() | cycle.bound) - refused)
+
+    def find_refused(self, cycle: BindingCycle) -> frozenset[str]:
+        """The members that the scheduler has tried in vain, though each has a slot; UIDs."""
+        return frozenset(uid for uid, member in cycle.list_members() if self._was_refused(cycle, uid, member))
 
     def _was_refused(self, cycle: BindingCycle, uid: str, member: Member) -> bool:
         # A member that nothing has told the scheduler to try again is put aside, not refused, and so is one whose

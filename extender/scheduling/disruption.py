@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from extender.scheduling.effects import EvictTogether, Outbox, Preempt
 from extender.scheduling.group_state import GroupState
+from extender.scheduling.preemption import Method
 from extender.scheduling.status_sink import StatusSink
 from serried.cluster.companies import Companies, Company
 from serried.cluster.forest import Forest
@@ -51,6 +52,7 @@ class Disruptions:
         outbox: Outbox,
         status: StatusSink,
         rule: Disrupted,
+        method: Method,
     ) -> None:
         self._pods = pods
         self._members = members
@@ -62,6 +64,7 @@ class Disruptions:
         self._outbox = outbox
         self._status = status
         self._rule = rule
+        self._method = method
 
     def follow(self, key: GroupKey, state: GroupState, group: PodGroup) -> None:
         """Have those ended that go with a disrupted member. What has followed once does not follow again."""
@@ -114,11 +117,19 @@ class Disruptions:
         text = render_disruption(pod.name, pod.disruption, others)
         if others:
             self._status.report_disrupted(company.group, text)
-        if pod.disruption == PREEMPTED:
+        if self._ends_as_preempted(pod):
             state.leaving.update(uids, (pod.uid,))
             self._outbox.put(Preempt(company.group, uids, text))
         else:  # they leave once it is known that all of them may
             self._outbox.put(EvictTogether(company.group, uids, pod.uid))
+
+    def _ends_as_preempted(self, pod: Pod) -> bool:
+        """Whether those that go with a pod end as kube-scheduler ends its victims, without asking their budgets.
+
+        They do not where it was evicted for a gang of ours that was given up: it was evicted because budgets count.
+        """
+        own_victim = pod.says_victim and self._method is Method.EVICTION
+        return pod.disruption == PREEMPTED and not own_victim
 
     def _let_go(self, key: GroupKey, state: GroupState) -> None:
         """Keep no slot of those that go together, and remember nobody who is gone."""

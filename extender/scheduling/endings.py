@@ -1,10 +1,11 @@
 """How cycles end: given up before anything was sent, over with all members bound, or left to the next leader."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.effects import Outbox, Release
-from extender.scheduling.group_state import GroupState
+from extender.scheduling.group_state import PREEMPTION_EXCLUSION_SECONDS, GroupState
 from extender.scheduling.groups import Groups
 from extender.scheduling.queue import Queue
 from serried.cluster.ledger import Ledger
@@ -35,6 +36,7 @@ class CycleEndings:
         groups: Groups,
         queue: Queue,
         *,
+        activity: SchedulerActivity,
         outbox: Outbox,
         clock: Callable[[], float],
     ) -> None:
@@ -42,12 +44,14 @@ class CycleEndings:
         self._ledger = ledger
         self._groups = groups
         self._queue = queue
+        self._activity = activity
         self._outbox = outbox
         self._clock = clock
 
     def abort(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle that has not committed: all its waiting calls fail together, everything is given back."""
         size = len(cycle.reservation.slots)
+        refused = self._activity.find_refused(cycle)
         self._close(cycle, f"serried: {verdict.reason}")
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
         gang.attempts += 1
@@ -69,10 +73,7 @@ class CycleEndings:
         elif verdict.reason is Reason.EVICTION_REFUSED and gang.attempts > _FREE_ATTEMPTS:
             gang.not_before = now + backoff(gang.attempts - _FREE_ATTEMPTS, size)
         if cycle.eviction_sent:
-            # Nobody is evicted for it again and again: each time in vain it waits longer before the next.
-            pause = _PREEMPTION_SECONDS * 2.0 ** min(gang.failed_preemptions, _MAX_DOUBLINGS)
-            gang.failed_preemptions += 1
-            gang.no_preemption_before = now + pause
+            self._pause(gang, cycle, refused if verdict.reason is Reason.DEADLINE_EXCEEDED else frozenset())
         self._groups.say(cycle.reservation.group, verdict)
         self._groups.look_again(cycle.reservation.group)
 
@@ -102,6 +103,22 @@ class CycleEndings:
         for gang in self._groups.states.values():
             if gang.cycle is not None:
                 self.leave(gang.cycle)
+
+    def _pause(self, gang: GroupState, cycle: BindingCycle, refused: Iterable[str]) -> None:
+        """Nobody is evicted for a gang again and again: each time in vain it waits longer before the next.
+
+        Then others go: not those again after whom the scheduler has tried these members (UIDs) in vain, without a call
+        of filter, as its own plugins know more of the node. Of members that it has not tried nothing is learnt.
+        """
+        now = self._clock()
+        pause = _PREEMPTION_SECONDS * 2.0 ** min(gang.failed_preemptions, _MAX_DOUBLINGS)
+        gang.failed_preemptions += 1
+        gang.no_preemption_before = now + pause
+        for uid in refused:
+            pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
+            if pod is not None and slot is not None:
+                gang.refuse(pod.shape, slot.node, now, self._store.nodes)
+        gang.prolong_refusals(now + pause + PREEMPTION_EXCLUSION_SECONDS)
 
     def _put_aside(self, cycle: BindingCycle) -> None:
         waiting = self._store.members.classify(cycle.reservation.group).waiting

@@ -17,6 +17,12 @@ EXCLUSION_SECONDS = 30.0
 KUBELET_EXCLUSION_SECONDS = 300.0
 """Longer, because each further try costs a pod, and a Job has only so many of them to lose (backoffLimit)."""
 
+PREEMPTION_EXCLUSION_SECONDS = 300.0
+"""From the end of the pause after a preemption in vain on, so that the next searches take other nodes.
+
+Longer, because others have ended for the try, and would for the next one.
+"""
+
 
 @dataclass(slots=True)
 class GroupState:
@@ -91,6 +97,10 @@ class GroupState:
     ) -> None:
         """The scheduler, or the node's kubelet, has refused this node for this class."""
         self.refusals[shape, node] = (now + seconds, nodes.get(node))
+
+    def prolong_refusals(self, until: float) -> None:
+        """What is refused stays so until then at least, also what was when the last try began and is not any more."""
+        self.refusals = {key: (max(end, until), seen) for key, (end, seen) in self.refusals.items()}
 
     def exclusions(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[tuple[str, str]]:
         """The (member uid, node) pairs that are out for now; drops what is void."""

@@ -57,9 +57,8 @@ class _TurnedAway:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A gang that was the head and has got its nodes, but is not bound yet."""
+    """What a gang has got that was the head and is not bound yet."""
 
-    group: GroupKey
     priority: int
     nodes: frozenset[str]
 
@@ -89,10 +88,13 @@ class PlainPods:
         self._clock = clock
         self._rule = rule
         self._head: Head | None = None
-        self._placed: _Placed | None = None
+        self._placed: dict[GroupKey, _Placed] = {}
 
-        self._united: tuple[frozenset[str], frozenset[str], frozenset[str]] | None = None
-        """The nodes of the head, those of ``_placed``, and both: hundreds of pods may be asked about them."""
+        self._united: dict[tuple[frozenset[str], ...], frozenset[str]] = {}
+        """Nodes of the head and of some of ``_placed``, and all of them: hundreds of pods may be asked about them."""
+
+        self._united_for: frozenset[str] = _NONE
+        """The nodes of the head with which ``_united`` was made."""
 
         self._turned_away: dict[str, _TurnedAway] = {}
 
@@ -126,13 +128,11 @@ class PlainPods:
             return _NONE
         self._follow()
         kept = self._backfill.kept_from(pod)
-        placed = self._placed
-        if placed is None or pod.priority > placed.priority:
-            return kept
-        return self._unite(kept, placed.nodes) if kept else placed.nodes
+        placed = (each.nodes for each in self._placed.values() if pod.priority <= each.priority)
+        return self._unite(tuple(nodes for nodes in (kept, *placed) if nodes))
 
     def _follow(self) -> None:
-        """Keep the nodes of a gang that is the head no more, as it has got them: until it is bound, or fails."""
+        """Keep the nodes of each gang that is the head no more, as it has got them: until it is bound, or fails."""
         head = self._backfill.head
         if head is not self._head:
             former = self._head
@@ -140,15 +140,25 @@ class PlainPods:
             reservation = self._ledger.of_group(former.group) if former is not None else None
             if former is not None and reservation is not None:
                 nodes = frozenset(slot.node for slot in reservation.slots.values())
-                self._placed = _Placed(former.group, former.waiting.priority, nodes)
-        if self._placed is not None and self._ledger.of_group(self._placed.group) is None:
-            self._placed = None
+                self._placed[former.group] = _Placed(former.waiting.priority, nodes)
+                self._united.clear()
+        for group in [each for each in self._placed if self._ledger.of_group(each) is None]:
+            del self._placed[group]
+            self._united.clear()
 
-    def _unite(self, kept: frozenset[str], placed: frozenset[str]) -> frozenset[str]:
-        known = self._united
-        if known is None or known[0] is not kept or known[1] is not placed:
-            known = self._united = kept, placed, kept | placed
-        return known[2]
+    def _unite(self, parts: tuple[frozenset[str], ...]) -> frozenset[str]:
+        """All these nodes; the same object as long as the parts are the same."""
+        if len(parts) <= 1:
+            return parts[0] if parts else _NONE
+        head = self._backfill.head
+        kept = _NONE if head is None else head.forecast.nodes
+        if kept is not self._united_for:
+            self._united_for = kept
+            self._united.clear()
+        known = self._united.get(parts)
+        if known is None:
+            known = self._united[parts] = frozenset().union(*parts)
+        return known
 
     def _note(self, pod: Pod, closed: frozenset[str], offered: int) -> None:
         before = self._turned_away.pop(pod.uid, None)
@@ -172,7 +182,7 @@ class PlainPods:
         self._follow()
         head = self._backfill.head
         kept = () if head is None else (head.forecast.nodes,)
-        now = (*kept, *(() if self._placed is None else (self._placed.nodes,)))
+        now = (*kept, *(placed.nodes for placed in self._placed.values()))
         if now != self._seen:
             self._seen = now
             self._note_opened(frozenset().union(*now))

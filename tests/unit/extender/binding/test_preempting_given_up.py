@@ -1,9 +1,13 @@
 """What is taken back when a gang goes after its first victims: not what is true by then."""
 
+from collections.abc import Awaitable, Callable
+
+import pytest
+
 from serried.model.disruption import Disruption
 from serried.model.group import Key
 from serried.model.pod import PREEMPTED
-from tests.support.builders import pod, pod_group
+from tests.support.builders import PodBuilder, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import budget_refusal
 
@@ -30,3 +34,80 @@ async def test_who_ends_keeps_the_condition_though_the_watch_has_not_shown_the_e
     assert {name for name in ("v0", "v1") if world.pod(name).disruption == PREEMPTED} == ending
     staying = {"v0", "v1"} - ending
     assert world.heard.spared == [f"default/{name}" for name in staying]
+
+
+WHOLE = ("v0", "v1", "v2")
+
+
+def whole(index: int) -> PodBuilder:
+    """A member of gang v of mode all, on a node of its own that it fills."""
+    return pod(f"v{index}").cpu(2).on(f"n{index + 1}").scheduler(SCHEDULER).in_group("v")
+
+
+async def refuse_rest(world: Harness) -> None:
+    """v0 is evicted for a gang; then the budget, which others have used up meanwhile, keeps v1 and v2."""
+    world.api.guard_all()
+    world.api.graceful.update(Key("default", name) for name in WHOLE)
+    world.add(*small_nodes(3), pod_group("v").gang(3).disruption(Disruption.ALL), *map(whole, range(3)))
+    world.add(gang(1).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(1)))
+    world.api.hold("evict")
+    await world.go()
+    world.api.guarded.update(Key("default", name) for name in ("v1", "v2"))
+    world.api.let_go("evict")
+    await world.go()
+    assert list_going(world) == {"v0"}
+
+
+async def delete_gang(world: Harness) -> None:
+    world.delete("m0")
+    world.store.drop_group(GANG)
+    await world.go()
+
+
+async def wait_too_long(world: Harness) -> None:
+    await world.pass_time(700.0)
+    await world.go()
+
+
+def list_going(world: Harness) -> set[str]:
+    return {name for name in WHOLE if world.pod(name).deleting}
+
+
+def list_deleted(world: Harness) -> list[str]:
+    return [call.name for call in world.api.said("delete") if call.resource == "pods"]
+
+
+GIVE_UP = pytest.mark.parametrize(
+    "give_up",
+    [pytest.param(delete_gang, id="the gang is deleted"), pytest.param(wait_too_long, id="they do not end in time")],
+)
+Step = Callable[[Harness], Awaitable[None]]
+
+
+class TestTheRestOfAGangThatABudgetKept:
+    """The preemption asked the budgets, so what is left of the gang does not go without asking them."""
+
+    @GIVE_UP
+    async def test_stays_as_long_as_the_budget_keeps_it(self, world: Harness, give_up: Step) -> None:
+        await refuse_rest(world)
+        await give_up(world)
+        assert list_going(world) == {"v0"}
+        assert list_deleted(world) == []
+
+    @GIVE_UP
+    async def test_goes_if_the_budget_allows_it_by_then(self, world: Harness, give_up: Step) -> None:
+        await refuse_rest(world)
+        world.api.guarded.clear()
+        await give_up(world)
+        assert list_going(world) == set(WHOLE)
+        assert list_deleted(world) == []
+
+    async def test_goes_with_one_of_it_that_another_scheduler_preempts_later(self, world: Harness) -> None:
+        """Then budgets do not count, as ever, though v1 said itself that it goes when it was kept."""
+        await refuse_rest(world)
+        world.api.hold("mark")  # what was said of v1 and v2 is not taken back yet when it is found that they stay
+        await delete_gang(world)
+        world.api.let_go("mark")
+        await world.go()
+        await world.add(whole(1).disrupted().deleting()).go()
+        assert list_deleted(world) == ["v2"]

@@ -7,10 +7,11 @@ import pytest
 from extender.answers import Candidate
 from extender.scheduling.candidates import Loss, choose
 from extender.scheduling.disruption import Disrupted
+from extender.scheduling.preemption import Method
 from serried.kube.errors import ApiError
 from serried.model.disruption import Disruption
 from serried.model.level import FALLBACK
-from serried.model.pod import PREEMPTED, Pod
+from serried.model.pod import FOR_A_GANG, PREEMPTED, Pod
 from serried.model.verdict import Reason, render_disruption
 from tests.support.builders import PodBuilder, PodGroupBuilder, pod, pod_group
 from tests.support.composites import composite
@@ -318,6 +319,21 @@ class TestAMemberThatIsPreempted:
         await world.add(*running("g", "n1", "n2"), *running("h", "n3", "n4")).go()
         await world.add(running("g", "n1")[0].disrupted(at=SINCE).deleting()).go()
         assert ended(world) == {"g1"}
+
+    @pytest.mark.parametrize(
+        ("method", "verb"),
+        [
+            pytest.param(Method.EVICTION, "evict", id="evicted, where budgets count for a preemption"),
+            pytest.param(Method.DELETION, "delete", id="deleted, where they do not"),
+        ],
+    )
+    async def test_after_a_victim_of_a_gang_of_ours_they_are(self, method: Method, verb: str) -> None:
+        world = Harness(preempt_by=method)
+        await start(world)
+        victim = running("g", "n1")[0].started(EARLIER)
+        await world.add(victim.disrupted(at=SINCE, message=f"{FOR_A_GANG}PodGroup default/h").deleting()).go()
+        assert {call.name for call in world.api.said(verb) if call.resource == "pods"} == ended(world) == {"g1", "g2"}
+        await world.close()
 
     @pytest.mark.parametrize("verb", ["mark", "delete"])
     @pytest.mark.parametrize("fault", [error(403), error(404), error(409), error(500), error(0)], ids=str)

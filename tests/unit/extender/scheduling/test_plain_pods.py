@@ -10,8 +10,10 @@ import pytest
 from extender.answers import Answer, Candidate, Narrow, Pass
 from extender.binding.nominator import ACTIVATION_ANNOTATION
 from extender.scheduling.plain_pods import PlainRule
-from tests.support.builders import PodBuilder, node, pod, pod_group
+from serried.model.group import GroupKey
+from tests.support.builders import RACK, PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
+from tests.support.memory import read_memory
 from tests.unit.extender.scheduling.test_backfill import MINUTE, kept, large, racks
 
 OFFERED = ["a1", "a2", "b1", "b2"]
@@ -97,6 +99,52 @@ class TestWhoIsKeptOff:
         await strict.settle()
         assert strict.ledger.of_group(GANG) is None
         assert ask(strict, "p", *KEPT) == Pass()
+
+    async def test_from_those_of_all_heads_that_are_not_bound_yet(self, strict: Harness) -> None:
+        """Gang g has got rack a when h becomes the head, which gets rack b before any of them is bound."""
+        strict.add(plain(), pod_group("h").gang(4).topology(), *in_rack_b(4))
+        await place_next(strict, "x")
+        assert kept(strict) == {"b1", "b2"}
+        assert ask(strict, "p") == Narrow([])
+        await place_next(strict, "y", "z")
+        assert kept(strict) == set()
+        assert {GANG, HELD_B} == {each.group for each in strict.ledger}
+        assert ask(strict, "p") == Narrow([])
+        await fail(strict, GANG, "m0")
+        assert ask(strict, "p") == Narrow(KEPT)
+        await fail(strict, HELD_B, "h0")
+        assert ask(strict, "p") == Pass()
+
+    async def test_many_that_are_kept_off_are_told_the_same_nodes(self, strict: Harness) -> None:
+        """They are as many as the nodes of the cluster may be: nobody makes a set of them for each pod."""
+        strict.add(plain("p"), plain("q"), pod_group("h").gang(4).topology(), *in_rack_b(4))
+        await place_next(strict, "x")
+        first, second = (read_memory(strict.service)["plain_pods"].closed_to(strict.pod(name)) for name in ("p", "q"))
+        assert first == {*KEPT, "b1", "b2"}
+        assert first is second
+
+
+HELD_B = GroupKey("default", "h")
+
+
+def in_rack_b(count: int) -> list[PodBuilder]:
+    """Members of gang h, which go to rack b only."""
+    pods = (pod(f"h{number}").cpu(1).scheduler(SCHEDULER).in_group("h") for number in range(count))
+    return [each.selecting(RACK, "b") for each in pods]
+
+
+async def place_next(world: Harness, *ended: str) -> None:
+    """These have ended, and the head gets their nodes."""
+    for name in ended:
+        world.delete(name)
+    await world.go()
+
+
+async def fail(world: Harness, group: GroupKey, member: str) -> None:
+    """A gang loses a member without which it gives up its nodes."""
+    world.delete(member)
+    await world.go()
+    assert world.ledger.of_group(group) is None
 
 
 class TestWhoIsWoken:
