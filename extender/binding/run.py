@@ -383,7 +383,7 @@ class CycleRunner:
                 return
             waiting = cycle.reservation.slots.keys() - cycle.bound
             idle = self._clock() - cycle.progressed > self._idle
-            if idle or not (waiting or self._unseen(cycle)):
+            if (idle or not waiting) and not self._unseen(cycle):
                 self._endings.finish(cycle)
                 self.carry_out()
                 return
@@ -391,10 +391,11 @@ class CycleRunner:
                 if cycle.member(uid).stage is not MemberStage.SENDING:
                     cycle.start_sending(uid)
                     self._effects.spawn(self.bind_surplus(cycle, uid))
-            await self._wait(cycle, cycle.progressed + self._idle)
+            await self._wait(cycle, max(self._clock() + _LOOK_SECONDS, cycle.progressed + self._idle))
 
     def _unseen(self, cycle: BindingCycle) -> bool:
-        # Until our own watch shows a member bound, its slot must stay: it would be planned a second time.
+        # Until our own watch shows a member bound, or gone, its slot must stay, however long the watch is silent: it
+        # would be planned a second time.
         pods = (self._store.pods.get(uid) for uid in cycle.bound)
         return any(pod is not None and pod.pending for pod in pods)
 
