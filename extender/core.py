@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from extender.binding.binder import Binder, Window
+from extender.binding.earlier import EarlierBindings
 from extender.binding.effects import Effects
 from extender.binding.evictions import Evictions
 from extender.binding.nominator import Nominator
@@ -363,6 +364,8 @@ class Core:
             method=options.preempt_by,
             timeout_seconds=options.preemption_timeout_seconds,
         )
+        unseen = UnseenMembers(client, store.pods, term)
+        earlier = EarlierBindings(store, self.ledger, term, unseen)
         self.runner = CycleRunner(
             store,
             self.ledger,
@@ -378,6 +381,7 @@ class Core:
             preempting=self.preempting,
             records=records,
             binder=binder,
+            earlier=earlier,
             metrics=metrics,
             clock=clock,
             total=options.barrier_seconds,
@@ -389,7 +393,8 @@ class Core:
             self.groups,
             term,
             records=records,
-            unseen=UnseenMembers(client, store.pods, term),
+            unseen=unseen,
+            earlier=earlier,
             stray_nominations=StrayNominations(
                 client, store.pods, store.members, self.ledger, nominator=self.nominator, term=term
             ),

@@ -7,8 +7,9 @@ A committed record is judged by all of its members that exist, also by those tha
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
+from extender.binding.earlier import EarlierBindings
 from extender.binding.preempting import Preempting
 from extender.binding.reach import confine
 from extender.binding.reservations import Records
@@ -50,6 +51,7 @@ class Recovery:
         *,
         records: Records,
         unseen: UnseenMembers,
+        earlier: EarlierBindings,
         stray_nominations: StrayNominations,
         scheduling_cycle: SchedulingCycle,
         endings: CycleEndings,
@@ -64,6 +66,7 @@ class Recovery:
         self._term = term
         self._records = records
         self._unseen = unseen
+        self._earlier = earlier
         self._stray_nominations = stray_nominations
         self._scheduling_cycle = scheduling_cycle
         self._endings = endings
@@ -152,26 +155,12 @@ class Recovery:
         if preempted and not preempts:
             cycle.note_eviction_sent()
         if committed:
-            self._roll_on(cycle, [pod for pod in known if pod.bound])
+            self._earlier.note(cycle, [pod for pod in known if pod.bound])
         log.info("took up a reservation", extra=name_group(reservation.group) | {"phase": reservation.phase})
         state = self._groups.states.setdefault(reservation.group, GroupState(now))
         self._scheduling_cycle.start(state, cycle)
         self._runner.carry_out()
         return True
-
-    def _roll_on(self, cycle: BindingCycle, bound: Collection[Pod]) -> None:
-        """Tell the cycle of a commit how far an earlier term came, and where the gang runs by now."""
-        cycle.take_up(pod.uid for pod in bound)
-        if any(not pod.deleting for pod in bound):
-            cycle.note_binding_sent()
-        key = cycle.group.topology_key
-        if key is None:
-            return
-        nodes = [self._store.nodes[pod.node] for pod in bound if pod.node in self._store.nodes]
-        domains = {node.labels.get(key, "") for node in nodes}
-        if len(domains) == 1:
-            # Its nodes may have got another label meanwhile: the others follow those that run.
-            self._ledger.rename_domain(cycle.reservation, domains.pop())
 
     def _find_group(self, reservation: Reservation) -> PodGroup | None:
         """The record's own PodGroup, not one made anew under its name.

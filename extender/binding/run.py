@@ -7,7 +7,8 @@ Each await is a place where the world can change, or where this process can die.
 - while gathering: the record says Planned, so a restart takes the plan up again or drops it; nothing is bound;
 - while committing: the compare-and-swap is either done or not; only a read-back decides, never the error we got;
 - while binding: the record says Committed, so every restart rolls forward, whatever was sent already; one of which
-  nothing was sent, and that would leave a half gang, is withdrawn instead;
+  nothing was sent, and that would leave a half gang, is withdrawn instead (of an earlier term's, the API server says
+  what was sent: `earlier`);
 - anywhere: the Lease may be lost. Then the cycle ends here without a write, and the next leader goes on.
 """
 
@@ -16,6 +17,7 @@ import logging
 from collections.abc import Callable
 
 from extender.binding.binder import Binder, BindOutcome, Sent, describe_gang, describe_slot
+from extender.binding.earlier import EarlierBindings
 from extender.binding.effects import Effects
 from extender.binding.preempting import Preempting
 from extender.binding.reservations import Records
@@ -76,6 +78,7 @@ class CycleRunner:
         preempting: Preempting,
         records: Records,
         binder: Binder,
+        earlier: EarlierBindings,
         metrics: ExtenderMetrics,
         clock: Callable[[], float],
         total: float = 300.0,
@@ -95,6 +98,7 @@ class CycleRunner:
         self._preempting = preempting
         self._records = records
         self._binder = binder
+        self._earlier = earlier
         self._metrics = metrics
         self._clock = clock
         self._total = total
@@ -306,35 +310,50 @@ class CycleRunner:
         start = self._clock()
         committed = cycle.reservation.committed
         if committed and not cycle.binding_sent:
-            self._look_again(cycle)
-        if committed and not cycle.over:
+            await self._look_again(cycle)
+        while not cycle.over and committed & cycle.reservation.slots.keys() - cycle.bound:
             await asyncio.gather(*(self._roll_forward(cycle, uid) for uid in committed))
+            if not cycle.binding_sent:
+                await self._look_again(cycle)
+        if committed and not cycle.over:
             self._metrics.burst(self._clock() - start, len(committed))
 
-    def _look_again(self, cycle: BindingCycle) -> None:
+    async def _look_again(self, cycle: BindingCycle) -> None:
         """The newest cache once more before the first Binding: the commit took its time, or is an earlier term's.
 
-        Nobody is bound yet. So this is the last moment at which the whole gang can still be given up, and planned anew
-        on nodes that the scheduler is asked about.
+        Nobody is bound yet, or the API server is asked whether somebody is. So this is the last moment at which the
+        whole gang can still be given up, and planned anew on nodes that the scheduler is asked about.
         """
-        reservation = cycle.reservation
-        uids = [uid for uid in reservation.committed if uid in reservation.slots]
-        refusal = self._permit.refuse_all(cycle, uids)
+        refusal = self._refuse_commit(cycle)
+        if refusal is not None and cycle.taken_up:
+            # That term may have ended in its burst, and our cache may not show it yet.
+            await self._earlier.ask(cycle)
+            refusal = self._refuse_commit(cycle)
         if refusal is not None:
             self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=refusal.text))
 
+    def _refuse_commit(self, cycle: BindingCycle) -> Refusal | None:
+        """Why no Binding of the commit may be sent; None if they may, or if it is rolled forward by now."""
+        if cycle.over or cycle.binding_sent:
+            return None
+        reservation = cycle.reservation
+        return self._permit.refuse_all(cycle, [uid for uid in reservation.committed if uid in reservation.slots])
+
     async def _roll_forward(self, cycle: BindingCycle, uid: str) -> None:
-        """Bind one committed member, however long it takes: once one of them is sent there is no way back."""
+        """Bind one committed member, however long it takes: once one of them is sent there is no way back.
+
+        Before that it is left if there is no gang to be bound with.
+        """
         attempts = Attempts(_ROLL_FORWARD)
         while uid in cycle.reservation.slots and uid not in cycle.bound and not cycle.over:
             sent = await self.send(cycle, uid)
             if sent.outcome not in (BindOutcome.FAILED, BindOutcome.REFUSED):
                 return
-            void = sent.refusal is not None and sent.refusal.obstacle is not Obstacle.SLOT
-            if void or not self._term.leads():
-                # Only as long as nothing was sent is the gang itself asked for: nobody of it is bound.
+            if not self._term.leads():
                 self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=sent.error))
                 return
+            if sent.refusal is not None and sent.refusal.obstacle is not Obstacle.SLOT:
+                return  # only as long as nothing was sent is the gang itself asked for
             log.warning("a committed member could not be bound yet", extra={"uid": uid, "err": sent.error})
             self._tending.note_failure(cycle, uid, sent.error)
             await attempts.rest()
@@ -383,7 +402,7 @@ class CycleRunner:
                 return
             waiting = cycle.reservation.slots.keys() - cycle.bound
             idle = self._clock() - cycle.progressed > self._idle
-            if idle or not (waiting or self._unseen(cycle)):
+            if (idle or not waiting) and not self._unseen(cycle):
                 self._endings.finish(cycle)
                 self.carry_out()
                 return
@@ -391,10 +410,11 @@ class CycleRunner:
                 if cycle.member(uid).stage is not MemberStage.SENDING:
                     cycle.start_sending(uid)
                     self._effects.spawn(self.bind_surplus(cycle, uid))
-            await self._wait(cycle, cycle.progressed + self._idle)
+            await self._wait(cycle, max(self._clock() + _LOOK_SECONDS, cycle.progressed + self._idle))
 
     def _unseen(self, cycle: BindingCycle) -> bool:
-        # Until our own watch shows a member bound, its slot must stay: it would be planned a second time.
+        # Until our own watch shows a member bound, or gone, its slot must stay, however long the watch is silent: it
+        # would be planned a second time.
         pods = (self._store.pods.get(uid) for uid in cycle.bound)
         return any(pod is not None and pod.pending for pod in pods)
 

@@ -1,8 +1,8 @@
-"""Members of committed records that no watch has shown yet: whether they exist is asked of the API server.
+"""Members of committed records as no watch has shown them yet: the API server is asked for them.
 
 A record is read from the API server, its members are looked up in the cache of a watch, which may be behind. Who is
-not there is gone, or not shown yet. If the one were taken for the other, half a gang would be bound, and its record
-deleted.
+not there is gone, or not shown yet. Who is shown pending may be bound. If the one were taken for the other, half a gang
+would be bound, and its record deleted.
 """
 
 import logging
@@ -77,12 +77,24 @@ class UnseenMembers:
         """Whether a member has a node, or may still get one: else its record does without it, as without one gone."""
         if uid in self._pods:
             return True  # the watch has shown it while others were asked for
+        found = await self._get(uid, pod)
+        return found is not None and (found.pending or found.bound)
+
+    async def list_bound(self, members: Mapping[str, Key]) -> list[Pod]:
+        """Those of these members (by UID) that the API server knows to be bound, whatever the cache shows.
+
+        Raises UnjudgedError if it does not say so of each.
+        """
+        found = await do_each(members.items(), lambda member: self._get(*member))
+        return [pod for pod in found if pod is not None and pod.bound]
+
+    async def _get(self, uid: str, pod: Key) -> Pod | None:
         try:
             found = decode_pod(await self._client.get(PODS, pod.namespace, pod.name))
         except NotFound:
-            return False
+            return None
         except ApiError as error:
             raise UnjudgedError(f"cannot tell whether {pod}, a member of a committed gang, exists: {error}") from error
         if isinstance(found, Malformed):
-            return False  # no watch will ever show it
-        return found.uid == uid and (found.pending or found.bound)
+            return None  # no watch will ever show it
+        return found if found.uid == uid else None

@@ -246,7 +246,9 @@ class GroupScheduler:
         state = self._groups.states.get(key)
         if state is None:
             return
-        if state.cycle is not None and not state.cycle.reservation.committed:
+        if state.cycle is not None and state.cycle.reservation.committed:
+            self._tending.tend(state)  # it ends by itself, when each of its members is bound or gone
+        elif state.cycle is not None:
             self._endings.abort(state.cycle, Verdict(Reason.POD_GROUP_MISSING))
         if state.cycle is None:
             self._drop(key)

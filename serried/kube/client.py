@@ -128,6 +128,10 @@ class ApiClient:
         """As `request`, for the JSON object in the answer; raises Unavailable for any other answer, 2xx or not."""
         return _decode(f"{method} {path}", await self.request(method, path, **how))
 
+    async def ask_object(self, method: str, path: str, **how: Any) -> JSON:
+        """As `ask`, for an object of the API, or a Status."""
+        return _check_object(f"{method} {path}", await self.ask(method, path, **how))
+
     async def _repeat(self, call: Call, policy: RetryPolicy, before: Callable[[], None] = lambda: None) -> Response:
         def check() -> None:
             before()
@@ -163,7 +167,7 @@ class ApiClient:
 
     async def get(self, resource: Resource, namespace: str, name: str, subresource: str = "") -> JSON:
         """The object; ``namespace`` is "" for cluster-scoped resources, here and below."""
-        return await self._ask_object("GET", resource.path(namespace, name, subresource))
+        return await self.ask_object("GET", resource.path(namespace, name, subresource))
 
     async def list_all(self, resource: Resource) -> list[JSON]:
         """Every object of a resource in all namespaces."""
@@ -201,7 +205,7 @@ class ApiClient:
     async def create(self, resource: Resource, namespace: str, obj: Mapping[str, Any]) -> JSON:
         """The created object; raises AlreadyExists."""
         self.metrics.wrote("create", resource.plural)
-        return await self._ask_object("POST", resource.path(namespace), body=orjson.dumps(obj))
+        return await self.ask_object("POST", resource.path(namespace), body=orjson.dumps(obj))
 
     async def replace(self, resource: Resource, obj: Mapping[str, Any], subresource: str = "") -> JSON:
         """The object as updated. With a resourceVersion in ``obj`` it is a compare-and-swap: raises Conflict.
@@ -211,7 +215,7 @@ class ApiClient:
         metadata = obj["metadata"]
         path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
         self.metrics.wrote("update", _written(resource, subresource))
-        return await self._ask_object("PUT", path, body=orjson.dumps(obj))
+        return await self.ask_object("PUT", path, body=orjson.dumps(obj))
 
     async def patch_merge(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
@@ -219,7 +223,7 @@ class ApiClient:
         """The object after a JSON merge patch. ``metadata.uid`` or ``resourceVersion`` in it are preconditions."""
         path = resource.path(namespace, name, subresource)
         self.metrics.wrote("patch", _written(resource, subresource))
-        return await self._ask_object("PATCH", path, body=orjson.dumps(patch), content_type=MERGE_PATCH)
+        return await self.ask_object("PATCH", path, body=orjson.dumps(patch), content_type=MERGE_PATCH)
 
     async def patch_strategic(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
@@ -230,7 +234,7 @@ class ApiClient:
         """
         path = resource.path(namespace, name, subresource)
         self.metrics.wrote("patch", _written(resource, subresource))
-        return await self._ask_object("PATCH", path, body=orjson.dumps(patch), content_type=STRATEGIC_PATCH)
+        return await self.ask_object("PATCH", path, body=orjson.dumps(patch), content_type=STRATEGIC_PATCH)
 
     async def patch_json(
         self, resource: Resource, namespace: str, name: str, steps: Sequence[Mapping[str, Any]], subresource: str = ""
@@ -238,7 +242,7 @@ class ApiClient:
         """The object after a JSON patch; a failed ``test`` step raises Invalid. Not repeated if the answer is lost."""
         path = resource.path(namespace, name, subresource)
         self.metrics.wrote("patch", _written(resource, subresource))
-        return await self._ask_object("PATCH", path, body=orjson.dumps(steps), content_type=JSON_PATCH)
+        return await self.ask_object("PATCH", path, body=orjson.dumps(steps), content_type=JSON_PATCH)
 
     async def apply(
         self,
@@ -254,7 +258,7 @@ class ApiClient:
         What the same manager has applied before, and does not any more, is removed.
         """
         self.metrics.wrote("apply", _written(resource, subresource))
-        return await self._ask_object(
+        return await self.ask_object(
             "PATCH",
             resource.path(namespace, name, subresource),
             body=orjson.dumps(obj),
@@ -272,7 +276,7 @@ class ApiClient:
         if preconditions := {name: value for name, value in named.items() if value}:
             options["preconditions"] = preconditions
         self.metrics.wrote("delete", resource.plural)
-        return await self._ask_object("DELETE", resource.path(namespace, name), body=orjson.dumps(options))
+        return await self.ask_object("DELETE", resource.path(namespace, name), body=orjson.dumps(options))
 
     async def bind(
         self,
@@ -335,10 +339,7 @@ class ApiClient:
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         path = PODS.path(namespace, name, "eviction")
-        await self._ask_object("POST", path, params=params, body=orjson.dumps(body))
-
-    async def _ask_object(self, method: str, path: str, **how: Any) -> JSON:
-        return _check_object(f"{method} {path}", await self.ask(method, path, **how))
+        await self.ask_object("POST", path, params=params, body=orjson.dumps(body))
 
 
 def _may_repeat(call: Call, err: TooMany | Unavailable) -> bool:

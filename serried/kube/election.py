@@ -13,14 +13,14 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import orjson
 
 from serried.decode.lease import decode_lease
 from serried.decode.malformed import Malformed
 from serried.kube.client import ONCE, ApiClient
-from serried.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from serried.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, misread
 from serried.kube.wire import JSON, LEASES
 from serried.model.group import Key
 from serried.model.lease import Lease
@@ -170,7 +170,7 @@ class Election:
 
     async def _read(self) -> JSON | None:
         try:
-            return await self._client.ask("GET", self._path(self._lease.name), retry=ONCE)
+            return await self._ask("GET", self._path(self._lease.name))
         except NotFound:
             return None
 
@@ -188,10 +188,17 @@ class Election:
         if found is None:
             metadata = {"name": self._lease.name, "namespace": self._lease.namespace}
             body = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": metadata, "spec": spec}
-            await self._client.ask("POST", self._path(), body=orjson.dumps(body), retry=ONCE)
+            await self._ask("POST", self._path(), body=orjson.dumps(body))
         else:
             body = {**found, "spec": {**old, **spec}}
-            await self._client.ask("PUT", self._path(self._lease.name), body=orjson.dumps(body), retry=ONCE)
+            await self._ask("PUT", self._path(self._lease.name), body=orjson.dumps(body))
+
+    async def _ask(self, method: str, path: str, **how: Any) -> JSON:
+        """The Lease in the answer; raises Unavailable for any other one, which is no renewal."""
+        found = await self._client.ask_object(method, path, retry=ONCE, **how)
+        if found.get("kind") != "Lease":
+            raise misread(f"{method} {path}", 200, f"no Lease: {str(found)[:80]}")
+        return found
 
     def _path(self, name: str = "") -> str:
         return LEASES.path(self._lease.namespace, name)

@@ -220,6 +220,42 @@ async def test_a_lease_that_cannot_be_read_is_asked_for_again(scene: Scene) -> N
     assert first.leads()
 
 
+NO_LEASES = [
+    pytest.param('{"status": "ok"}', id="an object of a proxy"),
+    pytest.param('{"kind": "Status", "status": "Failure"}', id="a Status"),
+    pytest.param('{"kind": "Lease"}', id="a Lease without metadata"),
+    pytest.param("<html>a proxy</html>", id="a page"),
+]
+"""Answers with status 200 that are no Lease."""
+
+
+@pytest.mark.parametrize("answer", NO_LEASES)
+async def test_an_answer_that_is_no_lease_is_a_lost_answer(scene: Scene, answer: str) -> None:
+    for kind in (ASKS, calls("POST", "/leases"), WRITES):
+        scene.server.garble(kind, page=answer)
+    first = scene.elect("a")
+    await first.acquire()
+    assert first.leads()
+    await first.release()
+    assert scene.lease["holderIdentity"] == ""
+
+
+@pytest.mark.parametrize("answer", NO_LEASES)
+async def test_nor_is_it_a_renewal(scene: Scene, answer: str) -> None:
+    first = scene.elect("a")
+    await first.acquire()
+    renewed = scene.lease["renewTime"]
+    scene.server.intercept(WRITES, times=1000, status=200, page=answer)
+    keeping = asyncio.create_task(first.keep())
+    scene.clock.advance(5.1)
+    await scene.wait()
+    scene.clock.advance(5.1)
+    assert not first.leads()
+    with pytest.raises(LeaseLostError):
+        await keeping
+    assert scene.lease["renewTime"] == renewed
+
+
 async def test_an_answer_that_does_not_come_is_not_waited_for(scene: Scene) -> None:
     first = scene.elect("a", timing=Timing(release=0.01))
     await first.acquire()

@@ -397,6 +397,56 @@ class TestAfterTheCommit:
         await world.go()
         assert len(world.ledger) == 0
 
+    async def test_nor_are_they_given_back_while_it_is_silent(
+        self, world: Harness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await plan(world)
+        with monkeypatch.context() as silent:
+            silent.setattr(world, "watch", lambda: None)
+            await bind_all(world)
+            await world.pass_time(61.0)
+            await world.pass_time(3600.0)
+            assert len(world.cycle().reservation.slots) == 2
+            assert len(world.heard.plans) == 1
+        await world.go()
+        assert world.nothing_reserved
+
+    async def test_a_member_that_is_deleted_before_the_watch_shows_it_bound_keeps_nobody_waiting(
+        self, world: Harness
+    ) -> None:
+        await plan(world)
+        for name in ("m0", "m1"):
+            world.bind(name)
+        await world.settle()
+        assert world.node_of("m0")
+        world.delete("m0")
+        await world.go()
+        assert world.nothing_reserved
+
+    @pytest.mark.parametrize(
+        "lose_group",
+        [
+            pytest.param(lambda world: world.store.drop_group(GANG), id="gone before them"),
+            pytest.param(lambda world: world.add(gang(2).under("root")), id="in a tree by now"),
+        ],
+    )
+    async def test_a_commit_is_over_when_its_last_member_goes_though_its_pod_group_is(
+        self, world: Harness, lose_group: Callable[[Harness], object]
+    ) -> None:
+        await plan(world)
+        world.api.fail("bind", *[error(500)] * 1000)
+        calls = await bind_all(world)
+        assert world.cycle().binding_sent
+        lose_group(world)
+        for name in ("m0", "m1"):
+            await world.go()
+            assert any(call.waiting for call in calls)
+            world.delete(name)
+        await world.go()
+        assert world.nothing_reserved
+        assert not any(call.waiting for call in calls)
+        assert GANG not in world.groups.states
+
     async def test_a_surplus_member_whose_binding_fails_hears_of_it_and_may_come_again(self, world: Harness) -> None:
         await plan(world, count=3, min_count=2)
         await bind_all(world, 2)
