@@ -15,6 +15,7 @@ from extender.binding.earlier import EarlierBindings
 from extender.binding.effects import Effects
 from extender.binding.evictions import Evictions
 from extender.binding.nominator import Nominator
+from extender.binding.owner_lookup import OwnerLookup
 from extender.binding.preempting import TIMEOUT_SECONDS, Preempting
 from extender.binding.recovery import Recovery
 from extender.binding.reservations import Records
@@ -109,7 +110,7 @@ class Options:
     """How long what has just started is spared from a gang of the next higher priority."""
 
     job_unknown_seconds: float = 30.0
-    """How long a pod is held whose Job is not known."""
+    """How long a pod is held whose Job is not known, before the API server is asked whether there is one."""
 
     bindings: int = 64
     """How many Bindings may be in flight at first."""
@@ -347,7 +348,8 @@ class Core:
         )
         evictions = Evictions(client, store, self.groups, term)
         binder = Binder(client, Window(options.bindings))
-        effects = Effects(self.nominator, evictions, self.studies, self.tasks)
+        owner_lookup = OwnerLookup(client, self.groups, clock)
+        effects = Effects(self.nominator, evictions, owner_lookup, self.studies, self.tasks)
         self.preempting = Preempting(
             client,
             store,

@@ -20,7 +20,7 @@ from serried.decode.malformed import Malformed
 from serried.kube.changes import Deleted, Event, Upserted
 from serried.kube.client import ApiClient
 from serried.kube.reflector import Reflector, WatchTiming
-from serried.kube.wire import LEASES, Selection
+from serried.kube.wire import LEASES, Selection, select_name
 from serried.model.group import Key
 from serried.model.lease import Lease
 
@@ -95,7 +95,7 @@ class Leadership:
 
     async def watch(self, client: ApiClient, lease: Key) -> None:
         """Follow this Lease until cancelled."""
-        selection = Selection(namespace=lease.namespace, fields=f"metadata.name={lease.name}")
+        selection = Selection(namespace=lease.namespace, fields=select_name(lease.name))
         async with asyncio.TaskGroup() as tasks:
             follower = Reflector(client, LEASES, self.follow, selection=selection, timing=WATCH_TIMING)
             tasks.create_task(follower.run())

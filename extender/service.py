@@ -181,7 +181,8 @@ class ExtenderService:
         if group is not None and not group.policy.is_gang and group.topology_key is None:
             return None
         state = self._groups.states.get(key) if key else None
-        return None if state is not None and state.passed and group is None else key
+        awaited = state.awaited if state is not None and group is None else None
+        return None if key is not None and awaited is not None and awaited.is_lost(key, pod) else key
 
     async def bind(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
         """Bind a pod, a gang's member together with its gang. Returns the error text, "" for success.

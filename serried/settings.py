@@ -294,7 +294,9 @@ class ExtenderSettings(CommonSettings):
     bind_concurrency: Count = _flag("64", "Bindings in flight at the start")
     stamp: Literal["auto", "always", "never"] = _flag("auto", "which planned pods are nominated to their node")
     stamp_window: Count = _flag("512", "number of planned pods that are nominated before the scheduler tries them")
-    job_unknown_deadline: Seconds = _flag("30", "how long a pod waits until its Job is seen")
+    job_unknown_deadline: Seconds = _flag(
+        "30", "how long a pod waits to see its Job, before the API server is asked whether there is one"
+    )
     backfill: Literal["forecast", "off"] = _flag(
         "forecast", "keep room for the first gang that does not fit, by a forecast"
     )

@@ -1,10 +1,11 @@
 """Carries out single effects of decisions: nominations, activations, evictions, and work in the background."""
 
 from collections.abc import Coroutine
-from typing import Any, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from extender.binding.evictions import Evictions
 from extender.binding.nominator import Nominator
+from extender.binding.owner_lookup import OwnerLookup
 from extender.binding.tasks import Tasks
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.effects import (
@@ -13,6 +14,7 @@ from extender.scheduling.effects import (
     Effect,
     Evict,
     EvictTogether,
+    LookUpOwner,
     Nominate,
     Preempt,
     Release,
@@ -21,13 +23,19 @@ from extender.scheduling.effects import (
 )
 from extender.scheduling.studies import Studies
 
+Work: TypeAlias = Coroutine[Any, Any, None]
+"""What is done in the background."""
+
 
 class Effects:
     """Everything but the run of a cycle itself. Nothing here waits: writes are queued, or done in the background."""
 
-    def __init__(self, nominator: Nominator, evictions: Evictions, studies: Studies, tasks: Tasks) -> None:
+    def __init__(
+        self, nominator: Nominator, evictions: Evictions, owner_lookup: OwnerLookup, studies: Studies, tasks: Tasks
+    ) -> None:
         self._nominator = nominator
         self._evictions = evictions
+        self._owner_lookup = owner_lookup
         self._studies = studies
         self._tasks = tasks
 
@@ -42,16 +50,23 @@ class Effects:
                 self._nominator.activate(pod)
             case ActivateIdle(cycle):
                 self._nominator.activate_idle(cycle)
-            case Evict(group):
-                self._tasks.spawn(self._evictions.evict(group))
-            case Preempt(group, uids, message):
-                self._tasks.spawn(self._evictions.preempt(group, uids, message))
-            case EvictTogether(group, uids, disrupted):
-                self._tasks.spawn(self._evictions.evict_together(group, uids, disrupted))
-            case WorkOnStudies():
-                self._tasks.spawn(self._studies.work())
             case StartCycle():
                 raise TypeError(effect)
+            case _:
+                self._tasks.spawn(self._work_on(effect))
+
+    def _work_on(self, effect: Evict | Preempt | EvictTogether | LookUpOwner | WorkOnStudies) -> Work:
+        match effect:
+            case Evict(group):
+                return self._evictions.evict(group)
+            case Preempt(group, uids, message):
+                return self._evictions.preempt(group, uids, message)
+            case EvictTogether(group, uids, disrupted):
+                return self._evictions.evict_together(group, uids, disrupted)
+            case LookUpOwner(group, waiters):
+                return self._owner_lookup.look_up(group, waiters)
+            case WorkOnStudies():
+                return self._studies.work()
             case _:
                 assert_never(effect)
 
@@ -59,7 +74,7 @@ class Effects:
         """Send all members of a cycle to their slots."""
         self._nominator.nominate(cycle, list(cycle.reservation.slots))
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Work) -> None:
         """Run work in the background, until the end of the term."""
         self._tasks.spawn(work)
 

@@ -7,6 +7,7 @@ Whoever asked for the decision has them carried out right after it, in order, be
 
 from dataclasses import dataclass
 
+from extender.scheduling.awaited_owner import Waiter
 from extender.scheduling.cycle import BindingCycle
 from serried.model.group import GroupKey
 from serried.model.pod import Pod
@@ -77,11 +78,30 @@ class EvictTogether:
 
 
 @dataclass(frozen=True, slots=True)
+class LookUpOwner:
+    """Ask the API server whether the owner exists for which this group's pods wait."""
+
+    group: GroupKey
+    waiters: frozenset[Waiter]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkOnStudies:
     """Make the plans and forecasts that take several slices (`extender.scheduling.studies`)."""
 
 
-Effect = StartCycle | Nominate | Release | Activate | ActivateIdle | Evict | Preempt | EvictTogether | WorkOnStudies
+Effect = (
+    StartCycle
+    | Nominate
+    | Release
+    | Activate
+    | ActivateIdle
+    | Evict
+    | Preempt
+    | EvictTogether
+    | LookUpOwner
+    | WorkOnStudies
+)
 
 
 class Outbox:

@@ -9,9 +9,10 @@ outbox.
 from collections.abc import Callable
 from operator import itemgetter
 
+from extender.scheduling.awaited_owner import AwaitedOwner
 from extender.scheduling.checks import find_conflict, find_shortage, is_foreign, is_suspended
 from extender.scheduling.disruption import Disruptions
-from extender.scheduling.effects import Activate, Outbox
+from extender.scheduling.effects import Activate, LookUpOwner, Outbox
 from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_state import GroupState, Repair
 from extender.scheduling.groups import Groups
@@ -91,7 +92,7 @@ class GroupScheduler:
         """The begin of the loop's clock in seconds since 1970: one for all groups, so that equal times stay equal."""
 
         self._job_unknown_seconds = job_unknown_seconds
-        """How long a pod is held whose Job is not known."""
+        """How long a pod is held whose Job is not known, before the API server is asked whether there is one."""
 
     # --- terms -------------------------------------------------------------------------------------------------
 
@@ -169,7 +170,7 @@ class GroupScheduler:
                 continue  # it went between two steps
             if state.cycle is not None and state.cycle.steers:
                 self._tending.review(state.cycle)
-            elif state.verdict is not None and state.verdict.reason is Reason.JOB_UNKNOWN and not state.passed:
+            elif state.awaited is not None and state.awaited.is_due(now):
                 self.consider(key)
             if not self._term.obstacle:
                 self._repairs.review(key, state)
@@ -309,17 +310,23 @@ class GroupScheduler:
         if key.kind is GroupKind.STRANGERS:
             return Verdict(Reason.NOT_ITS_POD_GROUP, key=self._store.membership.name_controller(members))
         if not self._store.owners.is_awaited(key):
-            state.passed = False
+            state.awaited = None
             obstacle = self._store.obstacles.to(key)
             gap = self._store.forest.find_gap(key)
             return Verdict(Reason.API_MISSING if obstacle else Reason.POD_GROUP_MISSING, detail=obstacle or gap)
-        if not state.passed and self._clock() - state.first_seen > self._job_unknown_seconds:
-            # A pod whose Job does not exist is on its way to garbage collection; holding it longer helps nobody.
-            state.passed = True
-        if state.passed:
-            for pod in members:
+        return self._await_owner(key, state, members)
+
+    def _await_owner(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict:
+        if state.awaited is None:
+            state.awaited = AwaitedOwner(self._job_unknown_seconds)
+        asking = state.awaited.ask(key, members, self._clock())
+        if asking:
+            self._outbox.put(LookUpOwner(key, asking))
+        for pod in members:
+            if state.awaited.is_lost(key, pod):
+                # It is on its way to garbage collection; holding it longer helps nobody.
                 self._let_go(pod.uid)
-        return Verdict(Reason.JOB_UNKNOWN)
+        return Verdict(Reason.JOB_UNKNOWN, detail=state.awaited.doubt)
 
     def _let_go(self, uid: str) -> None:
         # The pod belongs to no gang (any more): the scheduler must hear of it, or it waits for its 5 minute flush.

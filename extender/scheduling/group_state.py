@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from extender.scheduling.awaited_owner import AwaitedOwner
 from extender.scheduling.cycle import BindingCycle
 from serried.model.node import Node
 from serried.model.pod import Pod, Shape
@@ -41,6 +42,9 @@ class GroupState:
     first_seen: float
     verdict: Verdict | None = None
 
+    awaited: AwaitedOwner | None = None
+    """What is known of the owner while no watch has shown it."""
+
     reason_since: float = 0.0
     """Since when the verdict has its reason."""
 
@@ -58,7 +62,6 @@ class GroupState:
     not_before: float = 0.0
     retry_at: float = float("inf")
     attempts: int = 0
-    passed: bool = False
     refusals: dict[tuple[Shape, str], tuple[float, Node | None]] = field(default_factory=dict)
     offers: dict[Shape, tuple[float, frozenset[str]]] = field(default_factory=dict)
     started: bool = False
@@ -86,6 +89,7 @@ class GroupState:
     def end_term(self) -> None:
         """Another instance may lead from now on; what that one does and says, nobody here sees."""
         self.verdict = None  # it may not be told yet
+        self.awaited = None  # it may come, and go, unseen
         self.quorum_since = None  # it may break, and stand again
         self.tried = ()  # else a gang that waits would not be planned when our turn comes again, and nothing said of it
         # Who was to be ended may not be yet, and nobody goes on with it: it follows again.

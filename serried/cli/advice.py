@@ -5,7 +5,7 @@ from serried.model.verdict import Reason
 _FREE_ROOM = "free room, or add nodes"
 
 ADVICE = {
-    Reason.JOB_UNKNOWN: "it passes by itself; otherwise look whether the pods' owner exists",
+    Reason.JOB_UNKNOWN: "it passes by itself; else look whether the pods' owner exists, and at what the sentence adds",
     Reason.POD_GROUP_MISSING: "create the PodGroup; if a Job should have one, look whether the controller runs",
     Reason.NOT_ITS_POD_GROUP: "take the group off the pod, or name one that no Job controls",
     Reason.API_MISSING: "install the CRDs or turn the gate on, and apply the roles: serried check says which",

@@ -90,17 +90,18 @@ class WatchTiming:
     """The longest waits after ends without progress; each has full jitter."""
 
     unserved: float = 3.0
-    """The wait after a 404 that counts, or a 403; the longest one after a 404 that does not count."""
+    """The wait after a 404 or 403 that counts; the longest one after one that does not count."""
 
     unserved_after: float = 5.0
-    """For how long every answer must be 404 until the resource counts as not served any more.
+    """For how long every answer must be 404 until the resource counts as not served any more; or 403, as not shown.
 
     A single one may be that of one API server of several: in an upgrade one of them serves the API, another one does
-    not, or not yet. In the core group no 404 ever counts: every API server serves it.
+    not, or not yet; one that has just started may not know our roles yet, and a role that is made anew is away for a
+    moment. In the core group no 404 ever counts: every API server serves it.
     """
 
     absent_after: float = 5.0
-    """The same before the first list; with 0.0 the first 404 counts."""
+    """The same before the first list; with 0.0 the first 404 counts, as the first 403 always does there."""
 
     page: int = 500
     """How many objects a page has at first."""
@@ -150,7 +151,9 @@ class Reflector:
         self.selection = selection
         self._timing = timing
         self._path = resource.path(selection.namespace)
-        self._absence = _Absence(resource, timing)
+        never = (math.inf, math.inf)
+        self._absence = _Refusal(*((timing.absent_after, timing.unserved_after) if resource.group else never))
+        self._denial = _Refusal(0.0, timing.unserved_after)
         self._version = ""
         """The resourceVersion to resume from; "" if a list is needed."""
         self._listing = False
@@ -195,13 +198,13 @@ class Reflector:
             await asyncio.sleep(max(self._delay(cause), retry_after))
 
     def _delay(self, cause: Cause) -> float:
-        if cause in {Cause.UNSERVED, Cause.FORBIDDEN}:
+        if cause is Cause.UNSERVED or (cause is Cause.FORBIDDEN and self._denial.counted):
             return self._timing.unserved
         if cause in _RESUMED_AT_ONCE and self._fruitless <= 1:
             return 0.0
         longest = self._timing.backoff.delay(self._fruitless + 1)
-        if cause is Cause.MISSING:
-            longest = min(longest, self._timing.unserved)  # the next server may serve it
+        if cause in {Cause.MISSING, Cause.FORBIDDEN}:
+            longest = min(longest, self._timing.unserved)  # the next server may serve it, and show it
         return random.uniform(0.0, longest)  # noqa: S311
 
     async def _end_of_follow(self) -> tuple[Cause, float]:
@@ -221,19 +224,17 @@ class Reflector:
 
     async def _judge(self, err: ApiError) -> Cause:
         if isinstance(err, NotFound):
+            self._denial.end()
             return await self._judge_absence(err)
         self._absence.end()
+        if isinstance(err, Forbidden):
+            return self._judge_denial(err)
+        self._denial.end()
         if isinstance(err, Gone):
             return Cause.GONE
         if isinstance(err, Unavailable) and not err.status:
             self._reached = not err.unsent
             return self._complain(Cause.LOST, str(err))
-        if isinstance(err, Forbidden):
-            group = self.resource.group or '""'
-            self._version = ""  # a new list says when it is over
-            self.known.deny()
-            needed = f"grant list and watch on {self.resource.plural} in API group {group}"
-            return self._complain(Cause.FORBIDDEN, f"{err}; {needed}")
         if "Too large resource version" in err.message:
             # The server was restored from a backup: the version that we hold will not come for long.
             return Cause.GONE
@@ -243,6 +244,18 @@ class Reflector:
         if self._absence.counts(time.monotonic()):
             return await self._end_service()
         return self._complain(Cause.MISSING, f"{err}; the known objects are kept, and it is asked again")
+
+    def _judge_denial(self, err: Forbidden) -> Cause:
+        if self._denial.counts(time.monotonic()):
+            self._version = ""  # a new list says when it is over
+            self.known.deny()
+        group = self.resource.group or '""'
+        needed = f"grant list and watch on {self.resource.plural} in API group {group}"
+        return self._complain(Cause.FORBIDDEN, f"{err}; {needed}")
+
+    def _note_answered(self) -> None:
+        self._absence.end()
+        self._denial.end()
 
     async def _end_service(self) -> Cause:
         self._version = ""
@@ -285,7 +298,7 @@ class Reflector:
         self._begin_list()
         async with aclosing(self._client.pages(self._path, self.selection, self._ways.page)) as pages:
             async for page in pages:
-                self._absence.end()
+                self._note_answered()
                 self._slice.resume()
                 for obj in page.items:
                     self._count()
@@ -302,6 +315,7 @@ class Reflector:
             await self._slice.pause()
         self._listing = False
         self._absence.forbid_at_once()
+        self._denial.forbid_at_once()
         self._version = version
         self._complaint = ""
         self._ways.complete()
@@ -322,7 +336,7 @@ class Reflector:
                 asyncio.timeout(self._timing.silence) as limit,
                 self._client.stream(self._path, params) as chunks,
             ):
-                self._absence.end()
+                self._note_answered()
                 if not self._listing:
                     self.blind_since_monotonic = math.inf
                 async for chunk in chunks:
@@ -357,16 +371,18 @@ class Reflector:
         self._client.metrics.watch_received(self.resource.plural, 1)
 
 
-class _Absence:
-    """Since when every answer is 404, and whether that counts by now."""
+class _Refusal:
+    """Since when every answer is the same refusal, and whether that counts by now."""
 
-    def __init__(self, resource: Resource, timing: WatchTiming) -> None:
-        self._possible = bool(resource.group)
-        self._timing = timing
-        self._wait = timing.absent_after
-        """For how long every answer must be 404."""
+    def __init__(self, first: float, later: float) -> None:
+        self.counted = False
+        """Whether the last such answer counted."""
+        self._wait = first
+        """For how long every answer must be this one."""
+        self._later = later
+        """The same after the first list."""
         self._since: float | None = None
-        """The monotonic time of the first 404; None if the last answer was another."""
+        """The monotonic time of the first one; None if the last answer was another."""
 
     def end(self) -> None:
         """There was another answer."""
@@ -374,14 +390,14 @@ class _Absence:
 
     def forbid_at_once(self) -> None:
         """A list is complete: from now on there is something to lose."""
-        self._wait = self._timing.unserved_after
+        self._wait = self._later
 
     def counts(self, now: float) -> bool:
-        """The answer is 404: whether the resource counts as not served."""
-        if self._since is None:
-            self._since = now
-            return self._possible and self._wait <= 0
-        return self._possible and now - self._since >= self._wait
+        """The answer is this one: whether it counts."""
+        first = self._since is None
+        self._since = now if self._since is None else self._since
+        self.counted = self._wait <= 0 if first else now - self._since >= self._wait
+        return self.counted
 
 
 class _Ways:

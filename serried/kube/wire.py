@@ -120,6 +120,13 @@ class Selection:
 EVERYTHING = Selection()
 
 
+def select_name(name: str) -> str:
+    """The field selector for the object of this name."""
+    for special in "\\,=":  # as upstream's fields.EscapeValue
+        name = name.replace(special, f"\\{special}")
+    return f"metadata.name={name}"
+
+
 def list_params(selection: Selection, limit: int, token: str) -> dict[str, str]:
     """The parameters for one page of a list; ``token`` is the continue token of the page before, "" for the first."""
     paging = {"limit": str(limit)} | ({"continue": token} if token else {})

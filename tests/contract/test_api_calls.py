@@ -11,7 +11,7 @@ import pytest
 
 from serried.kube.client import ApiClient
 from serried.kube.errors import AlreadyExists, Conflict, NotFound, Unavailable
-from serried.kube.wire import PODS, RESERVATIONS
+from serried.kube.wire import PODS, RESERVATIONS, Selection, select_name
 from serried.model.group import Key
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import PodBuilder, pod
@@ -82,6 +82,12 @@ async def read(api: Api, name: str = "p") -> dict[str, Any]:
     return await api.client.get(PODS, NAMESPACE, name)
 
 
+async def select(api: Api, name: str) -> list[dict[str, Any]]:
+    """The objects of this name."""
+    named = Selection(NAMESPACE, fields=select_name(name))
+    return [found async for found in api.client.items(RESERVATIONS, named)]
+
+
 async def bind(api: Api, node: str = "n1", uid: str = "pod-p", **how: Any) -> None:
     await api.client.bind(NAMESPACE, "p", uid, node, **how)
 
@@ -107,6 +113,18 @@ class TestList:
         api.add_pod(pod("p"))
         made = [await create(api, name) for name in ("r", "s")]
         assert await api.client.list_all(RESERVATIONS) == made
+
+    async def test_answers_the_one_object_of_a_name_in_a_namespace(self, api: Api) -> None:
+        made = [await create(api, name) for name in ("r", "s")]
+        elsewhere = {**record("r"), "metadata": {"name": "r", "namespace": "elsewhere"}}
+        await api.client.create(RESERVATIONS, "elsewhere", elsewhere)
+        assert await select(api, "r") == made[:1]
+        assert await select(api, "nobody") == []
+
+    @pytest.mark.parametrize("name", ["", "r,metadata.namespace=default", "a=b", "back\\slash"])
+    async def test_of_a_name_that_no_object_can_have_answers_none(self, api: Api, name: str) -> None:
+        await create(api)
+        assert await select(api, name) == []
 
 
 class TestCreate:

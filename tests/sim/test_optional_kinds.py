@@ -10,17 +10,22 @@ from serried import feed as feed_room
 from serried.cluster.store import Store
 from serried.feed import Feed, Kind
 from serried.kube.reflector import WatchTiming
-from serried.kube.wire import DEVICE_CLASSES, JOBS, PODS
+from serried.kube.wire import DEVICE_CLASSES, JOBS, PODS, parents
 from serried.model.backoff import Backoff
-from serried.model.group import Key
+from serried.model.group import GroupKey, GroupKind, Key
 from serried.model.level import FALLBACK
+from serried.model.parent import ParentKind
 from serried.observe.prometheus import PrometheusMetrics
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import job, pod
 from tests.support.faults import calls
+from tests.support.parents import leader_worker_set
+from tests.support.reflector_harness import until_true
 
 USUAL_TIMING = feed_room._OPTIONAL_WATCH_TIMING  # noqa: SLF001
 """As it is before a test makes it quicker."""
+
+SETS = parents(ParentKind.LEADER_WORKER_SET)
 
 
 class Scene:
@@ -110,6 +115,27 @@ async def test_lack_of_rights_holds_nothing_up_and_is_said(
         assert scene.ends("forbidden")
     said = [vars(record)["err"] for record in caplog.records if vars(record).get("cause") == "forbidden"]
     assert "grant list and watch on jobs in API group batch" in said[0]
+
+
+async def test_one_refusal_of_sets_lets_no_pod_of_an_unseen_set_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_room, "_OPTIONAL_WATCH_TIMING", USUAL_TIMING)
+    early = pod("early").of_replica("s", 0).scheduler("serried").value()
+    async with FakeApiServer() as server, server.client() as client:
+        server.served.add(SETS)
+        store = Store({"serried"})
+        feed = Feed(client, FALLBACK, store, (Kind.LEADER_WORKER_SETS,))
+        task = asyncio.create_task(feed.run())
+        try:
+            await asyncio.wait_for(server.watched(SETS), 10)
+            refused = server.refuse(calls("GET", SETS.root), status=403)
+            server.end_watches(SETS)
+            await until_true(lambda: refused.left == 0)
+            server.add(SETS, leader_worker_set("other").raw())
+            await until_true(lambda: bool(store.parents) or not store.membership.followed)
+            assert store.membership.resolve(early) == GroupKey("default", "s", GroupKind.LEADER_WORKER_SET)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_the_needed_kinds_are_waited_for_as_ever(server: FakeApiServer) -> None:

@@ -6,16 +6,17 @@ Reservations. It has no watch, and of other objects it only notes the conditions
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Fenced, Unavailable, api_error
-from serried.kube.wire import BUDGETS, PODS, RESERVATIONS, Failure, Resource
+from serried.kube.wire import BUDGETS, PODS, RESERVATIONS, Failure, Resource, Selection
 from serried.model.group import GroupKey, Key
 from tests.support.patches import merge, merge_strategically
+from tests.support.selectors import match_selectors
 from tests.support.storage import BUDGET, RefusedError, check_preconditions, describe_binding
 
 Raw = dict[str, Any]
@@ -58,6 +59,9 @@ class FakeApi:
         self.pods: dict[Key, Raw] = {}
         self.records: dict[Key, Raw] = {}
         self.conditions: list[Raw] = []
+
+        self.owners: dict[str, dict[Key, Raw]] = defaultdict(dict)
+        """Jobs and parents, by the plural of their kind."""
 
         self.graceful: set[Key] = set()
         """Pods that do not go at once when they are evicted or deleted."""
@@ -156,6 +160,18 @@ class FakeApi:
         call = Call("list", resource.plural, "", {})
         items: list[Raw] = await self._do(call, lambda: deepcopy(list(self._objects(resource).values())))
         return items
+
+    async def items(self, resource: Resource, selection: Selection) -> AsyncGenerator[Raw, None]:
+        """The selected objects of a namespace."""
+        match = match_selectors(selection.labels, selection.fields)
+
+        def select() -> list[Raw]:
+            found = self._objects(resource).items()
+            return [deepcopy(raw) for key, raw in found if key.namespace == selection.namespace and match(raw)]
+
+        items: list[Raw] = await self._do(Call("list", resource.plural, selection.fields, {}), select)
+        for item in items:
+            yield item
 
     async def create(self, resource: Resource, namespace: str, obj: Mapping[str, Any]) -> Raw:
         """The created object."""
@@ -315,7 +331,7 @@ class FakeApi:
 
     def _objects(self, resource: Resource) -> dict[Key, Raw]:
         objects = {PODS.plural: self.pods, RESERVATIONS.plural: self.records, BUDGETS.plural: self.budgets}
-        return objects[resource.plural]
+        return objects[resource.plural] if resource.plural in objects else self.owners[resource.plural]
 
     def _find(self, resource: Resource, key: Key) -> Raw:
         found = self._objects(resource).get(key)
@@ -342,7 +358,7 @@ class _Fenced:
         self._may_write = may_write
 
     def __getattr__(self, name: str) -> Any:
-        if name not in {"get", "list_all"} and not self._may_write():
+        if name not in {"get", "items", "list_all"} and not self._may_write():
             raise Fenced(name, Failure(0, "NotLeading", "not sent"))
         return getattr(self._api, name)
 

@@ -87,7 +87,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             "only the scheduler knows which extended resources a node has without showing them",
             vital=False,
         ),
-        Need(_FOLLOW, ("batch",), ("jobs",), "pods of Jobs wait as JobUnknown, and then start one by one"),
+        Need(_FOLLOW, ("batch",), ("jobs",), "nothing is planned, and pods of Jobs wait as JobUnknown"),
         Need(_FOLLOW, ("jobset.x-k8s.io",), ("jobsets",), "JobSets are no gangs", vital=False),
         Need(_FOLLOW, ("leaderworkerset.x-k8s.io",), ("leaderworkersets",), "their replicas are no gangs", vital=False),
         Need(

@@ -1,0 +1,81 @@
+"""What a 403 means to a reflector that was shown its kind: nothing, unless it lasts. Roles are made anew, too."""
+
+import asyncio
+
+from serried.kube.changes import Deleted, Denied, Listed, Relisted
+from serried.kube.reflector import WatchTiming
+from serried.kube.wire import RESERVATIONS
+from serried.model.backoff import Backoff
+from tests.support.apiserver import FakeApiServer
+from tests.support.faults import Fault, calls
+from tests.support.reflector_harness import following, pod, until_true
+
+EVER = 1_000_000
+
+
+def timing(seconds: float) -> WatchTiming:
+    """403 counts after so many seconds; with next to none, the second in a row counts."""
+    return WatchTiming(backoff=Backoff(0.001, cap=0.005), unserved=0.01, unserved_after=seconds, absent_after=seconds)
+
+
+AT_THE_SECOND = timing(1e-9)
+
+
+def answer_403(server: FakeApiServer, times: int = 1) -> Fault:
+    """As an API server whose roles do not show us what is asked for."""
+    return server.refuse(calls("GET"), times, status=403, reason="Forbidden")
+
+
+async def test_one_403_is_nothing_and_the_watch_is_resumed(either: FakeApiServer) -> None:
+    async with following(either, RESERVATIONS, AT_THE_SECOND) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        await asyncio.wait_for(either.watched(RESERVATIONS), 10)
+        lists = scene.lists
+        answer_403(either)
+        either.end_watches()
+        either.add(RESERVATIONS, pod("c"))
+        await scene.sink.knows("c")
+        assert scene.metrics.causes == ["ended", "forbidden"]
+        assert scene.sink.count(Denied) == 0
+        assert scene.lists == lists
+
+
+async def test_many_403s_in_a_moment_are_nothing(server: FakeApiServer) -> None:
+    async with following(server, RESERVATIONS, timing(3600.0)) as scene:
+        await until_true(lambda: bool(server.watches))
+        order = answer_403(server, times=20)
+        server.end_watches()
+        server.add(RESERVATIONS, pod("c"))
+        await scene.sink.knows("c")
+        assert (order.left, scene.sink.count(Denied)) == (0, 0)
+
+
+async def test_403s_with_another_answer_between_them_do_not_add_up(server: FakeApiServer) -> None:
+    async with following(server, RESERVATIONS, AT_THE_SECOND) as scene:
+        await until_true(lambda: bool(server.watches))
+        for status in (403, 404, 403, 500, 403):
+            server.refuse(calls("GET"), status=status, reason="NotFound" if status == 404 else "")
+        server.end_watches()
+        server.add(RESERVATIONS, pod("c"))
+        await scene.sink.knows("c")
+        assert scene.metrics.causes.count("forbidden") == 3
+        assert scene.sink.count(Denied) == 0
+
+
+async def test_403s_that_last_are_said_and_a_new_list_says_when_they_are_over(server: FakeApiServer) -> None:
+    server.add(RESERVATIONS, pod("a"))
+    async with following(server, RESERVATIONS, timing(0.05)) as scene:
+        await until_true(lambda: bool(server.watches))
+        order = answer_403(server, EVER)
+        server.end_watches()
+        await scene.sink.until(lambda: scene.sink.count(Denied) > 0)
+        assert scene.sink.count(Deleted) == 0
+        order.left = 0
+        await scene.sink.until(lambda: scene.sink.count(Relisted) == 1)
+
+
+async def test_before_the_first_list_one_403_is_said(server: FakeApiServer) -> None:
+    answer_403(server)
+    async with following(server, RESERVATIONS, timing(3600.0)) as scene:
+        await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
+        assert scene.sink.count(Denied) == 1
