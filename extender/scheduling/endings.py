@@ -48,6 +48,8 @@ class CycleEndings:
     def abort(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle that has not committed: all its waiting calls fail together, everything is given back."""
         size = len(cycle.reservation.slots)
+        if verdict.reason is Reason.DEADLINE_EXCEEDED and cycle.eviction_sent:
+            self._note_vain(cycle)
         self._close(cycle, f"serried: {verdict.reason}")
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
         gang.attempts += 1
@@ -102,6 +104,13 @@ class CycleEndings:
         for gang in self._groups.states.values():
             if gang.cycle is not None:
                 self.leave(gang.cycle)
+
+    def _note_vain(self, cycle: BindingCycle) -> None:
+        """Others have ended, and the scheduler has not found the slots of some members that it alone can count for."""
+        gang, pods = self._groups.states[cycle.reservation.group], self._store.pods
+        for uid, slot in cycle.reservation.slots.items():
+            if uid in pods and pods[uid].counted_elsewhere and not cycle.member(uid).reached:
+                gang.note_vain(pods[uid].shape, slot.node, self._clock(), self._store.nodes)
 
     def _put_aside(self, cycle: BindingCycle) -> None:
         waiting = self._store.members.classify(cycle.reservation.group).waiting
