@@ -83,7 +83,7 @@ async def test_the_gang_is_head_of_the_queue_and_is_told_when_there_will_be_room
     await offer(world, "n3", priority=0)
     head = world.queue.backfill.head
     assert head is not None
-    assert (head.group, head.forecast.nodes, head.forecast.at) == (GANG, {"n1", "n3"}, soon)
+    assert (head.group, sorted(head.forecast.nodes), head.forecast.at) == (GANG, ["n1", "n3"], soon)
 
 
 async def test_it_is_placed_where_room_was_freed_as_soon_as_that_is_offered(world: Harness) -> None:
