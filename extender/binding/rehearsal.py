@@ -117,7 +117,7 @@ class Rehearsal:
         """How many evictions each budget of a pod allows: of what was listed and what the watch shows, the smaller."""
         allowed: dict[Key, int] = {}
         for budget in self._iterate_budgets(pod.namespace):
-            if counts(budget, pod.namespace, pod.name, pod.labels):
+            if counts(budget, pod):
                 allowed[budget.key] = min(budget.allowed, allowed.get(budget.key, budget.allowed))
         return allowed
 

@@ -24,6 +24,9 @@ PREEMPTION_EXCLUSION_SECONDS = 300.0
 Longer, because others have ended for the try, and would for the next one.
 """
 
+VAIN_SECONDS = 1800.0
+"""For how long nobody is evicted again where others have ended in vain: about the longest rest between two times."""
+
 
 @dataclass(slots=True)
 class GroupState:
@@ -80,6 +83,9 @@ class GroupState:
     failed_preemptions: int = 0
     """How many preemptions in a row have led to nothing."""
 
+    vain: dict[tuple[Shape, str], tuple[float, Node | None]] = field(default_factory=dict)
+    """As ``refusals``, of nodes refused after others had ended for it: nobody else is to end there for it."""
+
     disrupted: set[str] = field(default_factory=set)
     """The UIDs of members that somebody disrupts, or that go with one: what was to follow has followed."""
 
@@ -108,16 +114,14 @@ class GroupState:
 
     def exclusions(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[tuple[str, str]]:
         """The (member uid, node) pairs that are out for now; drops what is void."""
-        self.refusals = {
-            key: (until, seen)
-            for key, (until, seen) in self.refusals.items()
-            if now < until and nodes.get(key[1]) is seen
-        }
+        self.refusals = _drop_void(self.refusals, now, nodes)
         return frozenset((pod.uid, node) for pod in pods for shape, node in self.refusals if pod.shape == shape)
 
     def learn_offer(self, shape: Shape, names: Iterable[str], now: float) -> bool:
         """The scheduler takes these nodes, and no others, for a class; whether there is one that was not known."""
         known, offered = self.offers.get(shape), frozenset(names)
+        for name in offered:
+            self.vain.pop((shape, name), None)
         self.offers[shape] = (now + EXCLUSION_SECONDS, offered)
         return known is not None and not offered <= known[1]
 
@@ -129,6 +133,25 @@ class GroupState:
         offers = [self.offers.get(shape) for shape in {pod.shape for pod in pods}]
         known = [names for offer in offers if offer is not None for names in [offer[1]]]
         return frozenset(nodes.keys() - frozenset().union(*known)) if len(known) == len(offers) else frozenset()
+
+    def note_vain(self, shape: Shape, node: str, now: float, nodes: Mapping[str, Node]) -> None:
+        """Others have ended for it, and all the same the scheduler refuses this node for this class."""
+        self.vain[shape, node] = (now + VAIN_SECONDS, nodes.get(node))
+
+    def find_vain(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
+        """The nodes on which nobody is to end for these members for now; drops what is void."""
+        self.vain = _drop_void(self.vain, now, nodes)
+        if not self.vain:
+            return frozenset()
+        shapes = {pod.shape for pod in pods}
+        return frozenset(node for shape, node in self.vain if shape in shapes)
+
+
+def _drop_void(
+    found: dict[tuple[Shape, str], tuple[float, Node | None]], now: float, nodes: Mapping[str, Node]
+) -> dict[tuple[Shape, str], tuple[float, Node | None]]:
+    """What was learnt of nodes that have not changed since, as long as it holds."""
+    return {key: (until, seen) for key, (until, seen) in found.items() if now < until and nodes.get(key[1]) is seen}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from extender.scheduling.cycle import BindingCycle
 from serried.cluster.members import Members
 from serried.cluster.store import Store
 from serried.cluster.uncounted import Uncounted
+from serried.decode.objections import is_partly_checked
 from serried.model.group import GroupKey
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
@@ -23,10 +24,13 @@ _MAX_LETTERS = 200
 def find_refused(cycle: BindingCycle, pods: Mapping[str, Pod], members: Members) -> list[str]:
     """The members with a slot for whom the scheduler has found no node since the cycle began; UIDs.
 
-    A member that has come to filter, or to its bind call, since then is none: what is said of it is older.
+    A member that has come to filter, or to its bind call, since then is none: what is said of it is older. Nor is one
+    for which others (had to) end, if some nodes had no room when it was tried: that may be the ones that they leave.
     """
     planned = [pods[uid] for uid in cycle.reservation.slots if uid in pods]
     refused = [pod.uid for pod in planned if pod.refused and pod.pending]
+    if cycle.preempted:
+        refused = [uid for uid in refused if not is_partly_checked(pods[uid].objection)]
     if not refused:
         return []
     left = [uid for uid in refused if uid not in cycle.reservation.committed and not cycle.member(uid).reached]

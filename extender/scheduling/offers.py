@@ -61,10 +61,17 @@ class Offers:
             mates = (slot.node for uid, slot in slots.items() if cycle.member(uid).filtered_at is not None)
             cycle.close_nodes(unoffered.difference(mates))
 
+    def note_vain(self, cycle: BindingCycle, pod: Pod) -> None:
+        """The scheduler refuses a member on its node: if others have ended for that, they have in vain."""
+        if cycle.eviction_sent and pod.counted_elsewhere:
+            node = cycle.reservation.slots[pod.uid].node
+            self._groups.states[cycle.reservation.group].note_vain(pod.shape, node, self._clock(), self._nodes)
+
     def drop_refused(self, cycle: BindingCycle) -> Verdict | None:
         """Take the members out that the scheduler refuses on every node; why the cycle must end, if it must."""
         refused = find_refused(cycle, self._pods, self._members)
         for uid in refused:
+            self.note_vain(cycle, self._pods[uid])
             self._moves.drop(cycle, uid, "the scheduler refuses the pod on every node")
         if not refused or cycle.reservation.committed or not cycle.out_of_reach():
             return None

@@ -27,7 +27,7 @@ def keep_budgets(running: Running) -> Work[Running]:
     allowed = running.allowances.budgets
     if not allowed:
         return running
-    return (yield from _protect(running, _TOO_MANY, lambda unit: bool(unit.budgets) and _violates(unit, allowed)))
+    return (yield from _protect(running, _TOO_MANY, lambda unit: _violates(unit, allowed)))
 
 
 def keep_rest(running: Running, victims: Collection[Unit]) -> Work[Running | None]:
@@ -69,7 +69,9 @@ def _protect(running: Running, why: str, concerns: Callable[[Unit], bool]) -> Wo
 
 
 def _violates(unit: Unit, allowed: Mapping[Key, int]) -> bool:
-    return unit.doubly_guarded or any(count > allowed.get(budget, 0) for budget, count in Counter(unit.budgets).items())
+    if unit.doubly_guarded or not unit.budgets:
+        return unit.doubly_guarded
+    return any(count > allowed.get(budget, 0) for budget, count in Counter(unit.budgets).items())
 
 
 def _identify(unit: Unit) -> str:

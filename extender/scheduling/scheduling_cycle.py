@@ -104,7 +104,7 @@ class SchedulingCycle:
             return request
         spent = self._exclusive_shares.find_spent(group)
         request = replace(self._close_taken(group, request, spent), group_priority=priority)
-        request = request.avoiding(state.unoffered(request.members, now, self._store.nodes))
+        request = request.keeping_to_offers(state.unoffered(request.members, now, self._store.nodes))
         place = self._queue.describe(group.key, state)
         try:
             answer = self._queue.plan(place, request)
@@ -118,6 +118,7 @@ class SchedulingCycle:
             if spent is not None and not request.pinned:
                 answer = replace(answer, detail=spent.describe())
             request = request.avoiding(self._queue.closed_to(place, request))
+            request = request.avoiding(state.find_vain(request.members, now, self._store.nodes))
             found = self._preemptions.consider(state, place, request, answer, opens_in)
             return self._preempt(state, group, found, answer)
         self._planning.settle(group.key)
@@ -178,7 +179,8 @@ class SchedulingCycle:
                 self._give_way(unit, group)
         ending = [unit for unit in preemption.victims if not unit.planned]
         self._queue.note_preempting(group.key)
-        reservation = self._begin(state, group, request, preemption.plan, request.closed | closed, ending)
+        closed |= request.closed - request.unoffered
+        reservation = self._begin(state, group, request, preemption.plan, closed, ending)
         if ending:
             return describe_wait(reservation, self._store.yields)
         return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))

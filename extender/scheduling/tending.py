@@ -143,6 +143,7 @@ class CycleTending:
         if cycle.reservation.slots[uid].node != node:
             return
         self._groups.states[cycle.reservation.group].refuse(pod.shape, node, self._clock(), self._store.nodes)
+        self._offers.note_vain(cycle, pod)
         self._offers.close(cycle, pod)
         cycle.close_call(uid, f"serried: the scheduler refused {node}")
         if self._moves.replace(cycle, pod):

@@ -11,7 +11,7 @@ from serried.cluster.exclusives import find_exclusive_key
 from serried.cluster.members import Members
 from serried.cluster.priorities import GroupPriorities
 from serried.cluster.yields import Yields
-from serried.decode.budgets import counts
+from serried.decode.budgets import counts, is_asked
 from serried.model.budget import DisruptionBudget
 from serried.model.group import GroupKey, GroupKind, Key, PodGroup
 from serried.model.pod import Pod
@@ -251,7 +251,7 @@ class _Listing:
             self._budgets.setdefault(budget.key.namespace, []).append(budget)
 
     def find_budgets(self, pods: Iterable[Pod]) -> Work[tuple[tuple[Key, ...], bool]]:
-        """The budgets that count these pods, each as often as it does; and whether two of them count the same pod."""
+        """The budgets that count these pods, each as often as it does; and whether two of them are asked of one pod."""
         found: list[Key] = []
         doubled = False
         for pod in pods if self._budgets else ():
@@ -259,9 +259,9 @@ class _Listing:
             here = self._budgets.get(pod.namespace, ())
             if self.step.spend(len(here) // _BUDGETS_PER_POD):
                 yield
-            own = [budget.key for budget in here if counts(budget, pod.namespace, pod.name, pod.labels)]
+            own = [budget for budget in here if is_asked(budget, pod)]
             doubled = doubled or len(own) > 1
-            found += own
+            found += [budget.key for budget in own if counts(budget, pod)]
         return tuple(found), doubled
 
     def charge_budgets(self, pod: Pod) -> Work[None]:

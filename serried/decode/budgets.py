@@ -1,10 +1,11 @@
 """PodDisruptionBudgets of ``policy/v1``."""
 
-from serried.decode.fields import Raw, read_int, read_map
+from serried.decode.fields import Raw, read_int, read_map, read_text
 from serried.decode.identity import read_key, read_version
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.selectors import read_label_selector, selects
 from serried.model.budget import DisruptionBudget
+from serried.model.pod import Pod
 from serried.model.selectors import Labels
 
 
@@ -13,13 +14,19 @@ def decode_budget(obj: object) -> DisruptionBudget | Malformed:
     return attempt("PodDisruptionBudget", _decode, obj)
 
 
-def counts(budget: DisruptionBudget, namespace: str, name: str, labels: Labels) -> bool:
-    """Whether the eviction of a pod is one that a budget has to allow.
+def is_asked(budget: DisruptionBudget, pod: Pod) -> bool:
+    """Whether the API server looks at a budget when a pod is evicted; for a pod with two of them it refuses.
 
-    By the rule of the API server (pkg/registry/core/pod/storage/eviction.go), for which an empty selector means every
-    pod of the namespace. kube-scheduler takes it for none, and evicts past the budget.
+    By its own rule (pkg/registry/core/pod/storage/eviction.go), for which an empty selector means every pod of the
+    namespace. kube-scheduler takes it for none, and evicts past the budget. A pod that has not started goes without
+    any budget.
     """
-    return name not in budget.disrupted and selects_pod(budget, namespace, labels)
+    return not pod.unstarted and pod.name not in budget.disrupted and selects_pod(budget, pod.namespace, pod.labels)
+
+
+def counts(budget: DisruptionBudget, pod: Pod) -> bool:
+    """Whether the eviction of a pod is one of those that a budget has to allow."""
+    return is_asked(budget, pod) and (pod.ready or not budget.frees_unready)
 
 
 def selects_pod(budget: DisruptionBudget, namespace: str, labels: Labels) -> bool:
@@ -38,4 +45,12 @@ def _decode(obj: Raw) -> DisruptionBudget:
         allowed=0 if stale else max(0, read_int(status, "disruptionsAllowed")),
         disrupted=frozenset(read_map(status, "disruptedPods")),
         version=read_version(obj),
+        frees_unready=_frees_unready(spec, status),
     )
+
+
+def _frees_unready(spec: Raw, status: Raw) -> bool:
+    """The API server goes by the status here even where that is older than the spec."""
+    if read_text(spec, "unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    return read_int(status, "currentHealthy") >= read_int(status, "desiredHealthy") > 0

@@ -31,6 +31,11 @@ def read_objection(status: Raw) -> str:
     return ""
 
 
+def is_partly_checked(objection: str) -> bool:
+    """Whether some nodes were refused for a reason that every plan checks itself, such as too little CPU."""
+    return any(_CHECKED_BY_PLANS.fullmatch(reason) for reason in objection.split(", "))
+
+
 @lru_cache(maxsize=1024)
 def _find_objection(message: str) -> str:
     found = _NO_NODE.match(message)

@@ -59,7 +59,9 @@ def _decode(obj: Raw, apis: Collection[str] | None) -> Pod:
         raise ValueError("namespace is missing")
     group, link = _read_group(obj, spec, namespace)
     place = read_place(read_map(read_map(obj, "metadata"), "labels"))
-    phase = _PHASES.get(read_text(status, "phase"), Phase.ACTIVE)
+    said = read_text(status, "phase")
+    phase = _PHASES.get(said, Phase.ACTIVE)
+    node = read_name(spec, "nodeName")
     deleting = is_deleting(obj)
     started, lifetime = read_lifetime(spec, status)
     annotations = read_map(read_map(obj, "metadata"), "annotations")
@@ -72,7 +74,7 @@ def _decode(obj: Raw, apis: Collection[str] | None) -> Pod:
         labels=read_labels(read_map(obj, "metadata"), "labels"),
         shape=decode_shape(obj),
         scheduler=read_name(spec, "schedulerName", "default-scheduler"),
-        node=read_name(spec, "nodeName"),
+        node=node,
         nominated=read_name(status, "nominatedNodeName"),
         priority=read_int(spec, "priority"),
         preemption=read_preemption(spec),
@@ -88,6 +90,8 @@ def _decode(obj: Raw, apis: Collection[str] | None) -> Pod:
         unschedulable=_was_tried_in_vain(status),
         created=read_time(read_map(obj, "metadata"), "creationTimestamp"),
         started=started,
+        unstarted=said == "Pending",
+        ready=bool(node) and _is_ready(status),
         lifetime=lifetime,
         grace=read_grace(spec),
         ends=read_end(read_map(obj, "metadata"), status) if deleting or phase is not Phase.ACTIVE else None,
@@ -134,6 +138,13 @@ def _was_tried_in_vain(status: Raw) -> bool:
         read_text(condition, "type") == "PodScheduled"
         and read_text(condition, "status") == "False"
         and read_text(condition, "reason") != "SchedulingGated"
+        for condition in read_objects(status, "conditions")
+    )
+
+
+def _is_ready(status: Raw) -> bool:
+    return any(
+        read_text(condition, "type") == "Ready" and read_text(condition, "status") == "True"
         for condition in read_objects(status, "conditions")
     )
 

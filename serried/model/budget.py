@@ -22,3 +22,6 @@ class DisruptionBudget:
     """The names of pods whose evictions it has let pass, and which it does not count any more."""
 
     version: str = ""
+
+    frees_unready: bool = False
+    """Whether pods that are not Ready may go without it, and are not counted: by its policy, or as enough are Ready."""

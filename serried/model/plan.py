@@ -68,6 +68,9 @@ class PlanRequest:
     closed: frozenset[str] = frozenset()
     """The names of the nodes that no member may use."""
 
+    unoffered: frozenset[str] = frozenset()
+    """Those of ``closed`` that are so only because kube-scheduler did not offer them: maybe just for want of room."""
+
     taken: frozenset[str] = frozenset()
     """The domains of the topology key that other gangs have for themselves."""
 
@@ -132,7 +135,20 @@ class PlanRequest:
     def avoiding(self, nodes: Collection[str]) -> "PlanRequest":
         """The same question, where no member of any group may use these nodes either."""
         parts = tuple(part.avoiding(nodes) for part in self.parts)
-        return replace(self, closed=self.closed | frozenset(nodes), parts=parts)
+        closed = frozenset(nodes)
+        return replace(self, closed=self.closed | closed, unoffered=self.unoffered - closed, parts=parts)
+
+    def keeping_to_offers(self, unoffered: frozenset[str]) -> "PlanRequest":
+        """The same question, where no member of any group may use these nodes, as none of them was offered."""
+        parts = tuple(part.keeping_to_offers(unoffered) for part in self.parts)
+        more = unoffered - self.closed
+        return replace(self, closed=self.closed | more, unoffered=self.unoffered | more, parts=parts)
+
+    def reopening(self, nodes: frozenset[str]) -> "PlanRequest":
+        """The same question, where the members of all groups may use these nodes though they were not offered."""
+        parts = tuple(part.reopening(nodes) for part in self.parts)
+        again = nodes & self.unoffered
+        return replace(self, closed=self.closed - again, unoffered=self.unoffered - again, parts=parts)
 
 
 def _is_alike(one: Pod, other: Pod) -> bool:

@@ -138,6 +138,12 @@ class Pod:
     started: int | None = None
     """When the kubelet took the pod up, in seconds since 1970."""
 
+    unstarted: bool = False
+    """Whether the API server has it in the phase Pending: without a node, or its containers do not run yet."""
+
+    ready: bool = False
+    """Whether the bound pod is Ready, as its condition says."""
+
     lifetime: int | None = None
     """After how many seconds the pod is ended (activeDeadlineSeconds)."""
 

@@ -31,7 +31,7 @@ class Unit:
     """The PodDisruptionBudgets that count these pods, one entry for each pod and budget."""
 
     doubly_guarded: bool = False
-    """Whether one of its pods is under two PodDisruptionBudgets: the API server evicts none such."""
+    """Whether two PodDisruptionBudgets are asked of one of its pods: the API server evicts none such."""
 
     holds_domain: bool = False
     """Whether its gang has the domain for itself in which the pods are, against the gang that is planned."""

@@ -16,6 +16,7 @@ from serried.model.plan import Overlay, Plan, PlanRequest, Snapshot
 from serried.model.resources import Resources
 from serried.plan.capacity import Capacity, Domain, Fork, Table
 from serried.plan.classes import MemberClass, find_least, group_classes
+from serried.plan.offers import reopen_full
 from serried.plan.steps import Work, finish
 from serried.plan.tree import solve_group
 
@@ -75,6 +76,7 @@ def solve_forecast(
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1 or not ask.members:
         return None
+    ask = yield from reopen_full(snapshot, ask, capacity)
     stage = _Stage(snapshot, ask, capacity)
     yield from stage.count()
     timed, untimed = yield from stage.sort(endings)

@@ -16,6 +16,7 @@ from serried.plan.capacity import Capacity, Domain
 from serried.plan.clearing import SlotClearing
 from serried.plan.damage import measure_cost
 from serried.plan.exchange import Exchange
+from serried.plan.offers import reopen_full
 from serried.plan.reprieve import reprieve
 from serried.plan.steps import Haste, Work, finish, sort_in_steps
 from serried.plan.survey import Prospect, Survey
@@ -74,6 +75,7 @@ def solve_victims(
     of members of several shapes some may not be needed. Plan and victims are sound all the same.
     """
     haste = haste or Haste()
+    ask = yield from reopen_full(snapshot, ask, capacity)
     # What fits by now, or fits nowhere for another reason than room, is not to be had by evictions.
     answer = yield from solve_group(snapshot, ask, capacity)
     if isinstance(answer, Plan):

@@ -22,6 +22,10 @@ class BudgetBuilder(Builder):
         """With so many disruptions allowed."""
         return self.having(count, "status", "disruptionsAllowed")
 
+    def freeing_unready(self) -> Self:
+        """Which lets pods go that are not Ready, whatever it allows."""
+        return self.having("AlwaysAllow", "spec", "unhealthyPodEvictionPolicy")
+
 
 def budget(name: str) -> BudgetBuilder:
     """A PodDisruptionBudget of no pods."""

@@ -212,6 +212,10 @@ class PodBuilder(Builder):
         """In a phase, as the kubelet writes it."""
         return self.having(phase, "status", "phase")
 
+    def ready(self, status: str = "True") -> Self:
+        """With the condition Ready, as the kubelet writes it."""
+        return self.having([{"type": "Ready", "status": status}], "status", "conditions")
+
     def created(self, at: str) -> Self:
         """Created at a time, RFC 3339."""
         return self.having(at, "metadata", "creationTimestamp")

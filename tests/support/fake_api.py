@@ -320,6 +320,8 @@ class FakeApi:
         return found
 
     def _check_budget(self, key: Key) -> None:
+        if self.pods[key].get("status", {}).get("phase") == "Pending":
+            return
         if key in self.guarded or any(status["disruptionsAllowed"] <= 0 for status in self._list_statuses()):
             raise RefusedError(429, "TooManyRequests", "cannot evict the pod", BUDGET)
 

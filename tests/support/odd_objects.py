@@ -90,7 +90,8 @@ _AT_THE_LEVEL: Mapping[Kind, tuple[Raw, ...]] = {
     Kind.DEVICE_CLASSES: (device_class("d").providing("example.com/gpu").raw(),),
     Kind.BUDGETS: (
         budget("b").allowing(2).having(_LABEL_SELECTOR, "spec", "selector")
-        .having({"p": "t"}, "status", "disruptedPods")
+        .having({"p": "t"}, "status", "disruptedPods").freeing_unready()
+        .having(1, "status", "currentHealthy").having(1, "status", "desiredHealthy")
         .having(1, "status", "observedGeneration").having(1, "metadata", "generation").raw(),
     ),
 }  # fmt: skip

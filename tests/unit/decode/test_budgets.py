@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from serried.decode.budgets import counts, decode_budget
+from serried.decode.budgets import counts, decode_budget, is_asked
 from serried.decode.malformed import Malformed
 from serried.model.budget import DisruptionBudget
 from serried.model.group import Key
 from serried.model.selectors import Requirement
-from tests.support.builders import usable
+from tests.support.builders import PodBuilder, pod, usable
 
 
 def raw_budget(selector: Any, **status: Any) -> dict[str, Any]:
@@ -58,12 +58,51 @@ def test_a_budget_allows_nothing_when(status: dict[str, Any]) -> None:
     ],
 )
 def test_a_budget_counts_the_pods_that_it_selects(selector: Any, counted: bool) -> None:  # noqa: FBT001
-    assert counts(budget(selector), "default", "p", {"app": "x"}) is counted
+    assert counts(budget(selector), pod("p").label("app", "x").value()) is counted
 
 
 def test_a_budget_counts_no_pods_of_other_namespaces_and_none_that_it_has_let_go() -> None:
-    assert not counts(budget({}), "other", "p", {})
-    assert not counts(budget({}, disruptedPods={"p": "2026-01-01T00:00:00Z"}), "default", "p", {})
+    assert not counts(budget({}), pod("p").namespace("other").value())
+    assert not counts(budget({}, disruptedPods={"p": "2026-01-01T00:00:00Z"}), pod("p").value())
+
+
+def running(name: str = "p") -> PodBuilder:
+    return pod(name).on("n1").phase("Running")
+
+
+ENOUGH = {"currentHealthy": 2, "desiredHealthy": 2}
+
+
+@pytest.mark.parametrize(
+    ("builder", "policy", "status", "counted"),
+    [
+        pytest.param(pod("p").on("n1").phase("Pending"), "", {}, False, id="never one that has not started"),
+        pytest.param(running(), "", {}, True, id="one that is not Ready, by default"),
+        pytest.param(running().ready(), "AlwaysAllow", ENOUGH, True, id="one that is Ready"),
+        pytest.param(running().ready("False"), "AlwaysAllow", {}, False, id="not one that may always go unready"),
+        pytest.param(running(), "IfHealthyBudget", ENOUGH, False, id="not an unready one beside enough that are Ready"),
+        pytest.param(running(), "", ENOUGH, False, id="nor is that so only where the policy is written"),
+        pytest.param(running(), "", {"currentHealthy": 1, "desiredHealthy": 2}, True, id="one beside too few"),
+        pytest.param(running(), "", {"currentHealthy": 3}, True, id="one where nothing is desired"),
+        pytest.param(running(), "", {**ENOUGH, "observedGeneration": 1}, False, id="by an old status, too"),
+        pytest.param(running().phase("Unknown"), "", {}, True, id="one whose node is silent"),
+    ],
+)
+def test_a_budget_counts_as_the_api_server_asks_it(
+    builder: PodBuilder,
+    policy: str,
+    status: dict[str, Any],
+    counted: bool,  # noqa: FBT001
+) -> None:
+    raw = raw_budget({}, **status)
+    raw["spec"]["unhealthyPodEvictionPolicy"] = policy
+    assert counts(usable(decode_budget(raw)), builder.value()) is counted
+
+
+def test_two_budgets_that_let_an_unready_pod_go_are_two_that_are_asked() -> None:
+    free = usable(decode_budget(raw_budget({}, **ENOUGH)))
+    assert is_asked(free, running().value())
+    assert not is_asked(free, running().phase("Pending").value())
 
 
 def test_a_budget_with_a_bad_selector_is_malformed() -> None:

@@ -259,3 +259,18 @@ def test_a_pod_is_stranded_when_the_api_of_its_gang_is_not_read() -> None:
     assert not bound_as("", "b/v1").stranded
     assert not bound_as("", "b/v1").told
     assert not pod("p").annotation("scheduling.serried.dev/gang", "a/v1 g").value().stranded
+
+
+@pytest.mark.parametrize(
+    ("builder", "unstarted", "ready"),
+    [
+        pytest.param(pod("p").phase("Pending"), True, False, id="it has no node"),
+        pytest.param(pod("p").on("n1").phase("Pending"), True, False, id="its image is pulled"),
+        pytest.param(pod("p").on("n1").phase("Running").ready("False"), False, False, id="it runs and is not Ready"),
+        pytest.param(pod("p").on("n1").phase("Running").ready(), False, True, id="it is Ready"),
+        pytest.param(pod("p").on("n1").phase("Unknown"), False, False, id="its node is silent"),
+        pytest.param(pod("p").on("n1").phase("Failed"), False, False, id="it is over"),
+    ],
+)
+def test_how_far_a_pod_has_come(builder: PodBuilder, unstarted: bool, ready: bool) -> None:  # noqa: FBT001
+    assert (builder.value().unstarted, builder.value().ready) == (unstarted, ready)

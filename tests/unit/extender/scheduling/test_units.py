@@ -90,7 +90,7 @@ async def test_the_budgets_of_a_gang_that_goes_whole_are_asked_in_steps_too(
         return False
 
     step = 0
-    monkeypatch.setattr(module, "counts", count)
+    monkeypatch.setattr(module, "is_asked", count)
     world.add(pod_group("whole").gang(MANY).disruption(Disruption.ALL))
     world.add(*(pod(f"p{place}").cpu(1).scheduler(SCHEDULER).in_group("whole").on("n1") for place in range(MANY)))
     world.add(*(budget(f"b{number}").selecting(app=f"x{number}").allowing(1) for number in range(1000)))
