@@ -126,7 +126,7 @@ async def test_so_does_one_that_holds_the_lease_and_cannot_see_that(
     def look() -> str:
         return str((server.look(LEASES, lease.namespace, lease.name) or {"spec": {}})["spec"].get("holderIdentity"))
 
-    server.add(LEASES, {"metadata": {"name": lease.name, "namespace": lease.namespace}, "spec": {}})
+    server.add(LEASES, {"kind": "Lease", "metadata": {"name": lease.name, "namespace": lease.namespace}, "spec": {}})
     await until(lambda: look().startswith("a_"))
     assert not first.extender.leadership.active
     await until(lambda: look() == "")
