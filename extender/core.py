@@ -42,9 +42,10 @@ from extender.scheduling.permit import Permit
 from extender.scheduling.plain_pods import PlainPods, PlainRule
 from extender.scheduling.planning import Planning
 from extender.scheduling.pod_ends import PodEnds
-from extender.scheduling.preemption import Method, Preemptions, Refusals
+from extender.scheduling.preemption import Method, Preemptions
 from extender.scheduling.preemption import Mode as PreemptionMode
 from extender.scheduling.queue import Queue
+from extender.scheduling.refusals import Refusals
 from extender.scheduling.refused_preemptors import RefusedPreemptors
 from extender.scheduling.repairs import USUAL, Repairs, Rules
 from extender.scheduling.scheduling_cycle import SchedulingCycle

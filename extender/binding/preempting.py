@@ -304,8 +304,7 @@ class Preempting:
         if not refused:
             return None
         log.info("victims may not be evicted", extra=name_group(course.group) | {"pods": len(refused)})
-        for uid, why in refused.items():
-            self._preemptions.note_refused([uid], why)
+        self._preemptions.note_refused(course.group, refused)
         first = next(victim for victim in course.victims if victim.uid in refused)
         return Verdict(Reason.EVICTION_REFUSED, detail=f"{first.namespace}/{first.name}: {refused[first.uid]}")
 

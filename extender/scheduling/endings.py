@@ -8,6 +8,7 @@ from extender.scheduling.effects import Outbox, Release
 from extender.scheduling.group_state import PREEMPTION_EXCLUSION_SECONDS, GroupState
 from extender.scheduling.groups import Groups
 from extender.scheduling.queue import Queue
+from extender.scheduling.refusals import REFUSAL_SECONDS
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.model.plan import PlanRequest
@@ -21,6 +22,9 @@ _PREEMPTION_SECONDS = 30.0
 """The pause after a preemption that was in vain; twice as long after each further one."""
 
 _MAX_DOUBLINGS = 6
+
+_REFUSED_SECONDS = REFUSAL_SECONDS / 2
+"""The longest pause after evictions were refused: the next search has to know of them."""
 
 _TELLING_SECONDS = 5.0
 """How long a gang stays with what it hears of victims that have not ended."""
@@ -71,7 +75,8 @@ class CycleEndings:
             # It fits no better than before, and that would be all that anybody hears.
             gang.retry_at = gang.not_before = now + _TELLING_SECONDS
         elif verdict.reason is Reason.EVICTION_REFUSED and gang.attempts > _FREE_ATTEMPTS:
-            gang.not_before = now + backoff(gang.attempts - _FREE_ATTEMPTS, size)
+            pause = backoff(gang.attempts - _FREE_ATTEMPTS, size)
+            gang.not_before = now + min(pause, _REFUSED_SECONDS)
         if cycle.eviction_sent:
             self._pause(gang, cycle, refused if verdict.reason is Reason.DEADLINE_EXCEEDED else frozenset())
         self._groups.say(cycle.reservation.group, verdict)

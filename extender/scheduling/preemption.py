@@ -7,7 +7,7 @@ victims (`extender.binding.preempting`).
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -17,7 +17,8 @@ from typing import NamedTuple
 from extender.scheduling.backfill import Backfill
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.kept_slots import KeptSlots
-from extender.scheduling.protections import keep_budgets, keep_rest, spare_young
+from extender.scheduling.protections import keep_budgets, spare_young
+from extender.scheduling.refusals import REFUSAL_SECONDS, Refusals
 from extender.scheduling.studies import Studies, Unfinished
 from extender.scheduling.study import Make
 from extender.scheduling.units import Running, Units
@@ -46,14 +47,8 @@ _FOR_ROOM = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_
 _REST_SECONDS = 5.0
 """The pause after a search in vain."""
 
-_REFUSAL_SECONDS = 60.0
-"""For how long a pod is left alone whose eviction was refused."""
-
 _MAX_RESTARTS = 3
 """How often victims are looked for anew because the cluster has changed meanwhile."""
-
-_MAX_BUDGET_ROUNDS = 5
-"""How often victims are looked for that no budget refuses."""
 
 _MAX_NAMED = 3
 """How many victims are named in a sentence."""
@@ -122,7 +117,7 @@ class Preemptions:
         snapshots: Snapshots,
         priorities: GroupPriorities,
         running_priorities: Mapping[int, int],
-        refusals: "Refusals",
+        refusals: Refusals,
         metrics: ExtenderMetrics,
         clock: Callable[[], float],
         wall: Callable[[], float],
@@ -291,18 +286,11 @@ class Preemptions:
     def _solve(
         self, snapshot: Snapshot, search: Search, running: Running, capacity: Capacity
     ) -> Work[Preemption | NoVictims]:
-        for _ in range(_MAX_BUDGET_ROUNDS):
-            found = yield from solve_victims(
+        return (
+            yield from solve_victims(
                 snapshot, search.ask, search.waiting.priority, running.units, running.allowances, capacity, search.haste
             )
-            if isinstance(found, NoVictims) or self._method is Method.DELETION:
-                return found
-            # Each of them could be evicted, all of them together not: others have to go for those that are too many.
-            rest = yield from keep_rest(running, found.victims)
-            if rest is None:
-                return found
-            running = rest
-        return NoVictims(search.refusal, Blocker.PROTECTION, protections=("their PodDisruptionBudgets",))
+        )
 
     def _find_spared_priority(self, priority: int) -> int:
         """The next lower priority that there is: of one level above only, others are spared."""
@@ -375,37 +363,13 @@ class Preemptions:
             gang.retry_at = now  # it fits by now
         elif found is None or (isinstance(found, NoVictims) and found.blocker is Blocker.PROTECTION):
             # No room has to be freed for another answer: time alone changes it.
-            gang.retry_at = min(gang.retry_at, now + max(_REFUSAL_SECONDS, pause))
+            gang.retry_at = min(gang.retry_at, now + max(REFUSAL_SECONDS, pause))
 
     # --- failures ----------------------------------------------------------------------------------------------
 
-    def note_refused(self, uids: Iterable[str], why: str) -> None:
-        """The API server does not evict these pods: they are no victims for a while."""
-        until = self._clock() + _REFUSAL_SECONDS
-        for uid in uids:
-            self._refusals.add(uid, why, until)
-
-
-class Refusals:
-    """The pods that the API server would not evict, each for a while. ``clock`` gives loop seconds."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._refused: dict[str, tuple[str, float]] = {}
-
-    def add(self, uid: str, why: str, until: float) -> None:
-        """The eviction of this pod was refused."""
-        now = self._clock()
-        self._refused.pop(uid, None)
-        self._refused[uid] = (why, until)
-        # The oldest first: whoever refuses thousands at once has them added one by one.
-        while self._refused and now >= next(iter(self._refused.values()))[1]:
-            del self._refused[next(iter(self._refused))]
-
-    def find(self, uid: str) -> str:
-        """Why a pod would not be evicted, a phrase; "" if it would, as far as is known."""
-        why, until = self._refused.get(uid, ("", -math.inf))
-        return why if self._clock() < until else ""
+    def note_refused(self, group: GroupKey, refused: Mapping[str, str]) -> None:
+        """The API server does not evict these pods for a gang, by their UIDs: they are no victims for a while."""
+        self._refusals.add(group, refused)
 
 
 def _name_outcome(found: Preemption | NoVictims | None) -> str:

@@ -5,53 +5,30 @@ All in steps: a large cluster has a unit for each of its pods.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from extender.scheduling.units import Running
 from serried.model.group import Key
-from serried.model.victim import Unit
+from serried.model.victim import TOO_MANY, Unit
 from serried.plan.steps import Work
 
 _UNITS_PER_STEP = 200
 
-_TOO_MANY = "their PodDisruptionBudgets do not allow it"
 _YOUNG = "they have just started"
 
 
 def keep_budgets(running: Running) -> Work[Running]:
-    """As if units could not go that the API server would not evict, whatever else goes (Eviction of policy/v1).
+    """As if the API server would evict no more than budgets allow (Eviction of policy/v1).
 
-    Those are the ones with more pods under a budget than it allows, and with a pod under two of them.
+    So they bind all victims together. Units do not go at all that have more pods under a budget than it allows, or a
+    pod under two of them: the API server would not evict these whatever else goes.
     """
     allowed = running.allowances.budgets
     if not allowed:
         return running
-    return (yield from _protect(running, _TOO_MANY, lambda unit: _violates(unit, allowed)))
-
-
-def keep_rest(running: Running, victims: Collection[Unit]) -> Work[Running | None]:
-    """As if, of those under a budget that these victims violate, only so many could go as it allows.
-
-    None if they violate none.
-    """
-    left = dict(running.allowances.budgets)
-    going: set[str] = set()
-    short: set[Key] = set()
-    for unit in victims:
-        taken = Counter(unit.budgets)
-        if all(left.get(budget, 0) >= count for budget, count in taken.items()):
-            going.add(_identify(unit))
-            left.update({budget: left[budget] - count for budget, count in taken.items()})
-        else:
-            short.update(taken)
-    if not short:
-        return None
-    return (
-        yield from _protect(
-            running, _TOO_MANY, lambda unit: not short.isdisjoint(unit.budgets) and _identify(unit) not in going
-        )
-    )
+    kept = yield from _protect(running, TOO_MANY, lambda unit: _violates(unit, allowed))
+    return Running(kept.units, replace(kept.allowances, limits=allowed))
 
 
 def spare_young(running: Running, priority: int, latest: float) -> Work[Running]:
@@ -72,11 +49,6 @@ def _violates(unit: Unit, allowed: Mapping[Key, int]) -> bool:
     if unit.doubly_guarded or not unit.budgets:
         return unit.doubly_guarded
     return any(count > allowed.get(budget, 0) for budget, count in Counter(unit.budgets).items())
-
-
-def _identify(unit: Unit) -> str:
-    """By its first pod: no pod is in two units."""
-    return unit.pods[0].uid
 
 
 def _find_start(unit: Unit) -> float:

@@ -75,6 +75,13 @@ class Allowances:
     budgets: Mapping[Key, int] = field(default_factory=dict)
     """``disruptionsAllowed`` of each PodDisruptionBudget. One that is not among them allows everything."""
 
+    limits: Mapping[Key, int] = field(default_factory=dict)
+    """The same where it binds: victims of which more are under a budget are no choice, whatever they cost."""
+
+
+TOO_MANY = "their PodDisruptionBudgets do not allow it"
+"""Why units may not go that are more than a budget allows, a phrase."""
+
 
 class Damage(NamedTuple):
     """What the victims of one priority cost. The fields count in their order."""

@@ -144,11 +144,37 @@ class SlotClearing:
         """These units go."""
         yield from self._move(units, self.clearing.take)
 
+    def give_back(self, units: Sequence[Unit]) -> Work[None]:
+        """These units are there again, whether or not the quorum fits."""
+        yield from self._move(units, self.clearing.give_back)
+
+    def fits(self) -> Work[bool]:
+        """Whether the quorum fits now."""
+        yield
+        return self.has_slots()
+
+    def has_slots(self) -> bool:
+        """Whether there are slots for the quorum: without them it does not fit."""
+        return self.total >= self._need
+
+    def trim(self, units: Sequence[Unit]) -> Work[list[Unit]]:
+        """Let those of these units come back that take no slot, the last first; the others."""
+        stay = []
+        for place, unit in enumerate(reversed(units), 1):
+            before = self.total
+            yield from self.give_back([unit])
+            if self.total < before:
+                yield from self.take([unit])
+                stay.append(unit)
+            if place % _UNITS_PER_STEP == 0:
+                yield
+        return stay
+
     def put_back(self, items: Sequence[Sequence[Unit]]) -> Work[list[Sequence[Unit]]]:
         """Let units come back, one item after the other, each as a whole where the quorum still fits; the others."""
         stay = []
         for place, item in enumerate(items, 1):
-            yield from self._give_back(item)
+            yield from self.give_back(item)
             if self.total < self._need:
                 yield from self.take(item)
                 stay.append(item)
@@ -162,13 +188,13 @@ class SlotClearing:
 
     def restore(self, units: Sequence[Unit], seated: Seated) -> Work[None]:
         """Let units come back without asking: it is as it was when this was known."""
-        yield from self._give_back(units)
+        yield from self.give_back(units)
         self._seated = seated
 
     def count_lost(self, units: Sequence[Unit]) -> Work[int]:
         """How many slots are lost if these units come back; nothing changes."""
         before = self.total
-        yield from self._give_back(units)
+        yield from self.give_back(units)
         lost = before - self.total
         yield from self.take(units)
         return lost
@@ -178,7 +204,7 @@ class SlotClearing:
         lost = []
         for unit in units:
             before = self.total
-            yield from self._give_back([unit])
+            yield from self.give_back([unit])
             lost.append(before - self.total)
         yield from self.take(units)
         return lost
@@ -192,9 +218,6 @@ class SlotClearing:
     def snapshot(self) -> Snapshot:
         """The nodes as they are now."""
         return Snapshot(self.clearing.nodes, self.clearing.used)
-
-    def _give_back(self, units: Sequence[Unit]) -> Work[None]:
-        yield from self._move(units, self.clearing.give_back)
 
     def _move(self, units: Sequence[Unit], move: Callable[[Iterable[Unit]], Iterable[str]]) -> Work[None]:
         for first in range(0, len(units), _UNITS_PER_STEP):
@@ -261,6 +284,18 @@ class PlanClearing(SlotClearing):
             yield
         return stay
 
+    def fits(self) -> Work[bool]:
+        """Whether the planner finds room for the quorum now."""
+        if not self.has_slots():
+            return False
+        answer = yield from solve_group(self.snapshot(), self._whole, self._capacity)
+        return isinstance(answer, Plan)
+
+    def trim(self, units: Sequence[Unit]) -> Work[list[Unit]]:
+        """All of these units stay: what takes no slot may be in the way of a larger member."""
+        yield
+        return list(units)
+
     def plan(self, ask: PlanRequest) -> Work[Plan]:
         """The gang's plan as it is now, at least the last one that was found for the quorum."""
         answer = yield from self._solve(ask)
@@ -269,7 +304,7 @@ class PlanClearing(SlotClearing):
         return found
 
     def _try(self, units: Sequence[Unit]) -> Work[bool]:
-        yield from self._give_back(units)
+        yield from self.give_back(units)
         if self.total >= self._need and (self._is_seated(units) or (yield from self._plan())):
             return True
         yield from self.take(units)

@@ -1,7 +1,7 @@
 """What victims cost: evictions that violate budgets, gangs that break, pods, and the time that these have run."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from serried.model.group import GroupKey, Key
 from serried.model.victim import Allowances, Cost, Damage, Unit
@@ -71,6 +71,12 @@ class Losses:
                 return broken
             gang = spare.above
             count = 1
+
+
+def exceeds(victims: Iterable[Unit], limits: Mapping[Key, int]) -> bool:
+    """Whether more of the victims are under a budget than its limit."""
+    taken = Counter([budget for unit in victims for budget in unit.budgets if budget in limits])
+    return any(count > limits[budget] for budget, count in taken.items())
 
 
 def measure_cost(victims: Iterable[Unit], allowances: Allowances, newest: int) -> Work[Cost]:

@@ -12,7 +12,7 @@ from itertools import chain, combinations
 from serried.model.group import GroupKey
 from serried.model.victim import Allowances, Cost, Unit, count_pods
 from serried.plan.clearing import SlotClearing
-from serried.plan.damage import age, measure_cost
+from serried.plan.damage import age, exceeds, measure_cost
 from serried.plan.reprieve import Bulk, reprieve
 from serried.plan.steps import Work, sort_in_steps
 
@@ -77,7 +77,7 @@ class Exchange:
         stay = yield from self.clearing.put_back([[unit] for unit in bulk])
         now = [*rest, *(unit for each in stay for unit in each)]
         cost = yield from measure_cost(now, self.allowances, self.newest)
-        if cost < self.cost:
+        if cost < self.cost and not exceeds(now, self.allowances.limits):
             self.cost = cost
             self.victims = now
             return True

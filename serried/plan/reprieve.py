@@ -171,7 +171,7 @@ def _put_in_order(clearing: SlotClearing, units: Sequence[Unit], below: Counter[
         below.subtract([pod.node for pod in unit.pods])
         shape = unit.pods[0].shape  # shared by many
         if id(shape) not in sizes:
-            sizes[id(shape)] = _measure(shape, clearing.request)
+            sizes[id(shape)] = measure(shape, clearing.request)
         if len(unit.pods) == 1:
             alone.setdefault(unit.pods[0].node, []).append(unit)
         else:
@@ -221,7 +221,7 @@ def _bunch(units: Sequence[Unit], lost: Sequence[int]) -> Iterator[tuple[int, li
     yield from bunches
 
 
-def _measure(shape: Shape, request: Resources) -> float:
+def measure(shape: Shape, request: Resources) -> float:
     """How large a pod is, in members of the gang: by what it has most of that they ask for."""
     amounts = dict(shape.requests)
     return max((amounts.get(name, 0) / amount for name, amount in request.items() if amount > 0), default=0.0)

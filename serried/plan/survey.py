@@ -4,21 +4,22 @@ The units go in the order of their priority, as the endings of a forecast in the
 which a domain holds the quorum it is a prospect: with units of lower priorities alone it never is.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
+from serried.model.group import Key
 from serried.model.node import Node
 from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
 from serried.model.victim import Allowances, Unit
+from serried.plan.allotment import Allotment, Patience
 from serried.plan.capacity import Capacity, Domain, Fork, Table
 from serried.plan.classes import Census, MemberClass, find_least, group_classes
 from serried.plan.clearing import Clearing, PlanClearing, SlotClearing
-from serried.plan.steps import Haste, Work
+from serried.plan.steps import Haste, Work, sort_in_steps
 from serried.plan.topology import Placement, generate_placements, list_steps
 from serried.plan.tree import solve_group
 
@@ -31,6 +32,12 @@ When all has gone that may go, the last plan of a domain waits for nothing.
 _MAX_PLANNED = 4
 """How many prospects are looked for where each of them takes a plan."""
 
+_MAX_ALLOTTED = 16
+"""How many prospects of one priority are looked for where budgets do not let go all that may."""
+
+_ALLOTMENT_STEPS = 1_000
+"""How many steps plans may take in one of those."""
+
 _UNITS_PER_STEP = 250
 
 
@@ -40,7 +47,7 @@ class Shortage(NamedTuple):
     priority: int
 
     harmful: int
-    """For how many members of the quorum gangs have to break, or budgets be violated, taken one by one."""
+    """For how many members of the quorum gangs have to break, or more go of this domain than budgets allow."""
 
     members: int
     """For how many members of the quorum pods of this priority have to go."""
@@ -57,6 +64,9 @@ class Prospect:
 
     shortages: tuple[Shortage, ...]
     """The highest priority first. An estimate of what the domain costs: the smaller, the more promising."""
+
+    allotted: tuple[Unit, ...] | None = None
+    """What goes at first where budgets do not let go all that may; None where they do."""
 
     @property
     def promise(self) -> tuple[int, tuple[Shortage, ...], Domain]:
@@ -75,6 +85,15 @@ class _Plot:
 
     tried: int = -1
     """Its slots at the last plan in vain."""
+
+    planned: bool = False
+    """Whether a plan would hold if budgets did not bind."""
+
+    taken: dict[Key, int] = field(default_factory=dict)
+    """How many pods have gone of each budget."""
+
+    exceeded: bool = False
+    """Whether these are more than a budget allows that binds: then not all of it can be a set of victims."""
 
     shortages: list[Shortage] = field(default_factory=list)
     """The lowest priority first."""
@@ -100,6 +119,7 @@ class Survey:
         self._ask = _open(ask) if self._is_required(ask) else ask
         self._allowances = allowances
         self._haste = haste
+        self._patience = Patience()
         self._need = max(ask.need, 1)
         nodes = snapshot.nodes
         if ask.closed:
@@ -184,8 +204,16 @@ class Survey:
         """Take all units of one priority, harmless ones first; the domains that they were in, in name order."""
         harmless: list[Unit] = []
         harmful: list[Unit] = []
+        guarded: list[Unit] = []
         for place, unit in enumerate(units, 1):
-            (harmful if self._is_harmful(unit) else harmless).append(unit)
+            kind = guarded if unit.budgets else harmful if self._breaks(unit) else harmless
+            kind.append(unit)
+            if place % _UNITS_PER_STEP == 0:
+                yield
+        # What budgets allow goes to some nodes: of two sets that cost the same, that on fewer nodes helps more.
+        guarded = yield from sort_in_steps(guarded, lambda unit: (unit.pods[0].node, unit.pods[0].uid))
+        for place, unit in enumerate(guarded, 1):
+            (harmful if self._violates(unit) or self._breaks(unit) else harmless).append(unit)
             if place % _UNITS_PER_STEP == 0:
                 yield
         changed: dict[Domain, int] = {}
@@ -245,10 +273,18 @@ class Survey:
             return table.total
         return table.sum_by(self._step.key, self._homes).get(domain, 0)
 
-    def _is_harmful(self, unit: Unit) -> bool:
-        allowed = self._allowances.budgets
-        if any(count > allowed.get(budget, len(unit.pods)) for budget, count in Counter(unit.budgets).items()):
-            return True
+    def _violates(self, unit: Unit) -> bool:
+        """Whether more go with a unit from one of its domains than a budget allows."""
+        violated = False
+        for domain in self.find_homes(unit):
+            plot = self._plots[domain]
+            for budget in unit.budgets:
+                plot.taken[budget] = count = plot.taken.get(budget, 0) + 1
+                violated = violated or count > self._allowances.budgets.get(budget, count)
+                plot.exceeded = plot.exceeded or count > self._allowances.limits.get(budget, count)
+        return violated
+
+    def _breaks(self, unit: Unit) -> bool:
         spare = self._allowances.gangs.get(unit.gang) if unit.gang is not None else None
         return spare is not None and len(unit.pods) > spare.count
 
@@ -266,16 +302,50 @@ class Survey:
         return (yield from self._list(domains, priority, 1.0))
 
     def _list(self, domains: Iterable[Domain], priority: int, growth: float) -> Work[list[Prospect]]:
+        counted: list[Prospect] = []
+        planned: list[Prospect] = []
+        for plot in sorted((self._plots[domain] for domain in domains), key=lambda plot: -plot.room):
+            if plot.holders or plot.room < self._need:
+                continue
+            prospect = Prospect(plot.placement, priority, tuple(reversed(plot.shortages)))
+            if self.is_counted(plot.placement):
+                counted.append(prospect)
+            elif len(planned) < (1 if self._haste.made else _MAX_PLANNED) and (yield from self._try(plot, growth)):
+                planned += yield from self._allot([prospect])
+        counted.sort(key=lambda prospect: prospect.promise)
+        counted = yield from self._allot(counted)
+        return sorted([*planned, *counted], key=lambda prospect: prospect.promise)
+
+    def find_exceeding(self, domains: Iterable[Domain], priority: int) -> Work[Placement | None]:
+        """The most promising of these domains that would hold the quorum if all that has gone might go at once."""
         found: list[Prospect] = []
         for plot in sorted((self._plots[domain] for domain in domains), key=lambda plot: -plot.room):
-            if plot.holders:
-                continue
-            enough = len(found) >= (1 if self._haste.made else _MAX_PLANNED)
-            if plot.room < self._need or (enough and not self.is_counted(plot.placement)):
-                continue
-            if self.is_counted(plot.placement) or (yield from self._try(plot, growth)):
-                found.append(Prospect(plot.placement, priority, tuple(reversed(plot.shortages))))
-        return sorted(found, key=lambda prospect: prospect.promise)
+            if not plot.holders and plot.room >= self._need:
+                wanted = len(found) < (1 if self._haste.made else _MAX_PLANNED)
+                if self.is_counted(plot.placement) or (wanted and (yield from self._try(plot, 1.0))):
+                    found.append(Prospect(plot.placement, priority, tuple(reversed(plot.shortages))))
+        return min(found, key=lambda prospect: prospect.promise).placement if found else None
+
+    def _allot(self, prospects: Iterable[Prospect]) -> Work[list[Prospect]]:
+        """Those of these domains in which budgets let go as much as it takes; the first of them, where that is work."""
+        found: list[Prospect] = []
+        worked = 0
+        for prospect in prospects:
+            if not self.exceeds(prospect.placement):
+                found.append(prospect)
+            elif worked < (1 if self._haste.made else _MAX_ALLOTTED):
+                clearing = self.clear(prospect.placement, _ALLOTMENT_STEPS)
+                yield from clearing.count()
+                units = yield from self.list_units(prospect)
+                going = yield from Allotment(clearing, units, self._allowances.limits, self._patience).run()
+                if going is not None:
+                    found.append(replace(prospect, allotted=tuple(going)))
+                    worked += 1
+        return found
+
+    def exceeds(self, placement: Placement) -> bool:
+        """Whether more has gone from a domain than budgets allow that bind."""
+        return self._plots[placement.domain].exceeded
 
     def is_counted(self, placement: Placement) -> bool:
         """Whether counting slots is enough to know if the quorum fits: members of one shape, no node excluded."""
@@ -285,6 +355,8 @@ class Survey:
         return not any(name in names for name in self._excluded)
 
     def _try(self, plot: _Plot, growth: float) -> Work[bool]:
+        if plot.planned:
+            return True
         if plot.room <= plot.tried or plot.room < plot.tried * growth:
             return False
         if not (yield from self._is_promising(plot.placement.domain)):
@@ -292,7 +364,8 @@ class Survey:
         plot.tried = plot.room
         capacity = self._capacity if plot.placement.names is None else None
         shown = Snapshot(self.find_nodes(plot.placement), self._clearing.used)
-        return isinstance((yield from solve_group(shown, self.confine(plot.placement), capacity)), Plan)
+        plot.planned = isinstance((yield from solve_group(shown, self.confine(plot.placement), capacity)), Plan)
+        return plot.planned
 
     def _is_promising(self, domain: Domain) -> Work[bool]:
         """Whether each class as if it were alone would do."""

@@ -1,8 +1,8 @@
 """Who has to go so that a gang fits, the whole quorum in one domain, with the least damage.
 
 First the domains are found that would hold the quorum at the lowest priority (`survey`). In the most promising of them,
-all units up to that priority go, and as many as possible come back (`reprieve`). The domain with the least cost is
-taken (`model.victim.Cost`). Where nothing helps nobody goes.
+all units up to that priority go, or as many as budgets allow that bind (`allotment`), and as many as possible come back
+(`reprieve`). The domain with the least cost is taken (`model.victim.Cost`). Where nothing helps nobody goes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from itertools import islice
 
 from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.verdict import Reason
-from serried.model.victim import Allowances, Alternative, Blocker, Cost, NoVictims, Preemption, Unit
+from serried.model.victim import TOO_MANY, Allowances, Alternative, Blocker, Cost, NoVictims, Preemption, Unit
 from serried.plan.capacity import Capacity, Domain
 from serried.plan.clearing import SlotClearing
 from serried.plan.damage import measure_cost
@@ -191,10 +191,11 @@ class _Search:
 
     def _clear(self, prospect: Prospect, steps: int) -> Work[_Choice]:
         units = yield from self._survey.list_units(prospect)
+        going = units if prospect.allotted is None else prospect.allotted
         clearing = self._survey.clear(prospect.placement, steps)
         yield from clearing.count()
-        yield from clearing.take(units)
-        victims = yield from reprieve(clearing, units, self._allowances, self._newest)
+        yield from clearing.take(going)
+        victims = yield from reprieve(clearing, going, self._allowances, self._newest)
         cost = yield from measure_cost(victims, self._allowances, self._newest)
         return _Choice(prospect, clearing, units, victims, cost)
 
@@ -208,9 +209,15 @@ class _Search:
     def explain(self) -> Work[NoVictims]:
         """What would have to go as well, or that nothing would help. All that may go has gone."""
         verdict = yield from self._survey.explain()
+        if self._allowances.limits:
+            found = yield from self._survey.find_exceeding(self._survey.domains, 0)
+            if found is not None:
+                return NoVictims(verdict, Blocker.PROTECTION, found.name, protections=(TOO_MANY,))
         found = yield from self._remove_more(0, self._protected)
         if found is not None:
             phrases = {unit.protection for unit in self._protected if found.domain in self._survey.find_homes(unit)}
+            if self._survey.exceeds(found):
+                phrases.add(TOO_MANY)
             return NoVictims(verdict, Blocker.PROTECTION, found.name, protections=tuple(sorted(phrases)))
         for priority in sorted(self._higher):
             found = yield from self._remove_more(priority, self._higher[priority])
@@ -221,8 +228,7 @@ class _Search:
     def _remove_more(self, priority: int, units: Sequence[Unit]) -> Work[Placement | None]:
         """Take units that may not go, and the first domain that would hold the quorum then."""
         changed = yield from self._survey.remove(priority, units)
-        found = yield from self._survey.list_last_prospects(changed, priority)
-        return found[0].placement if found else None
+        return (yield from self._survey.find_exceeding(changed, priority))
 
 
 def _rank(unit: Unit) -> tuple[int, str]:

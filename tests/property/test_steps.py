@@ -21,7 +21,7 @@ from serried.plan.victims import plan_victims, solve_victims
 from tests.support.builders import RACK, pod
 from tests.support.oracle import is_sound
 from tests.support.preemption import HIGH
-from tests.support.preemption_cases import MIXED, Features, draw_case
+from tests.support.preemption_cases import BINDING, MIXED, Features, draw_case
 from tests.support.strategies import POOL, nodes
 
 _NAMES = tuple(f"n{number}" for number in range(5))
@@ -167,7 +167,9 @@ def test_so_is_a_forecast(store: Store, ask: PlanRequest, changes: list[Change],
 @patch("serried.plan.capacity._NODES_PER_STEP", 1)
 @patch("serried.plan.survey._UNITS_PER_STEP", 1)
 @patch("serried.plan.reprieve._UNITS_PER_STEP", 1)
-@given(source=st.randoms(use_true_random=False), features=st.sampled_from([Features(), MIXED]))
+@patch("serried.plan.allotment._UNITS_PER_STEP", 1)
+@patch("serried.plan.allotment._NODES_PER_STEP", 1)
+@given(source=st.randoms(use_true_random=False), features=st.sampled_from([Features(), MIXED, BINDING]))
 def test_so_are_victims(source: Random, features: Features) -> None:
     field, ask = draw_case(source, features)
     store = Store(["serried"])

@@ -1,10 +1,12 @@
 """Victims against an oracle that tries every set of them, on clusters of at most four nodes and eight units.
 
-What an answer says is always true, and for members of one shape no victim is ever one too many. How near the search,
-which is greedy at heart, comes to the cheapest set is counted here; for equal pods it is always the cheapest.
+What an answer says is always true, and for members of one shape no victim is ever one too many. Where budgets bind, a
+set that goes beyond one is no choice, neither for the search nor for the oracle. How near the search, which is greedy
+at heart, comes to the cheapest set is counted here; for equal pods it is always the cheapest.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import count
 from random import Random
 
@@ -18,11 +20,14 @@ from serried.plan.gang import plan_gang
 from serried.plan.steps import Haste
 from serried.plan.victims import plan_victims, solve_victims
 from tests.support.oracle import is_sound
-from tests.support.preemption import HIGH, Occupied, find_least, fits_without, price
-from tests.support.preemption_cases import EXCLUSIVE, MIXED, PLAIN, Features, draw_case
+from tests.support.preemption import HIGH, Occupied, count_violations, find_least, fits_without, price
+from tests.support.preemption_cases import BINDING, EXCLUSIVE, MIXED, PLAIN, Features, draw_case
 
 RANDOMS = st.randoms(use_true_random=False)
-FEATURES = st.sampled_from([PLAIN, Features(), MIXED, EXCLUSIVE])
+BINDING_MIXED = replace(BINDING, shapes=2)
+BINDING_EXCLUSIVE = replace(BINDING, exclusive=True)
+ONE_SHAPE = st.sampled_from([PLAIN, Features(), EXCLUSIVE, BINDING, BINDING_EXCLUSIVE])
+FEATURES = st.sampled_from([PLAIN, Features(), MIXED, EXCLUSIVE, BINDING, BINDING_MIXED, BINDING_EXCLUSIVE])
 
 
 @given(source=RANDOMS, features=FEATURES)
@@ -51,6 +56,15 @@ def test_victims_have_a_lower_priority_and_no_protection_and_are_whole(source: R
         assert all(unit.priority < HIGH and not unit.protection for unit in found.victims)
 
 
+@given(source=RANDOMS, features=st.sampled_from([BINDING, BINDING_MIXED, BINDING_EXCLUSIVE]))
+def test_where_budgets_bind_no_more_go_than_each_allows(source: Random, features: Features) -> None:
+    field, ask = draw_case(source, features)
+    found = field.plan(ask)
+    event(type(found).__name__)
+    if isinstance(found, Preemption):
+        assert not count_violations(field, found.victims)
+
+
 @given(source=RANDOMS, features=FEATURES)
 def test_the_cost_is_that_of_the_victims_and_no_other_domain_is_cheaper(source: Random, features: Features) -> None:
     field, ask = draw_case(source, features)
@@ -60,13 +74,13 @@ def test_the_cost_is_that_of_the_victims_and_no_other_domain_is_cheaper(source: 
         assert found.runner_up is None or found.runner_up.cost >= found.cost
 
 
-@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features(), EXCLUSIVE]))
+@given(source=RANDOMS, features=ONE_SHAPE)
 def test_a_gang_of_one_shape_gets_victims_exactly_when_victims_help(source: Random, features: Features) -> None:
     field, ask = draw_case(source, features)
     assert isinstance(field.plan(ask), Preemption) == (find_least(field, ask) is not None)
 
 
-@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features(), EXCLUSIVE]))
+@given(source=RANDOMS, features=ONE_SHAPE)
 def test_a_gang_of_one_shape_has_no_victim_too_many(source: Random, features: Features) -> None:
     field, ask = draw_case(source, features)
     found = field.plan(ask)
@@ -84,7 +98,7 @@ def test_a_gang_of_two_shapes_has_no_victim_that_the_planner_would_do_without(so
             assert not fits_by_plan(field, set(found.victims) - {spared}, ask)
 
 
-@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features(), EXCLUSIVE]))
+@given(source=RANDOMS, features=ONE_SHAPE)
 def test_no_victim_of_one_shape_has_a_higher_priority_than_it_takes(source: Random, features: Features) -> None:
     field, ask = draw_case(source, features)
     found = field.plan(ask)
@@ -102,7 +116,7 @@ def test_of_equal_pods_the_cheapest_go(source: Random) -> None:
     assert (found.cost.damages if isinstance(found, Preemption) else None) == find_least(field, ask)
 
 
-@given(source=RANDOMS, features=st.sampled_from([Features(), EXCLUSIVE]))
+@given(source=RANDOMS, features=st.sampled_from([Features(), EXCLUSIVE, BINDING]))
 def test_what_is_in_the_way_is_said_truly(source: Random, features: Features) -> None:
     field, ask = draw_case(source, features)
     found = field.plan(ask)
@@ -110,8 +124,7 @@ def test_what_is_in_the_way_is_said_truly(source: Random, features: Features) ->
         return
     event(found.blocker)
     lower = {unit for unit in field.units if unit.priority < HIGH}
-    free = {unit for unit in lower if not unit.protection}
-    assert not fits_without(field, free, ask)
+    assert find_least(field, ask) is None
     assert fits_without(field, lower, ask) == (found.blocker is Blocker.PROTECTION)
     assert fits_without(field, field.units, ask) == (found.blocker is not Blocker.ROOM)
 
@@ -137,9 +150,10 @@ def test_made_in_haste_at_any_step_the_answer_holds_and_nobody_goes_who_may_not(
         assert len(found.plan.nodes) >= ask.need
         assert all(unit.priority < HIGH and not unit.protection for unit in found.victims)
         assert found.cost.damages == price(field, found.victims)
+        assert not field.binding or not count_violations(field, found.victims)
 
 
-@given(source=RANDOMS, features=st.sampled_from([PLAIN, Features(), EXCLUSIVE]), steps=st.integers(0, 60))
+@given(source=RANDOMS, features=ONE_SHAPE, steps=st.integers(0, 60))
 def test_of_a_gang_of_one_shape_haste_takes_no_victim_too_many_either(
     source: Random, features: Features, steps: int
 ) -> None:
@@ -185,6 +199,8 @@ def plan_in_haste(field: Occupied, ask: PlanRequest, steps: int) -> Preemption |
         pytest.param(Features(), 0.01, id="gangs and budgets, and units of two pods"),
         pytest.param(MIXED, 0.01, id="the same for members of two shapes"),
         pytest.param(EXCLUSIVE, 0.01, id="gangs that have racks for themselves"),
+        pytest.param(BINDING, 0.01, id="budgets that bind"),
+        pytest.param(BINDING_MIXED, 0.01, id="budgets that bind, for members of two shapes"),
     ],
 )
 def test_the_victims_are_nearly_always_the_cheapest(
@@ -194,7 +210,7 @@ def test_the_victims_are_nearly_always_the_cheapest(
     tried, worse = count_worse(features, 600)
     with capsys.disabled():
         print(f"\n{features}: of {tried} with victims {worse} cost more than the cheapest")  # noqa: T201 - a figure to be seen in every run
-    assert tried > 250
+    assert tried > 200
     assert worse / tried <= bound
 
 

@@ -24,6 +24,7 @@ class Occupied:
     units: tuple[Unit, ...] = ()
     gangs: Mapping[GroupKey, Spare] = field(default_factory=dict)
     budgets: Mapping[Key, int] = field(default_factory=dict)
+    binding: bool = False
 
     def running(self, *pods: PodBuilder, priority: int = 0, **said: object) -> "Occupied":
         """With pods that may go one by one; ``gang``, ``budget`` and ``protection`` are said of each of them."""
@@ -56,10 +57,14 @@ class Occupied:
         """Where a PodDisruptionBudget allows so many disruptions."""
         return replace(self, budgets={**self.budgets, Key("default", name): allowed})
 
+    def with_binding_budgets(self) -> "Occupied":
+        """Where no more go than the budgets allow, as with evictions."""
+        return replace(self, binding=True)
+
     @property
     def allowances(self) -> Allowances:
         """What may be lost without harm."""
-        return Allowances(self.gangs, self.budgets)
+        return Allowances(self.gangs, self.budgets, self.budgets if self.binding else {})
 
     @property
     def snapshot(self) -> Snapshot:
@@ -143,9 +148,15 @@ def find_least(field_: Occupied, ask: PlanRequest, priority: int = HIGH) -> Pric
     if not fits_without(field_, may_go, ask):
         return None
     for found, victims in sorted(_list_sets(field_, may_go), key=lambda entry: entry[0]):
-        if fits_without(field_, victims, ask):
+        if is_legal(field_, victims) and fits_without(field_, victims, ask):
             return found
-    raise AssertionError("all of them were enough")
+    assert field_.binding, "all of them were enough"
+    return None
+
+
+def is_legal(field_: Occupied, victims: Iterable[Unit]) -> bool:
+    """Whether all of the victims can be evicted: where budgets bind, they are not more than each allows."""
+    return not field_.binding or not count_violations(field_, victims)
 
 
 def _list_sets(field_: Occupied, units: Sequence[Unit]) -> Iterator[tuple[Price, tuple[Unit, ...]]]:

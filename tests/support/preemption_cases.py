@@ -33,6 +33,9 @@ class Features:
     together: int = 2
     """How many pods a unit has at the most."""
 
+    binding: bool = False
+    """Whether no more may go than budgets allow."""
+
     exclusive: bool = False
     """Whether some gangs have their racks for themselves, against the gang that is planned, too."""
 
@@ -44,6 +47,9 @@ PLAIN = Features(sizes=(1,), memory=0, gangs=0, budgets=0, together=1, protected
 """Equal pods that go one by one, of a few priorities."""
 
 MIXED = Features(shapes=2)
+
+BINDING = Features(budgets=3, binding=True)
+"""Budgets that bind."""
 
 EXCLUSIVE = Features(exclusive=True)
 """Gangs that have racks for themselves."""
@@ -73,7 +79,7 @@ def draw_case(source: Random, features: Features) -> tuple[Occupied, PlanRequest
         )
     alone = {gang for gang in gangs if features.exclusive and source.random() < 0.7}
     told = [replace(unit, holds_domain=unit.gang in alone) for unit in units]
-    field = Occupied(nodes, tuple(told), gangs, budgets)
+    field = Occupied(nodes, tuple(told), gangs, budgets, features.binding)
     return field, field.tell(_draw_gang(source, features))
 
 

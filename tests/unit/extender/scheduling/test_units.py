@@ -8,7 +8,7 @@ import pytest
 from extender.scheduling import units as module
 from extender.scheduling.cycle import BindingCycle, CycleStage
 from extender.scheduling.group_state import GroupState
-from extender.scheduling.preemption import Refusals
+from extender.scheduling.refusals import Refusals
 from extender.scheduling.units import Running, Units
 from serried.cluster.companies import Companies
 from serried.model.disruption import Disruption

@@ -1,0 +1,227 @@
+"""Which units of a domain go so that the quorum fits, where PodDisruptionBudgets do not let all of them go.
+
+One node after the other is emptied as far as the budgets allow it, that one first which takes least of what they allow.
+Where that is not enough, all go, and units come back until no budget is exceeded: then every way is tried, as far as
+the moves go. In a small domain that is all ways.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from serried.model.group import Key
+from serried.model.victim import Unit
+from serried.plan.clearing import SlotClearing
+from serried.plan.reprieve import measure
+from serried.plan.steps import Work, sort_in_steps
+
+_UNITS_PER_STEP = 250
+_NODES_PER_STEP = 8
+
+_MAX_MOVES = 1_000
+"""How often a unit may come back in one domain to find another way: some 10 ms."""
+
+_MAX_EXCESS = 50
+"""How many pods may be too many where other ways are looked for: of more, the first way is all that would be tried."""
+
+_MAX_PLANS = 8
+"""How often it is asked in one domain whether the quorum fits: for a tree, or members of several shapes, by a plan."""
+
+
+@dataclass(slots=True)
+class Patience:
+    """For how many moves all domains together may be looked at in several ways: some tenths of a second."""
+
+    moves: int = 20_000
+
+
+class Allotment:
+    """What goes of the units of one domain, from whose ``clearing`` nothing has gone yet.
+
+    Of each budget no more go than its limit. Which ones go does not depend on the order of the units.
+    """
+
+    def __init__(
+        self, clearing: SlotClearing, units: Sequence[Unit], limits: Mapping[Key, int], patience: Patience
+    ) -> None:
+        self._clearing = clearing
+        self._units = units
+        self._limits = limits
+        self._patience = patience
+        self._moves = _MAX_MOVES
+        self._plans = _MAX_PLANS
+
+        self._left: dict[Key, int] = {}
+        """What the budgets still allow that do not let all of these units go; less than 0 if too many are gone."""
+
+        self._scarce: list[Unit] = []
+        """The units under one of them, in the order in which they go."""
+
+        self._gone: dict[Unit, None] = {}
+        """Those of them that are gone."""
+
+        self._settled: set[Unit] = set()
+        """Those of them that do not come back."""
+
+    def run(self) -> Work[list[Unit] | None]:
+        """Units after whose end the quorum fits; None if none were found. They are gone from the clearing then."""
+        free = yield from self._sort()
+        yield from self._clearing.take(free)
+        banned = self._clearing.banned
+        forced = [unit for unit in self._scarce if unit in banned] if banned else []
+        if not all(self._spend(unit) for unit in forced):
+            return None
+        yield from self._take(forced)
+        self._settled.update(forced)
+        yield from self._fill()
+        if not (yield from self._fits()) and not (yield from self._search()):
+            return None
+        return [*free, *self._gone]
+
+    def _sort(self) -> Work[list[Unit]]:
+        """The units that may go whatever else goes; the others are noted."""
+        wanted: dict[Key, int] = {}
+        for place, unit in enumerate(self._units, 1):
+            for budget in unit.budgets:
+                wanted[budget] = wanted.get(budget, 0) + 1
+            if place % _UNITS_PER_STEP == 0:
+                yield
+        limits = self._limits
+        self._left = {key: limits[key] for key, count in wanted.items() if key in limits and count > limits[key]}
+        free: list[Unit] = []
+        scarce: list[Unit] = []
+        for place, unit in enumerate(self._units, 1):
+            (free if self._left.keys().isdisjoint(unit.budgets) else scarce).append(unit)
+            if place % _UNITS_PER_STEP == 0:
+                yield
+        self._scarce = yield from sort_in_steps(scarce, self._rank)
+        return free
+
+    def _rank(self, unit: Unit) -> tuple[int, float, str]:
+        """The lowest priority first, the largest of these: fewer of them are needed."""
+        pod = unit.pods[0]
+        return unit.priority, -measure(pod.shape, self._clearing.request), pod.uid
+
+    # --- one node after the other ------------------------------------------------------------------------------
+
+    def _fill(self) -> Work[None]:
+        alone: dict[str, list[Unit]] = {}
+        joined: list[Unit] = []
+        for place, unit in enumerate(self._scarce, 1):
+            if unit not in self._gone:
+                (alone.setdefault(unit.pods[0].node, []) if len(unit.pods) == 1 else joined).append(unit)
+            if place % _UNITS_PER_STEP == 0:
+                yield
+        nodes = yield from self._put_in_order(alone)
+        yield from self._empty(nodes)
+        if joined:
+            # They take no room of one node alone: with them gone, the nodes may have more to give.
+            yield from self._take([unit for unit in joined if self._spend(unit)])
+            yield from self._empty([[unit for unit in node if unit not in self._gone] for node in nodes])
+
+    def _put_in_order(self, alone: Mapping[str, Sequence[Unit]]) -> Work[list[Sequence[Unit]]]:
+        """The units of each node, those first of a low priority, of which few pods make much room."""
+        prices: dict[str, tuple[int, float, str]] = {}
+        for place, (node, here) in enumerate(alone.items(), 1):
+            before = self._clearing.total
+            yield from self._clearing.take(here)
+            more = self._clearing.total - before
+            yield from self._clearing.give_back(here)
+            prices[node] = here[-1].priority, len(here) / more if more else math.inf, node
+            if place % _NODES_PER_STEP == 0:
+                yield
+        order = yield from sort_in_steps(alone, prices.__getitem__)
+        return [alone[node] for node in order]
+
+    def _empty(self, nodes: Iterable[Sequence[Unit]]) -> Work[None]:
+        for place, here in enumerate(nodes, 1):
+            may_go = [unit for unit in here if self._spend(unit)]
+            if may_go:
+                yield from self._clearing.take(may_go)
+                stay = dict.fromkeys((yield from self._clearing.trim(may_go)))
+                self._gone.update(stay)
+                for unit in may_go:
+                    if unit not in stay:
+                        self._refund(unit.budgets)
+            if place % _NODES_PER_STEP == 0:
+                yield
+
+    # --- other ways --------------------------------------------------------------------------------------------
+
+    def _search(self) -> Work[bool]:
+        """Let all go, and then come back so many that no budget is exceeded, in every way that there are moves for."""
+        rest: list[Unit] = []
+        for place, unit in enumerate(self._scarce, 1):
+            if unit not in self._gone:
+                rest.append(unit)
+                self._charge(unit.budgets)
+            if place % _UNITS_PER_STEP == 0:
+                yield
+        excess = -sum(left for left in self._left.values() if left < 0)
+        if excess > _MAX_EXCESS:
+            return False
+        yield from self._take(rest)
+        return (yield from self._look())
+
+    def _look(self) -> Work[bool]:
+        over = next((budget for budget, left in self._left.items() if left < 0), None)
+        if over is None:
+            return (yield from self._fits())
+        settled: list[Unit] = []
+        found = False
+        for unit in [unit for unit in reversed(self._gone) if over in unit.budgets and unit not in self._settled]:
+            if not self._plans or not self._move():
+                break
+            del self._gone[unit]
+            self._refund(unit.budgets)
+            yield from self._clearing.give_back([unit])
+            found = self._clearing.has_slots() and (yield from self._look())
+            if found:
+                break
+            yield from self._take([unit])
+            self._charge(unit.budgets)
+            # All ways in which it comes back have been looked at.
+            self._settled.add(unit)
+            settled.append(unit)
+            yield
+        self._settled.difference_update(settled)
+        return found
+
+    def _move(self) -> bool:
+        self._moves -= 1
+        self._patience.moves -= 1
+        return self._moves >= 0 and self._patience.moves >= 0
+
+    def _fits(self) -> Work[bool]:
+        self._plans -= 1
+        return (yield from self._clearing.fits())
+
+    # --- units and budgets -------------------------------------------------------------------------------------
+
+    def _take(self, units: Sequence[Unit]) -> Work[None]:
+        rest = iter(units)
+        while batch := list(islice(rest, _UNITS_PER_STEP)):
+            self._gone.update(dict.fromkeys(batch))
+            yield from self._clearing.take(batch)
+
+    def _spend(self, unit: Unit) -> bool:
+        """Whether the budgets allow one more unit; it is taken off them then."""
+        for place, budget in enumerate(unit.budgets):
+            left = self._left.get(budget)
+            if left is not None and left <= 0:
+                self._refund(unit.budgets[:place])
+                return False
+            if left is not None:
+                self._left[budget] = left - 1
+        return True
+
+    def _charge(self, budgets: Iterable[Key]) -> None:
+        for budget in budgets:
+            if budget in self._left:
+                self._left[budget] -= 1
+
+    def _refund(self, budgets: Iterable[Key]) -> None:
+        for budget in budgets:
+            if budget in self._left:
+                self._left[budget] += 1

@@ -1,0 +1,179 @@
+"""Where PodDisruptionBudgets bind, a set of victims that goes beyond one is no choice: the search goes on."""
+
+import pytest
+
+from serried.model.plan import PlanRequest
+from serried.model.pod import Pod
+from serried.model.victim import Blocker, NoVictims, Preemption
+from serried.plan import allotment
+from serried.plan.steps import Haste, finish
+from serried.plan.victims import solve_victims
+from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
+from tests.support.preemption import HIGH, Occupied, find_least, names, occupied, price
+
+
+def host(name: str, rack: str = "a") -> NodeBuilder:
+    """A node of two CPUs."""
+    return node(name).rack(rack).cpu(2)
+
+
+def one(name: str, on: str, cpu: int = 2) -> PodBuilder:
+    return pod(name).cpu(cpu).on(on)
+
+
+def gang(*cpus: int) -> list[Pod]:
+    return [pod(f"m{place}").cpu(cpu).value() for place, cpu in enumerate(cpus)]
+
+
+ONE = PlanRequest(gang(2), 1)
+PAIR = PlanRequest(gang(2, 2), 2, RACK)
+
+
+def services_of_two(count: int) -> Occupied:
+    """A full node for each service, whose budget allows one of two pods to go; one node of a higher priority."""
+    field = occupied(*(host(f"n{i:02}") for i in range(count)), host("z"))
+    for i in range(count):
+        field = field.running(one(f"s{i}-0", f"n{i:02}", 1), one(f"s{i}-1", f"n{i:02}", 1), budget=f"b{i}")
+        field = field.with_budget(f"b{i}", 1)
+    return field.running(one("batch", "z"), priority=10)
+
+
+def racks(guarded: int, free: int) -> Occupied:
+    """Racks of two nodes with a pod each: the first ones under a budget that allows one of a rack, the others free."""
+    count = guarded + free
+    field = occupied(*(host(f"r{i:02}-{j}", f"r{i:02}") for i in range(count) for j in (0, 1)))
+    for i in range(count):
+        pods = [one(f"s{i:02}-{j}", f"r{i:02}-{j}") for j in (0, 1)]
+        field = field.running(*pods, budget=f"b{i}" if i < guarded else "").with_budget(f"b{i}", 1)
+    return field
+
+
+def web_everywhere(both: int, half: int) -> Occupied:
+    """Racks of two nodes with a pod each: in the first ones both are of one service, in the others one of the two."""
+    count = both + half
+    field = occupied(*(host(f"r{i:02}-{j}", f"r{i:02}") for i in range(count) for j in (0, 1))).with_budget("web", 1)
+    for i in range(count):
+        field = field.running(one(f"p{i:02}-0", f"r{i:02}-0"), budget="web")
+        field = field.running(one(f"p{i:02}-1", f"r{i:02}-1"), budget="web" if i < both else "")
+    return field
+
+
+SPLIT = (
+    occupied(host("n1"), host("n2"))
+    .with_budget("web", 1)
+    .running(one("p1", "n1", 1), one("p2", "n1", 1), one("p5", "n2", 1), budget="web")
+    .running(one("q", "n2", 1), priority=10)
+)
+"""Two web pods on one node, of which one may go; one on another, beside a pod of a higher priority."""
+
+
+@pytest.mark.parametrize(
+    ("field", "ask", "victims"),
+    [
+        pytest.param(services_of_two(8), ONE, ["batch"], id="a higher priority, behind services that may lose one pod"),
+        pytest.param(racks(20, 5), PAIR, ["s20-0", "s20-1"], id="a rack behind 20 that a budget keeps each"),
+        pytest.param(racks(40, 1), PAIR, ["s40-0", "s40-1"], id="the last of very many racks"),
+        pytest.param(web_everywhere(16, 5), PAIR, ["p16-0", "p16-1"], id="a rack behind 16 that one budget keeps"),
+        pytest.param(SPLIT, ONE, ["p5", "q"], id="what is left of a budget, with a pod of a higher priority"),
+    ],
+)
+def test_what_no_budget_keeps_is_found_in_one_search(field: Occupied, ask: PlanRequest, victims: list[str]) -> None:
+    found = field.with_binding_budgets().plan(ask)
+    assert isinstance(found, Preemption)
+    assert names(found.victims) == victims
+
+
+def test_the_oracle_does_not_go_beyond_a_budget_either() -> None:
+    assert find_least(SPLIT, ONE) == ((0, 1, 0, 2),)
+    assert find_least(SPLIT.with_binding_budgets(), ONE) == ((10, 0, 0, 1), (0, 0, 0, 1))
+
+
+@pytest.mark.parametrize("field", [racks(3, 0), web_everywhere(3, 0)], ids=["of each rack", "one of all racks"])
+def test_a_budget_that_keeps_every_rack_is_what_is_in_the_way(field: Occupied) -> None:
+    found = field.with_binding_budgets().plan(PAIR)
+    assert isinstance(found, NoVictims)
+    assert (found.blocker, found.protections) == (
+        Blocker.PROTECTION,
+        ("their PodDisruptionBudgets do not allow it",),
+    )
+
+
+def test_budgets_that_do_not_bind_are_a_cost_after_priority() -> None:
+    found = SPLIT.plan(ONE)
+    assert isinstance(found, Preemption)
+    assert names(found.victims) == ["p1", "p2"]
+    assert [damage.violations for damage in found.cost.damages] == [1]
+
+
+def test_of_racks_where_budgets_are_a_cost_that_one_is_promising_in_which_fewest_are_violated() -> None:
+    """Each pod alone violates none: only together they do, in all racks but the last."""
+    found = racks(40, 1).plan(PAIR)
+    assert isinstance(found, Preemption)
+    assert names(found.victims) == ["s40-0", "s40-1"]
+
+
+def test_a_node_is_emptied_whole_or_not_at_all() -> None:
+    """The budget would let one pod go of each node, and then no node were free."""
+    field = occupied(*(host(f"n{i}") for i in range(4))).with_budget("web", 4)
+    for i in range(4):
+        field = field.running(one(f"p{i}-0", f"n{i}", 1), one(f"p{i}-1", f"n{i}", 1), budget="web")
+    field = field.with_binding_budgets()
+    found = field.plan(PlanRequest(gang(2, 2), 2))
+    assert isinstance(found, Preemption)
+    assert price(field, found.victims) == ((0, 0, 0, 4),)
+    assert isinstance(field.plan(PlanRequest(gang(2, 2, 2), 3)), NoVictims)
+
+
+def crossed() -> Occupied:
+    """Nodes of pods of two services: whichever is emptied first must not take what the other two need."""
+    field = occupied(host("n1"), host("n2"), host("n3")).with_budget("a", 2).with_budget("b", 2)
+    field = field.running(one("a1", "n1", 1), budget="a").running(one("b1", "n1", 1), budget="b")
+    field = field.running(one("a2", "n2", 1), one("a3", "n2", 1), budget="a")
+    return field.running(one("b2", "n3", 1), one("b3", "n3", 1), budget="b").with_binding_budgets()
+
+
+def test_where_the_first_way_is_not_enough_others_are_tried() -> None:
+    found = crossed().plan(PlanRequest(gang(2, 2), 2))
+    assert isinstance(found, Preemption)
+    assert names(found.victims) == ["a2", "a3", "b2", "b3"]
+
+
+def test_other_ways_are_tried_for_so_long_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allotment, "_MAX_MOVES", 1)
+    found = crossed().plan(PlanRequest(gang(2, 2), 2))
+    assert isinstance(found, NoVictims)
+    assert found.blocker is Blocker.PROTECTION
+
+
+def test_pods_that_go_together_take_of_their_budget_together() -> None:
+    field = occupied(host("n1"), host("n2"), host("n3")).with_budget("web", 2)
+    field = field.running_together(one("a1", "n1"), one("a2", "n2"), budget="web")
+    field = field.running(one("c", "n3"), budget="web").with_binding_budgets()
+    found = field.plan(PlanRequest(gang(2, 2), 2))
+    assert isinstance(found, Preemption)
+    assert names(found.victims) == ["a1", "a2"]
+    assert isinstance(field.plan(PlanRequest(gang(2, 2, 2), 3)), NoVictims)
+
+
+def test_a_rack_is_not_had_for_itself_where_a_budget_keeps_one_of_its_holders() -> None:
+    field = occupied(host("a1"), host("a2"), host("b1", "b"), host("b2", "b")).with_budget("web", 1)
+    field = field.running(one("h1", "a1"), one("h2", "a2"), budget="web", holds_domain=True)
+    field = field.running(one("q1", "b1"), one("q2", "b2"), priority=10).with_binding_budgets()
+    found = field.plan(field.tell(PAIR))
+    assert isinstance(found, Preemption)
+    assert names(found.victims) == ["q1", "q2"]
+
+
+def test_members_of_several_shapes_find_a_rack_behind_those_that_budgets_keep() -> None:
+    """Where each rack takes a plan, a few are enough, and those that are no choice do not count among them."""
+    field = racks(8, 1).with_binding_budgets()
+    found = field.plan(PlanRequest(gang(2, 1), 2, RACK))
+    assert isinstance(found, Preemption)
+    assert names(found.victims) == ["s08-0", "s08-1"]
+
+
+def test_in_haste_no_more_go_than_budgets_allow_either() -> None:
+    field = SPLIT.with_binding_budgets()
+    found = finish(solve_victims(field.snapshot, ONE, HIGH, field.units, field.allowances, haste=Haste(made=True)))
+    assert isinstance(found, Preemption)
+    assert names(found.victims) == ["p5", "q"]
