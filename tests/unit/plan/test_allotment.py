@@ -111,10 +111,11 @@ def test_that_a_budget_is_in_the_way_is_said_beside_other_protections() -> None:
 
 
 def test_racks_that_are_no_choice_keep_no_other_from_being_looked_at_however_promising_they_were() -> None:
-    """A gang breaks in the last rack, which looks worse than 20 times a pod too many."""
-    field = racks(20, 0).with_gang("whole")
-    more = occupied(host("z0", "z"), host("z1", "z")).nodes
+    """A gang breaks in the last rack, which looks worse than 20 times a pod too many. There are too many, too."""
+    field = racks(20, 0).with_gang("whole").with_budget("last", 1)
+    more = occupied(*(host(f"z{i}", "z") for i in range(3))).nodes
     field = replace(field, nodes={**field.nodes, **more}).running(one("g0", "z0"), one("g1", "z1"), gang="whole")
+    field = field.running(one("c0", "z2", 1), one("c1", "z2", 1), budget="last")
     found = field.with_binding_budgets().plan(PAIR)
     assert isinstance(found, Preemption)
     assert names(found.victims) == ["g0", "g1"]
@@ -180,7 +181,8 @@ def test_other_ways_are_tried_for_so_long_only(monkeypatch: pytest.MonkeyPatch) 
 def tell_together() -> tuple[Occupied, PlanRequest, list[str]]:
     field = occupied(host("n1"), host("n2"), host("n3")).with_budget("web", 2)
     field = field.running_together(one("a1", "n1"), one("a2", "n2"), budget="web")
-    return field.running(one("x", "n3"), protection="it is dear"), PlanRequest(gang(2, 2), 2), ["a1", "a2"]
+    field = field.running(one("c", "n3", 1), budget="web").running(one("x", "n3", 1), protection="it is dear")
+    return field, PlanRequest(gang(2, 2), 2), ["a1", "a2"]
 
 
 def tell_small() -> tuple[Occupied, PlanRequest, list[str]]:
