@@ -1,5 +1,8 @@
 """Where PodDisruptionBudgets bind, a set of victims that goes beyond one is no choice: the search goes on."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 from serried.model.plan import PlanRequest
@@ -98,6 +101,36 @@ def test_a_budget_that_keeps_every_rack_is_what_is_in_the_way(field: Occupied) -
     )
 
 
+def test_that_a_budget_is_in_the_way_is_said_beside_other_protections() -> None:
+    field = occupied(host("n1"), host("n2")).with_budget("web", 1)
+    field = field.running(one("p1", "n1", 1), one("p2", "n1", 1), budget="web")
+    field = field.running(one("q", "n2"), protection="it is dear").with_binding_budgets()
+    found = field.plan(PlanRequest(gang(2, 2), 2))
+    assert isinstance(found, NoVictims)
+    assert found.protections == ("it is dear", "their PodDisruptionBudgets do not allow it")
+
+
+def test_racks_that_are_no_choice_keep_no_other_from_being_looked_at_however_promising_they_were() -> None:
+    """A gang breaks in the last rack, which looks worse than 20 times a pod too many. There are too many, too."""
+    field = racks(20, 0).with_gang("whole").with_budget("last", 1)
+    more = occupied(*(host(f"z{i}", "z") for i in range(3))).nodes
+    field = replace(field, nodes={**field.nodes, **more}).running(one("g0", "z0"), one("g1", "z1"), gang="whole")
+    field = field.running(one("c0", "z2", 1), one("c1", "z2", 1), budget="last")
+    found = field.with_binding_budgets().plan(PAIR)
+    assert isinstance(found, Preemption)
+    assert names(found.victims) == ["g0", "g1"]
+
+
+def test_what_makes_no_more_room_may_still_go_instead_of_what_a_budget_keeps() -> None:
+    """All three make room for one member, as any two do; that takes a plan, for there are two shapes."""
+    field = occupied(node("n1").cpu(3).memory("4Gi")).with_budget("web", 1)
+    field = field.running(one("a", "n1", 1), one("b", "n1", 1), budget="web").running(one("q", "n1", 1), priority=10)
+    shapes = [pod("m0").cpu(2).value(), pod("m1").cpu(2).memory("1Gi").value()]
+    found = field.running(one("r", "n1", 0), priority=20).with_binding_budgets().plan(PlanRequest(shapes, 1))
+    assert isinstance(found, Preemption)
+    assert [damage.priority for damage in found.cost.damages] == [10, 0]
+
+
 def test_budgets_that_do_not_bind_are_a_cost_after_priority() -> None:
     found = SPLIT.plan(ONE)
     assert isinstance(found, Preemption)
@@ -145,14 +178,43 @@ def test_other_ways_are_tried_for_so_long_only(monkeypatch: pytest.MonkeyPatch) 
     assert found.blocker is Blocker.PROTECTION
 
 
-def test_pods_that_go_together_take_of_their_budget_together() -> None:
+def tell_together() -> tuple[Occupied, PlanRequest, list[str]]:
     field = occupied(host("n1"), host("n2"), host("n3")).with_budget("web", 2)
     field = field.running_together(one("a1", "n1"), one("a2", "n2"), budget="web")
-    field = field.running(one("c", "n3"), budget="web").with_binding_budgets()
-    found = field.plan(PlanRequest(gang(2, 2), 2))
+    field = field.running(one("c", "n3", 1), budget="web").running(one("x", "n3", 1), protection="it is dear")
+    return field, PlanRequest(gang(2, 2), 2), ["a1", "a2"]
+
+
+def tell_small() -> tuple[Occupied, PlanRequest, list[str]]:
+    field = occupied(*(node(f"n{i}").cpu(3) for i in range(3))).with_budget("web", 3)
+    for i in range(3):
+        field = field.running(one(f"large{i}", f"n{i}", 2), one(f"small{i}", f"n{i}", 1), budget="web")
+    return field, PlanRequest(gang(2, 2, 2), 3), ["large0", "large1", "large2"]
+
+
+def tell_memory() -> tuple[Occupied, PlanRequest, list[str]]:
+    field = occupied(*(node(f"n{i}").cpu(2).memory("4Gi") for i in range(2))).with_budget("web", 1)
+    field = field.running(*(one(f"p{i}", f"n{i}", 0).memory("4Gi") for i in range(2)), budget="web")
+    shapes = [pod("m0").cpu(1).value(), pod("m1").cpu(1).memory("4Gi").value()]
+    return field, PlanRequest(shapes, 2), ["p0"]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(tell_together, id="pods that go together take of their budget together"),
+        pytest.param(tell_small, id="what makes no room of a node takes nothing of a budget"),
+        pytest.param(tell_memory, id="what is in the way of the larger members goes though smaller ones had room"),
+    ],
+)
+def test_the_first_way_is_a_good_one(
+    case: Callable[[], tuple[Occupied, PlanRequest, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(allotment, "_MAX_MOVES", 0)
+    field, ask, victims = case()
+    found = field.with_binding_budgets().plan(ask)
     assert isinstance(found, Preemption)
-    assert names(found.victims) == ["a1", "a2"]
-    assert isinstance(field.plan(PlanRequest(gang(2, 2, 2), 3)), NoVictims)
+    assert names(found.victims) == victims
 
 
 def test_a_rack_is_not_had_for_itself_where_a_budget_keeps_one_of_its_holders() -> None:
