@@ -114,8 +114,11 @@ class Recovery:
 
     def _find_pod(self, uid: str) -> Pod | None:
         """A pod, or the one that has left a vacancy."""
-        vacancy = None if uid in self._store.pods else self._store.vacancies.find(uid)
-        return vacancy.pod if vacancy is not None else self._store.pods.get(uid)
+        pod = self._store.pods.get(uid)
+        if pod is not None:
+            return pod
+        vacancy = self._store.vacancies.find(uid)
+        return vacancy.pod if vacancy is not None else None
 
     async def _remove(self, reservation: Reservation) -> None:
         try:

@@ -46,9 +46,9 @@ def _protect(running: Running, why: str, concerns: Callable[[Unit], bool]) -> Wo
 
 
 def _violates(unit: Unit, allowed: Mapping[Key, int]) -> bool:
-    if unit.doubly_guarded or not unit.budgets:
+    if not unit.budgets:
         return unit.doubly_guarded
-    return any(count > allowed.get(budget, 0) for budget, count in Counter(unit.budgets).items())
+    return unit.doubly_guarded or any(count > allowed.get(budget, 0) for budget, count in Counter(unit.budgets).items())
 
 
 def _find_start(unit: Unit) -> float:

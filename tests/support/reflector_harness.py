@@ -131,3 +131,11 @@ async def until_true(condition: Callable[[], bool]) -> None:
 def pod(name: str, **spec: Any) -> dict[str, Any]:
     """A pod in namespace default."""
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def counting_after(seconds: float) -> WatchTiming:
+    """An answer that its kind is not there, or not shown, counts after so long; with next to none, the second one."""
+    return WatchTiming(backoff=Backoff(0.001, cap=0.005), unserved=0.01, unserved_after=seconds, absent_after=seconds)
+
+
+AT_THE_SECOND = counting_after(1e-9)

@@ -1,6 +1,5 @@
 """The README's tour does what its comments say, on nodes without racks."""
 
-import re
 import shlex
 from collections.abc import Iterator
 
@@ -8,10 +7,9 @@ import pytest
 
 from tests.e2e.examples.stage import EXAMPLES, ExampleStage
 from tests.support.cluster_stage import RACK, eventually
+from tests.support.written import read_block
 
 pytestmark = pytest.mark.e2e
-
-README = (EXAMPLES.parent / "README.md").read_text()
 
 
 @pytest.fixture
@@ -48,7 +46,7 @@ def test_five_minutes(stage: ExampleStage) -> None:
 
 def commands() -> list[list[str]]:
     """The commands of the tour."""
-    (block,) = re.findall(r"^### Five minutes with it\n\n```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    block = read_block("README.md", "### Five minutes with it", "sh")
     return [shlex.split(line, comments=True) for line in block.splitlines()]
 
 

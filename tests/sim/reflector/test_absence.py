@@ -1,28 +1,20 @@
 """What a 404 means to a reflector: mostly nothing, for it may come from a proxy, or from one API server of several."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from serried.kube.changes import Deleted, Listed, Unserved
-from serried.kube.reflector import WatchTiming
 from serried.kube.wire import PODS, RESERVATIONS
-from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import Fault, calls
-from tests.support.reflector_harness import following, pod, until_true
+from tests.support.reflector_harness import AT_THE_SECOND, counting_after, following, pod, until_true
 
 EVER = 1_000_000
 
 
-def timing(seconds: float) -> WatchTiming:
-    """404 counts after so many seconds; with next to none, the second in a row counts."""
-    pauses = Backoff(0.001, cap=0.005)
-    return WatchTiming(backoff=pauses, unserved=0.01, unserved_after=seconds, absent_after=seconds)
-
-
-AT_THE_SECOND = timing(1e-9)
-AT_ONCE = timing(0.0)
+AT_ONCE = counting_after(0.0)
 
 
 @pytest.fixture
@@ -80,7 +72,7 @@ async def test_a_connection_that_is_lost_between_two_404s_says_that_they_are_not
 
 
 async def test_many_404s_in_a_moment_do_not_count(server: FakeApiServer) -> None:
-    async with following(server, RESERVATIONS, timing(3600.0)) as scene:
+    async with following(server, RESERVATIONS, counting_after(3600.0)) as scene:
         await until_true(lambda: bool(server.watches))
         order = answer_404(server, times=20)
         server.end_watches()
@@ -90,7 +82,7 @@ async def test_many_404s_in_a_moment_do_not_count(server: FakeApiServer) -> None
 
 
 async def test_404s_that_last_end_the_kind(either: FakeApiServer) -> None:
-    async with following(either, RESERVATIONS, timing(0.05)) as scene:
+    async with following(either, RESERVATIONS, counting_after(0.05)) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         await asyncio.wait_for(either.watched(RESERVATIONS), 10)
         either.served.discard(RESERVATIONS)
@@ -143,7 +135,7 @@ async def test_the_text_of_an_api_server_for_a_path_without_handlers_counts(serv
 
 
 async def test_before_the_first_list_the_first_404_may_count(server: FakeApiServer) -> None:
-    absent = WatchTiming(unserved=0.01, unserved_after=3600.0, absent_after=0.0, backoff=Backoff(0.001, cap=0.005))
+    absent = replace(counting_after(3600.0), absent_after=0.0)
     answer_404(server)
     async with following(server, RESERVATIONS, absent) as scene:
         await scene.sink.until(lambda: scene.sink.count(Unserved) == 1)

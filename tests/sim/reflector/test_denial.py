@@ -3,22 +3,12 @@
 import asyncio
 
 from serried.kube.changes import Deleted, Denied, Listed, Relisted
-from serried.kube.reflector import WatchTiming
 from serried.kube.wire import RESERVATIONS
-from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import Fault, calls
-from tests.support.reflector_harness import following, pod, until_true
+from tests.support.reflector_harness import AT_THE_SECOND, counting_after, following, pod, until_true
 
 EVER = 1_000_000
-
-
-def timing(seconds: float) -> WatchTiming:
-    """403 counts after so many seconds; with next to none, the second in a row counts."""
-    return WatchTiming(backoff=Backoff(0.001, cap=0.005), unserved=0.01, unserved_after=seconds, absent_after=seconds)
-
-
-AT_THE_SECOND = timing(1e-9)
 
 
 def answer_403(server: FakeApiServer, times: int = 1) -> Fault:
@@ -41,7 +31,7 @@ async def test_one_403_is_nothing_and_the_watch_is_resumed(either: FakeApiServer
 
 
 async def test_many_403s_in_a_moment_are_nothing(server: FakeApiServer) -> None:
-    async with following(server, RESERVATIONS, timing(3600.0)) as scene:
+    async with following(server, RESERVATIONS, counting_after(3600.0)) as scene:
         await until_true(lambda: bool(server.watches))
         order = answer_403(server, times=20)
         server.end_watches()
@@ -64,7 +54,7 @@ async def test_403s_with_another_answer_between_them_do_not_add_up(server: FakeA
 
 async def test_403s_that_last_are_said_and_a_new_list_says_when_they_are_over(server: FakeApiServer) -> None:
     server.add(RESERVATIONS, pod("a"))
-    async with following(server, RESERVATIONS, timing(0.05)) as scene:
+    async with following(server, RESERVATIONS, counting_after(0.05)) as scene:
         await until_true(lambda: bool(server.watches))
         order = answer_403(server, EVER)
         server.end_watches()
@@ -76,6 +66,6 @@ async def test_403s_that_last_are_said_and_a_new_list_says_when_they_are_over(se
 
 async def test_before_the_first_list_one_403_is_said(server: FakeApiServer) -> None:
     answer_403(server)
-    async with following(server, RESERVATIONS, timing(3600.0)) as scene:
+    async with following(server, RESERVATIONS, counting_after(3600.0)) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         assert scene.sink.count(Denied) == 1

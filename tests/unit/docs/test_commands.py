@@ -1,6 +1,5 @@
 """The page on the command line is what the commands say of themselves."""
 
-import re
 import shlex
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from bench import commands
 from serried.cli.app import COMMANDS
 from serried.cli.exits import ExitCode
+from tests.support.written import find_blocks
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGES = ("README.md", "docs/cli.md", "docs/debugging.md", "docs/operations.md", "docs/isolation.md")
@@ -31,8 +31,7 @@ def test_exit_codes_are_told_apart() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_command_that_a_page_shows_is_there(page: str) -> None:
     names = {command.name for command in COMMANDS} | {"extender", "controller"}
-    blocks = re.findall(r"^```sh\n(.*?)^```", (REPOSITORY / page).read_text(), re.MULTILINE | re.DOTALL)
-    for line in "".join(blocks).splitlines():
+    for line in "".join(find_blocks((REPOSITORY / page).read_text(), "sh")).splitlines():
         words = shlex.split(line, comments=True)
         if words[:1] == ["serried"]:
             assert words[1] in names, line

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support import extender_harness
 from tests.support.extender_harness import Harness
+from tests.support.written import find_blocks
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGES = ("README.md", "CONTRIBUTING.md")
@@ -18,14 +19,10 @@ CONTRIBUTING = (REPOSITORY / "CONTRIBUTING.md").read_text()
 TARGETS = re.findall(r"^([a-z0-9-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
 
 
-def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-
-
 def commands() -> Iterator[list[str]]:
     """The commands of both pages that are ours: make and whatever comes from the virtual environment."""
     for page in PAGES:
-        for block in blocks((REPOSITORY / page).read_text(), "sh"):
+        for block in find_blocks((REPOSITORY / page).read_text(), "sh"):
             for line in block.splitlines():
                 words = shlex.split(line, comments=True)
                 if words and (words[0] == "make" or words[0].startswith(".venv/")):
@@ -66,7 +63,7 @@ def test_what_is_run_takes_these_options(arguments: list[str]) -> None:
 
 
 async def test_the_example_of_a_test_passes() -> None:
-    (example,) = blocks(CONTRIBUTING, "python")
+    (example,) = find_blocks(CONTRIBUTING, "python")
     scope = vars(extender_harness) | {}
     exec(example, scope)  # noqa: S102 - it is a page of this repository
     (story,) = (made for name, made in scope.items() if name.startswith("test_"))
