@@ -23,14 +23,19 @@ _WRITERS = 32
 
 
 async def do_each(pods: Iterable[Item], do: Callable[[Item], Awaitable[Answer]]) -> list[Answer]:
-    """The answers for all pods, in their order."""
+    """The answers for all pods, in their order. What one raises ends the others."""
     few = asyncio.Semaphore(_WRITERS)
 
     async def do_one(pod: Item) -> Answer:
         async with few:
             return await do(pod)
 
-    return list(await asyncio.gather(*(do_one(pod) for pod in pods)))
+    tasks = [asyncio.ensure_future(do_one(pod)) for pod in pods]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:  # `gather` leaves the others at work when one has failed
+            task.cancel()
 
 
 def find_running(pods: Mapping[str, Pod], victim: Victim) -> Pod | None:

@@ -44,6 +44,9 @@ class OwnerLookup:
         except ApiError as error:
             log.warning("cannot tell whether an owner exists", extra={**name_group(key), "err": str(error)})
             self._note_unknown(key, str(error))
+        except Exception as error:
+            self._note_unknown(key, repr(error))  # else nobody would ask again
+            raise
         else:
             self._note_found(key, waiters, found)
         self._groups.look_again(key)

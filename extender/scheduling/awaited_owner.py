@@ -14,9 +14,6 @@ from serried.model.pod import Pod
 _PAUSE_SECONDS = 30.0
 """The pause before the API server is asked again, after an answer that lets somebody wait on."""
 
-_ANSWER_SECONDS = 150.0
-"""The same while there is no answer: longer than all tries of one question take."""
-
 
 class Waiter(NamedTuple):
     """Who waits: all pods of one owner, or one pod whose labels do not say which owner of the name is its own."""
@@ -60,7 +57,7 @@ class AwaitedOwner:
         """Those whose owner does not exist."""
 
         self._next = -math.inf
-        """When the API server may be asked again."""
+        """When the API server may be asked again: not before the last question is over, however long it takes."""
 
     def is_due(self, now: float) -> bool:
         """Whether somebody has waited long enough, so that the API server may be asked."""
@@ -77,7 +74,7 @@ class AwaitedOwner:
         self._since = {each: self._since.get(each, now) for each in waiting if each not in self._lost}
         if not self.is_due(now):
             return frozenset()
-        self._next = now + _ANSWER_SECONDS
+        self._next = math.inf
         return frozenset(each for each, since in self._since.items() if now - since > self._patience)
 
     def note_found(self, asked: Set[Waiter], found: str, now: float) -> None:

@@ -123,6 +123,8 @@ class CycleEndings:
             pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
             if pod is not None and slot is not None:
                 gang.refuse(pod.shape, slot.node, now, self._store.nodes)
+                if pod.counted_elsewhere:
+                    gang.note_vain(pod.shape, slot.node, now, self._store.nodes)
         gang.prolong_refusals(now + pause + PREEMPTION_EXCLUSION_SECONDS)
 
     def _put_aside(self, cycle: BindingCycle) -> None:

@@ -306,6 +306,7 @@ class GroupScheduler:
 
     def _assess_missing(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict | None:
         if not any(pod.pending for pod in members):
+            state.awaited = None  # nobody waits for an owner any more
             return None
         if key.kind is GroupKind.STRANGERS:
             return Verdict(Reason.NOT_ITS_POD_GROUP, key=self._store.membership.name_controller(members))

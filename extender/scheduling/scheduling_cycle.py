@@ -179,7 +179,7 @@ class SchedulingCycle:
                 self._give_way(unit, group)
         ending = [unit for unit in preemption.victims if not unit.planned]
         self._queue.note_preempting(group.key)
-        closed |= request.closed - request.unoffered
+        closed |= request.closed - frozenset(preemption.plan.nodes.values())
         reservation = self._begin(state, group, request, preemption.plan, closed, ending)
         if ending:
             return describe_wait(reservation, self._store.yields)

@@ -122,6 +122,9 @@ class CycleTending:
             cycle.mark_bound(uid, self._clock())
         elif pod.node and pod.node != slot.node:
             error = f"the pod is bound to {pod.node}"
+            if cycle.taken_up and uid in cycle.reservation.committed:
+                # An earlier term may have moved its slot without a word: the rest of the commit has to follow.
+                cycle.note_binding_sent()
             cycle.mark_bound_elsewhere(uid, f"serried: {error}")
             self._moves.drop(cycle, uid, error)
         elif pod.unschedulable and member.stage is MemberStage.WAITING:

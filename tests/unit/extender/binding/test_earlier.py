@@ -225,3 +225,15 @@ class TestWhileTheApiServerIsAsked:
         await asking.go()
         assert (asking.node_of("m0"), asking.node_of("m1")) == ("n1", "n3")
         assert asking.nothing_reserved
+
+    async def test_the_watch_may_have_shown_it_on_another_node_as_its_slot_was_moved(self, asking: Harness) -> None:
+        await asking.api.bind("default", "m0", "pod-m0", "n3")
+        await recover(asking)
+        asking.watch()
+        lose_group(asking)
+        asking.look()
+        asking.api.let_go("get")
+        await asking.settle()
+        await asking.go()
+        assert (asking.node_of("m0"), asking.node_of("m1")) == ("n3", "n1")
+        assert asking.nothing_reserved

@@ -112,6 +112,30 @@ async def test_where_others_ended_in_vain_nobody_ends_again(world: Harness) -> N
     assert second != first
 
 
+async def test_nor_if_it_was_given_up_without_a_call_of_filter(world: Harness) -> None:
+    await preempting(world)
+    member, node_name = left_by_victim(world)
+    world.delete(list_ended(world)[0])
+    await world.go()
+    state, pods = world.groups.states[GANG], [world.store.pods[f"pod-{member}"]]
+    for _ in range(100):
+        if state.cycle is None:
+            break
+        world.erase_nomination(member)
+        world.give_up(member, NO_DEVICE_OR_CPU)
+        world.watch()
+        await world.pass_time(LAG)
+    assert state.cycle is None
+    assert state.find_vain(pods, world.clock(), world.store.nodes) == {node_name}
+
+
+async def test_nobody_gets_a_node_with_room_that_was_not_offered_after_others_have_ended(world: Harness) -> None:
+    world.add(node("n0").cpu(2))
+    await preempting(world)
+    assert "n0" in world.cycle().closed
+    assert world.cycle().closed.isdisjoint(slot.node for slot in world.cycle().reservation.slots.values())
+
+
 async def test_what_is_said_while_others_still_end_is_no_refusal(world: Harness) -> None:
     await preempting(world)
     member, _ = left_by_victim(world)

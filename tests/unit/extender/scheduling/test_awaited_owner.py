@@ -5,6 +5,7 @@ import pytest
 from extender.answers import Hold, Pass
 from extender.scheduling.awaited_owner import AwaitedOwner, Waiter
 from serried.kube.errors import ApiError
+from serried.kube.wire import BadLineError
 from serried.model.group import GroupKey, GroupKind, Key
 from serried.model.parent import ParentKind
 from serried.model.verdict import Reason, Verdict
@@ -100,13 +101,34 @@ async def test_it_is_asked_once_for_all_pods_and_again_after_a_pause(world: Harn
 async def test_it_is_not_asked_twice_while_it_does_not_answer(world: Harness) -> None:
     await world.add(*PODS).go()
     world.api.hold("list")
-    for _ in range(4):
+    for _ in range(20):
         await world.pass_time(31.0)
     assert len(asked(world)) == 1
     assert world.filter("j-0") == Hold()
     world.api.let_go("list")
     await world.go()
     assert world.filter("j-0") == Pass()
+
+
+async def test_an_answer_that_nobody_can_read_does_not_end_the_asking(world: Harness) -> None:
+    await world.add(*small_nodes(2), *PODS).go()
+    world.api.fail("list", BadLineError("no JSON"))
+    await world.pass_time(31.0)
+    verdict = why(world)
+    assert verdict is not None
+    assert "no JSON" in verdict.detail
+    await world.pass_time(31.0)
+    assert world.filter("j-0") == Pass()
+
+
+async def test_once_nobody_waits_any_more_the_group_is_not_looked_at_for_it(world: Harness) -> None:
+    make_unseen(world, JOB)
+    await world.add(*PODS).go()
+    await world.pass_time(31.0)
+    await world.add(*(each.deleting() for each in PODS)).go()
+    await world.pass_time(31.0)
+    assert world.groups.states[WAITING].awaited is None
+    assert len(asked(world)) == 1
 
 
 async def test_the_end_of_a_term_ends_the_question_and_the_next_term_asks_anew(world: Harness) -> None:
