@@ -31,9 +31,13 @@ _MAX_PLANS = 8
 
 @dataclass(slots=True)
 class Patience:
-    """For how many moves all domains together may be looked at in several ways: some tenths of a second."""
+    """How much work all domains together may be."""
 
     moves: int = 20_000
+    """How often a unit may come back to find another way: some tenths of a second."""
+
+    steps: int = 4_000
+    """How many steps it may take to tell whether the quorum fits: for a tree, or several shapes, a second or two."""
 
 
 class Allotment:
@@ -60,6 +64,9 @@ class Allotment:
 
         self._gone: dict[Unit, None] = {}
         """Those of them that are gone."""
+
+        self._by_budget: dict[Key, list[Unit]] = {}
+        """Those of them that may come back under each budget, in this order."""
 
         self._settled: set[Unit] = set()
         """Those of them that do not come back."""
@@ -162,6 +169,11 @@ class Allotment:
         if excess > _MAX_EXCESS:
             return False
         yield from self._take(rest)
+        for place, unit in enumerate(reversed(self._gone), 1):
+            for budget in dict.fromkeys(unit.budgets):
+                self._by_budget.setdefault(budget, []).append(unit)
+            if place % _UNITS_PER_STEP == 0:
+                yield
         return (yield from self._look())
 
     def _look(self) -> Work[bool]:
@@ -170,7 +182,9 @@ class Allotment:
             return (yield from self._fits())
         settled: list[Unit] = []
         found = False
-        for unit in [unit for unit in reversed(self._gone) if over in unit.budgets and unit not in self._settled]:
+        for unit in self._by_budget[over]:
+            if unit not in self._gone or unit in self._settled:
+                continue
             if not self._plans or not self._move():
                 break
             del self._gone[unit]
@@ -195,7 +209,15 @@ class Allotment:
 
     def _fits(self) -> Work[bool]:
         self._plans -= 1
-        return (yield from self._clearing.fits())
+        work = self._clearing.fits()
+        while self._patience.steps > 0:
+            try:
+                next(work)
+            except StopIteration as done:
+                return bool(done.value)
+            self._patience.steps -= 1
+            yield
+        return False
 
     # --- units and budgets -------------------------------------------------------------------------------------
 

@@ -35,9 +35,6 @@ _MAX_PLANNED = 4
 _MAX_ALLOTTED = 16
 """How many prospects of one priority are looked for where budgets do not let go all that may."""
 
-_ALLOTMENT_STEPS = 1_000
-"""How many steps plans may take in one of those."""
-
 _UNITS_PER_STEP = 250
 
 
@@ -334,7 +331,7 @@ class Survey:
             if not self.exceeds(prospect.placement):
                 found.append(prospect)
             elif worked < (1 if self._haste.made else _MAX_ALLOTTED):
-                clearing = self.clear(prospect.placement, _ALLOTMENT_STEPS)
+                clearing = self.clear(prospect.placement, 0)  # nobody comes back there for a plan's sake
                 yield from clearing.count()
                 units = yield from self.list_units(prospect)
                 going = yield from Allotment(clearing, units, self._allowances.limits, self._patience).run()

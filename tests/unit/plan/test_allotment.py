@@ -8,7 +8,8 @@ import pytest
 from serried.model.plan import PlanRequest
 from serried.model.pod import Pod
 from serried.model.victim import Blocker, NoVictims, Preemption
-from serried.plan import allotment
+from serried.plan import allotment, survey
+from serried.plan.allotment import Patience
 from serried.plan.steps import Haste, finish
 from serried.plan.victims import solve_victims
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
@@ -174,6 +175,16 @@ def test_where_the_first_way_is_not_enough_others_are_tried() -> None:
 def test_other_ways_are_tried_for_so_long_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allotment, "_MAX_MOVES", 1)
     found = crossed().plan(PlanRequest(gang(2, 2), 2))
+    assert isinstance(found, NoVictims)
+    assert found.blocker is Blocker.PROTECTION
+
+
+@pytest.mark.parametrize("ask", [PlanRequest(gang(2, 2), 2), PlanRequest(gang(2, 1), 2)], ids=["a count", "a plan"])
+def test_so_is_whether_they_would_do_which_takes(ask: PlanRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rack that is no choice takes work, too: with very many of them there would be no end."""
+    assert isinstance(crossed().plan(ask), Preemption)
+    monkeypatch.setattr(survey, "Patience", lambda: Patience(steps=0))
+    found = crossed().plan(ask)
     assert isinstance(found, NoVictims)
     assert found.blocker is Blocker.PROTECTION
 
