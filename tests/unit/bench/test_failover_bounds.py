@@ -1,5 +1,6 @@
 """How long a failover takes on paper, and what is told of those that were seen."""
 
+from dataclasses import replace
 from threading import Event
 from typing import cast
 
@@ -9,7 +10,7 @@ from bench.failover.__main__ import BOUND_SECONDS, Lane, find_defects, order, su
 from bench.failover.bounds import Pace, bounds, read_pace
 from bench.failover.pods import Probe
 from bench.failover.prober import Worker
-from bench.failover.rolling import Load, Seen
+from bench.failover.rolling import Load, Rolled, Seen
 from bench.failover.run import Strike
 from bench.failover.ways import WAYS
 from bench.failover.witness import Witness
@@ -83,6 +84,15 @@ def test_what_is_late_bound_twice_or_never_is_a_defect() -> None:
         "frozen: 0 of 4 members are bound",
         "both: pod p was on a, then on b",
         "loop: the first Binding after 20.1 s",
+    ]
+
+
+def test_so_is_a_gang_that_is_bound_in_part_for_longer_than_a_failover_may_take() -> None:
+    strikes = [replace(seen("both", 1.0), half=20.1), replace(seen("both", 1.0), half=20.0)]
+    updates = [Rolled(3, 1.0, 1.0, 20.2), Rolled(3, 1.0, 1.0, 1.0)]
+    assert find_defects([Lane(0, strikes, rolled=updates)]) == [
+        "both: a gang was bound in part for 20.1 s",
+        "rolling update: a gang was bound in part for 20.2 s",
     ]
 
 
