@@ -10,7 +10,7 @@ import pytest
 from extender.binding import reservations as records
 from extender.scheduling.nomination import NominationPolicy
 from serried.decode import reservations as decoder
-from tests.sim.test_death_anywhere import MOST_TURNS, NAMES, Play, begin, finish, inherit
+from tests.sim.test_death_anywhere import GANG_OF_THREE, MOST_TURNS, NAMES, Play, begin, finish, inherit
 from tests.support.fake_api import FakeApi
 from tests.support.older_records import OLDER
 
@@ -30,7 +30,7 @@ def running(release: Release) -> Iterator[None]:
 
 async def count_turns() -> int:
     """How many turns a life without death has."""
-    world = begin(FakeApi(), POLICY)
+    world = begin(FakeApi(), POLICY, GANG_OF_THREE)
     turns = await Play(world).run(MOST_TURNS)
     await world.close()
     assert 5 < turns < MOST_TURNS
@@ -39,7 +39,7 @@ async def count_turns() -> int:
 
 async def die(turn: int) -> FakeApi:
     """What an extender leaves behind that dies at this turn."""
-    first = begin(FakeApi(), POLICY)
+    first = begin(FakeApi(), POLICY, GANG_OF_THREE)
     await Play(first).run(turn)
     api = inherit(first.api)
     await first.close()
@@ -52,7 +52,7 @@ def count_bound(api: FakeApi) -> int:
 
 async def is_held(api: FakeApi) -> bool:
     """Whether an extender that takes over keeps the room that was promised, before it plans anything."""
-    heir = begin(inherit(api), POLICY)
+    heir = begin(inherit(api), POLICY, GANG_OF_THREE)
     heir.term.active = False
     await heir.recovery.recover()
     held = not heir.nothing_reserved
@@ -87,6 +87,6 @@ async def test_a_death_at_any_turn_ends_whole(
         with running(next_one):
             if api.phase() == "Committed" and bound < len(NAMES):
                 assert await is_held(api) == kept
-            await finish(api, POLICY, f"turn {turn}, left {api.phase()} with {bound} bound")
+            await finish(api, POLICY, GANG_OF_THREE, f"turn {turn}, left {api.phase()} with {bound} bound")
     # Else no record was ever taken over.
     assert seen == {None, "Planned", "Committed"}
