@@ -193,11 +193,11 @@ def find_defects(lanes: Sequence[Lane]) -> list[str]:
     """What must not be: bound twice, in part for longer than a failover, too late, or not at all."""
     seen = [each for lane in lanes for each in lane.strikes]
     defects = [failure for lane in lanes for failure in lane.failures]
-    named = [(each.way, each) for each in seen]
-    rolled = [("rolling update", each) for lane in lanes for each in lane.rolled]
-    for way, each in [*named, *rolled]:
-        defects += [f"{way}: {defect}" for defect in each.defects]
-        defects += [f"{way}: a gang was bound in part for {each.half} s"] if each.half > BOUND_SECONDS else []
+    watched: list[tuple[str, Strike | Rolled]] = [(each.way, each) for each in seen]
+    watched += [("rolling update", each) for lane in lanes for each in lane.rolled]
+    for way, shown in watched:
+        defects += [f"{way}: {defect}" for defect in shown.defects]
+        defects += [f"{way}: a gang was bound in part for {shown.half} s"] if shown.half > BOUND_SECONDS else []
     return defects + [
         f"{each.way}: the first Binding after {each.first} s" for each in seen if each.first > BOUND_SECONDS
     ]
