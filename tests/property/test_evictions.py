@@ -13,12 +13,13 @@ from serried.model.disruption import Disruption
 from serried.model.verdict import Reason
 from tests.support.churn import NODE_CPU, Churn, LongHarness, Owner
 from tests.support.extender_harness import Harness
+from tests.support.wholeness import Wholeness
 
 LEVELS = (0, 10, 20, 100)
 TOP = LEVELS[-1]
 NODES = 6
 OWNERS = 14
-SEEDS = range(4)
+SEEDS = (0, 2, 3, 5)
 
 
 IN_VAIN = frozenset({Reason.PLAN_OUTDATED, Reason.VICTIMS_REMAIN, Reason.DEADLINE_EXCEEDED})
@@ -59,23 +60,28 @@ def list_top(source: Random) -> list[Owner]:
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_who_is_ended_comes_back_and_yet_it_comes_to_rest(world: Harness, seed: int) -> None:
     churn = Churn(world, NODES, seed)
+    wholeness = Wholeness(churn)
     source = churn.source
     for number in range(OWNERS):
         churn.come(draw_owner(source, f"o{number}"))
-        await churn.run(source.randint(1, 6))
+        await wholeness.run(source.randint(1, 6))
         if number % 4 == 3:
             churn.leave(source.choice(list(churn.owners)))
     for owner in list_top(source):
         churn.come(owner)
-        await churn.run(source.randint(1, 6))
-    await churn.run(60)
+        await wholeness.run(source.randint(1, 6))
+    await wholeness.run(60)
     rest = churn.turn
-    await churn.run(60)
+    await wholeness.run(60)
     assert len(churn.evictions) >= 3, "a run in which nothing happens shows nothing"
     assert all(each.priorities[0] > each.priorities[1] for each in churn.evictions)
     assert not find_turns(churn)
     assert not [each for each in churn.evictions if each.turn > rest]
     assert all(churn.is_served(owner.name) for owner in list_top(source))
+    assert not wholeness.left_behind
+    assert not wholeness.begun
+    assert wholeness.preemptors
+    assert wholeness.evicted_whole
     for name in churn.owners:
         paid = 1 + churn.count_losses(name) + count_failures(world, name)
         assert churn.preemptions[name] <= paid, f"{name} evicts without having lost anything"

@@ -64,6 +64,9 @@ class Eviction:
     turn: int
     preemptor: str
     victim: str
+    pod: str
+    """The name of the victim's pod."""
+
     priorities: tuple[int, int]
     """Of the preemptor, and of the victim."""
 
@@ -151,6 +154,10 @@ class Churn:
         """How many evictions an owner has had."""
         return sum(each.victim == name for each in self.evictions)
 
+    def list_pods(self) -> list[Pod]:
+        """As the watch has shown them; it is up to date but for the pods that are gone."""
+        return [each for each in self.world.store.pods.values() if self.world.pod_key(each.name) in self.world.api.pods]
+
     # --- owners ------------------------------------------------------------------------------------------------
 
     def _restore(self, owner: Owner) -> None:
@@ -197,12 +204,8 @@ class Churn:
     def _find(self, name: str) -> Pod:
         return self.world.pod(name)
 
-    def _list_pods(self) -> list[Pod]:
-        """As the watch has shown them; it is up to date but for the pods that are gone."""
-        return [each for each in self.world.store.pods.values() if self.world.pod_key(each.name) in self.world.api.pods]
-
     def _end_victims(self) -> None:
-        for each in self._list_pods():
+        for each in self.list_pods():
             if each.deleting and self.source.random() < 0.5:
                 self.world.delete(each.name)
 
@@ -230,14 +233,13 @@ class Churn:
 
     def _note_eviction(self, preemptor: str, victim: str) -> None:
         name = self._owner_of[victim]
-        self.evictions.append(
-            Eviction(self.turn, preemptor, name, (self._priority_of[preemptor], self._priority_of[name]))
-        )
+        priorities = self._priority_of[preemptor], self._priority_of[name]
+        self.evictions.append(Eviction(self.turn, preemptor, name, victim, priorities))
 
     # --- kube-scheduler ----------------------------------------------------------------------------------------
 
     def _list_pending(self) -> list[str]:
-        pending = [each for each in self._list_pods() if each.pending and not each.deleting]
+        pending = [each for each in self.list_pods() if each.pending and not each.deleting]
         trying = [each.name for each in sorted(pending, key=lambda each: (-each.priority, each.name))]
         self._open = {name: call for name, call in self._open.items() if call.waiting}
         return [name for name in trying if name not in self._open]
@@ -262,7 +264,7 @@ class Churn:
     def _list_beside(self, pending: Pod) -> list[tuple[str, Pod]]:
         """Who counts on which node: those that are there, those on their way, and those nominated to it."""
         found = []
-        for each in self._list_pods():
+        for each in self.list_pods():
             home = each.node or (self._home[each.name] if each.name in self._open else "")
             if not home and each.nominated and each.priority >= pending.priority and each.name != pending.name:
                 home = each.nominated
@@ -275,7 +277,7 @@ class Churn:
         return used + _cpu(pending) <= NODE_CPU
 
     def _is_ending_on(self, node_name: str, priority: int) -> bool:
-        return any(each.deleting and each.node == node_name and each.priority < priority for each in self._list_pods())
+        return any(each.deleting and each.node == node_name and each.priority < priority for each in self.list_pods())
 
     def _preempt(self, pending: Pod) -> None:
         """What kube-scheduler does for a pod that it cannot place: victims of lower priority of one node."""
@@ -285,7 +287,7 @@ class Churn:
         if not allowed:
             return
         chosen = self.source.choice(list(allowed))
-        for victim in [each for each in self._list_pods() if each.uid in chosen.victims]:
+        for victim in [each for each in self.list_pods() if each.uid in chosen.victims]:
             self._end(pending, victim)
         raw = PodBuilder(self.world.api.pods[self.world.pod_key(pending.name)]).nominated(chosen.node).raw()
         self.world.api.pods[self.world.pod_key(pending.name)] = raw

@@ -409,41 +409,6 @@ async def test_a_gang_that_never_preempts_waits(world: Harness, who: str) -> Non
     assert not world.api.said("rehearse")
 
 
-async def test_what_has_just_started_is_spared_where_others_will_do() -> None:
-    world = Harness(spare_seconds=600.0)
-    wait_gracefully(world, "low1", "low2")
-    now = write_time(world.wall())
-    world.add(
-        *small_nodes(2), running("low1", "n1").started(now), running("low2", "n2").started("2020-01-01T00:00:00Z")
-    )
-    world.add(gang(1).priority(HIGH), *urgent(1))
-    await world.go()
-    assert list_terminating(world) == ["low2"]
-    await world.close()
-
-
-async def test_two_gangs_never_evict_each_other_in_turn(world: Harness) -> None:
-    """Each that was evicted comes back at once, with its own priority."""
-    groups = {"g": HIGH, "h": 0}
-    world.add(*small_nodes(1))
-    for turn in range(6):
-        for name, priority in groups.items():
-            world.add(pod_group(name).gang(1).priority(priority))
-            if not any(each.name.startswith(name) for each in world.store.pods.values()):
-                member = pod(f"{name}{turn}").cpu(2).scheduler(SCHEDULER).in_group(name).priority(priority)
-                world.add(member)
-        await world.go()
-        for key in [GroupKey("default", name) for name in groups]:
-            for slot in list(reservation.slots.values()) if (reservation := world.ledger.of_group(key)) else ():
-                world.bind(slot.name)
-        await world.go()
-        for gone in [p.name for p in world.store.pods.values() if Key("default", p.name) not in world.api.pods]:
-            world.delete(gone)
-        await world.pass_time(60)
-    assert len(world.api.ended()) <= 1
-    assert world.node_of("g0") == "n1"
-
-
 async def test_a_gang_that_goes_before_the_first_eviction_takes_its_conditions_back(world: Harness) -> None:
     world.api.hold("mark")
     await start(world)

@@ -1,0 +1,89 @@
+"""Whether groups go and come whole, turn by turn of a `Churn`."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from serried.model.disruption import Disruption
+from serried.model.pod import Pod
+from tests.support.churn import Churn, Owner
+
+Company = dict[str, set[str]]
+"""The names of pods, by the name of their PodGroup."""
+
+
+@dataclass(frozen=True)
+class Half:
+    """A part of a group, in a turn."""
+
+    turn: int
+    group: str
+    pods: frozenset[str]
+
+
+class Wholeness:
+    """Runs a churn, and looks at every group after each turn: by then all evictions of the turn have been made."""
+
+    def __init__(self, churn: Churn) -> None:
+        self.left_behind: list[Half] = []
+        """Members of mode all that run though a mate of theirs was evicted beside them."""
+
+        self.begun: list[Half] = []
+        """The bound members of gangs that were never bound with their quorum before."""
+
+        self.evicted_whole = 0
+        """How often at least two members of a group of mode all were evicted together."""
+
+        self.preemptors: set[str] = set()
+        """The owners of gangs that were bound whole, and for which somebody had been evicted."""
+
+        self._churn = churn
+        self._whole: set[str] = set()
+        """The PodGroups that had their quorum, and somebody bound ever since."""
+
+    async def run(self, turns: int) -> None:
+        """As `Churn.run`."""
+        for _ in range(turns):
+            before = self._list_running()
+            seen = len(self._churn.evictions)
+            await self._churn.run(1)
+            evicted = {each.pod for each in self._churn.evictions[seen:]}
+            self._look_at_victims(before, evicted)
+            self._look_at_gangs(evicted)
+
+    def _look_at_victims(self, before: Company, evicted: set[str]) -> None:
+        now = self._list_running()
+        whole = {owner.name for owner in self._list_gangs() if owner.mode is Disruption.ALL}
+        for group, mates in before.items():
+            if group.rpartition("-")[0] not in whole or not mates & evicted:
+                continue
+            self.evicted_whole += len(mates & evicted) > 1
+            if staying := mates & now.get(group, set()):
+                self.left_behind.append(Half(self._churn.turn, group, frozenset(staying)))
+
+    def _look_at_gangs(self, evicted: set[str]) -> None:
+        bound = self._list_bound()
+        for owner in self._list_gangs():
+            # Who was evicted in this very turn had been bound.
+            there = bound.get(owner.group, set()) | (evicted & set(owner.pods))
+            if len(there) >= owner.min_count:
+                self._whole.add(owner.group)
+                self.preemptors |= {each.preemptor for each in self._churn.evictions if each.preemptor == owner.name}
+            elif there and owner.group not in self._whole:
+                self.begun.append(Half(self._churn.turn, owner.group, frozenset(there)))
+        self._whole &= bound.keys()
+
+    def _list_gangs(self) -> list[Owner]:
+        return [owner for owner in self._churn.owners.values() if owner.min_count]
+
+    def _list_running(self) -> Company:
+        return self._sort([each for each in self._churn.list_pods() if each.bound and not each.deleting])
+
+    def _list_bound(self) -> Company:
+        return self._sort([each for each in self._churn.list_pods() if each.bound])
+
+    def _sort(self, pods: list[Pod]) -> Company:
+        found: Company = defaultdict(set)
+        for each in pods:
+            if each.group is not None:
+                found[each.group.name].add(each.name)
+        return found
