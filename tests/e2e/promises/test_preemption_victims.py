@@ -98,8 +98,7 @@ def test_the_room_that_victims_have_left_is_kept_from_plain_pods_while_others_st
     end_at_once(stage, names("low", 3))
     stage.create_pods(["rival-lower"], cpu=WHOLE_NODE)
     stage.create_pods(["rival-equal"], cpu=WHOLE_NODE, priorityClassName=create_class(stage, POLITE, "Never"))
-    for rival in ("rival-lower", "rival-equal"):
-        eventually("the scheduler's word", lambda name=rival: said_of(stage, name))
+    eventually("the scheduler's word", lambda: said_of(stage, "rival-lower") and said_of(stage, "rival-equal"))
     assert list_ending(stage) == ["low-3"]
     assert not stage.bound("ring")
 
