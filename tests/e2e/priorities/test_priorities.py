@@ -111,7 +111,9 @@ def test_a_tree_has_the_priority_of_its_root(stage: PriorityStage) -> None:
 
 
 @pytest.mark.parametrize("who", ["class", "pods", "nobody"])
-def test_nobody_is_evicted_for_a_group_whose_class_or_pods_say_never(stage: PriorityStage, who: str) -> None:
+def test_a_group_whose_class_or_pods_say_never_is_one_for_which_nobody_is_evicted(
+    stage: PriorityStage, who: str
+) -> None:
     says = {"preemptionPolicy": "Never"} if who == "class" else {}
     with stage.priority_class("calm", 1000, **says) as calm:
         # 1.37 takes no PodGroup that leaves this to a class that says Never: it has a default by then.
@@ -123,6 +125,32 @@ def test_nobody_is_evicted_for_a_group_whose_class_or_pods_say_never(stage: Prio
         if stage.native:
             word = "Never" if who == "class" else "PreemptLowerPriority"
             assert stage.spec_of("calm")["preemptionPolicy"] == word
+
+
+@pytest.mark.parametrize("who", ["class", "member"])
+def test_in_a_full_cluster_nobody_goes_for_a_group_whose_class_or_one_member_says_never(
+    stage: PriorityStage, who: str
+) -> None:
+    stage.create_pods(names("low", 12), cpu="30")
+    stage.await_bound("low", 12)
+    with (
+        stage.priority_class("high", 1000) as high,
+        stage.priority_class("never", 1000, preemptionPolicy="Never") as never,
+    ):
+        # On the native API the group says what its class does; see above.
+        says = {"preemptionPolicy": "Never"} if who == "class" and stage.native else {}
+        stage.create_gang("calm", 2, priorityClassName=never if who == "class" else high, **says)
+        stage.create_pods(["calm-0"], "calm", cpu="30", priorityClassName=high)
+        stage.create_pods(["calm-1"], "calm", cpu="30", priorityClassName=never if who == "member" else high)
+        stage.await_reason("calm", "NoCapacity", seconds=30.0)
+        asked = stage.view("calm?dryRun")["dryRun"]
+        assert asked["message"] == "preemptionPolicy Never: its PriorityClass, the group or a member says so"
+        assert len(stage.bound("low")) == 12
+        assert not [pod for pod in stage.pods("low") if "deletionTimestamp" in pod["metadata"]]
+
+        stage.delete_pods("low-3", "low-8")
+        stage.await_bound("calm", 2)
+        assert len(stage.bound("low")) == 10
 
 
 def test_a_job_whose_class_says_never_is_a_gang_for_which_nobody_is_evicted(stage: PriorityStage) -> None:

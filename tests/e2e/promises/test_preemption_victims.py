@@ -4,7 +4,15 @@ import pytest
 
 from tests.e2e.isolated.test_outage import NOWHERE
 from tests.e2e.promises.test_disruption import said_of
-from tests.e2e.promises.test_preemption import WHOLE_NODE, create_high_class, list_ending, run_low, submit
+from tests.e2e.promises.test_preemption import (
+    POLITE,
+    WHOLE_NODE,
+    create_class,
+    create_high_class,
+    list_ending,
+    run_low,
+    submit,
+)
 from tests.e2e.promises.test_repair import told
 from tests.support.cluster_stage import ClusterStage, Raw, eventually, names
 from tests.support.clusters import BESIDE, at_one_level
@@ -77,6 +85,32 @@ def test_victims_that_do_not_end_in_time_are_waited_for_no_longer(stage: Cluster
         stage.delete_pods(*victims)
         stage.await_bound("ring", 2)
         assert len(stage.bound("low")) == 10
+
+
+def test_the_room_that_victims_have_left_is_kept_from_plain_pods_while_others_still_end(
+    stage: ClusterStage, high: str
+) -> None:
+    stage.create_pods(names("other", 8), cpu=WHOLE_NODE, priorityClassName=high)
+    stage.await_bound("other", 8)
+    run_low(stage, 4, end_after="50s")
+    submit(stage, "ring", 4, high)
+    eventually("pods that end", lambda: len(list_ending(stage)) == 4)
+    end_at_once(stage, names("low", 3))
+    stage.create_pods(["rival-lower"], cpu=WHOLE_NODE)
+    stage.create_pods(["rival-equal"], cpu=WHOLE_NODE, priorityClassName=create_class(stage, POLITE, "Never"))
+    eventually("the scheduler's word", lambda: said_of(stage, "rival-lower") and said_of(stage, "rival-equal"))
+    assert list_ending(stage) == ["low-3"]
+    assert not stage.bound("ring")
+
+    end_at_once(stage, ["low-3"])
+    stage.await_bound("ring", 4)
+    assert not stage.bound("rival")
+
+
+def end_at_once(stage: ClusterStage, pods: list[str]) -> None:
+    """These pods end before they would, and are seen to be gone."""
+    stage.cluster.kubectl("delete", "pod", *pods, "-n", stage.namespace, "--force", "--grace-period=0")
+    eventually("their end", lambda: {pod["metadata"]["name"] for pod in stage.pods()}.isdisjoint(pods))
 
 
 def test_with_advice_it_is_said_who_would_have_to_go_and_nobody_goes(stage: ClusterStage, high: str) -> None:
