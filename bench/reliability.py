@@ -51,7 +51,7 @@ checker notices.
 |---|---|
 | half bound | 0 < bound < minCount for longer than 2 s + minCount / 200 s outside of a recovery. Trees likewise |
 | domain | members of a gang or a tree run in two domains of the required key, or on a node without that key |
-| over-committed | a Binding by Serried puts more pods or CPU on a node than it holds, and no other scheduler did so within 2 s |
+| over-committed | Serried binds more pods or CPU to a node than it holds, and no other scheduler did so within 2 s |
 | orphan | for 15 s, a Reservation exists without its gang, or a nomination by Serried without a Reservation |
 | silent | a gang waits for 10 s, and its condition or `/debug` gives no reason |
 | leaked finalizer | a deleted group still exists after 75 s, although no pod names it any more |

@@ -20,6 +20,9 @@ WORKLOADS = workloads(FALLBACK.group, FALLBACK.version)
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
 CREATES_WORKLOAD, CREATES_GROUP = calls("POST", "/workloads"), calls("POST", "/podgroups")
 READS_PODS = calls("GET", "/namespaces/default/pods")
+_PATIENCE_SECONDS = 60.0
+"""What comes later never comes: on a machine with much else to do, seconds are nothing."""
+
 RELEASE_TIMING = ReleaseTiming(grace_seconds=0.05, pause=Backoff(first=0.02, cap=0.1))
 
 
@@ -39,7 +42,7 @@ async def controller_on(
 ) -> AsyncIterator[Controller]:
     """A controller process in this event loop whose caches are filled, killed at the end."""
     async with starting_on(server, *arguments, level=level) as controller:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(_PATIENCE_SECONDS):
             await controller.feed.synced.wait()
         yield controller
 
@@ -64,8 +67,8 @@ async def starting_on(server: FakeApiServer, *arguments: str, level: ApiLevel = 
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Wait for a state that has no event; fails after 10 s."""
-    async with asyncio.timeout(10):
+    """Wait for a state that has no event; fails after a minute."""
+    async with asyncio.timeout(_PATIENCE_SECONDS):
         while not condition():  # noqa: ASYNC110 - a server in memory has no event for each condition
             await asyncio.sleep(0.005)
 
