@@ -18,7 +18,7 @@ from serried.decode.reservations import (
 )
 from serried.kube.attempts import Attempts
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, Conflict, Invalid, NotFound, TooMany, Unavailable
+from serried.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, TooMany, Unavailable
 from serried.kube.wire import JSON, RESERVATIONS, Failure
 from serried.model.backoff import Backoff
 from serried.model.group import GroupKey, Key, PodGroup
@@ -104,14 +104,24 @@ class Records:
             _check_size(key, reservation, body)
             # Until the answer is here the write may have happened or not, and our version may be outdated.
             self._unsure.add(key)
-            seen = self._seen.get(key)
-            if seen is None:
-                written = await self._client.create(RESERVATIONS, group.key.namespace, body)
-            else:
-                body["metadata"] |= {"uid": seen.uid, "resourceVersion": seen.version}
-                written = await self._client.replace(RESERVATIONS, body)
+            written = await (self._create(key, body) if key not in self._seen else self._replace(key, body))
             self._note(key, written)
             _check_kept(key, body, written)
+
+    async def _create(self, key: GroupKey, body: JSON) -> JSON:
+        try:
+            return await self._client.create(RESERVATIONS, key.namespace, body)
+        except AlreadyExists:
+            # Of a term that led beside this one, or whose write was late: nobody may be there to delete it.
+            await self._look_before_write(key)
+            if key not in self._seen:
+                raise
+            return await self._replace(key, body)
+
+    async def _replace(self, key: GroupKey, body: JSON) -> JSON:
+        seen = self._seen[key]
+        metadata = {**body["metadata"], "uid": seen.uid, "resourceVersion": seen.version}
+        return await self._client.replace(RESERVATIONS, {**body, "metadata": metadata})
 
     def _check_term(self, what: str) -> None:
         if not self._leads():

@@ -122,8 +122,12 @@ class Queue:
         return answer
 
     def _refuse(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
+        self.backlog.put(waiting.group, request, refusal)
+        return self._contend(waiting, request, refusal)
+
+    def _contend(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
+        """Room may be kept for a gang that was refused, now or when its forecast is there; what is said of it."""
         group = waiting.group
-        self.backlog.put(group, request, refusal)
         self._contenders.pop(group, None)
         self._unforeseen.pop(group, None)
         if self.backfill.is_eligible(group, request, refusal):
@@ -155,7 +159,8 @@ class Queue:
             return None
         before = self._forecast()
         _, request, refusal = found
-        answer = self._refuse(waiting, request, refusal)
+        # The backlog goes on with what it knows: room that was freed since the refusal counts.
+        answer = self._contend(waiting, request, refusal)
         self._wake_if_changed(before)
         return answer
 

@@ -8,7 +8,7 @@ from extender.binding import reservations
 from extender.binding.reservations import Records
 from serried.cluster.store import Store
 from serried.decode.reservations import name_record
-from serried.kube.errors import ApiError
+from serried.kube.errors import AlreadyExists, ApiError, Conflict
 from serried.kube.wire import Resource
 from serried.model.backoff import Backoff
 from serried.model.group import GroupKey, GroupKind, PodGroup, Policy, decode_group_key
@@ -23,6 +23,11 @@ GROUP = gang(2).value()
 
 def reservation(**nodes: str) -> Reservation:
     return Reservation(GANG, GROUP.uid, "r1", 2, {name: Slot(name, name, node) for name, node in nodes.items()})
+
+
+def committed(**nodes: str) -> Reservation:
+    slots = {name: Slot(name, name, node) for name, node in nodes.items()}
+    return Reservation(GANG, GROUP.uid, "r1", 2, slots, slots.keys())
 
 
 @pytest.fixture
@@ -120,6 +125,43 @@ async def test_a_create_whose_answer_was_lost_does_not_stop_the_gang_for_ever(ap
         await records.write(GROUP, reservation(a="n1"))
     await records.write(GROUP, reservation(a="n2"))
     assert api.records[GANG.object_key]["spec"]["slots"][0]["node"] == "n2"
+
+
+class TestARecordOfAnotherTermThatThisOneHasNeverRead:
+    """Two were active at once, or an earlier leader's write was late. Nobody may be there to delete it."""
+
+    @pytest.fixture
+    def late(self, api: FakeApi) -> Records:
+        return Records(api.client(), "scheduling.serried.dev/v1beta1", "late")
+
+    async def test_a_plan_is_replaced_and_its_term_can_commit_it_no_more(
+        self, api: FakeApi, records: Records, late: Records
+    ) -> None:
+        await late.write(GROUP, reservation(a="n1", b="n1"))
+        await records.write(GROUP, reservation(a="n2", b="n2"))
+        record = api.records[GANG.object_key]
+        assert (record["spec"]["term"], record["spec"]["slots"][0]["node"]) == ("term-1/0", "n2")
+        with pytest.raises(Conflict):
+            await late.write(GROUP, committed(a="n1", b="n1"))
+        assert api.phase() == "Planned"
+
+    async def test_a_commit_is_not(self, api: FakeApi, records: Records, late: Records) -> None:
+        await late.write(GROUP, committed(a="n1", b="n1"))
+        for _ in range(2):
+            with pytest.raises(Conflict, match="late/0 has committed it"):
+                await records.write(GROUP, reservation(a="n2", b="n2"))
+        assert api.phase() == "Committed"
+
+    async def test_one_that_goes_at_that_moment_is_written_by_the_next_try(
+        self, api: FakeApi, records: Records, late: Records
+    ) -> None:
+        await late.write(GROUP, reservation(a="n1", b="n1"))
+        api.fail("get", error(404))
+        with pytest.raises(AlreadyExists):
+            await records.write(GROUP, reservation(a="n2", b="n2"))
+        del api.records[GANG.object_key]
+        await records.write(GROUP, reservation(a="n2", b="n2"))
+        assert api.phase() == "Planned"
 
 
 async def test_a_create_whose_answer_was_lost_is_removed_with_its_round(api: FakeApi, records: Records) -> None:

@@ -20,6 +20,7 @@ from serried.model.group import GroupKey
 from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.verdict import Reason, Verdict, render
 from serried.model.victim import Blocker, NoVictims, Preemption
+from serried.plan import forecast
 from serried.plan.capacity import Capacity
 from serried.plan.steps import Haste, Work, finish
 from tests.support.builders import Builder, PodBuilder, job, node, pod, pod_group
@@ -281,6 +282,24 @@ async def test_a_forecast_is_made_in_slices_too() -> None:
     assert head.group == GANG
     assert {name[0] for name in head.forecast.nodes} == {"a"}
     assert "are kept for it" in world.heard.verdicts[-1][1].detail
+    await world.close()
+
+
+async def test_room_that_is_freed_while_a_forecast_is_made_is_not_forgotten_when_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forecast, "_ENDINGS_PER_STEP", 1)
+    world = racks(Harness(stopwatch=ticking()), cpus=2, size=8)
+    full = {name: pod(f"x{name}").cpu(2).on(name) for name in sorted(world.store.nodes)}
+    world.add(*full.values(), gang(3), *[each.cpu(2) for each in members(3)]).look()
+    assert len(world.core.studies) == 1
+    world.delete("xa0")
+    await until(world, lambda: world.queue.backfill.head is not None)
+    world.delete("xa1")
+    world.look()
+    assert not is_planned(world)
+    world.delete("xa2")
+    await until(world, lambda: is_planned(world))
     await world.close()
 
 
